@@ -33,7 +33,7 @@ async function demo(steps: Steps): Promise<void> {
 
   // The VM of the gateway boots beside the instance's, and the agent starts for the first time beside both.
   const api = apiOf(host, key)
-  const instance = await instanceSteps(steps, host, { api, key, image: images.instance })
+  const instance = await instanceSteps(steps, host, { api, key, image: images.instance, gateway: images.inference })
   const agent = startAgent(steps, instance)
   await gatewayServes(steps, host, startedMs)
   await askFromInside(steps, instance)

@@ -33,13 +33,14 @@ export function apiOf({ inside, ca }: Host, key: string): Api {
   }
 }
 
-type Customer = { readonly api: Api; readonly key: string; readonly image: string }
+/** `image` and `gateway`: the images that the operator publishes. */
+type Customer = { readonly api: Api; readonly key: string; readonly image: string; readonly gateway: string }
 
 /** From the POST to the first command over SSH; only a good verdict lets the client know the host key. */
 export async function instanceSteps(
   { step, note }: Pick<Steps, 'step' | 'note'>,
   host: Host,
-  { api, key, image }: Customer,
+  { api, key, image, gateway }: Customer,
 ): Promise<Instance> {
   const client = join(host.directory, 'client')
   await run(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'demo', '-f', client])
@@ -49,7 +50,7 @@ export async function instanceSteps(
   note(`${name}, to be reached at ${hostname}`)
   await step('provisioning → ready', () => reached(api, name, 'ready'))
   const knownHosts = join(host.directory, 'known_hosts')
-  await step('strongroom verify instance', () => verifyInstance(host, { hostname, key, image, knownHosts }))
+  await step('strongroom verify instance', () => verifyInstance(host, { hostname, key, image, gateway, knownHosts }))
   // The verdict has written the host key; no other is taken.
   const options = ['BatchMode=yes', 'StrictHostKeyChecking=yes', `UserKnownHostsFile=${knownHosts}`]
   const login = ['ssh', '-i', client, ...options.flatMap(one => ['-o', one]), `agent@${hostname}`]
@@ -106,16 +107,19 @@ async function reached(api: Api, name: string, status: string): Promise<string> 
   throw new Error(`not ${status} within ${readyTimeoutMs} ms`)
 }
 
-type Verified = { readonly hostname: string; readonly key: string; readonly image: string; readonly knownHosts: string }
+type Verified = Omit<Customer, 'api'> & { readonly hostname: string; readonly knownHosts: string }
 
-/** With what the operator publishes: the image's manifest and the operator key. */
-async function verifyInstance(host: Host, { hostname, key, image, knownHosts }: Verified): Promise<string> {
+/** With what the operator publishes: the manifests of both images, and the operator key. */
+async function verifyInstance(host: Host, verified: Verified): Promise<string> {
+  const { hostname, key, image, gateway, knownHosts } = verified
   const { inside, strongroom, file, ca, simulatedRoot } = host
   const operatorKey = file('operator-key.pub.pem', await strongroom('operator-key'))
-  const policy = await strongroom('verify', 'policy-example', '--image', image, '--operator-key', operatorKey)
+  const policyOf = (one: string) =>
+    strongroom('verify', 'policy-example', '--image', one, '--operator-key', operatorKey)
   const summary = await inside(
     ...[executable, 'verify', 'instance', hostname, '--key-file', file('key.txt', key), '--ca', ca],
-    ...['--known-hosts', knownHosts, '--policy', file('instance-policy.json', policy), '--image', image],
+    ...['--known-hosts', knownHosts, '--policy', file('instance-policy.json', await policyOf(image)), '--image', image],
+    ...['--gateway-policy', file('gateway-policy.json', await policyOf(gateway))],
     ...['--trust-simulated-root', simulatedRoot],
   )
   return summary.trim().replaceAll('\n', below)

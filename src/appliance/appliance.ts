@@ -85,13 +85,13 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log, firewall: firewall.watch }
-  const parts = { ...shared, guestDns, metering, keys, names, trust, guestCaPem: tls.guestCaPem }
+  const parts = { ...shared, guestDns, metering, keys, names, trust, simulatedPlatform, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
   undo.defer(() => background.stop())
   const instances = await startListener('instances', config.listen, () => serveInstances(service, parts))
   undo.defer(() => instances.stop(true))
-  const gateway = await placeGateway({ ...parts, platform, capacity, simulatedPlatform })
+  const gateway = await placeGateway({ ...parts, platform, capacity })
   undo.defer(() => gateway.stop())
   const builds = config.listen.builds === '' ? null : composeBuilds(parts)
   if (builds !== null) undo.defer(() => builds.stop())

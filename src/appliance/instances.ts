@@ -4,11 +4,12 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { modelContextTokens } from '../config/context.ts'
-import { guestGateway, listenAddress } from '../config/listen.ts'
+import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
-import { guestGatewayName } from '../contract/agent.ts'
+import { egressLimitBytes } from '../contract/instance.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import type { SimulatedHost } from '../host/simulated-host.ts'
 import type { Tls } from '../http/certificate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
@@ -31,6 +32,7 @@ import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/foreign-firewalls/watch.ts'
 import { runPurge } from '../vm/purge.driver.ts'
 import type { Engine } from './engine.ts'
+import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
 export type InstancesParts = {
@@ -48,6 +50,7 @@ export type InstancesParts = {
   readonly trust: AttestationTrustOf
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
+  readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -103,7 +106,6 @@ export function composeInstances(parts: InstancesParts): Instances {
   const { vcpus, memory_mib: memoryMib, scratch_gib: scratchGib } = config.vm
   const vmSpec = { image: 'instance', vcpus, memoryMib, scratchGib }
   const pool = composePool({ ...parts, operatorKey: parts.operatorKey.digest }, vmSpec)
-  const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const reconciler = new InstanceReconciler({
     store,
     engine: engine.reconciler,
@@ -114,7 +116,8 @@ export function composeInstances(parts: InstancesParts): Instances {
     clock,
     random,
     log: log.unit('instances'),
-    gateway: { baseUrl, address, ca: address === null ? null : parts.guestCaPem },
+    gateway: composeGuestGateway(parts),
+    egress: { limitBytes: egressLimitBytes, names: config.network.allow_names.length === 0 ? 'any' : 'listed' },
     // Without our own gateway there is no key to give.
     inferenceKey: id => (config.listen.inference === '' ? null : parts.keys.instanceKey(id)),
     contextTokens: model => modelContextTokens(config, model),

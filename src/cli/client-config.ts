@@ -22,6 +22,9 @@ const ClientFile = Type.Object(
     policy: Text('the policy'),
     image: Text('directory or manifest.json of the image'),
     public_key: Text('your public key'),
+    gateway_policy: Text('the policy of the gateway that instances ask'),
+    unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
+    allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
     trust_simulated_root: Text('PEM of a simulated root'),
   },
   { additionalProperties: false },
@@ -29,9 +32,18 @@ const ClientFile = Type.Object(
 type ClientFile = Static<typeof ClientFile>
 
 export type ClientDefaults = {
-  readonly [Name in 'api' | 'builds' | 'keyFile' | 'ca' | 'policy' | 'image' | 'publicKey' | 'trustSimulatedRoot']?:
-    | string
-    | undefined
+  readonly [Name in
+    | 'api'
+    | 'builds'
+    | 'keyFile'
+    | 'ca'
+    | 'policy'
+    | 'image'
+    | 'publicKey'
+    | 'gatewayPolicy'
+    | 'unattestedGateway'
+    | 'allowOutside'
+    | 'trustSimulatedRoot']?: string | undefined
 }
 
 const bytesMax = 64 * KIB
@@ -52,11 +64,13 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
   const path = join(base, 'strongroom', 'client.toml')
   const text = readOwnFile(path)
   if (text === null) return {}
-  const { api, builds, key_file, ca, policy, image, public_key, trust_simulated_root } = parse(text, path)
+  const { api, builds, key_file, ca, policy, image, public_key, ...more } = parse(text, path)
   const at = (name: string | undefined) => (name === undefined ? undefined : pathOf(name, dirname(path), home))
   return {
     ...{ api, builds, keyFile: at(key_file), ca: at(ca), policy: at(policy), image: at(image) },
-    ...{ publicKey: at(public_key), trustSimulatedRoot: at(trust_simulated_root) },
+    ...{ publicKey: at(public_key), trustSimulatedRoot: at(more.trust_simulated_root) },
+    ...{ gatewayPolicy: at(more.gateway_policy), unattestedGateway: more.unattested_gateway },
+    allowOutside: more.allow_outside,
   }
 }
 

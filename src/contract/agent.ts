@@ -5,7 +5,10 @@
 // The host begins each connection with an empty line, which ends a partial line that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { Network } from './claim.ts'
 import { OneOf } from './shape.ts'
+
+export { Claim, Network } from './claim.ts'
 
 export const agentProtocol = 2
 export const agentLineBytesMax = 131_072
@@ -27,8 +30,6 @@ const Base64Url = (bytesMin: number, bytesMax: number, description: string) =>
     description: `${description}; base64url without padding`,
   })
 const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
-const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
-const Ipv6 = Type.String({ pattern: '^[0-9a-f:]{2,39}$' })
 
 /** What the guest says of itself. Its keys are made at boot inside the VM and are only in its memory. */
 export const Hello = Type.Object(
@@ -49,59 +50,6 @@ export const Hello = Type.Object(
   closed,
 )
 export type Hello = Static<typeof Hello>
-
-/** Addresses of the one network interface: a routed /32 behind an on-link gateway, a routed /128 behind one, or both. */
-export const Network = Type.Object(
-  {
-    /** Both are there, or neither. */
-    address: Type.Optional(Ipv4),
-    gateway: Type.Optional(Ipv4),
-    v6: Type.Optional(
-      Type.Object(
-        {
-          address: Ipv6,
-          gateway: Ipv6,
-          /** Nobody is asked for it: there is no neighbour discovery on this link. */
-          gatewayMac: Type.String({ pattern: '^[0-9a-f]{2}(:[0-9a-f]{2}){5}$' }),
-        },
-        closed,
-      ),
-    ),
-    mtuBytes: Type.Integer({ minimum: 576, maximum: 9000 }),
-    resolvers: Type.Array(Type.Union([Ipv4, Ipv6]), { maxItems: 3 }),
-  },
-  closed,
-)
-export type Network = Static<typeof Network>
-
-/** What a claimed VM is to become. It is sent only sealed. */
-export const Claim = Type.Object(
-  {
-    claimId: Type.String({ minLength: 1, maxLength: 64 }),
-    organization: Type.String({ maxLength: 63 }),
-    name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
-    hostname: Type.String({ maxLength: 253 }),
-    /** Normalized OpenSSH public key line of the customer. */
-    publicKey: Type.String({ maxLength: 16_384 }),
-    inference: Type.Object(
-      {
-        baseUrl: Type.String({ maxLength: 512 }),
-        /** Of the host in baseUrl; null where DNS knows it. */
-        address: Type.Union([Ipv4, Ipv6, Type.Null()]),
-        model: Type.String({ maxLength: 256 }),
-        /** PEM certificates of the authority that signed the certificate of baseUrl; null when it is publicly trusted. */
-        ca: Type.Union([Type.String({ maxLength: 16_384 }), Type.Null()]),
-        /** The instance's own gateway key; null when no gateway is configured. */
-        key: Type.Union([Type.String({ maxLength: 128 }), Type.Null()]),
-        /** Context size of the model, prompt and completion together; absent when the host does not know it. */
-        contextTokens: Type.Optional(Type.Integer({ minimum: 1, maximum: 16_777_216 })),
-      },
-      closed,
-    ),
-  },
-  closed,
-)
-export type Claim = Static<typeof Claim>
 
 /** nacl box (X25519, XSalsa20-Poly1305) of a Claim's UTF-8 JSON from a one-time host key to the guest's boxKey. */
 export const SealedClaim = Type.Object(

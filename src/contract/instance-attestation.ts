@@ -2,6 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { AttestationReceipt } from './attestation.ts'
+import { claimDocumentCharsMax } from './claim-document.ts'
 
 const closed = { additionalProperties: false } as const
 
@@ -31,6 +32,11 @@ export const InstanceAttestation = Type.Object(
     launch: Type.String({
       maxLength: 4096,
       description: 'The launch document, exactly the text whose SHA-256 is HOST_DATA in the report.',
+    }),
+    claim: Type.String({
+      maxLength: claimDocumentCharsMax,
+      description:
+        'The claim document, exactly the text whose SHA-256 is `claimDigest` in the receipt: all that the appliance handed to the VM, the gateway key as a digest, and the network in force.',
     }),
     receipt: AttestationReceipt,
   },

@@ -10,9 +10,16 @@ import { Malformed } from '../attest/malformed.ts'
 import { decodeCertificate } from '../attest/x509/certificate.ts'
 import { toHex } from '../base/bytes.ts'
 import { type Claim, guestGatewayName } from '../contract/agent.ts'
+import type { InferenceGateway } from '../contract/inference-gateway.ts'
+
+/** PEM of the authority that vouches for the connection, where no evidence does. */
+export function authorityOf(gateway: InferenceGateway): string | null {
+  return gateway.kind === 'unattested' ? gateway.ca : null
+}
 
 /** Whether every certificate of the claim's authority can sign for the name of the gateway, for no other DNS name, and for no address. */
-export function isHeldToGateway({ inference: { ca } }: Pick<Claim, 'inference'>): boolean {
+export function isHeldToGateway({ inference }: Pick<Claim, 'inference'>): boolean {
+  const ca = authorityOf(inference.gateway)
   if (ca === null) return false
   try {
     const all = derBlocks(ca, 'CERTIFICATE', 'claim.inference.ca').map(constraintsOf)

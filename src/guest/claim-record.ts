@@ -3,15 +3,18 @@
 import { createHash } from 'node:crypto'
 import { type Static, Type } from '@sinclair/typebox'
 import { fromBase64 } from '../base/bytes.ts'
-import type { Claim } from '../contract/agent.ts'
+import type { Claim, Network } from '../contract/agent.ts'
+import { ClaimDocument, claimDocument, claimText } from '../contract/claim-document.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 
 export const ClaimRecord = Type.Object(
   {
     claimId: Type.String({ minLength: 1, maxLength: 64 }),
-    /** Of the whole claim: tells the same claim from another one with its id. */
+    /** Of the document's canonical text: tells the same claim from another one with its id. */
     sha256: Sha256,
+    /** The whole claim and the network in force, as evidence states them. */
+    document: ClaimDocument,
     organization: Type.String({ minLength: 1, maxLength: 63 }),
     name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
     hostname: Type.String({ minLength: 1, maxLength: 253 }),
@@ -23,11 +26,14 @@ export const ClaimRecord = Type.Object(
 )
 export type ClaimRecord = Static<typeof ClaimRecord>
 
-/** For a claim without problem. `sshHostKey` is `ssh-ed25519 AAAA…`. */
-export function recordOf(claim: Claim, sshHostKey: string): ClaimRecord {
+/** For a claim without problem. `sshHostKey` is `ssh-ed25519 AAAA…`; `network` the one in force, null for none. */
+export function recordOf(claim: Claim, sshHostKey: string, network: Network | null): ClaimRecord {
+  const { key } = claim.inference
+  const document = claimDocument(claim, network, key === null ? null : sha256(key))
   return {
     claimId: claim.claimId,
-    sha256: sha256(canonical(claim)),
+    sha256: sha256(claimText(document)),
+    document,
     organization: claim.organization,
     name: claim.name,
     hostname: claim.hostname,
@@ -45,10 +51,4 @@ export function keyDigest(line: string): string {
 
 function sha256(content: string | Uint8Array): string {
   return createHash('sha256').update(content).digest('hex')
-}
-
-/** The same text for the same claim, whatever order its fields came in. */
-function canonical({ claimId, organization, name, hostname, publicKey, inference }: Claim): string {
-  const { baseUrl, address, model, ca, key } = inference
-  return JSON.stringify([claimId, organization, name, hostname, publicKey, baseUrl, address, model, ca, key])
 }

@@ -2,7 +2,7 @@
 
 import { fromBase64 } from '../base/bytes.ts'
 import type { Claim } from '../contract/agent.ts'
-import { bundleWith, isHeldToGateway } from './authority.plan.ts'
+import { authorityOf, bundleWith, isHeldToGateway } from './authority.plan.ts'
 import type { GuestPaths } from './paths.ts'
 import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from './session.plan.ts'
 import { sshKeyType } from './ssh-host-key.codec.ts'
@@ -37,7 +37,8 @@ type ClaimPaths = Pick<
 
 /** What the schema cannot say: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim): string | null {
-  const { address, baseUrl, ca, key, model } = claim.inference
+  const { address, baseUrl, key, model } = claim.inference
+  const ca = authorityOf(claim.inference.gateway)
   if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
@@ -46,7 +47,7 @@ export function claimProblem(claim: Claim): string | null {
   if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
   if (address !== null && !isHostName(new URL(baseUrl).hostname)) return 'claim.inference.address: baseUrl has no name'
   if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
-  if (ca !== null && !PEM_CERTIFICATES.test(ca)) return 'claim.inference.ca: not PEM certificates'
+  if (ca !== null && !PEM_CERTIFICATES.test(ca)) return 'claim.inference.gateway.ca: not PEM certificates'
   if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
   return null
 }
@@ -64,7 +65,8 @@ export function planClaim(claim: Claim, paths: ClaimPaths, caBundle: string | nu
     // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
-  const { key, ca } = claim.inference
+  const { key } = claim.inference
+  const ca = authorityOf(claim.inference.gateway)
   const authorityIsTrusted = caBundle !== null && isHeldToGateway(claim)
   const facts = { authorityIsTrusted, gatewayCa: paths.gatewayCa, caBundle: paths.caBundle }
   const environment = sshdEnvironment(sessionEnvironment(claim, facts))
@@ -152,7 +154,7 @@ function opencodeConfig({ inference }: Claim): string {
     autoupdate: false,
     share: 'disabled',
     ...(inference.baseUrl === '' ? {} : opencodeProvider(inference)),
-    ...(inference.baseUrl === '' || inference.ca === null ? {} : { plugin: [gatewayPlugin] }),
+    ...(inference.baseUrl === '' || authorityOf(inference.gateway) === null ? {} : { plugin: [gatewayPlugin] }),
   }
   return `${JSON.stringify(config, null, 2)}\n`
 }

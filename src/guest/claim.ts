@@ -11,6 +11,7 @@ import { bundleWithout } from './authority.plan.ts'
 import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
 import { ClaimRecord, recordOf } from './claim-record.ts'
 import type { Identity } from './identity.ts'
+import { recordedNetwork } from './network.ts'
 import type { GuestPaths } from './paths.ts'
 import type { Sshd } from './sshd.ts'
 import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
@@ -46,7 +47,7 @@ export function createClaiming(deps: ClaimDeps): Claiming {
       if (!opened.ok) return opened
       const { claim } = opened
       const { claimId } = claim
-      const wanted = recordOf(claim, identity.sshHostKey)
+      const wanted = recordOf(claim, identity.sshHostKey, recordedNetwork(paths))
       if (record !== null) {
         const same = record.claimId === claimId && record.sha256 === wanted.sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')

@@ -1,17 +1,20 @@
 // Evidence of a claimed guest: its statement of kind `claim` over the host's nonce, signed, and a report over that. Effects: the report device,
 // and the receipt's file.
 //
-// These keys sign here and nowhere else, and what they sign is always a claim statement of this guest's own facts: of the host's words only
-// the nonce is in it, and, where there is no report device, the measurement and the operator key that no hardware vouches for.
+// These keys sign here and nowhere else, and what they sign is always a claim statement of this guest's own facts: its launch, its keys, and the
+// claim and the network that it was given and that are in force. The host adds the nonce now, and, where there is no report device, the
+// measurement and the operator key that no hardware vouches for.
 
+import { sha256 } from '../attest/hash.ts'
 import { checkReport, newStatement, type StatementFields } from '../attest/receipt/issue.ts'
 import { decodeReceipt, encodeReceipt } from '../attest/receipt/receipt.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { reportDataOf } from '../attest/receipt/statement.ts'
 import { decodeReport } from '../attest/report/report.ts'
-import { fromBase64Url, fromHex, toBase64Url } from '../base/bytes.ts'
+import { fromBase64Url, fromHex, toBase64Url, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { GuestEvidence, SimulatedLaunch } from '../contract/agent.ts'
+import { claimFieldsOf, claimFormat } from '../contract/claim-document.ts'
 import { type Owner, writeFileAtomic } from '../linux/files.ts'
 import type { ClaimRecord } from './claim-record.ts'
 import type { GuestPaths } from './paths.ts'
@@ -121,6 +124,15 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs, t
 const noClaim: ClaimRecord = {
   ...{ claimId: 'none', sha256: '00'.repeat(32), organization: 'none', name: '00000000', hostname: 'none' },
   ...{ sshHostKeyDigest: '00'.repeat(32), publicKeyDigest: '00'.repeat(32) },
+  document: {
+    format: claimFormat,
+    claim: {
+      ...{ claimId: 'none', organization: 'none', name: '00000000', hostname: 'none', publicKey: '' },
+      inference: { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, keySha256: null },
+      egress: { limitBytes: 0, names: 'any' },
+    },
+    network: null,
+  },
 }
 
 type Facts = {
@@ -141,6 +153,7 @@ function fieldsOf({ claim, launch, nonce, imageName }: Facts): StatementFields {
     hostname: claim.hostname,
     sshHostKeyDigest: bytesOf(claim.sshHostKeyDigest),
     publicKeyDigest: bytesOf(claim.publicKeyDigest),
+    ...claimFieldsOf(claim.document, text => sha256(utf8(text))),
   }
 }
 

@@ -26,15 +26,11 @@ export type NetworkDeps = {
 }
 
 export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: NetworkDeps): Networking {
-  const recorded = (): Network | null => {
-    const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
-    return Check(Network, record) ? record : null
-  }
   return {
     apply: async (network, { claimed }) => {
       const problem = networkProblem(network)
       if (problem !== null) return refuse('bad_request', problem)
-      const current = recorded()
+      const current = recordedNetwork(paths)
       if (current !== null && sameNetwork(current, network)) return ok
       if (claimed) return refuse('claimed', 'network: the addresses of a claimed guest do not change')
       fs.rmSync(paths.networkRecord, { force: true }) // until all commands have run, no addresses are in force
@@ -45,6 +41,12 @@ export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: 
       return ok
     },
   }
+}
+
+/** The network in force; null before the first, and after one that could not be set. */
+export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Network | null {
+  const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
+  return Check(Network, record) ? record : null
 }
 
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const

@@ -1,6 +1,7 @@
 // What a claim gives to every session of the login user: environment and message of the day, as text. Pure.
 
 import type { Claim } from '../contract/agent.ts'
+import { authorityOf } from './authority.plan.ts'
 
 export type SessionFacts = {
   /** Whether the system's trust store has the authority of the claim. */
@@ -48,7 +49,7 @@ export function messageOfTheDay(
       : [
           `opencode, or opencode run "...". Model: ${inference.model}`,
           'OPENAI_BASE_URL and OPENAI_API_KEY are set for other clients, too.',
-          ...(inference.ca === null || authorityIsTrusted ? [] : [`Its authority: ${gatewayCa}`]),
+          ...(authorityOf(inference.gateway) === null || authorityIsTrusted ? [] : [`Its authority: ${gatewayCa}`]),
         ]
   const topics: Record<string, readonly string[]> = {
     Measured: [

@@ -86,9 +86,9 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
     writeFileAtomic(keysFile, await encodeKept(kept), { mode: 0o600 })
   }
   const { authority, chipId } = kept
-  const { ark, ask, asvk } = authority.root
+  const { ark, ask } = authority.root
   // Written on every start, so that verifiers get the root that is in use.
-  writeFileAtomic(rootFile, [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''), { mode: 0o644 })
+  writeFileAtomic(rootFile, simulatedRootPem(authority.root), { mode: 0o644 })
   const collateral = collateralOf({ authority, chipId, nowMs: deps.nowMs })
   return {
     rootFile,
@@ -120,6 +120,11 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
       return { report, vek: vcek, chain: [ask, ark], crl }
     },
   }
+}
+
+/** What a relying party names to trust the simulation: ARK, ASK and ASVK. */
+export function simulatedRootPem({ ark, ask, asvk }: SimulatedRoot): string {
+  return [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
 }
 
 /** Of a simulated launch of the executable with this digest: known to whoever has the executable. */

@@ -15,7 +15,7 @@ export function toAttestation(
   { receipt, launch }: Pick<VmEvidence, 'receipt' | 'launch'>,
   { nonce, claimed }: { readonly nonce: Uint8Array; readonly claimed: ClaimedAs },
 ): InstanceAttestation {
-  const { organization, name, hostname, publicKey, sshHostKey } = claimed
+  const { organization, name, hostname, publicKey, sshHostKey, claim } = claimed
   const document = {
     schemaVersion: 1,
     scope: 'claim-only',
@@ -26,6 +26,7 @@ export function toAttestation(
     known_hosts: `${hostname} ${sshHostKey}`,
     public_key: publicKey,
     launch,
+    claim,
     receipt,
   }
   return checked(InstanceAttestation, document, { what: 'attestation', code: 'internal' })

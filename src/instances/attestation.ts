@@ -48,16 +48,16 @@ export class Attestations {
     const platforms = [instance.platform]
     const kept = attestationOf(db, instance.id)
     if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
-    if (nonce === null) {
-      const stored = shapeOf(InstanceAttestation, JSON.parse(kept.document))
-      assert(stored.ok, `the attestation of instance ${instance.id} is stored as the contract shows it`)
-      return { data: stored.value, platforms }
-    }
+    const stored = shapeOf(InstanceAttestation, JSON.parse(kept.document))
+    // Of a VM that states less than owners ask for today.
+    if (!stored.ok) throw new Fault('conflict', TOO_OLD)
+    if (nonce === null) return { data: stored.value, platforms }
     const { vmId, hostname, publicKey, platform } = instance
     assert(vmId !== null, 'a ready instance has a VM')
     admit(caller.keyPrefix)
     const organization = caller.organization.slug
-    const claimed = { organization, name, hostname, publicKey, sshHostKey: kept.sshHostKey }
+    const { claim } = stored.value
+    const claimed = { organization, name, hostname, publicKey, sshHostKey: kept.sshHostKey, claim }
     return { data: await this.#fresh(vmId, { nonce, claimed, platform }), platforms }
   }
 
@@ -128,6 +128,8 @@ function isPassing({ code }: Fault): boolean {
 function conflict(status: InstanceStatus): Fault {
   return new Fault('conflict', WORDS[status])
 }
+
+const TOO_OLD = 'The instance was made before its whole claim was attested; create another one to have it attested.'
 
 const WORDS = {
   provisioning:

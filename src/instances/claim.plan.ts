@@ -1,20 +1,32 @@
-// The claim that turns a waiting VM into an organization's instance, sealed to keys that exist only in that VM. Pure but for its randomness.
+// The claim that turns a waiting VM into an organization's instance, sealed to keys that exist only in that VM, and the document that the VM
+// will state of it. Pure but for its randomness.
 
 import nacl from 'tweetnacl'
-import { fromBase64, toBase64, utf8 } from '../base/bytes.ts'
+import { sha256 } from '../attest/hash.ts'
+import { fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import type { Claim, SealedClaim } from '../contract/agent.ts'
+import type { Claim, Network, SealedClaim } from '../contract/agent.ts'
+import {
+  ClaimDocument,
+  type ClaimFields,
+  claimDocument,
+  claimDocumentCharsMax,
+  claimFieldsOf,
+  claimText,
+} from '../contract/claim-document.ts'
+import { checkedJson } from '../contract/shape.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 
 export type ClaimInputs = {
   readonly instance: Instance
   readonly organization: string
   readonly inference: Omit<Claim['inference'], 'model'>
+  readonly egress: Claim['egress']
 }
 
 /** The claim's id is the instance's, so that repeating it is harmless. */
-export function claimOf({ instance, organization, inference }: ClaimInputs): Claim {
+export function claimOf({ instance, organization, inference, egress }: ClaimInputs): Claim {
   return {
     claimId: instance.id,
     organization,
@@ -22,7 +34,22 @@ export function claimOf({ instance, organization, inference }: ClaimInputs): Cla
     hostname: instance.hostname,
     publicKey: instance.publicKey,
     inference: { ...inference, model: instance.inferenceModel },
+    egress,
   }
+}
+
+/** The document's text that a VM states which took this claim under this network. */
+export function statedClaim(claim: Claim, network: Network): string {
+  const { key } = claim.inference
+  return claimText(claimDocument(claim, network, key === null ? null : toHex(sha256(utf8(key)))))
+}
+
+/** What the VM's statement has to say of the claim. Fault internal, or a TypeError: the text is no claim document in its canonical form. */
+export function statedFields(text: string): ClaimFields {
+  if (text.length > claimDocumentCharsMax) throw new TypeError('claim document: too long')
+  const document = checkedJson(ClaimDocument, utf8(text), { what: 'claim document', code: 'internal' })
+  if (claimText(document) !== text) throw new TypeError('claim document: not in its canonical form')
+  return claimFieldsOf(document, one => sha256(utf8(one)))
 }
 
 /** nacl box to the guest's X25519 key, from a key pair used once. Fault channel.refused when the guest's key is no key. */

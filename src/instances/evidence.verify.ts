@@ -9,6 +9,7 @@ import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
 import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
+import { statedFields } from './claim.plan.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
 export type AttestationTrust = HostTrust
@@ -25,6 +26,8 @@ export type ClaimedAs = {
   readonly publicKey: string
   /** The host key that the guest answered the claim with: `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
+  /** The document of the claim that it was sent and of the network in force: canonical text (contract/claim-document.ts). */
+  readonly claim: string
 }
 
 export type EvidenceQuestion = {
@@ -45,6 +48,7 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
     const { operatorKey } = evidence
     const stranger = strangeOperatorKey(trust, operatorKey)
     if (stranger !== null) return { ok: false, failed: [stranger] }
+    const stated = statedFields(claimed.claim)
     const { ok, checks, simulated } = await verifyReceipt(evidence.receipt, {
       kind: 'claim',
       nonce,
@@ -61,6 +65,14 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
         hostname: { equals: claimed.hostname },
         sshHostKeyDigest: { equals: sshKeyDigest(claimed.sshHostKey) },
         publicKeyDigest: { equals: sshKeyDigest(claimed.publicKey) },
+        claimDigest: { equals: stated.claimDigest },
+        inferenceUrl: { equals: stated.inferenceUrl },
+        inferenceModel: { equals: stated.inferenceModel },
+        gateway: { equals: stated.gateway },
+        gatewayDigest: { equals: stated.gatewayDigest },
+        resolvers: { equals: stated.resolvers },
+        egressLimitBytes: { equals: stated.egressLimitBytes },
+        egressNames: { equals: stated.egressNames },
       },
       tpm: 'any',
       verifiers: nativeVerifiers,

@@ -9,13 +9,14 @@ import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import type { Claim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
 import type { InstanceAttestation } from '../contract/instance-attestation.ts'
 import type { SshProbe } from '../host/network/ssh-probe.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmView } from '../vm/engine.ts'
 import { nonceBytes, toAttestation } from './attestation.codec.ts'
-import { type ClaimInputs, claimOf, sealClaim } from './claim.plan.ts'
+import { type ClaimInputs, claimOf, sealClaim, statedClaim } from './claim.plan.ts'
 import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
 
 export type ProvisionDeps = {
@@ -25,8 +26,10 @@ export type ProvisionDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** The gateway as instances reach it; `ca` is the PEM of the authority behind it, null for a publicly trusted one. */
-  readonly gateway: Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'ca'>
+  /** The gateway as instances reach it, and what it has to prove to them. Faults: what keeps it from being known. */
+  readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
+  /** What the firewall lets out of an instance. */
+  readonly egress: ClaimInputs['egress']
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
   /** Context size of a model, where it is known. Absent: of none. */
@@ -110,15 +113,17 @@ export class Provisioner {
   }
 
   async #claim({ instance, organization, vmId, ...provision }: Provision): Promise<ClaimedAs | Provisioned> {
-    const { engine, random, log, gateway } = this.#deps
+    const { engine, random, log, egress } = this.#deps
+    let claim: Claim | null = null
     for (let attempt = 1; provision.isStillWanted(); attempt += 1) {
       try {
         const guest = await this.#guestOf(vmId, provision.signal)
-        const inference = { ...gateway, key: this.#deps.inferenceKey(instance.id), ...this.#contextOf(instance) }
-        const sealed = sealClaim(claimOf({ instance, organization, inference }), guest.boxKey, random)
-        const { sshHostKey } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
+        // The same at every attempt: the guest may have taken the one before, and refuses another.
+        claim ??= claimOf({ instance, organization, inference: await this.#inferenceOf(instance), egress })
+        const sealed = sealClaim(claim, guest.boxKey, random)
+        const { sshHostKey, network } = await engine.claim(vmId, sealed, this.#deps.claimTimeoutMs)
         const { name, hostname, publicKey } = instance
-        return { organization, name, hostname, publicKey, sshHostKey }
+        return { organization, name, hostname, publicKey, sshHostKey, claim: statedClaim(claim, network) }
       } catch (error) {
         if (provision.signal.aborted) return unwanted
         log.warn('a claim failed', { instance: instance.id, vm: vmId, attempt, error })
@@ -128,9 +133,15 @@ export class Provisioner {
     return unwanted
   }
 
-  #contextOf({ inferenceModel }: Instance): { contextTokens?: number } {
+  async #inferenceOf({ id, inferenceModel }: Instance): Promise<ClaimInputs['inference']> {
+    const gateway = await this.#deps.gateway()
     const contextTokens = this.#deps.contextTokens?.(inferenceModel) ?? null
-    return contextTokens === null ? {} : { contextTokens }
+    return {
+      ...gateway,
+      // Without a gateway there is nothing to unlock.
+      key: gateway.baseUrl === '' ? null : this.#deps.inferenceKey(id),
+      ...(contextTokens === null ? {} : { contextTokens }),
+    }
   }
 
   /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */

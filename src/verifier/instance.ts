@@ -14,16 +14,27 @@ import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import type { SnpReport } from '../attest/report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
+import type { ClaimDocument } from '../contract/claim-document.ts'
 import { InstanceAttestation } from '../contract/instance-attestation.ts'
 import type { LaunchDocument } from '../contract/launch.ts'
 import { SuccessEnvelope } from '../contract/problem.ts'
 import { shapeOf } from '../contract/shape.ts'
+import {
+  acceptedReason,
+  claimCheckNames,
+  claimDocumentCheck,
+  type ExpectedGateway,
+  expectedClaim,
+  pinnedGateway,
+  promptsCheck,
+  readClaim,
+} from './claim.ts'
 import { type ExpectedImage, expectedMeasurement, imageCheck, launchWords, readLaunch } from './launch.ts'
 import { INSTANCE_PINS, type InstancePins, pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type KnownHost, readKnownHost, readSshKey, type SshKey } from './ssh-key.ts'
 
-/** A real one has about 20 KiB. */
+/** A real one has about 30 KiB. */
 export const instanceAttestationBytesMax = 1024 * 1024
 
 /** Which instance was asked for: the three parts of its host name, and the whole of it. */
@@ -52,6 +63,8 @@ export type InstanceQuestion = {
   readonly publicKey: string | 'any'
   /** The image that the instance is to run; its manifest gives the measurement. */
   readonly image: ExpectedImage | 'any'
+  /** The gateway that is to get its prompts. */
+  readonly gateway: ExpectedGateway
 }
 
 export type InstanceVerdict = Verdict & {
@@ -61,6 +74,8 @@ export type InstanceVerdict = Verdict & {
   readonly receipt: ReceiptVerdict<'claim'> | null
   /** What it was launched from. Null when it cannot be read; to be trusted only in a good verdict. */
   readonly launch: LaunchDocument | null
+  /** What its host handed to it, the gateway key as a digest, under the same conditions. */
+  readonly claim: ClaimDocument | null
   /** The SSH host key, under the same conditions. */
   readonly hostKey: SshKey | null
   /** For known_hosts(5). Null unless the verdict is good. */
@@ -91,20 +106,23 @@ export async function verifyInstance(
 ): Promise<InstanceVerdict> {
   const read = parsed(() => readDocument(given))
   const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
+  const claim: Parsed<ClaimDocument> = document.ok ? parsed(() => readClaim(document.value.claim)) : document
   const pins = pinChecks(INSTANCE_PINS, question.pins, {
     ...{ policy: question.policy, allowlist: 'any' },
     source: question.image === 'any' ? undefined : `the manifest of the image ${question.image.name}`,
+    gateway: pinnedGateway(claim, question.gateway),
+    unattested: acceptedReason(claim, question.gateway),
   })
   if (!document.ok) return nothing([fail('attestation-format', document.reason), ...pins])
   try {
-    return await judge(document.value, question, pins)
+    return await judge({ document: document.value, claim }, question, pins)
   } catch (error) {
     return nothing([fail('attestation-unexpected', reasonOf(error)), ...pins])
   }
 }
 
 function nothing(checks: readonly Check[]): InstanceVerdict {
-  const unread = { receipt: null, launch: null, hostKey: null, knownHost: null, xwingPublicKey: null }
+  const unread = { receipt: null, launch: null, claim: null, hostKey: null, knownHost: null, xwingPublicKey: null }
   return { ...verdict(checks), simulated: false, ...unread }
 }
 
@@ -135,10 +153,11 @@ type Read = {
   readonly knownHost: Parsed<KnownHost>
   readonly publicKey: Parsed<SshKey>
   readonly launch: Parsed<LaunchDocument>
+  readonly claim: Parsed<ClaimDocument>
 }
 
 async function judge(
-  document: InstanceAttestation,
+  { document, claim }: Pick<Read, 'document' | 'claim'>,
   question: InstanceQuestion,
   pins: readonly Check[],
 ): Promise<InstanceVerdict> {
@@ -147,6 +166,7 @@ async function judge(
     knownHost: parsed(() => readKnownHost(document.known_hosts, question.instance.hostname)),
     publicKey: parsed(() => readSshKey(document.public_key)),
     launch: parsed(() => readLaunch(document.launch)),
+    claim,
   }
   const nonce = fromBase64Url(document.nonce) ?? new Uint8Array(0)
   const receipt = await judgeReceipt(read, nonce, question)
@@ -163,13 +183,15 @@ async function judge(
     parsedCheck('launch-document', read.launch, launchWords),
     ...launchChecks(document.launch, launch, receipt),
     imageCheck(question.image, launch),
+    claimDocumentCheck(claim, { ...document, publicKey: document.public_key }),
+    promptsCheck(claim, { expected: question.gateway, simulated: document.receipt.platform === 'simulated' }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...groupsOf(receipt.checks, { prefix: 'receipt/', groups: GROUPS, elsewhere: [] }),
   ]
   // The groups hold every check of the receipt; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipt.ok
   return {
-    ...{ ok, checks, simulated: receipt.simulated, receipt, launch },
+    ...{ ok, checks, simulated: receipt.simulated, receipt, launch, claim: claim.ok ? claim.value : null },
     hostKey: knownHost.ok ? knownHost.value.key : null,
     knownHost: ok && knownHost.ok ? knownHost.value : null,
     xwingPublicKey: ok ? xwingPublicKeyOf(document) : null,
@@ -183,12 +205,13 @@ const GROUPS: readonly Group[] = [
     name: 'claim',
     members: ['statement-kind', 'expected-organization', 'expected-name', 'expected-hostname'],
   },
+  { name: 'claim-document', members: claimCheckNames },
   { name: 'host-key', members: ['expected-ssh-host-key-digest'] },
   { name: 'public-key', members: ['expected-public-key-digest'] },
 ]
 
 async function judgeReceipt(
-  { document, knownHost, publicKey, launch }: Read,
+  { document, knownHost, publicKey, launch, claim }: Read,
   nonce: Uint8Array,
   { asOf, ageMsMax, roots, policy, pins, crl, instance, image }: InstanceQuestion,
 ): Promise<ReceiptVerdict<'claim'>> {
@@ -208,6 +231,7 @@ async function judgeReceipt(
       hostname: { equals: instance.hostname },
       sshHostKeyDigest: digestOf(knownHost.ok ? knownHost.value.key : null),
       publicKeyDigest: digestOf(publicKey.ok ? publicKey.value : null),
+      ...expectedClaim(claim),
     },
     verifiers: nativeVerifiers,
   })

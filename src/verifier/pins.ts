@@ -13,12 +13,12 @@ export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
 
 /**
  * Of an instance. It has no allowlist: what runs in it is what its owner starts. The operator's key is a pin of its own, because the measured
- * image is public: anybody may launch it, and what the key says beyond the measurement is whose host it is.
+ * image is public: anybody may launch it, and what the key says beyond the measurement is whose host it is. So is the gateway that gets its prompts.
  */
-export const INSTANCE_PINS = ['measurement', 'operator-key', 'vmpl', 'crl', 'tcb'] as const
+export const INSTANCE_PINS = ['measurement', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 
 /** Every pin that there is, each once. */
-export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'vmpl', 'crl', 'tcb'] as const
+export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 
 export type Pin = (typeof EVERY_PIN)[number]
 
@@ -41,6 +41,7 @@ export const allPins: Pins = {
 export const allInstancePins: InstancePins = {
   measurement: 'required',
   'operator-key': 'required',
+  gateway: 'required',
   vmpl: 'required',
   crl: 'required',
   tcb: 'required',
@@ -59,6 +60,11 @@ export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readon
   'operator-key': {
     accepted: 'accepted any operator key',
     missing: 'no operator key is expected: name it as idKeyDigest in a --policy',
+  },
+  gateway: {
+    accepted: 'accepted any gateway in a measured VM, whoever runs it',
+    missing:
+      'no gateway is expected: name its measurements and operator key in a --gateway-policy (as for `verify gateway`)',
   },
   vmpl: { accepted: 'accepted any VMPL', missing: 'the --policy accepts every VMPL: name [0] in it' },
   crl: { accepted: 'accepted evidence without a revocation list', missing: 'no revocation list is required' },
@@ -79,6 +85,10 @@ export type Pinned = {
   readonly source?: string | undefined
   /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
   readonly hasWorkload?: boolean
+  /** What is expected of the gateway that an instance's claim names; null: nothing. */
+  readonly gateway?: string | null
+  /** Why its gateway is unattested, where the caller accepts that by name. */
+  readonly unattested?: string | null
 }
 
 /** One check for each of the pins `asked`. */
@@ -90,6 +100,8 @@ export function pinChecks(
   return asked.map(pin => {
     const name = pinCheckName(pin)
     const isWaived = pins[pin] === 'any'
+    const { unattested = null } = pinned
+    if (pin === 'gateway' && unattested !== null) return notChecked(name, unattestedWords(unattested), false)
     const what = PINNED[pin](pinned, isWaived)
     if (what !== null) return pass(name, what)
     const { accepted, missing } = PIN_WORDS[pin]
@@ -97,6 +109,10 @@ export function pinChecks(
       ? notChecked(name, `${accepted}: the caller said 'any'`, false)
       : fail(name, `${missing}, or say 'any'`)
   })
+}
+
+function unattestedWords(reason: string): string {
+  return `accepted a gateway that nothing vouches for (${reason}), by that name`
 }
 
 /** What is pinned; null when nothing is. Revocation lists and floors have checks of their own, which are made unless they are waived. */
@@ -114,6 +130,7 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
     return keyPinned(policy)
   },
   'operator-key': ({ policy }) => keyPinned(policy),
+  gateway: ({ gateway = null }) => gateway,
   vmpl: ({ policy: { vmpls } }) => {
     if (vmpls === 'any' || new Set(vmpls).size >= vmplCount) return null
     return `VMPL ${vmpls.join(' or ')}`

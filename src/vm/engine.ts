@@ -1,7 +1,7 @@
 // What services see of the VM engine, which knows nothing of services A, B or C. Pure: types, and the failures that they may meet.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
-import type { Claimed, SealedClaim } from '../contract/agent.ts'
+import type { Claimed, Network, SealedClaim } from '../contract/agent.ts'
 import type { InstanceFailureCode } from '../contract/instance.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
 
@@ -80,8 +80,12 @@ export type VmEngine = {
   /** Records that a VM is to go and starts on that. No effect if that is recorded already, or if there is no such VM. */
   readonly dismiss: (vmId: string) => void
   readonly view: (vmId: string) => VmView | null
-  /** Hands a sealed claim to a running VM. Faults: channel.*. */
-  readonly claim: (vmId: string, sealed: SealedClaim, timeoutMs: number) => Promise<Claimed>
+  /** Hands a running VM its network once more, then a sealed claim. `network`: the one that is in force with it. Faults: channel.*. */
+  readonly claim: (
+    vmId: string,
+    sealed: SealedClaim,
+    timeoutMs: number,
+  ) => Promise<Claimed & { readonly network: Network }>
   /**
    * Evidence of a claimed VM over a nonce of 32 bytes. One at a time for each VM; a few may wait. Faults: channel.*, and
    * attest.unavailable, whose message says what is missing and what to do.

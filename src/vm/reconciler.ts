@@ -9,7 +9,6 @@ import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createWorkers, type Workers } from '../base/workers.ts'
-import type { Claimed, SealedClaim } from '../contract/agent.ts'
 import type { LedgerDb, LedgerStore } from '../store/db.ts'
 import { egressOf } from '../store/ledger/egress.query.ts'
 import { appendEvent } from '../store/ledger/event.query.ts'
@@ -161,11 +160,15 @@ export class VmReconciler implements VmEngine {
     return resourceOf(this.#deps.ledger.db, id, kind)?.name ?? null
   }
 
-  async claim(vmId: string, sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
+  async claim(...[vmId, sealed, timeoutMs]: Parameters<VmEngine['claim']>): ReturnType<VmEngine['claim']> {
     const link = this.#entries.get(vmId)?.link
-    if (!link) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+    const vm = vmById(this.#deps.ledger.db, vmId)
+    if (!link || vm === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
     try {
-      return await link.channel.claim(sealed, timeoutMs)
+      // A VM of the pool may have waited since before the configuration changed; once it is claimed, its network stays as it is.
+      const network = networkOf(this.#deps.guestNetwork, vm)
+      await link.channel.network(network, networkTimeoutMs)
+      return { ...(await link.channel.claim(sealed, timeoutMs)), network }
     } catch (error) {
       // Perhaps its agent restarted and has other keys by now: ask again before the next attempt.
       link.forget()

@@ -60,6 +60,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     trust,
     operatorKey: { digest: new Uint8Array(48) },
     firewall: { cutOff: async () => null },
+    simulatedPlatform: () => Promise.reject(new Error('nobody is claimed here')),
   })
   insertOrganization(store.directory.db, { id: 'org', slug: 'acme', nowMs: 0 })
   const organization = findOrganization(store.directory.db, 'acme')

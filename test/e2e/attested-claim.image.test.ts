@@ -9,6 +9,7 @@ import { AMD_ROOTS, type TrustedRoot } from '../../src/attest/amd/roots.ts'
 import { sha256 } from '../../src/attest/hash.ts'
 import { publicIdKey } from '../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../src/attest/launch/id-block-verify.ts'
+import { parsed } from '../../src/attest/malformed.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../../src/attest/receipt/verify.ts'
 import { fromBase64Url, fromHex, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
@@ -16,6 +17,7 @@ import { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
 import { LaunchDocument } from '../../src/contract/launch.ts'
 import { checked, checkedJson } from '../../src/contract/shape.ts'
 import { sshKeyDigest } from '../../src/instances/public-key.codec.ts'
+import { expectedClaim, readClaim } from '../../src/verifier/claim.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
 import type { Appliance } from '../rigs/appliance.ts'
 import { query } from '../rigs/dns-query.ts'
@@ -35,7 +37,7 @@ type Expecting = {
 
 /** What the owner's verifier asks, with nothing from the daemon but the document and the root that the owner trusts. */
 async function verify(
-  { receipt, launch, known_hosts, public_key }: InstanceAttestation,
+  { receipt, launch, claim, known_hosts, public_key }: InstanceAttestation,
   { nonce, organization, name, hostname }: Expecting,
   { roots, operatorKey }: { roots: readonly TrustedRoot[]; operatorKey: Uint8Array },
 ): Promise<ReceiptVerdict<'claim'>> {
@@ -63,6 +65,7 @@ async function verify(
       hostname: { equals: hostname },
       sshHostKeyDigest: { equals: sshKeyDigest(hostKey.join(' ')) },
       publicKeyDigest: { equals: sshKeyDigest(public_key) },
+      ...expectedClaim(parsed(() => readClaim(claim))),
     },
     tpm: 'any',
   })

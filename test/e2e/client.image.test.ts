@@ -98,12 +98,17 @@ inOwnNetns(
         const example = await appliance.cli('verify', 'policy-example', '--image', image, ...key)
         const policy = ['--policy', file('policy.json', example.stdout), '--image', image]
         const own = ['--public-key', file('own.pub', appliance.publicKey)]
+        // The gateway of this appliance has no worker: nothing vouches for it, and only its owner's word makes that good.
+        const outside = await verify(...root, ...policy, ...own)
+        expect([outside.exitCode, checksOf(outside.document, 'FAIL')]).toEqual([1, ['pin-gateway', 'prompts']])
+        expect(existsSync(known)).toBe(false)
+        policy.push('--unattested-gateway', 'no-worker')
 
         const good = await verify(...root, ...policy, ...own)
         expect(good.document.operator_key).toBe(JSON.parse(example.stdout).idKeyDigest)
         expect([good.exitCode, checksOf(good.document, 'FAIL'), good.document.simulated]).toEqual([0, [], true])
         expect(checksOf(good.document, 'PASS')).toEqual(
-          expect.arrayContaining(['image', 'own-key', 'launch-host-data', 'receipt/operator-key', 'receipt/host-key']),
+          expect.arrayContaining(['image', 'own-key', 'launch-host-data', 'prompts', 'receipt/host-key']),
         )
         const line = readFileSync(known, 'utf8')
         expect(line).toBe(`${good.document.host_key.line}\n`)

@@ -1,12 +1,13 @@
 // An instance and the gateway's VM on one host: what the owner of the instance gets of the gateway, and can verify of it from inside.
 
 import { expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
+import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
 import type { ImageManifest } from '../../src/contract/image.ts'
 import { type Appliance, createAppliance, imageDir } from '../rigs/appliance.ts'
 import { createModelFile, gatewayTables, workerModel as model, PRICE } from '../rigs/appliance-gateway.ts'
+import { buildCachedImage } from '../rigs/image-build.ts'
 import { createCustomer } from '../rigs/instances-client.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
 import { servingGateway } from '../rigs/serving-gateway.ts'
@@ -37,6 +38,36 @@ async function policyOf(appliance: Appliance, operatorKey: string): Promise<stri
   })
 }
 
+/** The owner names both images and the operator's key; another gateway image is another place for prompts. */
+async function verifiedFromOutside(
+  appliance: Appliance,
+  { hostname, key }: { readonly hostname: string; readonly key: string },
+): Promise<void> {
+  const { directory, stateDir } = appliance
+  const file = (path: string, text: string) => {
+    writeFileSync(join(directory, path), text)
+    return join(directory, path)
+  }
+  const operatorKey = file('operator-key.pub.pem', (await appliance.cli('operator-key')).stdout)
+  const policyOf = async (image: string) =>
+    (await appliance.cli('verify', 'policy-example', '--image', image, '--operator-key', operatorKey)).stdout
+  const instance = await policyOf(await imageDir())
+  const verify = async (gateway: string) => {
+    const { exitCode, stdout } = await appliance.cli(
+      ...['verify', 'instance', hostname, '--no-known-hosts', '--api', appliance.url, '--json'],
+      ...['--ca', join(stateDir, 'ca/ca.pem'), '--key-file', file('key.txt', key)],
+      ...['--trust-simulated-root', join(stateDir, 'simulator/root.pem')],
+      ...['--policy', file('instance.json', instance), '--gateway-policy', file('gateway.json', gateway)],
+    )
+    const { checks } = JSON.parse(stdout) as { checks: { name: string; reason: string }[] }
+    return { exitCode, prompts: checks.find(one => one.name === 'prompts')?.reason }
+  }
+  const good = await verify(await policyOf(await buildCachedImage('inference')))
+  expect([good.exitCode, good.prompts]).toEqual([0, expect.stringContaining(': inside the measured VM ')])
+  const wrong = await verify(instance)
+  expect([wrong.exitCode, wrong.prompts]).toEqual([1, expect.stringContaining('none of those that you expect')])
+}
+
 inOwnNetns(
   import.meta.path,
   () => {
@@ -49,6 +80,7 @@ inOwnNetns(
         const acme = await createCustomer(appliance, 'acme')
         const { name, hostname } = (await acme.create()).body.data
         await acme.reached(name, 'ready', readyMs)
+        await verifiedFromOutside(appliance, { hostname, key: acme.key })
         await servingGateway(appliance)
         const prints = async (command: string) => {
           const { exitCode, stdout, stderr } = await appliance.ssh(hostname, [command])

@@ -60,6 +60,7 @@ describe('a claim', () => {
       name: 'zzzz9999',
       hostname: 'zzzz9999.acme.example.test',
       publicKey: otherKey,
+      egress: { limitBytes: 1, names: 'listed' },
     }
     const otherInference = {
       baseUrl: 'http://gateway.example:8442/v1',

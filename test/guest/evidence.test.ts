@@ -16,6 +16,7 @@ import { openConfigfs } from '../../src/guest/report/configfs.ts'
 import { createReportDevice, type ReportDevice } from '../../src/guest/report/device.ts'
 import { nativeKeys } from '../../src/linux/native-keys.ts'
 import { makeSandbox, type Sandbox } from '../rigs/guest-root.ts'
+import { sampleDocument, sampleFields } from '../rigs/sample-claim.ts'
 import {
   bareReport,
   createTsmKernel,
@@ -24,6 +25,9 @@ import {
   type TsmSettings,
 } from '../rigs/tsm-kernel.ts'
 
+const document = sampleDocument({
+  ...{ organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.example.test', publicKey: 'ssh-ed25519 AAAA' },
+})
 const claim: ClaimRecord = {
   claimId: 'claim-1',
   sha256: 'ab'.repeat(32),
@@ -32,6 +36,7 @@ const claim: ClaimRecord = {
   hostname: 'abcd1234.acme.example.test',
   sshHostKeyDigest: '11'.repeat(32),
   publicKeyDigest: '22'.repeat(32),
+  document,
 }
 const simulated = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
 const nonceBytes = new Uint8Array(32).fill(7)
@@ -111,6 +116,7 @@ describe('evidence', () => {
       hostname: 'abcd1234.acme.example.test',
       sshHostKeyDigest: new Uint8Array(32).fill(0x11),
       publicKeyDigest: new Uint8Array(32).fill(0x22),
+      ...sampleFields(document),
     })
     const publicKeys: PublicKeys = keys.publicKeys
     const signature = { ed25519: bytesOf(evidence.signatures.ed25519), mldsa65: bytesOf(evidence.signatures.mldsa65) }

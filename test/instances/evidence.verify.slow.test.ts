@@ -7,6 +7,7 @@ import { launchText } from '../../src/contract/launch.ts'
 import { type AttestationTrust, type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
 import type { VmEvidence } from '../../src/vm/engine.ts'
 import {
+  claimedOf,
   type EvidenceChange,
   evidenceOf,
   guestHostKey,
@@ -18,13 +19,12 @@ import { operatorKey } from '../rigs/receipt-samples.ts'
 import { simulatedAsOf } from '../rigs/simulated-platform.ts'
 
 const nonce = Uint8Array.from({ length: 32 }, (_, at) => at)
-const claimed: ClaimedAs = {
+const claimed: ClaimedAs = claimedOf({
   organization: 'acme',
   name: 'abcd1234',
   hostname: 'abcd1234.acme.agents.test',
   publicKey,
-  sshHostKey: guestHostKey,
-}
+})
 const otherKey = guestHostKey.replace('HsJz', 'HsJy')
 
 async function judge(
@@ -59,6 +59,15 @@ describe('wrong evidence', () => {
     ['another name', { fields: { name: 'zzzz9999' } }, 'expected-name'],
     ['another hostname', { fields: { hostname: 'abcd1234.acme.agents.example' } }, 'expected-hostname'],
     ['another host key', { fields: { sshHostKeyDigest: new Uint8Array(32) } }, 'expected-ssh-host-key-digest'],
+    ['another claim', { fields: { claimDigest: new Uint8Array(32) } }, 'expected-claim-digest'],
+    ['another address for prompts', { fields: { inferenceUrl: 'https://evil/v1' } }, 'expected-inference-url'],
+    ['no address for prompts', { fields: { inferenceUrl: null } }, 'expected-inference-url'],
+    ['another model', { fields: { inferenceModel: 'other' } }, 'expected-inference-model'],
+    ['another kind of gateway', { fields: { gateway: 'host' } }, 'expected-gateway'],
+    ['another gateway', { fields: { gatewayDigest: new Uint8Array(32) } }, 'expected-gateway-digest'],
+    ['other resolvers', { fields: { resolvers: ['198.51.100.53'] } }, 'expected-resolvers'],
+    ['another limit of egress', { fields: { egressLimitBytes: 1 } }, 'expected-egress-limit-bytes'],
+    ['other names of egress', { fields: { egressNames: 'listed' } }, 'expected-egress-names'],
     ["another customer's key", { fields: { publicKeyDigest: new Uint8Array(32) } }, 'expected-public-key-digest'],
     [
       'another image',

@@ -11,6 +11,7 @@ import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
 import { publicKey } from '../rigs/instances-service.ts'
 import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/provisioning-bench.ts'
+import { sampleGateway } from '../rigs/sample-claim.ts'
 import { until } from '../rigs/until.ts'
 
 test('a running VM is claimed, attested, opened, probed with the attested host key as the only one, and then ready', async () => {
@@ -28,10 +29,11 @@ test('a running VM is claimed, attested, opened, probed with the attested host k
       inference: {
         baseUrl: 'https://gateway/v1',
         address: '192.0.2.7',
-        ca: 'PEM',
+        gateway: sampleGateway,
         model: 'tiny',
         key: 'gw_of_instance',
       },
+      egress: { limitBytes: 1_000_000, names: 'listed' },
     },
   ])
   expect(steps).toEqual(['claim', 'probe', 'evidence', 'open', 'receipt'])
@@ -54,7 +56,7 @@ test('a running VM is claimed, attested, opened, probed with the attested host k
 test('evidence that is wrong is the end at once: never opened, never ready, whatever its SSH server says', async () => {
   // Goal: no second chance for a VM that proves something else, and the operator reads which check failed.
   const { reconciler, store, steps, provisioned, instance, dismissed } = bench({
-    evidence: asked => evidenceOf({ ...asked, claimed: { ...claimedAs, organization: 'globex' } }),
+    evidence: asked => evidenceOf({ ...asked, claimed: { ...asked.claimed, organization: 'globex' } }),
   })
   reconciler.wake('instance')
   await provisioned()

@@ -6,10 +6,12 @@ import { issueReceipt, type StatementFields } from '../../src/attest/receipt/iss
 import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { toHex, utf8 } from '../../src/base/bytes.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../src/contract/launch.ts'
+import { statedFields } from '../../src/instances/claim.plan.ts'
 import type { AttestationTrust, ClaimedAs } from '../../src/instances/evidence.verify.ts'
 import { sshKeyDigest } from '../../src/instances/public-key.codec.ts'
 import type { VmEvidence } from '../../src/vm/engine.ts'
 import { countingRandom, measurement, operatorKey, sampleKeys, simulatedSource } from './receipt-samples.ts'
+import { type ClaimOwner, sampleClaimText } from './sample-claim.ts'
 import { simulatedAsOf, simulatedPlatform } from './simulated-platform.ts'
 
 export const guestHostKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE'
@@ -43,6 +45,13 @@ export type EvidenceChange = {
   readonly launchedWith?: Uint8Array
 }
 
+/** Claimed with the samples' claim. */
+export function claimedOf(owner: ClaimOwner): ClaimedAs {
+  const { organization, name, hostname, publicKey } = owner
+  const claim = sampleClaimText(owner)
+  return { organization, name, hostname, publicKey, sshHostKey: guestHostKey, claim }
+}
+
 export async function simulatedTrust(): Promise<AttestationTrust> {
   const { authority } = await simulatedPlatform('genoa')
   return { roots: [authority.root], simulated: true, operatorKeys: [operatorKey] }
@@ -65,6 +74,7 @@ export async function evidenceOf(
       hostname: claimed.hostname,
       sshHostKeyDigest: sshKeyDigest(claimed.sshHostKey),
       publicKeyDigest: sshKeyDigest(claimed.publicKey),
+      ...statedFields(claimed.claim),
       ...change.fields,
     },
     publicKeys: sampleKeys().publicKeys,

@@ -7,6 +7,7 @@ import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../src/contract/agent.ts'
 import { listenAsGuest } from './guest-socket.ts'
+import { sampleDocument, sampleFields } from './sample-claim.ts'
 
 export type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 
@@ -29,6 +30,7 @@ export type ClaimedGuest = Disposable & {
   gate: Promise<unknown>
 }
 
+const owner = { organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.agents.test' }
 const digest = (fill: number) => new Uint8Array(32).fill(fill)
 
 export function startClaimedGuest(path: string, options: GuestOptions): ClaimedGuest {
@@ -47,11 +49,10 @@ export function startClaimedGuest(path: string, options: GuestOptions): ClaimedG
         keysDigest: keysDigest(keys.publicKeys),
         operatorKey: fromHex(launch.operatorKey) ?? digest(0),
         image: { name: 'instance', measurement: fromHex(launch.measurement) ?? digest(0) },
-        organization: 'acme',
-        name: 'abcd1234',
-        hostname: 'abcd1234.acme.agents.test',
+        ...owner,
         sshHostKeyDigest: digest(1),
         publicKeyDigest: digest(2),
+        ...sampleFields(sampleDocument({ ...owner, publicKey: '' })),
       }),
     )
     const signatures = await portableSigner(keys.secretKeys, systemRandom)(statement)

@@ -100,9 +100,10 @@ export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Cl
       baseUrl: 'http://gateway.example.test:8442/v1',
       address: '192.0.2.1',
       model: 'vendor/model-1',
-      ca: gatewayCa,
+      gateway: { kind: 'unattested', why: 'host', ca: gatewayCa },
       key: 'gw_00000000_secret',
     },
+    egress: { limitBytes: 5_368_709_120, names: 'any' },
     ...overrides,
   }
 }

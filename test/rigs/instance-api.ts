@@ -37,7 +37,7 @@ export async function startInstanceApi(
   const authority = await openAuthority({ ...deps, names: ['localhost', 'other.example'] })
   const pair = await authority.issue([...names], 1)
   const caFile = file('ca.pem', authority.caPem)
-  const { root, policy } = await clientFiles()
+  const { root, policy, gatewayPolicy } = await clientFiles()
   const server = Bun.serve({
     hostname: '127.0.0.1',
     port: 0,
@@ -58,6 +58,7 @@ export async function startInstanceApi(
     answer: null,
     options: [
       ...['--ca', caFile, '--policy', file('policy.json', policy)],
+      ...['--gateway-policy', file('gateway-policy.json', gatewayPolicy)],
       ...['--trust-simulated-root', file('root.pem', root), '--key-file', file('key.txt', `${sampleApiKey}\n`)],
     ],
     caFile,

@@ -10,12 +10,14 @@ import { issueSimulatedCrl, issueSimulatedVcek } from '../../src/attest/simulato
 import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { present } from '../../src/base/assert.ts'
 import { concat, fromBase64, fromHex, toBase64, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
+import { type ClaimDocument, claimText } from '../../src/contract/claim-document.ts'
 import type { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../src/contract/launch.ts'
 import type { InstanceIdentity, InstanceQuestion } from '../../src/verifier/instance.ts'
 import { type ExpectedImage, readExpectedImage } from '../../src/verifier/launch.ts'
 import { allInstancePins } from '../../src/verifier/pins.ts'
 import { countingRandom, operatorKey, sampleKeys } from './receipt-samples.ts'
+import { sampleDocument, sampleFields, sampleGateway } from './sample-claim.ts'
 import { chipIdOf, SIMULATED_TCBS, simulatedAsOf, simulatedPlatform } from './simulated-platform.ts'
 
 export const sampleInstance: InstanceIdentity = {
@@ -79,6 +81,9 @@ export type WantedAttestation = {
   readonly publicKey?: string
   /** The text itself where it is no document's. */
   readonly launch?: LaunchDocument | string
+  /** What the guest states; the document shows it, too, unless `shownClaim` is another. */
+  readonly claim?: ClaimDocument
+  readonly shownClaim?: string
   /** What the hardware says, where it is not what the launch document says. */
   readonly report?: SimulatedReport['report']
   readonly hostData?: Uint8Array
@@ -94,11 +99,13 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
   const publicKey = wanted.publicKey ?? samplePublicKey
   const launch = wanted.launch ?? sampleLaunch
   const text = typeof launch === 'string' ? launch : launchText(launch)
+  const claim = wanted.claim ?? sampleDocument({ ...instance, publicKey })
   const fields = {
     ...{ kind: 'claim', nonce, operatorKey, ...instance },
     image: { name: sampleLaunch.image.name, measurement: sampleMeasurement },
     sshHostKeyDigest: keyDigest(hostKey),
     publicKeyDigest: keyDigest(publicKey),
+    ...sampleFields(claim),
     ...wanted.statement,
   }
   const receipt = await issueReceipt({
@@ -106,14 +113,14 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     fields: fields as unknown as StatementFields,
     publicKeys: sampleKeys().publicKeys,
     sign: portableSigner(sampleKeys().secretKeys, countingRandom(70)),
-    evidenceSource: reportData => evidenceOf(reportData, wanted, text),
+    evidenceSource: reportData => platformEvidence(reportData, text, wanted),
     platform: 'simulated',
     nowMs: wanted.nowMs ?? simulatedAsOf.getTime(),
   })
   return {
     ...{ schemaVersion: 1, scope: 'claim-only', ...instance },
     ...{ nonce: toBase64Url(nonce), known_hosts: `${instance.hostname} ${hostKey}`, public_key: publicKey },
-    ...{ launch: text, receipt: mutable(receipt) },
+    ...{ launch: text, claim: wanted.shownClaim ?? claimText(claim), receipt: mutable(receipt) },
   }
 }
 
@@ -125,7 +132,12 @@ function keyDigest(line: string): Uint8Array {
   return sha256(present(fromBase64(line.split(' ')[1] ?? ''), 'base64 in the key line'))
 }
 
-async function evidenceOf(reportData: Uint8Array, wanted: WantedAttestation, text: string): Promise<ReceiptEvidence> {
+/** Of the simulated platform; `text`: of the launch document. */
+export async function platformEvidence(
+  reportData: Uint8Array,
+  text: string,
+  wanted: WantedAttestation = {},
+): Promise<ReceiptEvidence> {
   const { authority, report } = await simulatedPlatform('genoa')
   const nowMs = wanted.nowMs ?? simulatedAsOf.getTime()
   const day = (by: number) => new Date(Math.floor(nowMs / 1000) * 1000 + by * 86_400_000)
@@ -150,6 +162,13 @@ export function samplePolicy(): Policy {
   return { ...strictPolicy(), measurements: [measurement], idKeyDigest: operatorKey }
 }
 
+/** What an owner names of the gateway that the samples' claim names. */
+export const sampleGatewayPolicy: Policy = {
+  ...strictPolicy(),
+  measurements: sampleGateway.measurements.map(hex => present(fromHex(hex), 'hexadecimal')),
+  idKeyDigest: present(fromHex(sampleGateway.operatorKey), 'hexadecimal'),
+}
+
 /** What an owner asks that trusts the simulation and knows all of it. */
 export async function instanceQuestion(changes: Partial<InstanceQuestion> = {}): Promise<InstanceQuestion> {
   const { authority } = await simulatedPlatform('genoa')
@@ -157,15 +176,17 @@ export async function instanceQuestion(changes: Partial<InstanceQuestion> = {}):
     ...{ instance: sampleInstance, nonce: sampleNonce, asOf: simulatedAsOf.getTime(), ageMsMax: 60_000 },
     ...{ roots: [authority.root], policy: samplePolicy(), pins: allInstancePins, crl: undefined },
     ...{ publicKey: samplePublicKey, image: sampleImage() },
+    gateway: { policy: sampleGatewayPolicy, outside: [], unattested: 'none' },
     ...changes,
   }
 }
 
-/** The files that a client names: root and policy. */
-export async function clientFiles(): Promise<{ readonly root: string; readonly policy: string }> {
+/** The files that a client names: root and policies. */
+export async function clientFiles(): Promise<Record<'root' | 'policy' | 'gatewayPolicy', string>> {
   const { ark, ask, asvk } = (await simulatedPlatform('genoa')).authority.root
   return {
     root: [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join(''),
     policy: JSON.stringify(encodePolicy(samplePolicy())),
+    gatewayPolicy: JSON.stringify(encodePolicy(sampleGatewayPolicy)),
   }
 }

@@ -52,7 +52,10 @@ export async function expectUsageError(argv: readonly string[], message: string)
 }
 
 /** The command line without a process around it. */
-export async function runHere(argv: readonly string[], { isTerminal = false } = {}): Promise<Result> {
+export async function runHere(
+  argv: readonly string[],
+  { isTerminal = false, variables = {} }: { isTerminal?: boolean; variables?: Record<string, string> } = {},
+): Promise<Result> {
   const written = { stdout: '', stderr: '' }
   const code = await runCli(argv, {
     stdout: async text => {
@@ -63,7 +66,7 @@ export async function runHere(argv: readonly string[], { isTerminal = false } = 
     },
     stdoutIsTerminal: isTerminal,
     stderrIsTerminal: isTerminal,
-    env,
+    env: { ...env, ...variables },
     onSignal: () => {},
   })
   return { code, ...written }

@@ -7,26 +7,27 @@ import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../src/contract/agent.ts'
 import type { SshProbe } from '../../src/host/network/ssh-probe.ts'
+import { statedClaim } from '../../src/instances/claim.plan.ts'
 import type { ClaimedAs } from '../../src/instances/evidence.verify.ts'
 import { InstanceReconciler } from '../../src/instances/reconciler.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import type { VmEngine, VmEvidence, VmView } from '../../src/vm/engine.ts'
-import { evidenceOf, guestHostKey, simulatedTrust } from './attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from './attested-guest.ts'
 import { createManualClock } from './clock.ts'
 import { publicKey } from './instances-service.ts'
+import { sampleGateway, sampleNetwork } from './sample-claim.ts'
 import { until } from './until.ts'
 
 export const claimTimeoutMs = 5_000
 export const sshTimeoutMs = 5_000
-export const claimedAs: ClaimedAs = {
+export const claimedAs: ClaimedAs = claimedOf({
   organization: 'acme',
   name: 'abcd1234',
   hostname: 'abcd1234.acme.agents.test',
   publicKey,
-  sshHostKey: guestHostKey,
-}
+})
 
 export type Guest = {
   state: VmView['state']
@@ -100,11 +101,13 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       claims.push(openClaim(sealed, box.secretKey))
       steps.push('claim')
       await guest.claim(sealed)
-      return { claimId: 'instance', sshHostKey: guestHostKey }
+      return { claimId: 'instance', sshHostKey: guestHostKey, network: sampleNetwork }
     },
     evidence: async (_vmId, nonce) => {
       steps.push('evidence')
-      return await guest.evidence({ nonce, claimed: claimedAs })
+      const claim = claims.at(-1)
+      const stated = claim === undefined ? claimedAs.claim : statedClaim(claim, sampleNetwork)
+      return await guest.evidence({ nonce, claimed: { ...claimedAs, claim: stated } })
     },
     handReceipt: async () => {
       steps.push('receipt')
@@ -127,7 +130,8 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       log: silentLogger,
       trust: simulatedTrust,
       onReady: id => ready.push(id),
-      gateway: { baseUrl: 'https://gateway/v1', address: '192.0.2.7', ca: 'PEM' },
+      gateway: async () => ({ baseUrl: 'https://gateway/v1', address: '192.0.2.7', gateway: sampleGateway }),
+      egress: { limitBytes: 1_000_000, names: 'listed' },
       inferenceKey: (id: string) => `gw_of_${id}`,
       claimTimeoutMs,
       sshTimeoutMs,

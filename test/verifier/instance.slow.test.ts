@@ -13,9 +13,8 @@ import {
   readInstanceHostname,
   verifyInstance,
 } from '../../src/verifier/instance.ts'
-import { readExpectedImage } from '../../src/verifier/launch.ts'
 import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
-import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
 import {
   ed25519Line,
   instanceQuestion,
@@ -24,7 +23,6 @@ import {
   sampleImage,
   sampleInstance,
   sampleLaunch,
-  sampleManifestText,
   sampleMeasurement,
   sampleNonce,
   samplePolicy,
@@ -93,7 +91,7 @@ describe('a good one', () => {
 
 test('goal: what service A makes of a guest’s evidence is what its owner accepts', async () => {
   const { name, organization, hostname } = sampleInstance
-  const claimed = { organization, name, hostname, publicKey: samplePublicKey, sshHostKey: guestHostKey }
+  const claimed = claimedOf({ organization, name, hostname, publicKey: samplePublicKey })
   const report = { report: { idKeyDigest: operatorKey, platformInfo: 0x21n } }
   const evidence = await evidenceOf({ nonce: sampleNonce, claimed }, { report })
   const document = toAttestation(evidence, { nonce: sampleNonce, claimed })
@@ -104,13 +102,20 @@ test('goal: what service A makes of a guest’s evidence is what its owner accep
 describe('what is required', () => {
   test('goal: each pin that nobody names fails by its name, and a waiver is repeated in the verdict', async () => {
     const policy = { ...strictPolicy(), vmpls: 'any' as const }
-    await expectBad(good, ['pin-measurement', 'pin-operator-key', 'pin-vmpl'], { policy, image: 'any' })
-    const waived: InstancePins = { measurement: 'any', 'operator-key': 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
-    const { found } = await judge(good, { policy, image: 'any', pins: waived })
+    const gateway = { policy: 'any', outside: [], unattested: 'none' } as const
+    await expectBad(good, ['pin-measurement', 'pin-operator-key', 'pin-gateway', 'pin-vmpl'], {
+      policy,
+      image: 'any',
+      gateway,
+    })
+    const waived: InstancePins = {
+      ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+    }
+    const { found } = await judge(good, { policy, image: 'any', gateway, pins: waived })
     const said = found.checks.filter(one => one.outcome === 'not-checked' && one.name.startsWith('pin-'))
     expect([found.ok, said.map(one => one.name)]).toEqual([
       true,
-      ['pin-measurement', 'pin-operator-key', 'pin-vmpl', 'pin-crl', 'pin-tcb'],
+      ['pin-measurement', 'pin-operator-key', 'pin-gateway', 'pin-vmpl', 'pin-crl', 'pin-tcb'],
     ])
   })
 
@@ -253,14 +258,14 @@ describe('the document', () => {
 
   // Goal: each field, changed alone, is named.
   test.each<readonly [string, Partial<InstanceAttestation>, readonly string[]]>([
-    ['organization', { organization: 'other' }, ['instance']],
-    ['name', { name: 'zzzzzzzz' }, ['instance']],
-    ['hostname', { hostname: 'zzzzzzzz.acme.agents.example' }, ['instance']],
+    ['organization', { organization: 'other' }, ['instance', 'claim-document']],
+    ['name', { name: 'zzzzzzzz' }, ['instance', 'claim-document']],
+    ['hostname', { hostname: 'zzzzzzzz.acme.agents.example' }, ['instance', 'claim-document']],
     ['nonce', { nonce: toBase64Url(new Uint8Array(32)) }, ['attestation-nonce', 'receipt/nonce']],
     ['nonce that is not canonical', { nonce: `${good.nonce.slice(0, -1)}_` }, ['attestation-nonce', 'receipt/nonce']],
     ['known_hosts', { known_hosts: `${host} ${ed25519Line(9)}` }, ['receipt/host-key']],
-    ['public_key', { public_key: ed25519Line(9) }, ['own-key', 'receipt/public-key']],
-    ['public_key that is none', { public_key: 'x' }, ['public-key', 'own-key', 'receipt/public-key']],
+    ['public_key', { public_key: ed25519Line(9) }, ['own-key', 'claim-document', 'receipt/public-key']],
+    ['public_key that is none', { public_key: 'x' }, ['public-key', 'own-key', 'claim-document', 'receipt/public-key']],
   ])('%s', async (_, fields, names) => {
     await expectBad({ ...good, ...fields }, names)
   })
@@ -400,29 +405,10 @@ describe('the launch', () => {
   }
 })
 
-describe('a manifest', () => {
-  const edited = (edit: (manifest: Record<string, never>) => void) => {
-    const manifest = JSON.parse(sampleManifestText)
-    edit(manifest)
-    return utf8(JSON.stringify(manifest))
-  }
-  // Goal: what is no whole manifest is refused in words.
-  test.each<readonly [string, Uint8Array, string]>([
-    ['no JSON', utf8('x'), 'manifest is not valid JSON'],
-    ['a name twice', utf8(sampleManifestText.replace('{', '{"name":"x",')), 'has the field "name" twice'],
-    ['no digests', edited(one => delete one.launchDigests), 'manifest: /launchDigests'],
-    ['empty digests', edited(one => Object.assign(one, { launchDigests: {} })), 'launchDigests is empty'],
-    ['a short digest', edited(one => Object.assign(one, { launchDigests: { a: 'bb' } })), 'manifest: /launchDigests/a'],
-    ['no kernel', edited(one => Object.assign(one.files ?? {}, { kernel: undefined })), 'manifest: /files/kernel'],
-  ])('%s', (_, bytes, reason) => {
-    expect(() => readExpectedImage(bytes)).toThrow(reason)
-  })
-
-  test('goal: a name out of the prototype is no launch digest', async () => {
-    const image = { ...sampleImage(), launchDigests: Object.create({ 'qemu-kvm/bios/EPYC-v4/2': 'cc'.repeat(48) }) }
-    const reasons = await expectBad(good, ['image'], { image })
-    expect(reasons).toContain('no launch digest for ovmf/EPYC-v4/2')
-  })
+test('goal: a name out of the prototype is no launch digest', async () => {
+  const image = { ...sampleImage(), launchDigests: Object.create({ 'qemu-kvm/bios/EPYC-v4/2': 'cc'.repeat(48) }) }
+  const reasons = await expectBad(good, ['image'], { image })
+  expect(reasons).toContain('no launch digest for ovmf/EPYC-v4/2')
 })
 
 test('goal: names of instances are read exactly', () => {

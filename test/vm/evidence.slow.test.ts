@@ -118,6 +118,8 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       name: { equals: 'abcd1234' },
       hostname: { equals: 'abcd1234.acme.agents.test' },
       ...{ sshHostKeyDigest: 'any', publicKeyDigest: 'any', operatorKey: 'any', imageName: 'any' },
+      ...{ claimDigest: 'any', inferenceUrl: 'any', inferenceModel: 'any', gateway: 'any', gatewayDigest: 'any' },
+      ...{ resolvers: 'any', egressLimitBytes: 'any', egressNames: 'any' },
     },
     tpm: 'any',
   })
@@ -185,9 +187,10 @@ describe('on a development platform', () => {
       ['another measurement', statement => ({ ...statement, image: { name: 'instance', measurement: other(9, 48) } })],
       [
         'a build, not a claim',
-        ({ organization: _, name: __, hostname: ___, sshHostKeyDigest: a, publicKeyDigest: b, ...statement }) =>
+        ({ format, issuedAt, keysDigest, operatorKey, image, sshHostKeyDigest: a, publicKeyDigest: b }) =>
           ({
-            ...{ ...statement, kind: 'build', scope: 'build-only', nonce: other(1, 8) },
+            ...{ format, issuedAt, keysDigest, operatorKey, image },
+            ...{ kind: 'build', scope: 'build-only', nonce: other(1, 8) },
             ...{ dispatchDigest: a, provenanceDigest: a, sourceDigest: b, networkPolicy: 'none' },
           }) as never,
       ],

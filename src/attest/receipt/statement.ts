@@ -20,8 +20,10 @@ type Field =
   | { readonly type: 'bytes'; readonly min: number; readonly max: number }
   | { readonly type: 'bytes-or-null'; readonly sizeBytes: number }
   | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
+  | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
   /** Milliseconds since 1970. */
   | { readonly type: 'time-ms' }
+  | { readonly type: 'count' }
   | { readonly type: 'image' }
 
 const sha256Digest = { type: 'bytes', min: 32, max: 32 } as const
@@ -70,6 +72,20 @@ export const STATEMENT_FIELDS = {
     hostname: name,
     sshHostKeyDigest: sha256Digest,
     publicKeyDigest: sha256Digest,
+    /** SHA-256 of the claim document (contract/claim-document.ts), which has the whole claim and the network in force. */
+    claimDigest: sha256Digest,
+    /** Where the instance sends its prompts; null where it has no gateway. */
+    inferenceUrl: { type: 'text-or-null', sizeBytesMax: 512 },
+    inferenceModel: { type: 'text-or-null', sizeBytesMax: 256 },
+    /** `attested`, `none`, or why nothing vouches for the gateway: `host`, `no-worker`, `elsewhere`. */
+    gateway: name,
+    /** SHA-256 of what the claim says of the gateway: what it has to prove before a prompt is sent. */
+    gatewayDigest: sha256Digest,
+    resolvers: { type: 'texts', countMax: 3, sizeBytesMax: 39 },
+    /** What the host has promised of its firewall, which is outside of the VM. */
+    egressLimitBytes: { type: 'count' },
+    /** `any` or `listed`. */
+    egressNames: name,
   },
   /** Made before any source code runs. */
   'build-dispatch': {
@@ -110,13 +126,15 @@ type ValueOf<F> = F extends { type: 'text' }
       ? Uint8Array
       : F extends { type: 'bytes-or-null' }
         ? Uint8Array | null
-        : F extends { type: 'texts' }
-          ? readonly string[]
-          : F extends { type: 'time-ms' }
-            ? number
-            : F extends { type: 'image' }
-              ? Image
-              : never
+        : F extends { type: 'text-or-null' }
+          ? string | null
+          : F extends { type: 'texts' }
+            ? readonly string[]
+            : F extends { type: 'time-ms' | 'count' }
+              ? number
+              : F extends { type: 'image' }
+                ? Image
+                : never
 
 type Fields<Shape> = { readonly [Name in keyof Shape]: ValueOf<Shape[Name]> }
 
@@ -196,6 +214,8 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       wellFormed(typeof value === 'string' && value !== '', what)
       checkText(value, field.sizeBytesMax, what)
       return value
+    case 'text-or-null':
+      return value === null ? null : checked(key, { type: 'text', sizeBytesMax: field.sizeBytesMax }, value)
     case 'texts':
       wellFormed(Array.isArray(value) && value.length <= field.countMax, what)
       return value.map(one => {
@@ -204,6 +224,7 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
         return one
       })
     case 'time-ms':
+    case 'count':
       wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, what)
       return value
     case 'bytes':

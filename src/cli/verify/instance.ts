@@ -22,6 +22,7 @@ import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import { countOption, nonceOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
 import type { PinOptions } from './pin-options.ts'
@@ -31,6 +32,7 @@ import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoot
 
 /** Of `verify instance` and `ssh`. */
 export type InstanceOptions = PinOptions &
+  GatewayPinOptions &
   EvidenceOptions & {
     api?: URL
     keyFile?: string
@@ -54,7 +56,9 @@ export type AskedInstance = InstanceIdentity & { readonly domain: string }
 export function addVerifyInstance(verify: Command, cli: Cli): void {
   const command = verify
     .command('instance')
-    .description('verify that the SSH host key of an instance was made in a VM of the expected image, claimed for you')
+    .description(
+      'verify that the SSH host key of an instance was made in a VM of the expected image, claimed for you, and where its prompts go',
+    )
     .argument('<hostname>', 'NAME.ORGANIZATION.DOMAIN', instanceArgument)
     .option('--document <file>', 'a saved response of service A, in place of asking for one; needs no network')
     .option('--nonce <text>', 'the nonce that --document was asked for with, 43 characters', nonceOption)
@@ -66,8 +70,8 @@ export function addVerifyInstance(verify: Command, cli: Cli): void {
       'after',
       clientConfigHelp +
         helpText(
-          'strongroom verify instance k3v9x2ma.acme.agents.example --key-file key.txt --ca ca.pem --policy policy.json',
-          'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json',
+          'strongroom verify instance k3v9x2ma.acme.agents.example --key-file key.txt --ca ca.pem --policy policy.json --gateway-policy gateway.json',
+          'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json --gateway-policy gateway.json',
         ),
     )
     .action(async (instance: AskedInstance, options: VerifyOptions, one: Command) =>
@@ -84,7 +88,7 @@ export function addInstanceOptions(command: Command): Command {
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
     .option('--public-key <file>', 'your public key: the instance must let in this one')
-  return addPinOptions(addEvidenceOptions(command), INSTANCE_PINS)
+  return addPinOptions(addEvidenceOptions(addGatewayPinOptions(command)), INSTANCE_PINS)
 }
 
 export type JudgedInstance = {
@@ -113,6 +117,7 @@ export async function judgeInstance(
     },
     ...{ crl: await readCrl(given.crl), publicKey: readPublicKey(given.publicKey ?? defaults.publicKey) },
     image: await readImage(given.image ?? defaults.image),
+    gateway: await readExpectedGateway(given, defaults),
   }
   const { bytes, nonce, isFresh } = await documentOf(run, instance, given, defaults)
   const asOf = given.asOf ?? systemClock.nowMs()
@@ -185,7 +190,7 @@ export function instanceSummary(
 
 /** With every check of the receipt beside the groups. The host key's line is there only in a good verdict. */
 export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, asOf: number) {
-  const { receipt, launch, hostKey, knownHost, xwingPublicKey } = found
+  const { receipt, launch, claim, hostKey, knownHost, xwingPublicKey } = found
   const statement = receipt?.statement ?? null
   return {
     ...verdictDocument(shown),
@@ -194,6 +199,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },
     operator_key: statement === null ? null : toHex(statement.operatorKey),
     launch,
+    claim,
     host_key: hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: knownHost?.line ?? null },
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),

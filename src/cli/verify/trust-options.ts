@@ -39,12 +39,7 @@ export function addTrustOptions(command: Command): Command {
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
-    .option(
-      allowOutsideFlag,
-      "accept that this upstream outside of the gateway's VM gets prompts; may be repeated",
-      named,
-    )
-  return addPinOptions(addEvidenceOptions(command), PINS)
+  return addPinOptions(addEvidenceOptions(addOutsideOption(command)), PINS)
 }
 
 export function addEvidenceOptions(command: Command): Command {
@@ -64,10 +59,12 @@ export type Trust = Pick<
   'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload' | 'outside'
 >
 
-const allowOutsideFlag = '--allow-outside <name>'
-
-function named(name: string, before: readonly string[] = []): readonly string[] {
-  return [...before, name]
+export function addOutsideOption(command: Command): Command {
+  return command.option(
+    '--allow-outside <name>',
+    "accept that this upstream outside of the gateway's VM gets prompts; may be repeated",
+    (name: string, before: readonly string[] = []) => [...before, name],
+  )
 }
 
 /** The library's checks say how a program allows an upstream; here they name the flag. */
@@ -101,9 +98,13 @@ export async function readRoots(path: string | undefined): Promise<readonly Trus
 }
 
 export async function readPolicy(path: string | undefined, pins: Pick<Pins, 'vmpl'>): Promise<Policy> {
-  if (path === undefined) return defaultPolicy(pins)
-  const document = readJsonInput({ path, param: 'policy', bytesMax: filesBytesMax })
-  return await readingInput(`--policy ${path}`, () => parsePolicy(document))
+  return path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
+}
+
+/** `option`: the one that names the file, without its dashes. */
+export async function readPolicyFile(path: string, option: string): Promise<Policy> {
+  const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
+  return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
 }
 
 /** DER of a revocation list. */

@@ -32,6 +32,18 @@ export type HardwareAnswer = {
 
 const name = 'hardware attestation'
 
+/** What the claim says is compared from outside, by its owner. */
+const CLAIM_ANY = {
+  claimDigest: 'any',
+  inferenceUrl: 'any',
+  inferenceModel: 'any',
+  gateway: 'any',
+  gatewayDigest: 'any',
+  resolvers: 'any',
+  egressLimitBytes: 'any',
+  egressNames: 'any',
+} as const
+
 export async function judgeHardware({
   receipt,
   name: instance,
@@ -61,6 +73,7 @@ export async function judgeHardware({
       // Judged in the lines of their own.
       sshHostKeyDigest: 'any',
       publicKeyDigest: 'any',
+      ...CLAIM_ANY,
     },
     tpm: 'any',
     verifiers: nativeVerifiers,

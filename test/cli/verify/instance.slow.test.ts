@@ -1,7 +1,7 @@
 // strongroom verify instance against a stand-in for service A over real HTTPS, and offline.
 
 import { afterAll, afterEach, describe, expect, test } from 'bun:test'
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
@@ -20,6 +20,7 @@ import {
 } from '../../rigs/instance-attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
 import { operatorKey as sampleOperatorKey } from '../../rigs/receipt-samples.ts'
+import { sampleDocument, sampleGateway } from '../../rigs/sample-claim.ts'
 import { simulatedAsOf } from '../../rigs/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
@@ -100,8 +101,8 @@ describe('a good one', () => {
   })
 
   test('goal: every waiver is repeated, and --verbose names every check', async () => {
-    const waivers = ['measurement', 'operator-key', 'vmpl', 'crl', 'tcb'].map(pin => `--any-${pin}`)
-    const argv = line('--api', api.url, ...api.options.filter((_, at) => at !== 2 && at !== 3), ...waivers)
+    const waivers = ['measurement', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'].map(pin => `--any-${pin}`)
+    const argv = line('--api', api.url, ...api.options.filter((_, at) => at < 2 || at > 5), ...waivers)
     const { code, stdout } = await runHere(argv)
     expect([code, stdout.split('\n').length <= 16]).toEqual([0, true])
     expect(stdout).toContain('accepted     any measurement: you asked with --any-measurement')
@@ -109,6 +110,69 @@ describe('a good one', () => {
     const verbose = await runHere(online('--verbose'))
     expect(verbose.stdout).toContain('PASS receipt/claim: 4 checks')
     expect(verbose.stdout).toContain('NOT CHECKED scope: ')
+  })
+
+  test('goal: it says where prompts go, and a gateway that nothing vouches for passes only by its name', async () => {
+    const { stdout } = await runHere(online())
+    const url = 'https://inference.strongroom.internal:8442/v1'
+    expect(stdout).toContain(`prompts: prompts go to ${url}, model tiny: inside the measured VM `)
+    const onHost = { kind: 'unattested', why: 'host', ca: null } as const
+    const claim = sampleDocument({ ...sampleInstance, publicKey: samplePublicKey }, onHost)
+    Object.assign(api, { wanted: { claim } })
+    const refused = await runHere(online('--any-gateway'))
+    expect([refused.code, refused.stdout.split('\n').length <= 16]).toEqual([1, true])
+    expect(refused.stdout).toContain('prompts: OUTSIDE, to the process of a host: prompts go to ')
+    const { code, stdout: accepted } = await runHere(online('--unattested-gateway', 'host'))
+    expect([code, accepted.split('\n').length <= 16]).toEqual([0, true])
+    expect(accepted).toContain('prompts: OUTSIDE, to the process of a host: prompts go to ')
+    expect(accepted).toContain('accepted     a gateway that nothing vouches for (host), by that name')
+    // As long as it gets: all that an owner can name, and what is accepted and not made besides.
+    const named = [
+      '--image',
+      file('manifest.json', sampleManifestText),
+      '--public-key',
+      file('id.pub', samplePublicKey),
+    ]
+    const full = await runHere(online('--unattested-gateway', 'host', ...named))
+    expect([full.code, full.stdout.split('\n').length]).toEqual([0, 16])
+    const { document } = await verify(online('--unattested-gateway', 'elsewhere'))
+    expect(checksOf(document, 'FAIL')).toEqual(['prompts'])
+    expect(document.claim.claim.inference.gateway).toEqual(onHost)
+  })
+
+  test('goal: an upstream outside passes only by its name, and without a policy of the gateway nothing does', async () => {
+    const gateway = { ...sampleGateway, outside: ['cloud', 'far'] }
+    Object.assign(api, {
+      wanted: { claim: sampleDocument({ ...sampleInstance, publicKey: samplePublicKey }, gateway) },
+    })
+    const failed = async (...more: string[]) => checksOf((await verify(online(...more))).document, 'FAIL')
+    expect(await failed()).toEqual(['prompts'])
+    expect(await failed('--allow-outside', 'cloud')).toEqual(['prompts'])
+    expect(await failed('--allow-outside', 'cloud', '--allow-outside', 'far')).toEqual([])
+    const open = { ...JSON.parse(readFileSync(join(dir, 'gateway-policy.json'), 'utf8')), idKeyDigest: 'any' }
+    const outside = ['--allow-outside', 'cloud', '--allow-outside', 'far']
+    const unpinned = [...outside, '--gateway-policy', file('open-gateway.json', JSON.stringify(open))]
+    expect(await failed(...unpinned)).toEqual(['pin-gateway'])
+    expect(await failed(...unpinned, '--any-gateway')).toEqual([])
+  })
+
+  test('goal: client.toml names the gateway once and for all', async () => {
+    const gateway = { ...sampleGateway, outside: ['cloud'] }
+    Object.assign(api, {
+      wanted: { claim: sampleDocument({ ...sampleInstance, publicKey: samplePublicKey }, gateway) },
+    })
+    const home = join(dir, 'config')
+    mkdirSync(join(home, 'strongroom'), { recursive: true })
+    const write = (text: string) => writeFileSync(join(home, 'strongroom/client.toml'), text, { mode: 0o600 })
+    const argv = online().filter((one, at, all) => !(one + all[at - 1]).includes('--gateway-policy'))
+    const run = () => runHere([...argv, '--json'], { variables: { XDG_CONFIG_HOME: home } })
+    const policy = `gateway_policy = ${JSON.stringify(join(dir, 'gateway-policy.json'))}\n`
+    write(policy)
+    expect(checksOf(JSON.parse((await run()).stdout), 'FAIL')).toEqual(['prompts'])
+    write(`${policy}allow_outside = "cloud, far"\n`)
+    expect((await run()).code).toBe(0)
+    write(`${policy}unattested_gateway = "nobody"\n`)
+    expect((await run()).code).toBe(2)
   })
 
   test('goal: --no-known-hosts writes nothing', async () => {
@@ -119,7 +183,7 @@ describe('a good one', () => {
 })
 
 describe('offline', () => {
-  const options = api.options.filter((_, at) => at >= 2 && at < 6)
+  const options = api.options.filter((_, at) => at >= 2 && at < 8)
   const asOf = ['--as-of', simulatedAsOf.toISOString()]
   const saved = async (nonce = sampleNonce) =>
     file('saved.json', JSON.stringify(await makeInstanceAttestation({ nonce })))

@@ -5,11 +5,11 @@ import { toBase64Url } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { toAttestation } from '../../../src/instances/attestation.codec.ts'
 import type { ClaimedAs } from '../../../src/instances/evidence.verify.ts'
-import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
+import { attestationOf, storeAttestation } from '../../../src/store/directory/attestation.query.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
-import { evidenceOf, guestHostKey, simulatedTrust } from '../../rigs/attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../rigs/attested-guest.ts'
 import { type Appliance, type Changes, startAppliance } from '../../rigs/instances-service.ts'
 
 const claimNonce = new Uint8Array(32).fill(1)
@@ -17,7 +17,7 @@ const freshNonce = Uint8Array.from({ length: 32 }, (_, at) => 255 - at)
 const fresh = toBase64Url(freshNonce)
 
 function claimedAs({ name, hostname, publicKey }: Instance): ClaimedAs {
-  return { organization: 'acme', name, hostname, publicKey, sshHostKey: guestHostKey }
+  return claimedOf({ organization: 'acme', name, hostname, publicKey })
 }
 
 /** An appliance with a VM that answers as a test says; right, unless it says otherwise. */
@@ -183,6 +183,23 @@ test('a ready instance from before there were attestations says so', async () =>
     409,
     'The instance was made before instances were attested; create another one to have it attested.',
   ])
+})
+
+test('what a VM of an earlier release proved, which states no claim document, is a conflict and no crash', async () => {
+  // Goal: nobody is shown less than owners ask for today, and the words say what to do.
+  const { appliance, guest } = await withGuest()
+  await using _ = appliance
+  const instance = await makeReady(appliance)
+  const kept = attestationOf(appliance.store.db, instance.id)
+  if (kept === null) throw new Error('it is kept')
+  const { claim: __, ...older } = JSON.parse(kept.document)
+  storeAttestation(appliance.store.db, { ...kept, document: JSON.stringify(older) })
+  for (const query of ['', `?nonce=${fresh}`]) {
+    const answer = await appliance.send('GET', `/v1/instances/${instance.name}/attestation${query}`)
+    expect([answer.status, answer.error.code]).toEqual([409, 'conflict'])
+    expect(String(answer.error.message)).toContain('before its whole claim was attested; create another one')
+  }
+  expect(guest.asked).toEqual([])
 })
 
 test('a VM that does not answer, missing certificates, and evidence that is not good are 503 with Retry-After', async () => {

@@ -41,6 +41,8 @@ export type InstanceVectors = {
   readonly root: string
   /** JSON; it names measurement and operator key. */
   readonly policy: string
+  /** The same of the gateway that gets its prompts. */
+  readonly gatewayPolicy: string
   /** manifest.json of the image. */
   readonly manifest: string
   readonly hostname: string

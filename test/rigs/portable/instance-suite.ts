@@ -5,6 +5,7 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import {
   AMD_ROOTS,
   allInstancePins,
+  type ExpectedGateway,
   type InstancePins,
   type InstanceQuestion,
   parsePolicy,
@@ -20,6 +21,11 @@ import { orRefused, type Told, told } from './outcome.ts'
 export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
   const { document, hostname } = instance
   const asked = present(readInstanceHostname(hostname), 'NAME.ORGANIZATION.DOMAIN')
+  const gateway: ExpectedGateway = {
+    policy: parsePolicy(JSON.parse(instance.gatewayPolicy)),
+    outside: [],
+    unattested: 'none',
+  }
   const question: InstanceQuestion = {
     instance: asked,
     nonce: fromBase64Text(instance.nonce),
@@ -31,11 +37,17 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
     crl: undefined,
     publicKey: instance.publicKey,
     image: readExpectedImage(utf8(instance.manifest)),
+    gateway,
   }
   const verify = (changes: Partial<InstanceQuestion>, text = document) =>
     verifyInstance(utf8(text), { ...question, ...changes })
-  const waived: InstancePins = { measurement: 'any', 'operator-key': 'any', vmpl: 'any', crl: 'any', tcb: 'any' }
-  const loose = { policy: { ...strictPolicy(), vmpls: 'any' as const }, image: 'any' as const }
+  const waived: InstancePins = {
+    ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+  }
+  const loose = {
+    ...{ policy: { ...strictPolicy(), vmpls: 'any' as const }, image: 'any' as const },
+    gateway: { ...gateway, policy: 'any' as const },
+  }
   const cases = {
     good: verify({}),
     nonce: verify({ nonce: new Uint8Array(32) }),
@@ -50,6 +62,8 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
     image: verify({ image: readExpectedImage(utf8(instance.manifest.replaceAll('a4', 'a0'))) }),
     launch: verify({}, document.replace('a5a5', 'a5a6')),
     authority: verify({}, document.replace(`"${hostname} ssh`, `"@cert-authority ${hostname} ssh`)),
+    gateway: verify({ gateway: { ...gateway, policy: strictPolicy() } }),
+    prompts: verify({}, document.replace('inference.strongroom.internal', 'inference.strongroom.external')),
     changed: verify({}, document.replace('claim-only', 'everything')),
     twice: verify({}, document.replace('{', '{"schemaVersion":1,')),
     cut: verify({}, document.slice(0, -1)),

@@ -112,10 +112,10 @@ async function gatewayVectors(): Promise<GatewayVectors> {
 }
 
 async function instanceVectors(): Promise<InstanceVectors> {
-  const { root, policy } = await clientFiles()
+  const { root, policy, gatewayPolicy } = await clientFiles()
   return {
     document: JSON.stringify(await makeInstanceAttestation()),
-    ...{ root, policy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
+    ...{ root, policy, gatewayPolicy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
     ...{ nonce: toBase64(sampleNonce), publicKey: samplePublicKey, asOf: simulatedAsOf.getTime() },
   }
 }

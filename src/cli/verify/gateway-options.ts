@@ -1,0 +1,61 @@
+// What an owner expects of the gateway that an instance sends its prompts to, as options. Effects: reads the named policy. Every Fault is invalid_request.
+
+import { type Command, Option } from 'commander'
+import { UnattestedReason } from '../../contract/inference-gateway.ts'
+import { shapeOf } from '../../contract/shape.ts'
+import type { ExpectedGateway } from '../../verifier/claim.ts'
+import type { ClientDefaults } from '../client-config.ts'
+import { InputFault } from '../exit.ts'
+import { addOutsideOption, readPolicyFile } from './trust-options.ts'
+
+export type GatewayPinOptions = {
+  gatewayPolicy?: string
+  unattestedGateway?: string
+  allowOutside?: readonly string[]
+}
+
+const reasons = UnattestedReason.anyOf.map(one => one.const)
+
+export function addGatewayPinOptions(command: Command): Command {
+  command
+    .option(
+      '--gateway-policy <file>',
+      'policy of the gateway that gets its prompts, as for `verify gateway`: its measurements and idKeyDigest count',
+    )
+    .addOption(
+      new Option(
+        '--unattested-gateway <why>',
+        'accept a gateway that nothing vouches for, for this reason: who runs it reads the prompts',
+      ).choices(reasons),
+    )
+  return addOutsideOption(command)
+}
+
+/** An option goes before the same one of client.toml. */
+export async function readExpectedGateway(
+  { gatewayPolicy, unattestedGateway, allowOutside }: GatewayPinOptions,
+  defaults: ClientDefaults,
+): Promise<ExpectedGateway> {
+  const path = gatewayPolicy ?? defaults.gatewayPolicy
+  return {
+    policy: path === undefined ? 'any' : await readPolicyFile(path, 'gateway-policy'),
+    outside: allowOutside ?? namesIn(defaults.allowOutside),
+    unattested: reasonIn(unattestedGateway ?? defaults.unattestedGateway),
+  }
+}
+
+function namesIn(text: string | undefined): string[] {
+  return (text ?? '')
+    .split(',')
+    .map(name => name.trim())
+    .filter(name => name !== '')
+}
+
+function reasonIn(text: string | undefined): ExpectedGateway['unattested'] {
+  if (text === undefined) return 'none'
+  const shape = shapeOf(UnattestedReason, text)
+  if (shape.ok) return shape.value
+  throw new InputFault(`unattested_gateway: ${JSON.stringify(text)} is none of ${reasons.join(', ')}`, {
+    ...{ param: 'unattested-gateway', remedy: 'correct client.toml' },
+  })
+}

@@ -1,0 +1,197 @@
+// The claim document of an instance: that its receipt vouches for it, and that the gateway in it is one that the owner expects. Pure.
+//
+// Whoever runs the gateway reads the prompts. `attested` means that the VM itself sends none before the gateway's evidence verifies against what
+// stands here; so what stands here is what an owner pins.
+
+import { parsedJson } from '../attest/encoding/json.ts'
+import { sha256 } from '../attest/hash.ts'
+import { type Parsed, wellFormed } from '../attest/malformed.ts'
+import type { Policy } from '../attest/policy/policy.ts'
+import type { Expected } from '../attest/receipt/verify.ts'
+import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
+import { toHex, utf8 } from '../base/bytes.ts'
+import { ClaimDocument, claimDocumentCharsMax, claimFieldsOf, claimText } from '../contract/claim-document.ts'
+import type { AttestedGateway, UnattestedReason } from '../contract/inference-gateway.ts'
+import { shapeOf } from '../contract/shape.ts'
+
+/** What the gateway has to be that the claim names. */
+export type ExpectedGateway = {
+  /** The claim's launch digests have to be among these, its operator key this one. 'any' names nothing: pins.ts says what that takes. */
+  readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
+  /** Upstreams outside of the gateway's VM that may get prompts, by their names. */
+  readonly outside: readonly string[]
+  /** The one reason for which a gateway may be unattested, by its name; 'none': it has to be attested. */
+  readonly unattested: UnattestedReason | 'none'
+}
+
+/** What a receipt has to say of the claim document. */
+export type ExpectedClaim = Pick<
+  Expected<'claim'>,
+  | 'claimDigest'
+  | 'inferenceUrl'
+  | 'inferenceModel'
+  | 'gateway'
+  | 'gatewayDigest'
+  | 'resolvers'
+  | 'egressLimitBytes'
+  | 'egressNames'
+>
+
+/** Takes exactly the canonical text; every other spelling of the same document is refused. Throws Malformed. */
+export function readClaim(text: string): ClaimDocument {
+  const what = 'claim document'
+  wellFormed(text.length <= claimDocumentCharsMax, `${what}: ${text.length} characters are too many`)
+  const shape = shapeOf(ClaimDocument, parsedJson(what, utf8(text)))
+  wellFormed(shape.ok, `${what}: ${shape.ok ? '' : shape.problem}`)
+  wellFormed(claimText(shape.value) === text, `${what}: not in its canonical form`)
+  return shape.value
+}
+
+/** The names of the receipt's checks that compare the claim document. */
+export const claimCheckNames = [
+  'expected-claim-digest',
+  'expected-inference-url',
+  'expected-inference-model',
+  'expected-gateway',
+  'expected-gateway-digest',
+  'expected-resolvers',
+  'expected-egress-limit-bytes',
+  'expected-egress-names',
+] as const
+
+/** Where the document cannot be read nothing equals it. */
+export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
+  const nothing = new Uint8Array(0)
+  const fields = claim.ok
+    ? claimFieldsOf(claim.value, text => sha256(utf8(text)))
+    : {
+        ...{ claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing },
+        ...noEgress,
+      }
+  return {
+    claimDigest: { equals: fields.claimDigest },
+    inferenceUrl: { equals: fields.inferenceUrl },
+    inferenceModel: { equals: fields.inferenceModel },
+    gateway: { equals: fields.gateway },
+    gatewayDigest: { equals: fields.gatewayDigest },
+    resolvers: { equals: fields.resolvers },
+    egressLimitBytes: { equals: fields.egressLimitBytes },
+    egressNames: { equals: fields.egressNames },
+  }
+}
+
+const noEgress = { resolvers: [], egressLimitBytes: -1, egressNames: '' }
+
+/** That the document can be read, is of this instance, and had a network, which alone cannot change any more. */
+export function claimDocumentCheck(
+  claim: Parsed<ClaimDocument>,
+  shown: {
+    readonly organization: string
+    readonly name: string
+    readonly hostname: string
+    readonly publicKey: string
+  },
+): Check {
+  const name = 'claim-document'
+  if (!claim.ok) return fail(name, claim.reason)
+  const { claim: own, network } = claim.value
+  const wrong = (['organization', 'name', 'hostname', 'publicKey'] as const).filter(
+    field => own[field] !== shown[field],
+  )
+  if (wrong.length > 0) return fail(name, `its ${wrong.join(', ')} is another than the attestation's`)
+  if (network === null) return fail(name, 'no network was in force at the claim, so that nothing says which one is now')
+  const addresses = [network.address, network.v6?.address].filter(one => one !== undefined).join(' and ')
+  return pass(
+    name,
+    `address ${addresses}, resolvers ${network.resolvers.join(', ') || 'none'}; ${egressWords(claim.value)}`,
+  )
+}
+
+/** The firewall is the host's: a promise, and said as one. */
+function egressWords({ claim: { egress } }: ClaimDocument): string {
+  const names = egress.names === 'listed' ? 'listed names only' : 'the public Internet'
+  return `the host promises ${egress.limitBytes} bytes of egress, to ${names}`
+}
+
+/** Where prompts go, in words. Null: the instance has no gateway. */
+export function promptWords({ claim: { inference } }: ClaimDocument): string | null {
+  const { baseUrl, model, gateway } = inference
+  if (gateway.kind === 'none') return null
+  const where = `prompts go to ${baseUrl}, model ${model}`
+  if (gateway.kind === 'unattested') return `OUTSIDE, ${UNATTESTED[gateway.why]}: ${where}`
+  // What leaves comes first: a summary may cut the line.
+  const outside =
+    gateway.outside.length === 0 ? '' : `OUTSIDE upstreams may get them from there (${gateway.outside.join(', ')}): `
+  const [first = '', ...more] = gateway.measurements
+  const measured = `${first.slice(0, shownHexChars)}…${more.length === 0 ? '' : ` or ${more.length} more`}`
+  return `${outside}${where}: inside the measured VM ${measured}`
+}
+
+const shownHexChars = 16
+
+const UNATTESTED = {
+  host: 'to the process of a host',
+  'no-worker': 'to a gateway without a worker of its own, which has no evidence',
+  elsewhere: 'to a gateway that the operator names',
+} as const satisfies Record<UnattestedReason, string>
+
+export type GatewayAsked = {
+  readonly expected: ExpectedGateway
+  /** The receipt calls itself simulated, which another check holds against its root. */
+  readonly simulated: boolean
+}
+
+/** Whether prompts go where the owner expects. What is expected by name is compared, whatever is waived. */
+export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated }: GatewayAsked): Check {
+  const name = 'prompts'
+  if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
+  const { baseUrl, gateway } = claim.value.claim.inference
+  const words = promptWords(claim.value)
+  if (words === null) {
+    return check(name, baseUrl === '', `the claim names ${baseUrl} and no gateway`, 'the instance has no gateway')
+  }
+  if (baseUrl === '') return fail(name, 'the claim names a gateway and no address of it')
+  if (gateway.kind === 'unattested') {
+    const remedy = `nothing vouches for it; accept that by --unattested-gateway ${gateway.why}`
+    return check(name, expected.unattested === gateway.why, `${words}; ${remedy}`, words)
+  }
+  if (gateway.kind === 'none') return fail(name, 'the claim names no gateway')
+  const problem = gatewayProblem(gateway, expected, simulated)
+  return check(name, problem === null, `${problem}; ${words}`, words)
+}
+
+function gatewayProblem(
+  { measurements, operatorKey, outside, simulatedRoot }: AttestedGateway,
+  { policy, outside: allowed }: ExpectedGateway,
+  simulated: boolean,
+): string | null {
+  if (simulatedRoot !== null && !simulated) return 'the gateway may prove itself by a simulated root'
+  if (policy !== 'any' && policy.measurements !== 'any') {
+    const known = policy.measurements.map(toHex)
+    const strange = measurements.find(one => !known.includes(one))
+    if (strange !== undefined)
+      return `the gateway may have measurement ${strange}, which is none of those that you expect`
+  }
+  if (policy !== 'any' && policy.idKeyDigest !== 'any' && toHex(policy.idKeyDigest) !== operatorKey) {
+    return `the gateway's operator key is ${operatorKey}, not ${toHex(policy.idKeyDigest)}`
+  }
+  const leak = outside.find(one => !allowed.includes(one))
+  return leak === undefined
+    ? null
+    : `upstream ${leak} is OUTSIDE of the measured VM and may get prompts; accept that by --allow-outside ${leak}`
+}
+
+/** What is pinned of the gateway, for pins.ts; null when nothing is. */
+export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy }: ExpectedGateway): string | null {
+  if (claim.ok && claim.value.claim.inference.gateway.kind === 'none') return 'the instance has no gateway'
+  if (policy === 'any' || policy.measurements === 'any' || policy.idKeyDigest === 'any') return null
+  if (!policy.idKeyDigest.some(byte => byte !== 0)) return null
+  const { length } = policy.measurements
+  return `${length} measurement${length === 1 ? '' : 's'} of the gateway, operator key ${toHex(policy.idKeyDigest)}`
+}
+
+/** The reason for which the owner accepts that nothing vouches for the gateway, where the claim has that very one. */
+export function acceptedReason(claim: Parsed<ClaimDocument>, { unattested }: ExpectedGateway): UnattestedReason | null {
+  const gateway = claim.ok ? claim.value.claim.inference.gateway : null
+  return gateway?.kind === 'unattested' && gateway.why === unattested ? gateway.why : null
+}
