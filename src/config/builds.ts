@@ -13,7 +13,7 @@ export const BuildsConfig = Type.Object(
       20,
       1,
       2048,
-      'Size of the scratch disk of a build VM, where source, dependencies and outputs are, encrypted with a key that only it has. It grows with its use.',
+      'Size of the scratch disk of a build VM, where source, dependencies and outputs are, encrypted and authenticated with a key that only it has. It grows with its use, and 8 MiB of its memory with each GiB: at most 16 GiB for each GiB of memory.',
     ),
     exchange_gib: Count(
       1,

@@ -10,6 +10,7 @@ import { familyProblems } from './ipv6-checks.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from './listen.ts'
 import { processProblems } from './process-checks.ts'
 import { type Config, ListenConfig } from './schema.ts'
+import { scratchProblems } from './scratch-checks.ts'
 import { tracesProblems } from './traces-checks.ts'
 import { workerProblems } from './worker-checks.ts'
 
@@ -100,6 +101,7 @@ const CHECKS: readonly Check[] = [
       message: `${capacity.scratch_gib} is too small for one instance of vm.scratch_gib (${vm.scratch_gib}); raise it, or use 0 for the default`,
     }),
   warmProblems,
+  scratchProblems,
   buildsProblems,
   ({ inference }) => workerProblems(inference.placement, inference.worker),
   ({ inference }) => tracesProblems(inference.traces),

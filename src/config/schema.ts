@@ -193,7 +193,7 @@ export const VmConfig = Type.Object(
       8,
       0,
       2048,
-      'Size of the scratch disk of an instance, on which its home and all that it installs are, encrypted with a key that only it has. It grows with its use. 0 for none: what an instance writes then takes up its memory, half of it at most.',
+      'Size of the scratch disk of an instance, on which its home and all that it installs are, encrypted and authenticated with a key that only it has. It grows with its use, and 8 MiB of its memory with each GiB: at most 16 GiB for each GiB of memory. 0 for none: what an instance writes then takes up its memory, half of it at most.',
     ),
     scratch_mib_per_s_max: Count(
       256,

@@ -31,7 +31,7 @@ export const attestationBytesMax = 2 * 1024 * 1024
 /** Length of the random nonce that a relying party sends, in bytes. */
 export const nonceBytes = 32
 
-/** For `ageMsMax` when the document was asked for with a fresh nonce: it cannot be older than the nonce, so that this only bears with clocks that differ. */
+/** For `ageMsMax` when the document was asked for with a fresh nonce: it cannot be older than the nonce, so that this only bears with clocks that differ, either way. */
 export const freshAgeMsMax = 300_000
 
 export type GatewayQuestion = {

@@ -1,8 +1,8 @@
 // The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and, for VLEKs, ASVK in one PEM file. Pure; throws Malformed.
 
 import type { Product } from '../attest/amd/product.ts'
-import type { TrustedRoot } from '../attest/amd/roots.ts'
-import { productOfName } from '../attest/amd/trusted-roots.ts'
+import { AMD_ROOTS, type TrustedRoot } from '../attest/amd/roots.ts'
+import { decodeRoot, productOfName } from '../attest/amd/trusted-roots.ts'
 import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
@@ -21,7 +21,21 @@ export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const name = commonNameOf(ark.subject)
   const product = productOfArkName(name)
   wellFormed(product !== null, `simulated root: the ARK's name ${JSON.stringify(name)} ends with no product`)
+  for (const one of certificates) {
+    wellFormed(!bearsNameOfAmd(one), `simulated root: ${commonNameOf(one.subject)} is a name of AMD's; ${ownNames}`)
+  }
   return { product, ark: ark.der, ask: ask.der, asvk: asvk?.der ?? null }
+}
+
+const ownNames = "AMD's roots are trusted without this file, and a simulation has to bear names of its own"
+
+/** A root under AMD's names would pass for AMD's wherever only names are shown. */
+function bearsNameOfAmd({ subject }: Certificate): boolean {
+  const name = commonNameOf(subject)
+  return AMD_ROOTS.some(root => {
+    const { ark, ask, asvk } = decodeRoot(root)
+    return [ark, ask, asvk].some(one => isSame(one.subject, subject) || commonNameOf(one.subject) === name)
+  })
 }
 
 function productOfArkName(name: string): Product | null {

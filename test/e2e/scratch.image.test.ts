@@ -5,6 +5,7 @@ import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import { createCustomer, startWithCustomer } from '../rigs/instances-client.ts'
 import { holdings, NOTHING } from '../rigs/leftovers.ts'
 import { inOwnNetns } from '../rigs/netns.ts'
+import { blockBytes, middleOf, openScratchFile } from '../rigs/scratch-host.ts'
 import { until } from '../rigs/until.ts'
 
 const timeoutMs = 300_000
@@ -14,9 +15,10 @@ inOwnNetns(
   import.meta.path,
   () => {
     test(
-      'an instance has room for its work on an encrypted disk, whose file shrinks and goes with it',
+      'an instance has room for its work on an encrypted disk, whose file goes with it',
       async () => {
-        // Goal: a home larger than half of the memory; the host cannot read it; a restarted daemon and a delete know of it.
+        // Goal: a home larger than half of the memory; the host can neither read nor alter it, nor put older content back; a restarted daemon and a
+        // delete know of it.
         await using started = await startWithCustomer('scratch_gib = 4')
         const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
@@ -31,6 +33,7 @@ inOwnNetns(
         expect(statSync(path)).toMatchObject({ uid: 0, mode: 0o100600, size: 4 * 2 ** 30 })
         expect(statSync(path).blocks * 512).toBeGreaterThan(64 * 2 ** 20)
         expect(await Bun.spawn(['grep', '-qF', 'what only the guest', path]).exited).toBe(1)
+        await tamper(appliance, hostname, path)
 
         await appliance.kill()
         await appliance.start()
@@ -98,6 +101,54 @@ inOwnNetns(
   },
   { timeoutMs: 3 * timeoutMs },
 )
+
+/** Every block is as the guest has written it last, or an error for whoever reads it; nothing else is touched by it. */
+async function tamper(appliance: Appliance, hostname: string, path: string): Promise<void> {
+  const shell = async (command: string) => (await appliance.ssh(hostname, [`sync; ${command}`])).stdout.trim()
+  // Past the page cache of the guest.
+  const content = () =>
+    shell('set -o pipefail; dd if=~/kept iflag=direct bs=1M status=none 2>/dev/null | sha256sum; echo $?')
+  const sha256 = (word: string) =>
+    new Bun.CryptoHasher('sha256').update(`${word}\n`.repeat(16 * 2 ** 20).slice(0, 16 * 2 ** 20)).digest('hex')
+  const good = (word: string) => `${sha256(word)}  -\n0`
+  const write = (word: string) => shell(`yes ${word} | head -c 16M | dd of=~/kept conv=notrunc,fsync bs=1M status=none`)
+  using host = openScratchFile(path)
+  {
+    using before = await host.copy(`${path}.before`)
+    await write('one')
+    expect(await content()).toBe(good('one'))
+    const block = middleOf(host.changedSince(before))
+    const [kept, next] = [host.read(block), host.read(block + 1)]
+    for (const [what, altered] of [
+      ['a bit flipped', kept.with(7, (kept[7] ?? 0) ^ 1)],
+      ['nothing', new Uint8Array(blockBytes)],
+      ['another block of the same file', next],
+      ['what was there before the file', before.read(block)],
+    ] as const) {
+      host.write(block, altered)
+      expect([what, await content()]).toEqual([what, expect.stringMatching(/\n1$/)])
+      // The others can be read: the first MiB, and everything else on the disk.
+      expect(await shell('dd if=~/kept iflag=direct bs=1M count=1 status=none | head -c 4; ls ~')).toContain('one')
+      host.write(block, kept)
+      expect([what, await content()]).toEqual([what, good('one')])
+    }
+  }
+  // The whole disk as it was earlier in this boot, each block with whatever belonged to it then.
+  using older = await host.copy(`${path}.older`)
+  await write('two')
+  expect(await content()).toBe(good('two'))
+  using newer = await host.copy(`${path}.newer`)
+  const changed = newer.changedSince(older)
+  expect(changed.length).toBeGreaterThanOrEqual((16 * 2 ** 20) / blockBytes)
+  host.take(older, changed)
+  expect(await content()).toMatch(/\n1$/)
+  host.take(
+    newer,
+    changed.filter(block => host.read(block).equals(older.read(block))),
+  )
+  expect(await content()).toBe(good('two'))
+  expect(await shell('touch ~/still-writable && cat ~/marker | head -c 4')).toBe('what')
+}
 
 function scratchFile({ stateDir }: Appliance): string {
   const [vmId = ''] = readdirSync(join(stateDir, 'vms'))

@@ -44,7 +44,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly kind: Kind
   readonly nonce: Uint8Array | 'any'
   readonly asOf: Date | number
-  /** How old the statement may be at `asOf`. */
+  /** How old the statement may be at `asOf`; with a nonce, also by how much `asOf` may be before it: the verifier's clock may be behind. */
   readonly ageMsMax: number | 'any'
   readonly roots: readonly TrustedRoot[]
   readonly requireCrl: boolean
@@ -108,7 +108,7 @@ export async function verifyReceipt<Kind extends StatementKind>(
   return { ...verdict(checks), statement: isOfKind ? statement : null, report, simulated }
 }
 
-/** A guest's clock may run ahead of the verifier's by this much. */
+/** A guest's clock may run ahead of the verifier's by this much where no nonce says that the statement is fresh. */
 const clockSkewMsMax = 60_000
 
 function isKind<Kind extends StatementKind>(
@@ -191,12 +191,18 @@ function nonceCheck(statement: Statement, nonce: Uint8Array | 'any'): Check {
   return check(name, isSame, `the nonce is ${toHex(statement.nonce)}, not ${toHex(nonce)}`)
 }
 
-function ageCheck(statement: Statement, { asOf, ageMsMax }: ReceiptQuestion): Check {
+/** Made after the nonce was drawn, a statement of the verifier's future shows only that two clocks differ: both ways the same is allowed. */
+function ageCheck(statement: Statement, { asOf, ageMsMax, nonce }: ReceiptQuestion): Check {
   const name = 'statement-age'
   if (ageMsMax === 'any') return notChecked(name, "skipped by the caller ('any')", false)
   const ageMs = Number(asOf) - statement.issuedAt
-  const isFresh = ageMs >= -clockSkewMsMax && ageMs <= ageMsMax
-  return check(name, isFresh, `issued ${ageMs} ms before the time of verification, at most ${ageMsMax}`)
+  const aheadMsMax = nonce === 'any' ? clockSkewMsMax : Math.max(clockSkewMsMax, ageMsMax)
+  if (ageMs < 0) {
+    const seen = `issued ${-ageMs} ms after the time of verification (the clocks differ), at most ${aheadMsMax}`
+    return check(name, -ageMs <= aheadMsMax, `${seen}: set the clock that is wrong, here or there`, seen)
+  }
+  const seen = `issued ${ageMs} ms before the time of verification, at most ${ageMsMax}`
+  return check(name, ageMs <= ageMsMax, seen, seen)
 }
 
 function platformCheck(platform: Platform, simulated: boolean): Check {

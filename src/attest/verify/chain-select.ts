@@ -53,15 +53,16 @@ export async function selectChain(
   roots: readonly DecodedRoot[],
 ): Promise<Chain> {
   wellFormed(unreadable === null, `chain: a certificate in it cannot be read: ${unreadable}`)
-  const intermediate = others.length === 0 ? builtIn(vek, extensions, roots) : await issuerOf(vek, others)
+  const intermediate = others.length === 0 ? await builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(one => isSame(one.subject, intermediate.issuer) && isSame(one.subject, one.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
-  // Another certificate may bear the ARK's name: the trusted one is preferred.
-  const trusted = arks.find(ark => isTrusted(ark) !== null)
-  const supplied = trusted ?? arks[0]
+  // Another certificate may bear the ARK's name: a trusted one is preferred, and of those the one whose key signed the intermediate.
+  const trusted = arks.filter(ark => isTrusted(ark) !== null)
+  const supplied = (await signerOf(intermediate, trusted, ark => ark)) ?? arks[0]
   if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied), given: 'both' }
   // The root itself need not be sent.
-  const named = roots.find(root => isSame(root.ark.subject, intermediate.issuer))
+  const bearers = roots.filter(root => isSame(root.ark.subject, intermediate.issuer))
+  const named = await signerOf(intermediate, bearers, root => root.ark)
   const wanted = commonNameOf(intermediate.issuer)
   if (named === undefined) throw new Malformed(`chain: no ARK named ${wanted}`)
   const own = [named.ask, ...(named.asvk === null ? [] : [named.asvk])]
@@ -74,20 +75,34 @@ export async function selectChain(
   return { intermediate, ark: named.ark, root: named, given: others.length === 0 ? 'none' : 'intermediate' }
 }
 
-function builtIn(vek: Certificate, { holder }: VekExtensions, roots: readonly DecodedRoot[]): Certificate {
-  for (const root of roots) {
-    const intermediate = holder.kind === 'vcek' ? root.ask : root.asvk
-    if (intermediate !== null && isSame(intermediate.subject, vek.issuer)) return intermediate
-  }
+async function builtIn(
+  vek: Certificate,
+  { holder }: VekExtensions,
+  roots: readonly DecodedRoot[],
+): Promise<Certificate> {
+  const own = roots.flatMap(root => (holder.kind === 'vcek' ? [root.ask] : root.asvk === null ? [] : [root.asvk]))
+  const bearers = own.filter(one => isSame(one.subject, vek.issuer))
+  const found = await signerOf(vek, bearers, one => one)
+  if (found !== undefined) return found
   throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
 }
 
-/** Several certificates may bear the issuer's name, since AMD has renewed intermediates. The one that signed the VEK is chosen. */
+/** Several certificates may bear the issuer's name, since AMD has renewed intermediates. */
 async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promise<Certificate> {
-  const candidates = others.filter(one => isSame(one.subject, vek.issuer))
-  for (const candidate of candidates) if (await isSignedBy(vek, candidate)) return candidate
-  if (candidates[0] === undefined) throw new Malformed(`chain: no certificate named ${commonNameOf(vek.issuer)}`)
-  return candidates[0]
+  const bearers = others.filter(one => isSame(one.subject, vek.issuer))
+  const found = await signerOf(vek, bearers, one => one)
+  if (found === undefined) throw new Malformed(`chain: no certificate named ${commonNameOf(vek.issuer)}`)
+  return found
+}
+
+/** Names are anybody's: of those that bear the issuer's the one whose key made the signature, else the first, whose signature check then fails. */
+async function signerOf<One>(
+  signed: Certificate,
+  bearers: readonly One[],
+  authority: (one: One) => Certificate,
+): Promise<One | undefined> {
+  if (bearers.length > 1) for (const one of bearers) if (await isSignedBy(signed, authority(one))) return one
+  return bearers[0]
 }
 
 function inOrderOfBytes(certificates: readonly Certificate[]): Certificate[] {

@@ -67,7 +67,8 @@ export function openCollector(
       stop = connecting.stop
       const connection = await connecting.opened
       const request = Buffer.concat([Buffer.from(`${head}${body.length}\r\n\r\n`), body])
-      return await verdictOn(await connection.send(request))
+      const response = await connection.send(request)
+      return response === null ? { kind: 'again', reason: 'unreachable', retryAfterMs: 0 } : await verdictOn(response)
     } catch (error) {
       return { kind: 'again', reason: isLate ? 'timeout' : reasonOf(error), retryAfterMs: 0 }
     } finally {

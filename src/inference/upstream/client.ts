@@ -143,7 +143,7 @@ export class UpstreamClient {
       const connection = await openConnection(this.#connect(endpoint, idle), attempt)
       const response = await this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
       connection.close()
-      return response.head.status === 200
+      return response?.head.status === 200
     } finally {
       forget()
     }
@@ -180,24 +180,28 @@ export class UpstreamClient {
   }
 
   /**
-   * On an idle connection if there is one. If that turns out to be closed before any byte of a response, on a new one: most likely it was
-   * closed before the request arrived, and a completion that is requested twice costs no more than its work.
+   * On an idle connection if there is one that is open, else on a new one. What was written once is not written again: the upstream may be at work
+   * on it, and somebody pays for that. Whoever asks decides whether another upstream is asked.
    */
   async #sendPooled({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
-    const kept = idle.pop()
-    if (kept !== undefined) {
-      try {
-        return await this.#sendOn(kept, bytes, options)
-      } catch (error) {
-        const isStale = error instanceof UpstreamFault && error.reason === 'unreachable'
-        if (!isStale || options.attempt.isAborted()) throw error
-      }
+    // Those that the peer has closed leave the pool as soon as the event loop hears of it.
+    if (idle.length > 0) await newsOfSockets()
+    for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
+      const response = await this.#sendOn(kept, bytes, options)
+      if (response !== null) return response
     }
     const connection = await openConnection(this.#connect(endpoint, idle), options.attempt)
-    return await this.#sendOn(connection, bytes, options)
+    const response = await this.#sendOn(connection, bytes, options)
+    if (response === null) throw new UpstreamFault('unreachable')
+    return response
   }
 
-  async #sendOn(connection: Connection, bytes: Buffer, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
+  /** Null: the connection is closed, and not a byte was sent. */
+  async #sendOn(
+    connection: Connection,
+    bytes: Buffer,
+    { attempt, timeoutMs }: SendOptions,
+  ): Promise<UpstreamResponse | null> {
     let isLate = false
     attempt.onAbort(() => connection.close())
     const cancelTimeout = this.#deadlines.after(timeoutMs, () => {
@@ -206,7 +210,7 @@ export class UpstreamClient {
     })
     try {
       const response = await connection.send(bytes)
-      attempt.onAbort(response.abort)
+      if (response !== null) attempt.onAbort(response.abort)
       return response
     } catch (error) {
       throw isLate ? new UpstreamFault('first_byte_timeout') : error
@@ -214,6 +218,11 @@ export class UpstreamClient {
       cancelTimeout()
     }
   }
+}
+
+/** Two turns of the event loop, with a look at every socket between them. */
+async function newsOfSockets(): Promise<void> {
+  for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }
 
 function openConnection(connecting: Connecting, attempt: Attempt): Promise<Connection> {

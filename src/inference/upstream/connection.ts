@@ -38,8 +38,8 @@ export type ConnectionDeps = {
 
 /** Bytes of a response that wait for their reader; beyond this the socket is paused. */
 const bufferedBytesMax = 65_536
-/** Bun counts in steps of four: four to eight. About as long as servers keep their side open; one that has just closed costs another connection. */
-const idleSeconds = 8
+/** Bun counts in steps of four: four at most. Servers keep their side open for longer (llama.cpp, vLLM: 5 s), so it is hardly ever they who close. */
+const idleSeconds = 4
 
 export class Connection implements ResponseSink {
   readonly #socket: Socket<undefined>
@@ -56,18 +56,23 @@ export class Connection implements ResponseSink {
     this.#parser = new ResponseParser(this)
   }
 
-  /** Sends a request; resolves with the head of its response. UpstreamFault: unreachable when not a byte came back, cut or malformed. */
-  send(request: Buffer): Promise<UpstreamResponse> {
+  /**
+   * Sends a request; resolves with the head of its response. UpstreamFault: unreachable when not a byte came back, cut or malformed.
+   * Null: the connection is closed, and not a byte of the request was sent.
+   */
+  send(request: Buffer): Promise<UpstreamResponse> | null {
     assert(this.#pending === null, 'a connection carries one request at a time')
-    if (!this.#isOpen) return Promise.reject(new UpstreamFault('unreachable'))
+    if (!this.#isOpen) return null
     const pending: PendingResponse = new PendingResponse(this.#socket, () => {
       if (this.#pending === pending) this.close()
     })
     this.#pending = pending
     this.#socket.timeout(0)
     this.#parser.expect()
-    this.#write(request)
-    return pending.response
+    if (this.#write(request)) return pending.response
+    // Nobody waits for it.
+    pending.response.catch(() => {})
+    return null
   }
 
   /** A response under way is cut. */
@@ -134,11 +139,12 @@ export class Connection implements ResponseSink {
     ended?.end()
   }
 
-  #write(bytes: Buffer): void {
+  /** False: the socket is closed, though nothing has been called yet. */
+  #write(bytes: Buffer): boolean {
     const sent = this.#socket.write(bytes)
-    // Negative: the socket is closed, though nothing has been called yet.
     if (sent < 0) this.#fail(new UpstreamFault('unreachable'))
     else this.#unsent = sent < bytes.length ? bytes.subarray(sent) : null
+    return sent >= 0
   }
 
   #fail(error: unknown): void {

@@ -65,7 +65,10 @@ export class KeyChangedError extends AttestedFetchError {
   override readonly name = 'KeyChangedError'
 }
 
-/** The connection to the gateway failed, or it redirected. Whether the request was carried out is not known. */
+/**
+ * The connection to the gateway failed, or it redirected. A request that was written to it may have been carried out: the message says so then, and
+ * nothing but a GET or another idempotent request is sent a second time by this package. An OpenAI client repeats it unless its `maxRetries` is 0.
+ */
 export class ConnectionError extends AttestedFetchError {
   override readonly name = 'ConnectionError'
 }

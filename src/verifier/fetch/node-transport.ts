@@ -134,7 +134,9 @@ class PinnedChannel implements Channel {
     } catch (error) {
       if (signal?.aborted) throw signal.reason
       if (error instanceof PeerKeyError || error instanceof ConnectionError) throw error
-      throw new ConnectionError(`no response from ${request.url.host}: ${messageOf(error)}`, { cause: error })
+      const what = `no response from ${request.url.host}: ${messageOf(error)}`
+      const isDone = error instanceof UnansweredError && error.isWritten
+      throw new ConnectionError(isDone ? `${what}. ${unknownOutcome(request)}` : what, { cause: error })
     }
   }
 
@@ -143,9 +145,35 @@ class PinnedChannel implements Channel {
   }
 }
 
-/** A connection that had served requests before ended without a byte of an answer. */
-class StaleConnectionError extends Error {
-  override readonly name = 'StaleConnectionError'
+/** A connection ended without the head of an answer. */
+class UnansweredError extends Error {
+  override readonly name = 'UnansweredError'
+  /** Whether bytes of the request went to the connection, so that the server may have carried it out. */
+  readonly isWritten: boolean
+  /** Whether the server may have ended the connection before the request came: it had served others, and nobody here ended it. */
+  readonly isStale: boolean
+
+  constructor(
+    message: string,
+    found: { readonly isWritten: boolean; readonly isStale: boolean; readonly cause: Error },
+  ) {
+    super(message, { cause: found.cause })
+    this.isWritten = found.isWritten
+    this.isStale = found.isStale
+  }
+}
+
+/** RFC 9110 9.2.2: twice does what once does. */
+const IDEMPOTENT: readonly string[] = ['GET', 'HEAD', 'OPTIONS', 'PUT', 'DELETE', 'TRACE']
+
+function isIdempotent({ method }: WireRequest): boolean {
+  return IDEMPOTENT.includes(method.toUpperCase())
+}
+
+function unknownOutcome(request: WireRequest): string {
+  const sent = `The ${request.method} was sent and may have been carried out. What to do:`
+  if (isIdempotent(request)) return `${sent} send it again`
+  return `${sent} send it again only where it does no harm (and costs too little to matter) to do it twice`
 }
 
 async function askEvidence(
@@ -177,12 +205,16 @@ async function askEvidence(
 
 const QUESTION = { accept: 'application/json' } as const
 
-/** The server may have ended an idle connection just when it was taken. As browsers do, the request is sent once more, over a new one. */
+/**
+ * The server may have ended an idle connection just when it was taken. Then the request is sent over a new one: where nothing of it was written, or
+ * where it may be carried out twice (RFC 9110 9.2.2).
+ */
 async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
   try {
     return await sendOver(agent, request, wire)
   } catch (error) {
-    if (!(error instanceof StaleConnectionError)) throw error
+    const isAgain = error instanceof UnansweredError && error.isStale && (!error.isWritten || isIdempotent(request))
+    if (!isAgain) throw error
     agent.endIdle()
     return await sendOver(agent, request, wire)
   }
@@ -199,32 +231,47 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
       ...{ agent, method, headers, path: `${url.pathname}${url.search}` },
       ...{ host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || 443 },
     })
-    let isUsed = false
+    let isStale = false
+    let isWritten = false
     const fail = (why: string) => {
-      isUsed = false
+      isStale = false
       outgoing.destroy(new Error(why))
     }
     const unfit = () => fail('this runtime does not take the connections of an agent of node:https')
     const timer = setTimeout(unfit, wire.connectTimeoutMs + unfitAfterMs)
     const stopWatching = signal === null ? () => {} : onAbort(signal, () => fail('the caller has left'))
-    const ended = (error: Error) => reject(isUsed ? new StaleConnectionError(error.message, { cause: error }) : error)
+    const ended = (error: Error) => {
+      const isTaken = isWritten || isStale
+      reject(isTaken ? new UnansweredError(messageOf(error), { isWritten, isStale, cause: error }) : error)
+    }
     outgoing.on('error', ended)
     outgoing.on('close', () => {
       clearTimeout(timer)
       stopWatching()
       ended(new Error('the connection was closed'))
     })
-    outgoing.once('socket', socket => {
+    outgoing.once('socket', async socket => {
       clearTimeout(timer)
       // Nothing has been written so far: node:http writes the head with the first byte of the body, or at the end.
       const found = agent.take(socket)
       if (found === null) return unfit()
-      isUsed = found === 'used'
+      if (found === 'used') {
+        isStale = true
+        await newsOfSocket()
+        if (outgoing.destroyed) return
+        if (socket.destroyed || socket.readableEnded) return void outgoing.destroy(new Error('the server had ended it'))
+      }
       outgoing.setTimeout(wire.idleTimeoutMs, () => fail(`nothing for ${wire.idleTimeoutMs} ms`))
+      isWritten = true
       outgoing.end(body ?? undefined)
     })
     outgoing.once('response', resolve)
   })
+}
+
+/** Two turns of the event loop: an end of the connection that this machine has already received is heard before a request is written to it. */
+async function newsOfSocket(): Promise<void> {
+  for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }
 
 /** The agent's own timeout tells first where it is asked at all. */

@@ -52,8 +52,14 @@ async function send({ method, url, headers, body, signal }: WireRequest): Promis
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     const advice = 'check the network, that the gateway allows this page (CORS), and that it does not redirect'
-    throw new ConnectionError(`no response from ${url.host}: ${advice}`, { cause: error })
+    // Whether it was written is not shown; browsers write a request a second time when a kept connection ends without an answer.
+    const fate = isRead(method) ? '' : `. The ${method} may have been carried out: find out before you send it again`
+    throw new ConnectionError(`no response from ${url.host}: ${advice}${fate}`, { cause: error })
   }
+}
+
+function isRead(method: string): boolean {
+  return method === 'GET' || method === 'HEAD'
 }
 
 function pick({ status, statusText, headers }: Response): Omit<WireResponse, 'body'> {

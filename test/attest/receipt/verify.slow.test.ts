@@ -246,6 +246,13 @@ describe('what must not verify', () => {
     expect(await at({ asOf: ms - 60_001 })).toEqual(['statement-age'])
     expect(await at({ asOf: ms - 60_000 })).toEqual([])
     expect(await at({ asOf: Number.NaN })).toContain('statement-age')
+    // With a nonce of the verifier's own the statement is fresh, and its time shows only how clocks differ: as far back as forth.
+    const fresh = { ageMsMax: 300_000 }
+    expect(await at({ ...fresh, asOf: ms - 61_000 })).toEqual([])
+    expect(await at({ ...fresh, asOf: ms - 300_001 })).toEqual(['statement-age'])
+    expect(await at({ ...fresh, asOf: ms - 61_000, nonce: 'any' })).toEqual(['statement-age'])
+    const behind = await verifyReceipt(samples.workload, await ask('workload', { ...fresh, asOf: ms - 61_000 }))
+    expect(behind.checks.find(one => one.name === 'statement-age')?.reason).toContain('61000 ms after the time of')
     const expired = { asOf: vekValidity.notAfter.getTime() + 1000, ageMsMax: 'any' }
     expect(await at(expired)).toEqual(expect.arrayContaining(['evidence', 'chain-validity']))
     expect(await at({ asOf: vekValidity.notBefore.getTime() - 1000, ageMsMax: 'any' })).toContain('chain-validity')

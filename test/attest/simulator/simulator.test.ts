@@ -5,6 +5,7 @@ import { PRODUCTS } from '../../../src/attest/amd/product.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { decodeTcb } from '../../../src/attest/amd/tcb.ts'
 import { decodeRoot } from '../../../src/attest/amd/trusted-roots.ts'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { decodeReport, reportSizeBytes, reportVersions } from '../../../src/attest/report/report.ts'
 import {
   createSimulatedAuthority,
@@ -18,7 +19,9 @@ import { loadX509 } from '../../../src/attest/simulator/x509-runtime.ts'
 import { type Evidence, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { commonNameOf, decodeCertificate, isSame } from '../../../src/attest/x509/certificate.ts'
 import { present } from '../../../src/base/assert.ts'
-import { failed, failures } from '../../rigs/chain-vectors.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
+import { failed, failures, vector } from '../../rigs/chain-vectors.ts'
 import { reissue } from '../../rigs/forged-chain.ts'
 import {
   authorityValidity,
@@ -145,8 +148,23 @@ test('a simulated root under AMD’s very names', async () => {
   const bare = await verifyEvidence(evidence)
   expect(failed(bare.checks)).toContain('chain-signatures')
   const roots = [...AMD_ROOTS, { product: 'milan', ark, ask, asvk: root.asvk } as const]
-  const trusted = await verifyEvidence({ ...evidence, chain: [ask, ark], roots })
-  expect([trusted.ok, trusted.simulated]).toEqual([true, true])
+  // By its key, whatever of the chain comes along and whichever root stands first: never by a name that another root bears, too.
+  for (const chain of [[ask, ark], [ask], undefined, [ask, ark, real.ark.der], [ask, real.ark.der, ark]]) {
+    for (const order of [roots, roots.toReversed()]) {
+      const trusted = await verifyEvidence({ ...evidence, ...(chain === undefined ? {} : { chain }), roots: order })
+      expect([failed(trusted.checks), trusted.ok, trusted.simulated]).toEqual([[], true, true])
+    }
+  }
+  // And AMD's own evidence stays AMD's.
+  const theirs = { vek: await vector('reports/milan-v2.vcek.der'), report: await vector('reports/milan-v2.bin') }
+  for (const order of [roots, roots.toReversed()]) {
+    const hardware = await verifyEvidence({ ...rules, ...theirs, roots: order })
+    expect([failed(hardware.checks).filter(name => name.startsWith('chain-')), hardware.simulated]).toEqual([[], false])
+  }
+  // Where only names are shown it would pass for AMD's: no file may bring it.
+  expect(() => readSimulatedRoot(utf8([ark, ask].map(der => toPem(der, 'CERTIFICATE')).join('')))).toThrow(
+    "is a name of AMD's",
+  )
 })
 
 test('one platform does not vouch for another', async () => {

@@ -73,33 +73,31 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
       expect(await ask(upstream, '{"n":1}')).toBe('{"n":1}')
       const peer = upstream.peers.at(-1)
       peer?.[close]()
-      // At once: the client cannot have heard of it.
+      // At once: nobody but this machine's kernel has heard of it.
       expect(await ask(upstream, '{"n":2}')).toBe('{"n":2}')
       peer?.end()
     }
   })
 
-  // Goal: a request whose idle connection is closed exactly on its arrival is sent again, once, on a new connection.
+  // Goal: a request that was written is never written again, though its connection had served others: the upstream may be at work on it.
   test('closed on arrival', async () => {
     const seen: string[] = []
     await using upstream = await startRaw(place, {
       onRequest: (peer, asked) => {
         seen.push(asked.body.toString())
-        if (peer.asked.length === 1 && upstream.peers.length < 4) echo(peer, asked)
-        else peer.end()
+        if (peer.asked.length === 1 && upstream.peers.length < 3) echo(peer, asked)
+        else if (upstream.peers.length === 1) peer.end()
+        else setTimeout(peer.reset, 400)
       },
     })
     expect(await ask(upstream, '{"n":1}')).toBe('{"n":1}')
-    expect(await ask(upstream, '{"n":2}')).toBe('{"n":2}')
+    expect(await reasonOf(ask(upstream, '{"n":2}'))).toBe('unreachable')
     expect(await ask(upstream, '{"n":3}')).toBe('{"n":3}')
-    expect(seen).toEqual(['{"n":1}', '{"n":2}', '{"n":2}', '{"n":3}', '{"n":3}'])
-    // The new one is closed too: that is all.
     expect(await reasonOf(ask(upstream, '{"n":4}'))).toBe('unreachable')
-    expect(seen.slice(5)).toEqual(['{"n":4}', '{"n":4}'])
-    // A new one that is closed at once is not repeated.
+    // Nor on a new one.
     expect(await reasonOf(ask(upstream, '{"n":5}'))).toBe('unreachable')
-    expect(seen.slice(7)).toEqual(['{"n":5}'])
-    expect(upstream.peers.length).toBe(5)
+    expect(seen).toEqual(['{"n":1}', '{"n":2}', '{"n":3}', '{"n":4}', '{"n":5}'])
+    expect(upstream.peers.length).toBe(3)
   })
 
   // Goal: a request is never sent again once a byte of its response has arrived.

@@ -97,13 +97,13 @@ test('a host gains nothing by the disk or by the ACPI tables that it gives, and 
   const ciphertexts: string[] = []
   for (let i = 0; i < 2; i += 1) {
     const serial = await boot(disk(path, ',discard=unmap'))
-    expect(serial).toContain('strongroom: scratch disk: 1024 MiB, encrypted')
+    expect(serial).toContain('strongroom: scratch disk: 1024 MiB, encrypted and authenticated')
     expect(serial).toMatch(/mounted overlay \/ overlay \S*nodev/)
     expect(serial).toMatch(/mounted \S+ \/var\/lib\/strongroom\/scratch ext4 rw,nosuid,nodev/)
     // Of 1 GiB memory: a tmpfs would be of half of it.
     expect(Number(/home of (\d+) MiB/.exec(serial)?.[1])).toBeGreaterThan(900)
     expect(serial).toContain('setuid: []')
-    expect(serial).toContain('key: 128 digits, told elsewhere: false')
+    expect(serial).toContain('key: 32 digits, told elsewhere: false')
     expect(await holds(path, marker)).toBe(false)
     ciphertexts.push(await bytesAt(path, superblock.offset, superblock.length))
   }

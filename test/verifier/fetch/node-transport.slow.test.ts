@@ -103,6 +103,35 @@ describe('the pin', () => {
     expect(server.text().slice(sent).split(secret)).toHaveLength(2)
   })
 
+  test('goal: over a kept connection that is cut, only what may be done twice is sent twice', async () => {
+    const arrived: string[] = []
+    await using server = await startRecorder(good, head => {
+      const method = head.split(' ')[0] ?? ''
+      arrived.push(method)
+      if (arrived.length % 2 === 1) return httpResponse('ok')
+      setTimeout(() => relay.lead(server.port), 400)
+      return null
+    })
+    await using relay = await startRelay(server.port)
+    const channel = open(good)
+    const ask = (method: string) => channel.send(requestTo(relay.url, { method, body: null }))
+    for (const [method, isAgain] of [
+      ['POST', false],
+      ['PATCH', false],
+      ['GET', true],
+    ] as const) {
+      arrived.length = 0
+      expect(await textOf(await ask('GET'))).toBe('ok')
+      const answer = await ask(method).then(textOf, (error: Error) => `${error.name}: ${error.message}`)
+      expect(arrived).toEqual(['GET', method, ...(isAgain ? [method] : [])])
+      if (isAgain) expect(answer).toBe('ok')
+      else expect(answer).toMatch(/^ConnectionError: .* was sent and may have been carried out\. What to do: /)
+    }
+    // Nothing was sent where nobody listens: then nothing can have been carried out.
+    const nobody = await failureOf(open(good).send(requestTo('https://127.0.0.1:9')))
+    expect([nobody.name, nobody.message.includes('carried out')]).toEqual(['ConnectionError', false])
+  })
+
   test('goal: any certificate is accepted only when that was said, and the pin holds all the same', async () => {
     await using server = await startRecorder(good, () => httpResponse('ok'))
     const strangers = open(good, { ca: undefined })

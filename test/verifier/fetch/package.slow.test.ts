@@ -165,6 +165,36 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
     }
   })
 
+  inRuntime(
+    'goal: a POST whose connection is cut while it is carried out is sent once, and the error says that it may have been carried out',
+    async () => {
+      await using met = await meet({ encryption: 'off' })
+      const { client, relay, gateway } = met
+      const arrived: string[] = []
+      await using slow = await startRecorder(gateway.pair, async head => {
+        const path = /^GET (\/attestation\S*) /.exec(head)?.[1]
+        if (head.startsWith('GET /workload.json')) return noWorkload
+        if (path !== undefined) {
+          const response = await fetch(`${gateway.url}${path}`, { tls: { ca: options.ca } })
+          return httpResponse(new Uint8Array(await response.arrayBuffer()), ['content-type: application/json'])
+        }
+        arrived.push(head.split(' ')[0] ?? '')
+        if (arrived.length === 1) return httpResponse('{}', ['content-type: application/json'])
+        // The work has begun; the answer never comes.
+        setTimeout(() => relay.lead(slow.port), 400)
+        return null
+      })
+      relay.lead(slow.port)
+      const ask = (method: string, body?: string) =>
+        client.ask({ do: 'raw', url: `${relay.url}/v1/x`, init: { method, ...(body === undefined ? {} : { body }) } })
+      expect(await ask('POST', '{}')).toMatchObject({ value: { status: 200 } })
+      const { error } = await ask('POST', '{}')
+      expect([arrived, error?.names[0]]).toEqual([['POST', 'POST'], 'ConnectionError'])
+      expect(error?.messages[0]).toContain('may have been carried out')
+      expect(error?.messages[0]).toContain('What to do: ')
+    },
+  )
+
   inRuntime('goal: new keys behind the same TLS key are found, verified and used', async () => {
     await using met = await meet()
     const { client, relay, gateway } = met
