@@ -6,6 +6,7 @@ import { type Clock, iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { Places } from '../base/places.ts'
 import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import {
@@ -17,7 +18,6 @@ import {
   insertBuild,
   isNonceUsed,
   LIVING_STATES,
-  listQueued,
   moveBuild,
   nthNewestBuild,
   removeBuildVm,
@@ -28,6 +28,8 @@ import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events.ts'
 import type { BuildFiles } from './files.ts'
 import type { BuildWanted } from './request.codec.ts'
+import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
+import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
@@ -64,10 +66,11 @@ const freeBytesMin = 512 * 1024 * 1024
 
 export class BuildsService {
   readonly #deps: BuildsServiceDeps
-  #uploads = 0
+  readonly #uploads: Places
 
   constructor(deps: BuildsServiceDeps) {
     this.#deps = deps
+    this.#uploads = new Places(deps.settings.uploadsMax)
   }
 
   /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
@@ -77,16 +80,22 @@ export class BuildsService {
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
 
-  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them. */
-  async whileUploading<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#uploads >= this.#deps.settings.uploadsMax) {
+  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them, of this caller or of all. */
+  async whileUploading<T>(caller: Caller, address: () => string, work: () => Promise<T>): Promise<T> {
+    const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
+    if (leave === 'own') {
+      throw new LimitedFault(
+        'As many sources of yours as may be are on their way; wait until one is here.',
+        busyRetryMs,
+      )
+    }
+    if (leave === 'all') {
       throw new LimitedFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
     }
-    this.#uploads += 1
     try {
       return await work()
     } finally {
-      this.#uploads -= 1
+      leave()
     }
   }
 
@@ -150,6 +159,7 @@ export class BuildsService {
     const expiresAtMs = clock.nowMs() + settings.reservedMs
     const vm = directory.transact(tx => {
       this.#checkOrganization(tx, caller)
+      this.#checkReserved(tx, caller)
       if (this.#withVm(tx) >= settings.concurrentMax) {
         throw new LimitedFault(`All ${settings.concurrentMax} build VMs are in use.`, busyRetryMs)
       }
@@ -225,8 +235,13 @@ export class BuildsService {
     const { organizationId } = caller
     if (!hasVm) {
       this.#checkOrganization(db, caller)
-      if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + this.#freeVms(db)) {
+      const free = this.#freeVms(db)
+      if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + free) {
         throw new LimitedFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
+      }
+      const share = queueShare(settings.queueMax)
+      if (countBuilds(db, { hostId, organizationId, states: ['queued'] }) >= share + free) {
+        throw new LimitedFault(`As many builds of yours as may wait (${share}) are waiting.`, busyRetryMs)
       }
     }
     const sinceMs = clock.nowMs() - dayMs
@@ -243,6 +258,18 @@ export class BuildsService {
     if (living + countReserved(db, { hostId, organizationId }) >= settings.perOrganizationMax) {
       const message = `${settings.perOrganizationMax} builds wait or run, which is the limit; wait for one, or cancel one.`
       throw new LimitedFault(message, busyRetryMs)
+    }
+  }
+
+  /** What a reservation holds nobody else can use, for as long as it is renewed: builds go first, and the last VM is not one organization's. */
+  #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
+    const { hostId, settings } = this.#deps
+    if (countBuilds(db, { hostId, states: ['queued'] }) > 0) {
+      throw new LimitedFault('Builds wait for a VM, so that none is reserved; send yours to POST /build.', busyRetryMs)
+    }
+    const share = reservedShare(settings.concurrentMax)
+    if (countReserved(db, { hostId, organizationId }) >= share) {
+      throw new LimitedFault(`${share} VMs are reserved for you, which is the limit; send a build to one.`, busyRetryMs)
     }
   }
 
@@ -264,7 +291,7 @@ export class BuildsService {
 
   #queuedEvent(id: string) {
     const { directory, hostId } = this.#deps
-    const position = listQueued(directory.db, hostId).findIndex(one => one.id === id)
+    const position = listInTurn(directory.db, hostId).findIndex(one => one.id === id)
     return { type: 'queued', position: Math.max(0, position) } as const
   }
 

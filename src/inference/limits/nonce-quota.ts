@@ -2,10 +2,9 @@
 // which a restart empties; how many are kept in all is counted on disk.
 
 import type { Clock } from '../../base/clock.ts'
+import { type Network, type NetworkWidth, networksOf } from '../../http/client-network.ts'
+import { createWindow, type Window, wholeSeconds } from '../../http/window.ts'
 import type { NonceQuota } from '../types.ts'
-import { type Network, type NetworkWidth, networksOf } from './address.ts'
-import { wholeSeconds } from './limiter.ts'
-import { createWindow, type Window } from './window.ts'
 
 export type NonceQuotaDeps = {
   readonly clock: Pick<Clock, 'nowMs'>

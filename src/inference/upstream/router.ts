@@ -2,7 +2,7 @@
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { wholeSeconds } from '../limits/limiter.ts'
+import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from './fault.ts'
 
 export type RouterTarget = {

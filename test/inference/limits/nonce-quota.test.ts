@@ -1,7 +1,7 @@
 // Goal: no client, and no network that one client can have, takes so many of the nonces that are kept that others get none.
 
 import { expect, test } from 'bun:test'
-import { networksOf } from '../../../src/inference/limits/address.ts'
+import { networksOf } from '../../../src/http/client-network.ts'
 import { createNonceQuota, type NonceQuotaDeps } from '../../../src/inference/limits/nonce-quota.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 
