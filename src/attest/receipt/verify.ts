@@ -109,7 +109,7 @@ export async function verifyReceipt<Kind extends StatementKind>(
 }
 
 /** A guest's clock may run ahead of the verifier's by this much. */
-const clockSkewMsMax = 60_000
+export const clockSkewMsMax = 60_000
 
 function isKind<Kind extends StatementKind>(
   statement: Statement,
