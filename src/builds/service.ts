@@ -29,13 +29,14 @@ import type { EventLogs } from './events.ts'
 import type { BuildFiles } from './files.ts'
 import type { BuildWanted } from './request.codec.ts'
 import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
+import { Strangers } from './strangers.ts'
 import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
   readonly directory: DirectoryStore
   readonly hostId: string
-  readonly clock: Pick<Clock, 'nowMs'>
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: BuildsSettings
@@ -67,15 +68,24 @@ const freeBytesMin = 512 * 1024 * 1024
 export class BuildsService {
   readonly #deps: BuildsServiceDeps
   readonly #uploads: Places
+  readonly #strangers: Strangers
 
   constructor(deps: BuildsServiceDeps) {
     this.#deps = deps
     this.#uploads = new Places(deps.settings.uploadsMax)
+    const living: readonly string[] = LIVING_STATES
+    this.#strangers = new Strangers({
+      clock: deps.clock,
+      perDayMax: deps.settings.perDayMax,
+      livingMax: deps.settings.perOrganizationMax,
+      isLiving: id => living.includes(buildById(deps.directory.db, id)?.state ?? ''),
+    })
   }
 
   /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
-  admit(caller: Caller, { vmId }: Place): void {
+  admit(caller: Caller, { vmId }: Place, address: () => string): void {
     const { directory } = this.#deps
+    if (caller.organizationId === null) this.#strangers.check(address())
     if (vmId !== null) this.#reservedVm(directory.db, caller, vmId)
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
@@ -100,7 +110,7 @@ export class BuildsService {
   }
 
   /** Accepts a build; its source becomes its own. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal. */
-  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place): Promise<Build> {
+  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place, address: () => string): Promise<Build> {
     const { directory, files, random, clock } = this.#deps
     const { source } = wanted
     const upload = source.kind === 'archive' ? source.upload : null
@@ -111,6 +121,7 @@ export class BuildsService {
     try {
       await files.adopt(id, upload)
       build = directory.transact(tx => {
+        if (caller.organizationId === null) this.#strangers.check(address())
         this.#checkLimits(tx, caller, vmId !== null)
         this.#checkNonce(tx, caller, wanted)
         if (vmId !== null) {
@@ -125,6 +136,7 @@ export class BuildsService {
       files.remove(id)
       throw error
     }
+    if (caller.organizationId === null) this.#strangers.note(id, address())
     this.#after(build, () => {
       if (build.state === 'queued') this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
       this.#deps.onAccepted(build)

@@ -15,11 +15,20 @@ const reservedParts = 2
 /** Whose places a caller takes. Where no key is asked for, an address counts for each network that one client may have all of. */
 export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly PlaceOwner[] {
   if (organizationId !== null) return [{ name: organizationId, parts }]
-  const networks = networksOf(address).map(({ name, width }) => ({
+  return [{ name: 'strangers', parts: strangersParts }, ...networkOwners(address, parts)]
+}
+
+/** What networks may have of what all strangers may. */
+export function strangerNetworks(address: string): readonly PlaceOwner[] {
+  return networkOwners(address, strangersParts)
+}
+
+/** A wide network of many clients has twice the part of a narrow one. */
+function networkOwners(address: string, parts: number): PlaceOwner[] {
+  return networksOf(address).map(({ name, width }) => ({
     name: `${width} ${name}`,
     parts: width === 'wide' ? parts : 2 * parts,
   }))
-  return [{ name: 'strangers', parts: strangersParts }, ...networks]
 }
 
 /** How many builds of one organization may wait, those that find a VM free besides. */

@@ -117,7 +117,7 @@ function handlersOf(deps: BuildRoutesDeps) {
     const { request } = context
     const place = placeOf(context)
     const uploader = caller(context, 'write')
-    service.admit(uploader, place)
+    service.admit(uploader, place, context.address)
     // A source may be long on its way, over a slow line.
     context.mayPause()
     return service.whileUploading(uploader, context.address, async () => {
@@ -126,7 +126,7 @@ function handlersOf(deps: BuildRoutesDeps) {
       try {
         const wanted = parseBuildRequest(json, upload, deps.rules)
         // What was true of the caller at the headers must still be true now.
-        const build = await service.submit(deps.caller(request.headers, 'write'), wanted, place)
+        const build = await service.submit(deps.caller(request.headers, 'write'), wanted, place, context.address)
         const base = baseOf(deps, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
         return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
       } finally {

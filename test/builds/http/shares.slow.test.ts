@@ -98,6 +98,33 @@ test('goal: as many followers of one organization as there are places leave plac
   expect(statuses(held).filter(one => one === '200')).toHaveLength(128)
 })
 
+test('goal: where anybody may build, one network has a part of the builds that strangers may have, under way and in a day', async () => {
+  const settings = { perOrganizationMax: 8, perDayMax: 16, queueMax: 64 }
+  await using rig = await startBuilds({ open: true, settings })
+  const ended = Promise.withResolvers<void>()
+  rig.world.script = [{ kind: 'wait', until: ended.promise }, ...goodScript]
+  const post = async (from: string) => {
+    const text = JSON.stringify(body())
+    const head = `POST /build HTTP/1.1\r\nHost: x.example\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n`
+    await using held = await hold(rig, head + text, { count: 1, from: () => from })
+    await until('an answer', 5_000, () => statuses(held).length === 1)
+    return statuses(held)[0]
+  }
+  const [own, sameNetwork, other] = ['127.0.0.2', '127.0.0.3', '127.9.0.1']
+  expect([await post(own), await post(own), await post(sameNetwork), await post(other)]).toEqual([
+    ...['200', '200', '429', '200'],
+  ])
+  ended.resolve()
+  const all = rig.store().directory.db.all<{ id: string }>('SELECT id FROM builds')
+  for (const { id } of all) await rig.ended(id)
+  const answers: unknown[] = []
+  for (let count = 0; count < 4; count += 1) {
+    answers.push(await post(own))
+    for (const { id } of rig.store().directory.db.all<{ id: string }>('SELECT id FROM builds')) await rig.ended(id)
+  }
+  expect([answers, await post(other)]).toEqual([['200', '200', '429', '429'], '200'])
+})
+
 describe('VMs', () => {
   test('goal: one organization cannot reserve the last VM, and none is reserved while builds wait', async () => {
     await using rig = await startBuilds({ starts: false, settings: { concurrentMax: 2 } })
