@@ -15,6 +15,8 @@ import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/build-agent.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import { LimitedFault } from '../http/limited.ts'
+import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
@@ -49,6 +51,8 @@ const minuteMs = 60_000
 const dayMs = 24 * 60 * minuteMs
 /** Everything of a build request but its source. */
 const documentBytesMax = 65_536
+/** How long a source may take to come at its least rate. */
+const slowMs = 10_000
 
 /** Faults: config.file (the authorities to fetch with), internal. */
 export function composeBuilds(parts: BuildsParts): Builds {
@@ -67,6 +71,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     sourceBytesMax: builds.archive_mib * mib,
     documentBytesMax,
     timeoutMs: builds.body_timeout_s * 1000,
+    slowMs,
     depthMax: config.http.json_depth_max,
   }
   const spec = {
@@ -184,11 +189,15 @@ function callers({
   const authenticate = createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') })
   const { auth, requests_per_minute: requestsPerMinute } = config.builds
   const byKey = createRequestRate({ clock, requestsPerMinute })
-  const byAddress = createRequestRate({ clock, requestsPerMinute })
+  const byAddress = createPublicLimiter({ clock, requestsPerMinute })
+  const admitPublic = (address: string) => {
+    const refusal = byAddress.admitPublic(address)
+    if (refusal !== null) throw new LimitedFault(refusal.message, refusal.retryAfterSeconds * 1000)
+  }
   return {
-    admitPublic: address => byAddress.take(address),
+    admitPublic,
     count: ({ keyPrefix }, address) => {
-      if (keyPrefix === null) byAddress.take(address())
+      if (keyPrefix === null) admitPublic(address())
       else byKey.take(keyPrefix)
     },
     caller: (headers, need) => {

@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { shareOf } from '../base/places.ts'
 import { version } from '../base/version.ts'
 import { egressSource, parseEgressEntry } from '../config/egress.ts'
 import { egressSourceV6, parseEgressEntryV6 } from '../config/egress-v6.ts'
@@ -255,6 +256,9 @@ function warnUnmeasured(
   if (listen.builds !== '') check('builds.image_dir', builds.vcpus, () => loadBuilderImage(builds.image_dir))
 }
 
+/** Of all connections one IPv4 /24 or one IPv6 /48 may have one part of so many. */
+const networkParts = 8
+
 /** What the firewall takes from the configuration. */
 export function firewallSettings(
   { listen, ...config }: Config,
@@ -275,7 +279,7 @@ export function firewallSettings(
     dropOthers: config.network.forward_others === 'drop',
     gateway,
     gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
-    services: { ports, perAddressMax, allMax },
+    services: { ports, perAddressMax, perNetworkMax: Math.max(perAddressMax, shareOf(allMax, networkParts)), allMax },
     fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
     uids: { min: config.vm.uid_min, max: config.vm.uid_max },

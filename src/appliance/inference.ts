@@ -64,7 +64,7 @@ export type Inference = {
 }
 
 const unpackTimeoutMs = 60_000
-const hourMs = 3_600_000
+const minuteMs = 60_000
 
 /** Faults: config.file (key, certificate, allowlist or traces' files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
@@ -161,7 +161,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     keyTokensPerMinute: inference.key_tokens_per_minute,
     keyConcurrencyMax: inference.key_concurrency_max,
     publicRequestsPerMinute: inference.public_requests_per_minute,
-    nonceRetentionMs: inference.nonce_retention_hours * hourMs,
+    nonceRetentionMs: inference.nonce_retention_minutes * minuteMs,
     noncesMax: inference.nonces_max,
     responseReceipts: inference.response_receipts,
     ...keptReceiptsIn(inference),

@@ -15,7 +15,6 @@ import {
   countBuilds,
   countReserved,
   listOpenBuilds,
-  listQueued,
   moveBuild,
   VM_STATES,
 } from '../store/directory/build.query.ts'
@@ -25,6 +24,7 @@ import type { VmSpec } from '../vm/engine.ts'
 import { type BuildEvent, nextState, taskOf } from './build.machine.ts'
 import { type EventLogs, hostEvent } from './events.ts'
 import { BuildFollower, broken, type FollowDeps, type Followed } from './follow.ts'
+import { listInTurn } from './turns.query.ts'
 import type { BuildVms } from './vms.ts'
 
 export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
@@ -130,7 +130,7 @@ export class BuildReconciler {
   async #lookAtQueue(): Promise<void> {
     const { store, clock, random, vms, concurrentMax } = this.#deps
     const { directory, hostId } = store
-    let waiting = listQueued(directory.db, hostId)
+    let waiting = listInTurn(directory.db, hostId)
     const waitMs = this.#noRoomUntilMs - clock.monotonicMs()
     if (waitMs > 0) this.#workers.alarm(queue, waitMs)
     while (waitMs <= 0 && waiting.length > 0 && !this.#stopping.signal.aborted) {
@@ -150,7 +150,7 @@ export class BuildReconciler {
         break
       }
       this.#workers.wake(first.id)
-      waiting = listQueued(directory.db, hostId)
+      waiting = listInTurn(directory.db, hostId)
     }
     this.#announcePositions(waiting)
     for (const { id, createdAtMs } of waiting) {

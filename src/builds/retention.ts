@@ -10,7 +10,7 @@ import {
   listBuildIds,
   listExpiredBuilds,
   noteRemoved,
-  oldestWithFiles,
+  oldestOfLargestOwner,
 } from '../store/directory/build.query.ts'
 import type { BuildFiles } from './files.ts'
 
@@ -36,12 +36,15 @@ export class BuildRetention {
     this.#deps = deps
   }
 
-  /** Removes the files of the oldest builds that are done with, until this many more bytes fit. False: they do not. */
+  /**
+   * Removes files of builds that are done with until this many more bytes fit: the oldest of the organization whose files take up the most, so that one
+   * that builds much pushes out its own. False: they do not fit.
+   */
   makeRoom(bytes: number): boolean {
     const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
     for (let count = 0; count <= removalsMax; count += 1) {
       if (buildDiskBytes(directory.db) + bytes <= resultBytesMax) return true
-      const build = oldestWithFiles(directory.db, hostId)
+      const build = oldestOfLargestOwner(directory.db, hostId)
       if (build === null) return false
       // The note first: what is offered is there.
       noteRemoved(directory.db, { id: build.id, nowMs: clock.nowMs() })

@@ -6,6 +6,7 @@ import { type Clock, iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { Places } from '../base/places.ts'
 import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import {
@@ -17,7 +18,6 @@ import {
   insertBuild,
   isNonceUsed,
   LIVING_STATES,
-  listQueued,
   moveBuild,
   nthNewestBuild,
   removeBuildVm,
@@ -28,12 +28,15 @@ import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events.ts'
 import type { BuildFiles } from './files.ts'
 import type { BuildWanted } from './request.codec.ts'
+import { ownersOf, PARTS, queueShare, reservedShare } from './shares.plan.ts'
+import { Strangers } from './strangers.ts'
+import { listInTurn } from './turns.query.ts'
 import type { BuildsSettings, Caller } from './types.ts'
 
 export type BuildsServiceDeps = {
   readonly directory: DirectoryStore
   readonly hostId: string
-  readonly clock: Pick<Clock, 'nowMs'>
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: BuildsSettings
@@ -64,34 +67,50 @@ const freeBytesMin = 512 * 1024 * 1024
 
 export class BuildsService {
   readonly #deps: BuildsServiceDeps
-  #uploads = 0
+  readonly #uploads: Places
+  readonly #strangers: Strangers
 
   constructor(deps: BuildsServiceDeps) {
     this.#deps = deps
+    this.#uploads = new Places(deps.settings.uploadsMax)
+    const living: readonly string[] = LIVING_STATES
+    this.#strangers = new Strangers({
+      clock: deps.clock,
+      perDayMax: deps.settings.perDayMax,
+      livingMax: deps.settings.perOrganizationMax,
+      isLiving: id => living.includes(buildById(deps.directory.db, id)?.state ?? ''),
+    })
   }
 
   /** Refuses what could not be accepted whatever its body says. Faults: rate_limited, not_found, conflict. */
-  admit(caller: Caller, { vmId }: Place): void {
+  admit(caller: Caller, { vmId }: Place, address: () => string): void {
     const { directory } = this.#deps
+    if (caller.organizationId === null) this.#strangers.check(address())
     if (vmId !== null) this.#reservedVm(directory.db, caller, vmId)
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
 
-  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them. */
-  async whileUploading<T>(work: () => Promise<T>): Promise<T> {
-    if (this.#uploads >= this.#deps.settings.uploadsMax) {
+  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them, of this caller or of all. */
+  async whileUploading<T>(caller: Caller, address: () => string, work: () => Promise<T>): Promise<T> {
+    const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
+    if (leave === 'own') {
+      throw new LimitedFault(
+        'As many sources of yours as may be are on their way; wait until one is here.',
+        busyRetryMs,
+      )
+    }
+    if (leave === 'all') {
       throw new LimitedFault('As many sources as this service takes at a time are on their way.', busyRetryMs)
     }
-    this.#uploads += 1
     try {
       return await work()
     } finally {
-      this.#uploads -= 1
+      leave()
     }
   }
 
   /** Accepts a build; its source becomes its own. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal. */
-  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place): Promise<Build> {
+  async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place, address: () => string): Promise<Build> {
     const { directory, files, random, clock } = this.#deps
     const { source } = wanted
     const upload = source.kind === 'archive' ? source.upload : null
@@ -102,6 +121,7 @@ export class BuildsService {
     try {
       await files.adopt(id, upload)
       build = directory.transact(tx => {
+        if (caller.organizationId === null) this.#strangers.check(address())
         this.#checkLimits(tx, caller, vmId !== null)
         this.#checkNonce(tx, caller, wanted)
         if (vmId !== null) {
@@ -116,6 +136,7 @@ export class BuildsService {
       files.remove(id)
       throw error
     }
+    if (caller.organizationId === null) this.#strangers.note(id, address())
     this.#after(build, () => {
       if (build.state === 'queued') this.#deps.events.of(id).append([{ data: this.#queuedEvent(id), seq: null }])
       this.#deps.onAccepted(build)
@@ -150,6 +171,7 @@ export class BuildsService {
     const expiresAtMs = clock.nowMs() + settings.reservedMs
     const vm = directory.transact(tx => {
       this.#checkOrganization(tx, caller)
+      this.#checkReserved(tx, caller)
       if (this.#withVm(tx) >= settings.concurrentMax) {
         throw new LimitedFault(`All ${settings.concurrentMax} build VMs are in use.`, busyRetryMs)
       }
@@ -225,8 +247,13 @@ export class BuildsService {
     const { organizationId } = caller
     if (!hasVm) {
       this.#checkOrganization(db, caller)
-      if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + this.#freeVms(db)) {
+      const free = this.#freeVms(db)
+      if (countBuilds(db, { hostId, states: ['queued'] }) >= settings.queueMax + free) {
         throw new LimitedFault(`As many builds as may wait (${settings.queueMax}) are waiting.`, busyRetryMs)
+      }
+      const share = queueShare(settings.queueMax)
+      if (countBuilds(db, { hostId, organizationId, states: ['queued'] }) >= share + free) {
+        throw new LimitedFault(`As many builds of yours as may wait (${share}) are waiting.`, busyRetryMs)
       }
     }
     const sinceMs = clock.nowMs() - dayMs
@@ -243,6 +270,18 @@ export class BuildsService {
     if (living + countReserved(db, { hostId, organizationId }) >= settings.perOrganizationMax) {
       const message = `${settings.perOrganizationMax} builds wait or run, which is the limit; wait for one, or cancel one.`
       throw new LimitedFault(message, busyRetryMs)
+    }
+  }
+
+  /** What a reservation holds nobody else can use, for as long as it is renewed: builds go first, and the last VM is not one organization's. */
+  #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
+    const { hostId, settings } = this.#deps
+    if (countBuilds(db, { hostId, states: ['queued'] }) > 0) {
+      throw new LimitedFault('Builds wait for a VM, so that none is reserved; send yours to POST /build.', busyRetryMs)
+    }
+    const share = reservedShare(settings.concurrentMax)
+    if (countReserved(db, { hostId, organizationId }) >= share) {
+      throw new LimitedFault(`${share} VMs are reserved for you, which is the limit; send a build to one.`, busyRetryMs)
     }
   }
 
@@ -264,7 +303,7 @@ export class BuildsService {
 
   #queuedEvent(id: string) {
     const { directory, hostId } = this.#deps
-    const position = listQueued(directory.db, hostId).findIndex(one => one.id === id)
+    const position = listInTurn(directory.db, hostId).findIndex(one => one.id === id)
     return { type: 'queued', position: Math.max(0, position) } as const
   }
 

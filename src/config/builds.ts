@@ -39,8 +39,18 @@ export const BuildsConfig = Type.Object(
       description:
         'Where clients reach service C, for the addresses and commands that it prints. "" for the host of each request.',
     }),
-    concurrent_max: Count(2, 1, 256, 'How many builds may have a VM at the same time, reserved VMs included.'),
-    queue_max: Count(32, 0, 4096, 'How many builds may wait for a VM. Beyond it: status 429.'),
+    concurrent_max: Count(
+      2,
+      1,
+      256,
+      'How many builds may have a VM at the same time, reserved VMs included, of which one organization may hold half.',
+    ),
+    queue_max: Count(
+      32,
+      0,
+      4096,
+      'How many builds may wait for a VM, half of them of one organization. Beyond it: status 429.',
+    ),
     per_organization_max: Count(
       8,
       1,
@@ -59,7 +69,12 @@ export const BuildsConfig = Type.Object(
       1_000_000,
       'Requests per minute to service C with one key; without keys, from one IP address. Beyond it: status 429.',
     ),
-    uploads_max: Count(8, 1, 256, 'How many sources may be on their way at the same time. Beyond it: status 429.'),
+    uploads_max: Count(
+      8,
+      1,
+      256,
+      'How many sources may be on their way at the same time, a quarter of them of one organization. Beyond it: status 429.',
+    ),
     body_timeout_s: Count(600, 1, 86_400, 'A request body, which may hold the source, must arrive within this time.'),
     reserved_minutes: Count(15, 1, 1440, 'How long a reserved VM waits for its build.'),
     retention_days: Count(30, 1, 3650, 'How long records of builds, their events and results are kept.'),
@@ -67,7 +82,7 @@ export const BuildsConfig = Type.Object(
       20,
       1,
       65_536,
-      'How much the sources, events and results of all builds may take up; the oldest results go first. When what is left cannot go, new builds get status 429.',
+      'How much the sources, events and results of all builds may take up; the organization that has most loses its oldest results first. When what is left cannot go, new builds get status 429.',
     ),
     archive_mib: Count(64, 1, 1024, 'Largest source archive that a client may send.'),
     source_mib: Count(1024, 1, 65_536, 'Largest source, unpacked or cloned.'),

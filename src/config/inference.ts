@@ -146,12 +146,18 @@ export const InferenceConfig = Type.Object(
       1_000_000,
       'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
-    nonce_retention_hours: Count(24, 1, 8760, 'How long an attestation nonce that was used is refused.'),
+    // Longer than any statement is fresh to a verifier, its clock's skew included (test/inference/attestation/nonces.test.ts).
+    nonce_retention_minutes: Count(
+      15,
+      12,
+      1440,
+      'How long an attestation nonce that was used is refused: longer than evidence over it can be taken for fresh.',
+    ),
     nonces_max: Count(
       1_000_000,
-      1000,
+      10_000,
       100_000_000,
-      'How many used nonces are kept. When there are more, /attestation responds with status 503. An IPv4 /24 or IPv6 /56 gets a 64th of them, then 429.',
+      'How many used nonces are kept, each for `nonce_retention_minutes`. No more attestations are made in that time than there is room for; networks that ask for many wait for those that ask for few.',
     ),
     // At least two of the longest billing periods, so that the present one and the one before it are always whole.
     usage_retention_days: Count(

@@ -76,7 +76,12 @@ export const HttpConfig = Type.Object(
       65_535,
       'How many connections one IPv4 address, or one IPv6 network of 64 bits, may have to the services; more are reset by the firewall.',
     ),
-    connections_max: Count(16_384, 1, 1_000_000, 'How many connections all clients together may have to the services.'),
+    connections_max: Count(
+      16_384,
+      1,
+      1_000_000,
+      'How many connections all clients together may have to the services; one IPv4 /24 or IPv6 /48 an eighth of them.',
+    ),
   },
   { ...closed, default: {} },
 )

@@ -4,6 +4,7 @@
 // The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
 
 import type { Clock } from '../base/clock.ts'
+import { Places } from '../base/places.ts'
 import { MonthSums, type UsageRow } from '../contract/enclave.ts'
 import { checked } from '../contract/shape.ts'
 import type { DatedRow } from '../inference/metering/day-sums.ts'
@@ -36,6 +37,8 @@ const askTimeoutMs = 5_000
 const asksMax = 8
 /** Questions that wait for one of those to be answered, as when a month begins. */
 const waitingMax = 4_096
+/** Of them one organization may have one part of so many. */
+const waitingParts = 4
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
 /** Keys of a few months. */
@@ -47,6 +50,7 @@ export class Spent implements SpentSource {
   readonly #asking = new Map<string, Promise<void>>()
   /** In the order in which they came. */
   readonly #waiting: (() => void)[] = []
+  readonly #places = new Places(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
   /** What is known was counted by these prices. */
@@ -100,8 +104,9 @@ export class Spent implements SpentSource {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs
     while (this.#asking.size >= asksMax && !this.#asking.has(name)) {
-      if (this.#waiting.length >= waitingMax) throw tooMuchAsked()
-      await new Promise<void>(resolve => this.#waiting.push(resolve))
+      const leave = this.#places.take([{ name: asker.organizationId, parts: waitingParts }])
+      if (typeof leave === 'string') throw tooMuchAsked()
+      await new Promise<void>(resolve => this.#waiting.push(resolve)).finally(leave)
       if (clock.monotonicMs() < untilMs) continue
       this.#waiting.shift()?.()
       throw tooMuchAsked()

@@ -7,11 +7,12 @@ import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { TraceSpan } from '../contract/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/workload.ts'
+import { createPublicLimiter } from '../http/public-rate.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
 import { KeptReceipts } from './attestation/kept-receipts.ts'
-import { createNonceLedger } from './attestation/nonces.ts'
+import { createNonceLedger, nonceGapMs } from './attestation/nonces.ts'
 import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import type { Workloads } from './attestation/workloads.ts'
@@ -20,8 +21,6 @@ import { createGateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi.ts'
 import { Budgets, type Reserved } from './limits/budgets.ts'
 import { createLimiter } from './limits/limiter.ts'
-import { createNonceQuota } from './limits/nonce-quota.ts'
-import { createPublicLimiter } from './limits/public.ts'
 import type { MeteringCounts } from './metering/ledger.ts'
 import type { Cost } from './metering/price.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
@@ -198,7 +197,7 @@ const prepareRetryMaxMs = 60_000
 function createAttestation(deps: InferenceServiceDeps): Attestation {
   const { settings, clock, log } = deps
   const kept = { retentionMs: settings.nonceRetentionMs, countMax: settings.noncesMax }
-  const nonces = createNonceLedger({ store: deps.nonces, clock, quota: createNonceQuota({ clock, ...kept }), ...kept })
+  const nonces = createNonceLedger({ store: deps.nonces, clock, ...kept })
   const endpointOf = (origin: EvidenceOrigin) => {
     const attester = createAttester({
       origin,
@@ -208,6 +207,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
       configurationDigest: deps.configurationDigest,
       clock,
       callersMax: attestationCallersMax,
+      gapMs: nonceGapMs(kept),
       timeoutMs: attestationTimeoutMs,
     })
     return createAttestationEndpoint({ nonces, attester, log })

@@ -58,13 +58,6 @@ export type Admit = (
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
-/** How many of the nonces that are kept the networks of an address may take. */
-export type NonceQuota = {
-  /** Null: one more is within the quota. */
-  readonly refusal: (address: string) => Refusal | null
-  readonly take: (address: string) => void
-}
-
 export type UsageRecord = {
   /** The gateway's request id: writing it again changes nothing. */
   readonly id: string

@@ -12,6 +12,7 @@ import {
   instanceById,
   instanceByVm,
   listLiving,
+  listProvisioning,
   moveInstance,
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
@@ -26,6 +27,8 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly engine: VmEngine
   /** Of the VMs that are made for instances. */
   readonly vmSpec: VmSpec
+  /** VMs of one organization that boot or wait for their turn: its others are made after these, so that another's need not wait for all of them. */
+  readonly bootingPerOrganizationMax: number
   /** After the commit: its host key is known from now on. */
   readonly onReady: (instanceId: string) => void
 }
@@ -40,6 +43,8 @@ export class InstanceReconciler {
   readonly #stopping = new AbortController()
   readonly #workers: Workers
   readonly #provisioner: Provisioner
+  /** By organization: instances whose VM is not made yet. */
+  readonly #deferred = new Map<string, Set<string>>()
 
   constructor(deps: InstanceReconcilerDeps) {
     this.#deps = deps
@@ -69,7 +74,9 @@ export class InstanceReconciler {
     const { engine, store } = this.#deps
     engine.onChange(vmId => {
       const instance = instanceByVm(store.directory.db, vmId)
-      if (instance !== null) this.wake(instance.id)
+      if (instance === null) return
+      this.wake(instance.id)
+      for (const id of this.#deferred.get(instance.organizationId) ?? []) this.wake(id)
     })
     this.#wakeAll()
     void this.#sweep()
@@ -98,6 +105,7 @@ export class InstanceReconciler {
     const instance = instanceById(store.directory.db, id)
     if (instance === null || instance.hostId !== store.hostId) return
     const { vmId } = instance
+    if (instance.status !== 'provisioning') this.#deferred.get(instance.organizationId)?.delete(id)
     const vm = vmId === null ? null : engine.view(vmId)
     switch (taskOf(instance.status, vm?.state ?? null)) {
       case 'wait':
@@ -105,7 +113,7 @@ export class InstanceReconciler {
       case 'define_vm':
         // A row that names no VM cannot be helped.
         if (vmId === null) this.#fail(instance, 'internal')
-        else engine.define(vmId, vmSpec)
+        else if (this.#mayBoot(instance)) engine.define(vmId, vmSpec)
         return
       case 'provision':
         return vm === null ? undefined : this.#provision(instance, vm)
@@ -121,6 +129,21 @@ export class InstanceReconciler {
       case 'finish':
         this.#move(instance, 'vm_gone', { set: { terminatedAtMs: clock.nowMs(), vmId: null } })
     }
+  }
+
+  /** Whether its VM is one of the first of its organization that are not up; else it is looked at again whenever one of them has changed. */
+  #mayBoot({ id, organizationId }: Instance): boolean {
+    const { store, engine, bootingPerOrganizationMax } = this.#deps
+    const deferred = this.#deferred.get(organizationId) ?? new Set()
+    const notUp = listProvisioning(store.directory.db, { hostId: store.hostId, organizationId })
+      .filter(({ vmId }) => (vmId === null ? null : engine.view(vmId))?.state !== 'running')
+      .slice(0, bootingPerOrganizationMax)
+    const isFirst = notUp.some(one => one.id === id)
+    if (isFirst) deferred.delete(id)
+    else deferred.add(id)
+    if (deferred.size === 0) this.#deferred.delete(organizationId)
+    else this.#deferred.set(organizationId, deferred)
+    return isFirst
   }
 
   async #provision(instance: Instance, vm: VmView): Promise<void> {

@@ -5,25 +5,33 @@ export type ServiceConnections = {
   readonly ports: readonly number[]
   /** From one IPv4 address, or one IPv6 network of 64 bits. */
   readonly perAddressMax: number
+  /** From one IPv4 /24 or one IPv6 /48, either of which one client may have all of. Not of instances, which are in one network together. */
+  readonly perNetworkMax: number
   readonly allMax: number
 }
 
 const reset = 'counter reject with tcp reset'
+const network4 = 'ip saddr and 255.255.255.0'
+const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
 /** The bounds of the other services, where connections pass through to the VM. An address has one share of all services together. */
 export function clientRules(
-  { perAddressMax, allMax }: ServiceConnections,
+  { perAddressMax, perNetworkMax, allMax }: ServiceConnections,
   port: number,
 ): ['gateway_clients', string][] {
   const fresh = `oifname @gateways tcp dport ${port} ct state new`
   return [
     ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
+    [
+      'gateway_clients',
+      `iifname != @taps ${fresh} add @connections_n4 { ${network4} ct count over ${perNetworkMax} } ${reset}`,
+    ],
     ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
   ]
 }
 
 export function serviceRules(
-  { ports, perAddressMax, allMax }: ServiceConnections,
+  { ports, perAddressMax, perNetworkMax, allMax }: ServiceConnections,
   hasV6: boolean,
 ): ['services', string][] {
   if (ports.length === 0) return []
@@ -31,6 +39,7 @@ export function serviceRules(
   const fresh = `iifname != "lo" tcp dport { ${ports.join(', ')} } ct state new`
   const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
   const over = `ct count over ${perAddressMax} } ${reset}`
+  const overNetwork = `ct count over ${perNetworkMax} } ${reset}`
   return [
     ['services', `${fresh} add @connections_v4 { ip saddr ${over}`],
     // Instances have one network together, and an address each.
@@ -40,6 +49,8 @@ export function serviceRules(
           ['services', `iifname != @taps ${fresh} add @connections_v6 { ${prefix} ${over}`],
         ] satisfies ['services', string][])
       : [['services', `${fresh} add @connections_v6 { ${prefix} ${over}`] satisfies ['services', string]]),
+    ['services', `iifname != @taps ${fresh} add @connections_n4 { ${network4} ${overNetwork}`],
+    ['services', `iifname != @taps ${fresh} add @connections_n6 { ${network6} ${overNetwork}`],
     ['services', `${fresh} ct count over ${allMax} ${reset}`],
   ]
 }

@@ -182,6 +182,8 @@ const tapCharsMax = 15
 const COUNTED = [
   ['connections_v4', 'ipv4_addr'],
   ['connections_v6', 'ipv6_addr'],
+  ['connections_n4', 'ipv4_addr'],
+  ['connections_n6', 'ipv6_addr'],
   // To the gateway's VMs, of all clients together.
   ['connections_gateway', 'inet_service'],
   ...FLOWS,

@@ -144,7 +144,7 @@ describe('cancel', () => {
 
 describe('queue', () => {
   test('goal: builds beyond the VMs wait in turn, learn their place, and the next is refused until there is room', async () => {
-    await using rig = await startBuilds({ settings: { concurrentMax: 1, queueMax: 2 } })
+    await using rig = await startBuilds({ settings: { concurrentMax: 1, queueMax: 4 } })
     const held = Promise.withResolvers<void>()
     rig.world.script = [{ kind: 'wait', until: held.promise }, ...goodScript]
     const first = await rig.submit()

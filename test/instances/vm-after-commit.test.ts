@@ -54,6 +54,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     hostRestarted: false,
   })
   const instances = new InstanceReconciler({
+    bootingPerOrganizationMax: 4,
     store: { ...store, hostId },
     engine,
     vmSpec,
@@ -93,6 +94,27 @@ test('a create writes no VM; the reconciler makes it, under the id that the row 
   host.instances.wake(appliance.store.db.all<{ id: string }>('SELECT id FROM instances')[0]?.id ?? '')
   await appliance.clock.elapse(0)
   expect(vmsOf(appliance)).toMatchObject([{ id: vmId, ...vmSpec, state: 'booting' }])
+})
+
+test('goal: one organization that creates all that it may does not stand before another with all of it', async () => {
+  await using appliance = await startAppliance()
+  await using host = hostOf(appliance)
+  host.start()
+  const own: string[] = []
+  for (let at = 0; at < 10; at += 1) {
+    own.push(String((await appliance.create()).name))
+    appliance.clock.advance(1)
+  }
+  const other = await appliance.create(appliance.keys.globex)
+  await appliance.clock.elapse(sweepMs)
+  const made = () => vmsOf(appliance).map(vm => vm.id)
+  const vmIdOf = (name: string) => String(appliance.instance(name).vmId)
+  expect(made().sort()).toEqual([...own.slice(0, 4).map(vmIdOf), String(other.vmId)].sort())
+  // The next is made as soon as one of them is out of the way, in the order in which they were asked for.
+  const next = vmIdOf(own[4] ?? '')
+  expect((await appliance.send('DELETE', `/v1/instances/${own[0]}`)).status).toBe(202)
+  await appliance.clock.elapse(sweepMs)
+  expect([made().includes(next), made().includes(vmIdOf(own[5] ?? ''))]).toEqual([true, false])
 })
 
 test('a crash between the commit and the VM is healed at the next start, once', async () => {

@@ -65,7 +65,7 @@ export type BuildsChanges = {
   readonly open?: boolean
   readonly warm?: number
   readonly room?: () => Admission
-  readonly body?: { readonly sourceBytesMax?: number; readonly timeoutMs?: number }
+  readonly body?: { readonly sourceBytesMax?: number; readonly timeoutMs?: number; readonly slowMs?: number }
   readonly requestsPerMinute?: number
   readonly clock?: Clock
   readonly imageDirectory?: string
@@ -196,6 +196,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     sourceBytesMax: 1_048_576,
     documentBytesMax: 65_536,
     timeoutMs: 10_000,
+    slowMs: 10_000,
     depthMax: 16,
     ...changes.body,
   }
@@ -235,7 +236,10 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     idleTimeout: 30,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
     fetch: (request, server) =>
-      builds.fetch(request, { address: () => '127.0.0.1', mayPause: () => server.timeout(request, 255) }),
+      builds.fetch(request, {
+        address: () => server.requestIP(request)?.address ?? '',
+        mayPause: () => server.timeout(request, 255),
+      }),
   })
   if (changes.starts !== false) builds.start()
   return {

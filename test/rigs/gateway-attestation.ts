@@ -21,7 +21,6 @@ import { createAttestationEndpoint } from '../../src/inference/attestation/endpo
 import { createNonceLedger } from '../../src/inference/attestation/nonces.ts'
 import { makeReceiptKeys, type ReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
-import type { NonceQuota } from '../../src/inference/types.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../src/verifier/gateway.ts'
@@ -92,7 +91,7 @@ export type RigOptions = {
   readonly callersMax?: number
   readonly timeoutMs?: number
   readonly noncesMax?: number
-  readonly quota?: NonceQuota
+  readonly gapMs?: number
   readonly tlsSpkiDigest?: Uint8Array
   readonly keys?: ReceiptKeys
   /** Lines of warnings and worse go here. */
@@ -107,10 +106,7 @@ export type Rig = Disposable & {
   readonly get: (query: string, headers?: Record<string, string>) => Promise<{ status: number; body: string }>
 }
 
-/** Everybody may fill the ledger. */
-export const noQuota: NonceQuota = { refusal: () => null, take: () => {} }
-
-export const retentionMs = 24 * 3_600_000
+export const retentionMs = 10 * 60_000
 export const tlsSpkiDigest = new Uint8Array(32).fill(9)
 /** The gateway's configuration, whose digest is in its statement. */
 export const configurationText = '{"schemaVersion":1}\n'
@@ -121,7 +117,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const store = openStore(options.database ?? ':memory:')
   const respond = createAttestationEndpoint({
     nonces: createNonceLedger({
-      ...{ store: store.ledger, clock, quota: options.quota ?? noQuota, retentionMs },
+      ...{ store: store.ledger, clock, retentionMs },
       countMax: options.noncesMax ?? 1000,
     }),
     attester: createAttester({
@@ -132,6 +128,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
       configurationDigest,
       clock,
       callersMax: options.callersMax ?? 16,
+      gapMs: options.gapMs ?? 0,
       timeoutMs: options.timeoutMs ?? 30_000,
     }),
     log:

@@ -122,6 +122,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
   /** A daemon on this store. */
   const start = (changed: Partial<VmEngine> = {}, probe?: (probe: SshProbe) => Promise<void>) =>
     new InstanceReconciler({
+      bootingPerOrganizationMax: 4,
       store,
       engine: { ...engine, ...changed },
       vmSpec: { image: 'instance', vcpus: 1, memoryMib: 512 },

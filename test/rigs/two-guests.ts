@@ -25,7 +25,7 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   dropOthers: false,
   gateway,
   gatewayPorts: [8442],
-  services: { ports: [8441, 8442], perAddressMax: 4, allMax: 6 },
+  services: { ports: [8441, 8442], perAddressMax: 4, perNetworkMax: 6, allMax: 6 },
   uids: { min: 70_000, max: 79_999 },
   fetchPort: 3129,
   gatewayListen: null,

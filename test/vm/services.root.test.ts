@@ -57,6 +57,21 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     expect(await held([first], services.perAddressMax)).toBe(services.perAddressMax)
   })
 
+  // Goal: one network that one client may have all of gets its part, whatever number of its addresses ask.
+  test('to the services, of one network', async () => {
+    // A counter that is there keeps its limit.
+    const load = async (perNetworkMax: number) => {
+      await host.run(['nft', 'flush', 'set', 'inet', plan().table, 'connections_n4'])
+      await host.run(['nft', '--file', '-'], {
+        stdin: rulesetText({ ...plan(), services: { ...services, perNetworkMax } }),
+      })
+    }
+    await load(5)
+    expect(await held(clientAddresses, 20)).toBe(5)
+    await load(services.perNetworkMax)
+    expect(await held(clientAddresses, 20)).toBe(services.allMax)
+  })
+
   // Goal: a QEMU that a guest has taken over reaches nothing, on this host or beyond, whatever protocol; others do.
   test('of the users of QEMU', async () => {
     await host.run(['ip', 'link', 'set', 'lo', 'up'])

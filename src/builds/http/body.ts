@@ -16,6 +16,8 @@ import { type ScanLimits, SourceScan } from './source-scan.ts'
 export type SourceBodyLimits = ScanLimits & {
   /** From the first look at the body to its last byte. */
   readonly timeoutMs: number
+  /** After this long, and each time it has passed again, the body must have come at `bytesPerSecondMin` or faster since its begin. */
+  readonly slowMs: number
   readonly depthMax: number
 }
 
@@ -27,6 +29,8 @@ export function bodyBytesMax({ sourceBytesMax, documentBytesMax }: ScanLimits): 
 }
 
 const sliceBytes = 65_536
+/** A source comes at a hundred times that over a poor line; whoever sends drops holds a place with it. */
+const bytesPerSecondMin = 8_192
 /** After this long others have their turn: a piece that is there already, and a write that is done at once, give them none. */
 const turnMs = 3
 
@@ -54,29 +58,37 @@ export async function readSourceBody(
   }
 }
 
-type Limits = { readonly timeoutMs: number; readonly bytesMax: number }
+type Limits = { readonly timeoutMs: number; readonly slowMs: number; readonly bytesMax: number }
 
 async function readPieces(
   request: Request,
-  { timeoutMs, bytesMax }: Limits,
+  { timeoutMs, slowMs, bytesMax }: Limits,
   deadlines: Deadlines,
   take: (piece: Uint8Array) => Promise<void>,
 ): Promise<void> {
   const reader = request.body?.getReader()
   if (reader === undefined) return
-  let isLate = false
-  const stop = deadlines.after(timeoutMs, () => {
-    isLate = true
+  let late: string | null = null
+  const end = (reason: string) => {
+    late = reason
     void reader.cancel().catch(() => {})
-  })
+  }
   let sizeBytes = 0
+  const startedMs = performance.now()
+  const lookAtRate = () => {
+    const leastBytes = ((performance.now() - startedMs) / 1000) * bytesPerSecondMin
+    if (sizeBytes < leastBytes) end(`The body came at less than ${bytesPerSecondMin} bytes per second.`)
+    else stopRate = deadlines.after(slowMs, lookAtRate)
+  }
+  let stopRate = deadlines.after(slowMs, lookAtRate)
+  const stopWhole = deadlines.after(timeoutMs, () => end(`The body did not arrive within ${timeoutMs} ms.`))
   let turnSinceMs = performance.now()
   try {
     for (;;) {
       const next = await reader.read().catch(cause => {
         throw new Fault('invalid_request', 'The body ended early.', { cause })
       })
-      if (isLate) throw new Fault('body_timeout', `The body did not arrive within ${timeoutMs} ms.`)
+      if (late !== null) throw new Fault('body_timeout', late)
       if (next.done) return
       sizeBytes += next.value.length
       if (sizeBytes > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
@@ -92,7 +104,8 @@ async function readPieces(
     void reader.cancel().catch(() => {})
     throw error
   } finally {
-    stop()
+    stopWhole()
+    stopRate()
   }
 }
 

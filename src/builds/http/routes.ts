@@ -5,6 +5,7 @@ import { createDeadlines } from '../../base/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import { newUuid, type RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { Places } from '../../base/places.ts'
 import type { BuildAccepted, BuildVmReserved } from '../../contract/build-api.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { removeFile } from '../../linux/files.ts'
@@ -14,6 +15,7 @@ import { type BuildFiles, fileExists } from '../files.ts'
 import { type RecordContext, toBuildRecord } from '../record.ts'
 import { parseBuildRequest, type RequestRules } from '../request.codec.ts'
 import { type BuildsService, expiryText } from '../service.ts'
+import { ownersOf, PARTS } from '../shares.plan.ts'
 import type { Caller } from '../types.ts'
 import { readSourceBody, type SourceBodyLimits } from './body.ts'
 import { eventStream, startOf } from './event-stream.ts'
@@ -97,7 +99,7 @@ export function buildRoutes(deps: BuildRoutesDeps): readonly BuildRoute[] {
 function handlersOf(deps: BuildRoutesDeps) {
   const { service, files, events, clock, random, log } = deps
   const deadlines = createDeadlines(clock)
-  let readers = 0
+  const readers = new Places(deps.readersMax)
   const caller = ({ request, address, noteOrganization }: BuildHttpContext, need: 'read' | 'write'): Caller => {
     const found = deps.caller(request.headers, need)
     noteOrganization(found.slug)
@@ -105,24 +107,26 @@ function handlersOf(deps: BuildRoutesDeps) {
     return found
   }
   const placeOf = ({ params }: BuildHttpContext) => ({ vmId: params.vm ?? null })
-  const found = (context: BuildHttpContext): Build =>
-    service.find(caller(context, 'read'), context.params.id ?? '', placeOf(context))
+  const foundBy = (by: Caller, context: BuildHttpContext): Build =>
+    service.find(by, context.params.id ?? '', placeOf(context))
+  const found = (context: BuildHttpContext): Build => foundBy(caller(context, 'read'), context)
   const record = (build: Build, request: Request): Response =>
     Response.json(toBuildRecord(build, { baseUrl: baseOf(deps, request), commands: deps.commands }))
 
   const submit = async (context: BuildHttpContext): Promise<Response> => {
     const { request } = context
     const place = placeOf(context)
-    service.admit(caller(context, 'write'), place)
+    const uploader = caller(context, 'write')
+    service.admit(uploader, place, context.address)
     // A source may be long on its way, over a slow line.
     context.mayPause()
-    return service.whileUploading(async () => {
+    return service.whileUploading(uploader, context.address, async () => {
       const path = files.incomingPath(newUuid(random))
       const { json, upload } = await readSourceBody(request, path, { limits: deps.limits, deadlines })
       try {
         const wanted = parseBuildRequest(json, upload, deps.rules)
         // What was true of the caller at the headers must still be true now.
-        const build = await service.submit(deps.caller(request.headers, 'write'), wanted, place)
+        const build = await service.submit(deps.caller(request.headers, 'write'), wanted, place, context.address)
         const base = baseOf(deps, request) + (place.vmId === null ? '' : `/vm/${place.vmId}`)
         return Response.json({ job_id: build.id, build_url: `${base}/build/${build.id}` } satisfies BuildAccepted)
       } finally {
@@ -133,7 +137,8 @@ function handlersOf(deps: BuildRoutesDeps) {
   }
 
   const follow = (context: BuildHttpContext): Response => {
-    const build = found(context)
+    const follower = caller(context, 'read')
+    const build = foundBy(follower, context)
     const afterId = startOf(context.request)
     const isOpen = build.closedAtMs === null
     // Of one that goes on, the first event may not be written yet.
@@ -142,15 +147,14 @@ function handlersOf(deps: BuildRoutesDeps) {
     }
     const headers = { 'Content-Type': 'text/event-stream', 'X-Accel-Buffering': 'no' }
     if (context.request.method === 'HEAD') return new Response(null, { headers })
-    if (readers >= deps.readersMax) throw new LimitedFault(`${deps.readersMax} clients follow builds already.`, 5_000)
-    readers += 1
+    const leave = readers.take(ownersOf(follower, context.address(), PARTS.followers))
+    if (leave === 'own') throw new LimitedFault('As many clients of yours as may be follow builds already.', 5_000)
+    if (leave === 'all') throw new LimitedFault(`${deps.readersMax} clients follow builds already.`, 5_000)
     context.mayPause()
     const reader = events.reader(build.id, { afterId, isOpen })
     const signal = AbortSignal.any([context.request.signal, deps.signal])
     const stream = eventStream(reader, signal, {
-      onEnd: () => {
-        readers -= 1
-      },
+      onEnd: leave,
       onFailure: error => log.error('the events of a build cannot be read', { build: build.id, error }),
     })
     return new Response(stream, { headers })

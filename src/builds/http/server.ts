@@ -6,6 +6,7 @@ import { type RandomBytes, randomName } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'
 import { storageFault } from '../../http/limited.ts'
+import { createStrangerLines } from '../../http/stranger-lines.ts'
 import { isUnexpected, problemResponse } from './problem.ts'
 
 /** A request under way. */
@@ -45,6 +46,7 @@ export type BuildHttp = {
 
 export function createBuildHttp({ log, clock, random, routes }: BuildHttpDeps): BuildHttp {
   const templates = templatesOf(routes)
+  const strangerLines = createStrangerLines(clock)
   return {
     fetch: async (request, peer) => {
       const startedMs = clock.monotonicMs()
@@ -66,13 +68,16 @@ export function createBuildHttp({ log, clock, random, routes }: BuildHttpDeps): 
         if (isUnexpected(error)) log.error('request failed', { request_id: requestId, error })
         response = problemResponse(storageFault(error) ?? error)
       }
-      log[accessLevel(request.method, response.status)]('request', {
+      const wanted = accessLevel(request.method, response.status)
+      const { level, more } = organization === null ? strangerLines(wanted) : { level: wanted, more: {} }
+      log[level]('request', {
         method: request.method,
         path: found?.template.path ?? '(unknown)',
         status: response.status,
         ms: Math.round(clock.monotonicMs() - startedMs),
         request_id: requestId,
         organization,
+        ...more,
       })
       response.headers.set('X-Request-ID', requestId)
       response.headers.set('Cache-Control', 'no-store')

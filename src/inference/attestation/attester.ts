@@ -1,4 +1,4 @@
-// Makes the five receipts of an attestation, for one caller after the other; the queue is bounded in length and time. Effects: the evidence source.
+// Makes the five receipts of an attestation, for one caller after the other (turns.ts), within a bounded time. Effects: the evidence source.
 
 import { issueReceipt } from '../../attest/receipt/issue.ts'
 import type { Platform, ReceiptEvidence } from '../../attest/receipt/receipt.ts'
@@ -8,9 +8,9 @@ import { assert } from '../../base/assert.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { createSerial } from '../../base/serial.ts'
 import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } from '../../contract/attestation.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
+import { NetworkTurns } from './turns.ts'
 
 /** What vouches for the gateway. */
 export type EvidenceOrigin =
@@ -64,41 +64,47 @@ export type AttesterDeps = {
   readonly clock: Clock
   /** Callers in the queue, the one that is served included. */
   readonly callersMax: number
+  /** Least time from the begin of one attestation to the begin of the next. */
+  readonly gapMs: number
   /** For one caller, its wait in the queue included. */
   readonly timeoutMs: number
 }
 
 export type Attester = {
   /**
-   * All five receipts over the nonce, or a rejection. `accept` is called when the caller is admitted to the queue; what it throws is passed on.
-   * Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the caller has left.
+   * All five receipts over the nonce, or a rejection. `accept` is called when the caller's turn has come, before any evidence is made; what it throws is
+   * passed on. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the caller has left.
    */
   readonly attest: (
     nonce: Uint8Array,
-    options: { readonly accept: () => void; readonly signal: AbortSignal },
+    options: { readonly address: () => string; readonly accept: () => void; readonly signal: AbortSignal },
   ) => Promise<AttestationResponse['receipts']>
 }
 
 export function createAttester(deps: AttesterDeps): Attester {
-  const { origin, clock, callersMax, timeoutMs } = deps
-  const queue = createSerial()
+  const { origin, clock, callersMax, gapMs, timeoutMs } = deps
+  const turns = new NetworkTurns({ clock, callersMax, gapMs })
   return {
-    attest: async (nonce, { accept, signal }) => {
+    attest: async (nonce, { address, accept, signal }) => {
       if (origin.kind === 'unavailable') throw unavailable(origin.reason)
-      if (queue.size() >= callersMax) throw unavailable(`${queue.size()} callers are waiting already`)
-      accept()
       const ended = new AbortController()
       const hasLeft = () => signal.aborted || ended.signal.aborted
-      // A caller that has left stays in the queue until its evidence is there: a source that hangs is not asked again.
-      const work = queue.run(() => issueAll(deps, origin, { nonce, hasLeft }))
+      // A caller that leaves in its turn keeps it until its evidence is there: a source that hangs is not asked again.
+      const work = turns.run(address(), AbortSignal.any([signal, ended.signal]), async () => {
+        if (hasLeft()) throw unavailable('the caller has left')
+        accept()
+        return issueAll(deps, origin, { nonce, hasLeft })
+      })
       const timeout = clock.sleep(timeoutMs, ended.signal).then(() => {
         throw unavailable(`no evidence within ${timeoutMs} ms`)
       })
       try {
-        return await Promise.race([work, timeout])
+        const receipts = await Promise.race([work, timeout])
+        if (receipts === null) throw unavailable(`${turns.size} callers are waiting already`)
+        return receipts
       } finally {
         ended.abort()
-        timeout.catch(() => {})
+        for (const promise of [work, timeout]) promise.catch(() => {})
       }
     },
   }

@@ -19,11 +19,11 @@ export function gatewayConfiguration(
   { listen, inference }: Config,
   authorities: readonly (string | null)[],
 ): GatewayConfiguration {
-  const { response_receipts, nonce_retention_hours, nonces_max, worker } = inference
+  const { response_receipts, nonce_retention_minutes, nonces_max, worker } = inference
   const document = {
     schemaVersion: 1,
     listen: listen.inference,
-    receipts: { responses: response_receipts, nonce_retention_hours, nonces_max },
+    receipts: { responses: response_receipts, nonce_retention_minutes, nonces_max },
     // Every field but these, so that a field that comes later is in it by itself.
     upstreams: inference.upstreams.map(
       ({ key_file, ca_file, weight, concurrency_max, embedding_models, ...upstream }, at) => ({

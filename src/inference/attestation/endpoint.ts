@@ -1,7 +1,7 @@
 // GET /attestation (contract 4.2): a caller's nonce in, five fresh receipts out, all or none. Effects: the nonce ledger, the evidence source.
 //
-// A nonce is used when the caller is admitted to the queue, before any evidence is made: whatever happens then, no second response carries it.
-// A request that is refused for its form, for lack of an evidence source or for a full queue leaves its nonce unused.
+// A nonce is used when the caller's turn has come, before any evidence is made: whatever happens then, no second response carries it.
+// A request that is refused for its form, for lack of an evidence source or for a full queue, or that ends before its turn, leaves its nonce unused.
 
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -10,7 +10,7 @@ import type { AttestationResponse } from '../../contract/attestation.ts'
 import { type GatewayErrorCode, gatewayError } from '../../contract/inference.ts'
 import type { Attester } from './attester.ts'
 import { readNonce } from './nonce-request.ts'
-import { type NonceLedger, QuotaFault } from './nonces.ts'
+import { type NonceLedger, reusedNonce } from './nonces.ts'
 
 export type AttestationDeps = {
   readonly nonces: NonceLedger
@@ -35,8 +35,10 @@ export function createAttestationEndpoint({
     try {
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
-      const accept = () => nonces.use(nonce, address())
-      const receipts = await attester.attest(nonce, { accept, signal: request.signal })
+      // Again in its turn; this one costs nobody a turn.
+      if (nonces.isUsed(nonce)) throw reusedNonce()
+      const accept = () => nonces.use(nonce)
+      const receipts = await attester.attest(nonce, { address, accept, signal: request.signal })
       const attestation: AttestationResponse = {
         schemaVersion: 1,
         scope: 'launch-or-admission-only',
@@ -72,9 +74,6 @@ function refusalResponse({ code, status, message, headers: own }: Refusal): Resp
 function refusalOf(error: unknown): Refusal {
   if (error instanceof Fault) {
     const { code, status, message } = error
-    if (error instanceof QuotaFault) {
-      return { code: 'rate_limited', status, message, headers: { 'Retry-After': String(error.retryAfterSeconds) } }
-    }
     if (code === 'method_not_allowed') return { code, status, message, headers: { Allow: 'GET' } }
     if (code === 'invalid_request' || code === 'conflict') return { code, status, message, headers: {} }
   }

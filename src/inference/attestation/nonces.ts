@@ -1,35 +1,31 @@
-// Which nonces have been used. Each can be used once, across restarts, and is kept as long as the configuration says. Effects: the store.
+// Which nonces have been used: each can be used once, across restarts, for as long as two statements over it could both be taken for fresh. Effects: the store.
+//
+// A verifier that has drawn a nonce refuses a statement over it that is further than minutes from its own clock, either way (verifier/gateway.ts,
+// freshAgeMsMax). Of two over the same nonce that are further apart than twice that, at most one is fresh to anybody: then a nonce may be forgotten.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { LedgerStore } from '../../store/db.ts'
-import { countNonces, deleteExpiredNonces, hasNonce, insertNonce } from '../../store/ledger/nonce.query.ts'
-import type { NonceQuota, Refusal } from '../types.ts'
+import {
+  countNonces,
+  deleteExpiredNonces,
+  hasNonce,
+  insertNonce,
+  newestNonceMs,
+} from '../../store/ledger/nonce.query.ts'
 
 export type NonceLedger = {
+  readonly isUsed: (nonce: Uint8Array) => boolean
   /**
-   * Marks the nonce as used by a client at this address; it is on disk when this returns. Faults: conflict when it was used before,
-   * rate_limited (QuotaFault) when the networks of the address have had their part, attestation_unavailable when the ledger is full: no nonce
-   * is deleted before its time.
+   * Marks the nonce as used; it is on disk when this returns. Faults: conflict when it was used before, attestation_unavailable when the ledger is full: no
+   * nonce is deleted before its time.
    */
-  readonly use: (nonce: Uint8Array, address: string) => void
-}
-
-/** Fault rate_limited: the client's networks have had their part of the nonces, for so long. */
-export class QuotaFault extends Fault {
-  readonly retryAfterSeconds: number
-
-  constructor({ message, retryAfterSeconds }: Refusal) {
-    super('rate_limited', message)
-    this.retryAfterSeconds = retryAfterSeconds
-  }
+  readonly use: (nonce: Uint8Array) => void
 }
 
 export type NonceLedgerDeps = {
   readonly store: LedgerStore
-  readonly clock: Pick<Clock, 'nowMs'>
-  /** Keeps one client from filling the ledger. */
-  readonly quota: NonceQuota
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly retentionMs: number
   readonly countMax: number
 }
@@ -37,29 +33,39 @@ export type NonceLedgerDeps = {
 /** Expired nonces that one request deletes. More than the one that it adds, so that the ledger shrinks. */
 const purgeRowsMax = 64
 
+/** Least time between two nonces with which a ledger can never be full: what is used within the retention has room, whoever uses it. */
+export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'retentionMs' | 'countMax'>): number {
+  // Within a time there are as many begins as gaps, and one more; and what has expired goes with the next request.
+  return retentionMs / Math.max(1, countMax - 2)
+}
+
 /** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
-export function createNonceLedger({ store, clock, quota, retentionMs, countMax }: NonceLedgerDeps): NonceLedger {
+export function createNonceLedger({ store, clock, retentionMs, countMax }: NonceLedgerDeps): NonceLedger {
   let kept = countNonces(store.db)
+  // From here on by the monotonic clock: a wall clock that is set neither forgets a nonce early nor keeps it for longer.
+  const beginMs = Math.max(clock.nowMs(), newestNonceMs(store.db) ?? 0) - clock.monotonicMs()
   return {
-    use: (nonce, address) => {
-      const nowMs = clock.nowMs()
-      const refusal = quota.refusal(address)
+    isUsed: nonce => hasNonce(store.db, nonce),
+    use: nonce => {
+      const nowMs = Math.floor(beginMs + clock.monotonicMs())
       const result = store.transact(tx => {
         const purged = deleteExpiredNonces(tx, { usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
         // A nonce that was used before is a conflict, whether or not there would be room for it.
         const isUsed = hasNonce(tx, nonce)
         const isFull = kept - purged >= countMax
-        const isTaken = !isUsed && !isFull && refusal === null
+        const isTaken = !isUsed && !isFull
         if (isTaken && !insertNonce(tx, { nonce, nowMs })) {
           throw new Error('invariant broken: the nonce was inserted by another writer within this transaction')
         }
-        return { purged, isUsed, isFull, isTaken }
+        return { purged, isUsed, isTaken }
       })
       kept += (result.isTaken ? 1 : 0) - result.purged
-      if (result.isTaken) quota.take(address)
-      if (result.isUsed) throw new Fault('conflict', 'This nonce was used before; draw a new one.')
-      if (refusal !== null) throw new QuotaFault(refusal)
-      if (result.isFull) throw new Fault('attestation_unavailable', 'No further nonces can be taken at present.')
+      if (result.isUsed) throw reusedNonce()
+      if (!result.isTaken) throw new Fault('attestation_unavailable', 'No further nonces can be taken at present.')
     },
   }
+}
+
+export function reusedNonce(): Fault {
+  return new Fault('conflict', 'This nonce was used before; draw a new one.')
 }

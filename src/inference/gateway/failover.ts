@@ -34,6 +34,8 @@ export type Acquire = (
     readonly promptEstimate: number
     readonly except: ReadonlySet<UpstreamTarget>
     readonly signal: AbortSignal
+    /** An organization. */
+    readonly owner: string
   },
 ) => Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>>
 
@@ -119,7 +121,7 @@ function acquireLease(
     account.upstream = lease.target.name
     return lease
   }
-  const lease = router.acquire(model, { id, promptEstimate, except, signal })
+  const lease = router.acquire(model, { id, promptEstimate, except, signal, owner: account.organizationId })
   return lease instanceof Promise ? lease.then(note) : note(lease)
 }
 

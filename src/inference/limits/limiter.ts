@@ -5,8 +5,8 @@
 // An estimate above the limit waits for an empty window and takes all of it, so that every wait in a Retry-After ends.
 
 import type { Clock } from '../../base/clock.ts'
+import { createWindow, type Window, wholeSeconds, windowMs } from '../../http/window.ts'
 import type { Admit, Caller, Refusal, Ticket, Tokens } from '../types.ts'
-import { createWindow, type Window, windowMs } from './window.ts'
 
 export type Limiter = {
   readonly admit: Admit
@@ -155,8 +155,4 @@ export function resetText(ms: number): string {
   if (ms < 1_000) return `${Math.ceil(ms)}ms`
   const total = wholeSeconds(ms)
   return total < 60 ? `${total}s` : `${Math.floor(total / 60)}m${total % 60}s`
-}
-
-export function wholeSeconds(ms: number): number {
-  return Math.max(1, Math.ceil(ms / 1_000))
 }

@@ -182,7 +182,11 @@ export class Desk {
     open.waiting = waiting
     try {
       const excepted = new Set(except.flatMap(at => upstreams[at] ?? []))
-      const leased = gateway.acquire(model, { except: excepted, signal: waiting.signal })
+      const leased = gateway.acquire(model, {
+        except: excepted,
+        signal: waiting.signal,
+        owner: open.account.organizationId,
+      })
       const lease = leased instanceof Promise ? await leased : leased
       if (waiting.signal.aborted) {
         lease.release('unknown')

@@ -1,8 +1,12 @@
 // Which upstream takes a request: the least loaded by weight, within its concurrency limit; a bounded queue; ejection and return. Effects: timers.
+//
+// Organizations share: of those that wait, the one that has fewest requests under way goes first, and a full queue drops the newest of the one that has most
+// in it. While several organizations ask, an eighth of each upstream's places is left by each to the others; one that is alone has all of them.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { wholeSeconds } from '../limits/limiter.ts'
+import { shareOf } from '../../base/places.ts'
+import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from './fault.ts'
 
 export type RouterTarget = {
@@ -49,11 +53,17 @@ export type RouterView = {
   readonly targets: readonly RouterTargetView[]
 }
 
-type AcquireOptions<T> = { readonly except: ReadonlySet<T>; readonly signal: AbortSignal }
+type AcquireOptions<T> = {
+  readonly except: ReadonlySet<T>
+  readonly signal: AbortSignal
+  /** Whose request it is: an organization. */
+  readonly owner: string
+}
 
 type TargetState<T> = {
   readonly target: T
   active: number
+  readonly activeByOwner: Map<string, number>
   served: number
   /** When its newest lease began. */
   leasedAtMs: number
@@ -68,6 +78,7 @@ type TargetState<T> = {
 }
 
 type Waiter<T> = {
+  readonly owner: string
   readonly except: ReadonlySet<T>
   readonly resolve: (lease: Lease<T>) => void
   readonly reject: (error: unknown) => void
@@ -78,13 +89,21 @@ const leaseMsInitial = 1_000
 /** Weight of the newest lease in the average. */
 const newestShare = 0.2
 const retryAfterSecondsMax = 60
+/** For so long after its last request places are left for an organization. */
+const recentMs = 600_000
+/** Each leaves one part of so many of an upstream's places, one at least where there are two. */
+const leftParts = 8
+/** Organizations that are remembered; all that matters is whether there is another. */
+const recentOwnersMax = 64
 
 export class Router<T extends RouterTarget> {
   readonly #deps: RouterDeps<T>
   readonly #targets: readonly TargetState<T>[]
   readonly #targetsByModel = new Map<string, TargetState<T>[]>()
-  readonly #queues = new Map<string, Set<Waiter<T>>>()
+  readonly #queues = new Map<string, WaiterQueue<T>>()
   readonly #closing = new AbortController()
+  /** When each asked last, the longest ago first. */
+  readonly #askedAtMs = new Map<string, number>()
 
   constructor(deps: RouterDeps<T>) {
     this.#deps = deps
@@ -100,18 +119,19 @@ export class Router<T extends RouterTarget> {
    * A lease at once when a target is free, else a promise of one. Throws, or rejects after waiting: UpstreamFault none_healthy; BusyFault when
    * the queue is full or the wait too long; the signal's reason when it is aborted.
    */
-  acquire(model: string, { except, signal }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
+  acquire(model: string, { except, signal, owner }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     signal.throwIfAborted()
+    this.#noteOwner(owner)
     let isAnyEligible = false
     let best: TargetState<T> | null = null
     for (const state of this.#targetsOf(model)) {
       if (!isEligible(state, except)) continue
       isAnyEligible = true
-      if (isFree(state) && (best === null || compareLoad(state, best) < 0)) best = state
+      if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
     }
     if (!isAnyEligible) throw new UpstreamFault('none_healthy')
     // No waiter is passed over: a target that becomes free goes to those that wait for it first.
-    return best === null ? this.#enqueue(model, { except, signal }) : this.#lease(best)
+    return best === null ? this.#enqueue(model, { except, signal, owner }) : this.#lease(best, owner)
   }
 
   view(): RouterView {
@@ -138,9 +158,32 @@ export class Router<T extends RouterTarget> {
     return this.#targetsByModel.get(model) ?? []
   }
 
-  #lease(state: TargetState<T>): Lease<T> {
+  #noteOwner(owner: string): void {
+    this.#askedAtMs.delete(owner)
+    this.#askedAtMs.set(owner, this.#deps.clock.monotonicMs())
+    if (this.#askedAtMs.size <= recentOwnersMax) return
+    for (const longestAgo of this.#askedAtMs.keys().take(1)) this.#askedAtMs.delete(longestAgo)
+  }
+
+  /** Whether another organization has asked of late. */
+  #hasOthers(owner: string): boolean {
+    const sinceMs = this.#deps.clock.monotonicMs() - recentMs
+    return this.#askedAtMs.entries().some(([other, atMs]) => other !== owner && atMs > sinceMs)
+  }
+
+  /** Whether it has a place for this organization. */
+  #isFree(state: TargetState<T>, owner: string): boolean {
+    const { active, activeByOwner, target } = state
+    if (active >= target.concurrencyMax) return false
+    const left = target.concurrencyMax < 2 ? 0 : shareOf(target.concurrencyMax, leftParts)
+    const own = activeByOwner.get(owner) ?? 0
+    return own < target.concurrencyMax - left || !this.#hasOthers(owner)
+  }
+
+  #lease(state: TargetState<T>, owner: string): Lease<T> {
     const startedMs = this.#deps.clock.monotonicMs()
     state.active += 1
+    state.activeByOwner.set(owner, (state.activeByOwner.get(owner) ?? 0) + 1)
     state.served += 1
     state.leasedAtMs = startedMs
     let isOpen = true
@@ -150,6 +193,9 @@ export class Router<T extends RouterTarget> {
         if (!isOpen) return
         isOpen = false
         state.active -= 1
+        const own = (state.activeByOwner.get(owner) ?? 1) - 1
+        if (own === 0) state.activeByOwner.delete(owner)
+        else state.activeByOwner.set(owner, own)
         state.leaseMs += newestShare * (this.#deps.clock.monotonicMs() - startedMs - state.leaseMs)
         if (health === 'healthy') state.failures = 0
         else if (health === 'unhealthy') this.#noteFailure(state)
@@ -158,11 +204,11 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  #enqueue(model: string, { except, signal }: AcquireOptions<T>): Promise<Lease<T>> {
-    const { clock, queueMax, queueTimeoutMs } = this.#deps
-    const queue = this.#queues.get(model) ?? new Set()
+  #enqueue(model: string, { except, signal, owner }: AcquireOptions<T>): Promise<Lease<T>> {
+    const { clock, queueTimeoutMs } = this.#deps
+    const queue = this.#queues.get(model) ?? new WaiterQueue<T>()
     this.#queues.set(model, queue)
-    if (queue.size >= queueMax) throw this.#busyFault(model, except, 'Too many requests wait for this model.')
+    this.#makeRoom(model, queue, { except, owner })
     const { promise, resolve, reject } = Promise.withResolvers<Lease<T>>()
     const left = new AbortController()
     const leave = () => {
@@ -171,6 +217,7 @@ export class Router<T extends RouterTarget> {
       forget()
     }
     const waiter: Waiter<T> = {
+      owner,
       except,
       resolve: lease => {
         leave()
@@ -192,13 +239,37 @@ export class Router<T extends RouterTarget> {
     return promise
   }
 
+  /** The newest of the organization that has most in a full queue gives way. BusyFault: that is this one. */
+  #makeRoom(model: string, queue: WaiterQueue<T>, asked: Pick<AcquireOptions<T>, 'except' | 'owner'>): void {
+    if (queue.size < this.#deps.queueMax) return
+    const tooMany = 'Too many requests wait for this model.'
+    let most = { owner: asked.owner, count: (queue.byOwner.get(asked.owner) ?? 0) + 1 }
+    for (const [owner, count] of queue.byOwner) if (count > most.count) most = { owner, count }
+    const newest = most.owner === asked.owner ? null : [...queue].findLast(({ owner }) => owner === most.owner)
+    if (!newest) throw this.#busyFault(model, asked.except, tooMany)
+    newest.reject(this.#busyFault(model, newest.except, tooMany))
+  }
+
   #serveQueues(state: TargetState<T>): void {
     for (const model of state.target.models) {
-      for (const waiter of this.#queues.get(model) ?? []) {
-        if (state.ejected || !isFree(state)) return
-        if (!waiter.except.has(state.target)) waiter.resolve(this.#lease(state))
+      for (let next = this.#next(state, model); next !== null; next = this.#next(state, model)) {
+        next.resolve(this.#lease(state, next.owner))
       }
     }
+  }
+
+  /** Of those that this target can serve now the one whose organization has fewest requests there, of equals the one that came first. */
+  #next(state: TargetState<T>, model: string): Waiter<T> | null {
+    if (state.ejected || state.active >= state.target.concurrencyMax) return null
+    let next: Waiter<T> | null = null
+    let fewest = Number.POSITIVE_INFINITY
+    for (const waiter of this.#queues.get(model) ?? []) {
+      const active = state.activeByOwner.get(waiter.owner) ?? 0
+      if (active >= fewest || waiter.except.has(state.target) || !this.#isFree(state, waiter.owner)) continue
+      next = waiter
+      fewest = active
+    }
+    return next
   }
 
   /**
@@ -271,10 +342,29 @@ export class Router<T extends RouterTarget> {
   }
 }
 
+/** Those that wait for one model, in the order in which they came. */
+class WaiterQueue<T> extends Set<Waiter<T>> {
+  readonly byOwner = new Map<string, number>()
+
+  override add(waiter: Waiter<T>): this {
+    this.byOwner.set(waiter.owner, (this.byOwner.get(waiter.owner) ?? 0) + 1)
+    return super.add(waiter)
+  }
+
+  override delete(waiter: Waiter<T>): boolean {
+    if (!super.delete(waiter)) return false
+    const left = (this.byOwner.get(waiter.owner) ?? 1) - 1
+    if (left === 0) this.byOwner.delete(waiter.owner)
+    else this.byOwner.set(waiter.owner, left)
+    return true
+  }
+}
+
 function newTargetState<T>(target: T): TargetState<T> {
   return {
     target,
     active: 0,
+    activeByOwner: new Map(),
     served: 0,
     leasedAtMs: 0,
     leaseMs: leaseMsInitial,
@@ -287,10 +377,6 @@ function newTargetState<T>(target: T): TargetState<T> {
 
 function isEligible<T>(state: TargetState<T>, except: ReadonlySet<T>): boolean {
   return !state.ejected && !except.has(state.target)
-}
-
-function isFree({ active, target }: TargetState<RouterTarget>): boolean {
-  return active < target.concurrencyMax
 }
 
 /** Negative: `a` has less load for its weight, or the same and has served less. */

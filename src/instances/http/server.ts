@@ -12,6 +12,7 @@ import { type JsonLimits, readJson } from '../../http/body.ts'
 import { checkHost } from '../../http/head.ts'
 import { storageFault } from '../../http/limited.ts'
 import type { RequestRate } from '../../http/rate.ts'
+import { createStrangerLines } from '../../http/stranger-lines.ts'
 import type { Authenticate } from './auth.ts'
 import { failureResponse, isUnexpected, openContext, type RequestContext, stamp, successResponse } from './envelope.ts'
 import type { Edge } from './routes.ts'
@@ -42,6 +43,7 @@ const PUBLIC_PATHS: readonly string[] = ['/openapi.json']
 export function createHttp(deps: HttpDeps): Http {
   const contexts = new WeakMap<Request, RequestContext>()
   const deadlines = createDeadlines(deps.clock)
+  const strangerLines = createStrangerLines(deps.clock)
   const contextOf = (request: Request) => present(contexts.get(request), 'a request under way has a context')
   const fail = (request: Request, error: unknown, headers?: Record<string, string>): Response => {
     const context = contextOf(request)
@@ -103,13 +105,16 @@ export function createHttp(deps: HttpDeps): Http {
         // A second Host header. And Elysia 1.4.30 itself throws when a handler throws null or undefined.
         response = fail(request, error)
       }
-      deps.log[accessLevel(context.method, response.status)]('request', {
+      const wanted = accessLevel(context.method, response.status)
+      const { level, more } = context.organization === null ? strangerLines(wanted) : { level: wanted, more: {} }
+      deps.log[level]('request', {
         method: context.method,
         path: context.template ?? '(unknown)',
         status: response.status,
         ms: Math.round(deps.clock.monotonicMs() - context.startedMs),
         request_id: context.requestId,
         organization: context.organization,
+        ...more,
       })
       return stamp(context, response)
     },

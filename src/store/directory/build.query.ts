@@ -82,10 +82,12 @@ export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit
   return db.select().from(builds).where(where).orderBy(desc(builds.createdAtMs), sql`rowid DESC`).limit(of.limit).all()
 }
 
-/** Those that wait for a VM, in the order of their turns. */
-export function listQueued(db: DirectoryDb, hostId: string): Pick<Build, 'id' | 'createdAtMs'>[] {
+export type QueuedBuild = Pick<Build, 'id' | 'organizationId' | 'createdAtMs'>
+
+/** Those that wait for a VM, the oldest first. */
+export function listQueued(db: DirectoryDb, hostId: string): QueuedBuild[] {
   return db
-    .select({ id: builds.id, createdAtMs: builds.createdAtMs })
+    .select({ id: builds.id, organizationId: builds.organizationId, createdAtMs: builds.createdAtMs })
     .from(builds)
     .where(and(eq(builds.hostId, hostId), eq(builds.state, 'queued')))
     .orderBy(asc(builds.createdAtMs), sql`rowid`)
@@ -159,6 +161,37 @@ function ownedBy(column: typeof builds.organizationId | typeof buildVms.organiza
   return id === null ? isNull(column) : eq(column, id)
 }
 
+/** How many VMs each organization has, reserved ones included; null: builds of nobody. */
+export function countVmsByOwner(db: DirectoryDb, hostId: string): ReadonlyMap<string | null, number> {
+  const building = db
+    .select({ owner: builds.organizationId, n: count() })
+    .from(builds)
+    .where(and(eq(builds.hostId, hostId), inArray(builds.state, [...VM_STATES])))
+    .groupBy(builds.organizationId)
+    .all()
+  const reserved = db
+    .select({ owner: buildVms.organizationId, n: count() })
+    .from(buildVms)
+    .where(and(eq(buildVms.hostId, hostId), eq(buildVms.kind, 'reserved')))
+    .groupBy(buildVms.organizationId)
+    .all()
+  const counts = new Map<string | null, number>()
+  for (const { owner, n } of [...building, ...reserved]) counts.set(owner, (counts.get(owner) ?? 0) + n)
+  return counts
+}
+
+/** When the newest build of an owner that got a VM did; null: none has. */
+export function lastStartedMs(db: DirectoryDb, organizationId: string | null): number | null {
+  const found = db
+    .select({ atMs: builds.startedAtMs })
+    .from(builds)
+    .where(and(ownedBy(builds.organizationId, organizationId), isNotNull(builds.startedAtMs)))
+    .orderBy(desc(builds.createdAtMs))
+    .limit(1)
+    .get()
+  return found?.atMs ?? null
+}
+
 /** How many there are in each state that there is one of. */
 export function countBuildsByState(db: DirectoryDb): Partial<Record<BuildState, number>> {
   const rows = db.select({ state: builds.state, n: count() }).from(builds).groupBy(builds.state).all()
@@ -190,10 +223,20 @@ export function buildDiskBytes(db: DirectoryDb): number {
   return row?.bytes ?? 0
 }
 
-/** The oldest build that is done with and whose files are still there; null: there is none. */
-export function oldestWithFiles(db: DirectoryDb, hostId: string): Build | null {
+/** Of builds that are done with and whose files are still there, the oldest of the owner whose files are the most; null: there is none. */
+export function oldestOfLargestOwner(db: DirectoryDb, hostId: string): Build | null {
   const where = and(eq(builds.hostId, hostId), isNotNull(builds.closedAtMs), isNull(builds.removedAtMs))
-  return db.select().from(builds).where(where).orderBy(asc(builds.finishedAtMs), sql`rowid`).limit(1).get() ?? null
+  const largest = db
+    .select({ owner: builds.organizationId })
+    .from(builds)
+    .where(where)
+    .groupBy(builds.organizationId)
+    .orderBy(desc(sum(builds.diskBytes)))
+    .limit(1)
+    .get()
+  if (largest === undefined) return null
+  const own = and(where, ownedBy(builds.organizationId, largest.owner))
+  return db.select().from(builds).where(own).orderBy(asc(builds.finishedAtMs), sql`rowid`).limit(1).get() ?? null
 }
 
 /** Its files make room for others; the record stays. */

@@ -159,6 +159,26 @@ export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
     .all()
 }
 
+/** An organization's instances of a host that are being provisioned, oldest first. */
+export function listProvisioning(
+  db: DirectoryDb,
+  of: { hostId: string; organizationId: string },
+): Pick<Instance, 'id' | 'vmId'>[] {
+  const { hostId, organizationId } = of
+  return db
+    .select({ id: instances.id, vmId: instances.vmId })
+    .from(instances)
+    .where(
+      and(
+        eq(instances.organizationId, organizationId),
+        eq(instances.status, 'provisioning'),
+        eq(instances.hostId, hostId),
+      ),
+    )
+    .orderBy(asc(instances.createdAtMs), asc(instances.id))
+    .all()
+}
+
 export type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
 
 /** Copies samples of their VMs' egress into instances; neither status nor change log moves. The caller bounds how many. */

@@ -1,6 +1,6 @@
 // Used attestation nonces in the store. Effects: SQL.
 
-import { count, eq, inArray, lte } from 'drizzle-orm'
+import { count, eq, inArray, lte, max } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { nonces } from './nonce.table.ts'
@@ -29,6 +29,16 @@ export function hasNonce(db: LedgerDb, nonce: Uint8Array): boolean {
 /** Reads the whole index: for the start, not for a request. */
 export function countNonces(db: LedgerDb): number {
   return db.select({ count: count() }).from(nonces).get()?.count ?? 0
+}
+
+/** Null: there is none. */
+export function newestNonceMs(db: LedgerDb): number | null {
+  return (
+    db
+      .select({ atMs: max(nonces.atMs) })
+      .from(nonces)
+      .get()?.atMs ?? null
+  )
 }
 
 /** Forgets at most `limit` that were used at or before a time, oldest first. Returns how many. */

@@ -219,7 +219,7 @@ describe('VMs of their own', () => {
 
   test('goal: reserved VMs count as VMs in use, and go when no build comes', async () => {
     await using rig = await startBuilds({ settings: { concurrentMax: 2, reservedMs: 400 } })
-    const vms = [await rig.send('POST', '/vm'), await rig.send('POST', '/vm')]
+    const vms = [await rig.send('POST', '/vm'), await rig.send('POST', '/vm', { key: rig.keys.globex })]
     expect(vms.map(({ status }) => status)).toEqual([200, 200])
     expect((await rig.send('POST', '/vm')).status).toBe(429)
     const waiting = await rig.submit()

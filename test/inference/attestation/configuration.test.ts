@@ -55,7 +55,7 @@ test('goal: the digest is SHA-256 of the text, as sha256sum prints it, and the t
   expect(JSON.parse(text)).toMatchObject({
     schemaVersion: 1,
     listen: '127.0.0.1:8442',
-    receipts: { responses: 'always', nonce_retention_hours: 24, nonces_max: 1_000_000 },
+    receipts: { responses: 'always', nonce_retention_minutes: 15, nonces_max: 1_000_000 },
     upstreams: [
       {
         name: 'second',
@@ -83,8 +83,8 @@ test('goal: whatever decides who gets prompts, or how receipts are made, changes
     ['name = "second"', 'name = "third"'],
     ['models = ["b", "a"]', 'models = ["a"]'],
     ['ca_file = "/etc/ca.pem"', `ca_file = "/etc/ca.pem"\nspki_sha256 = "${'0'.repeat(64)}"`],
-    ['response_receipts = "always"', 'response_receipts = "always"\nnonces_max = 2000'],
-    ['response_receipts = "always"', 'response_receipts = "always"\nnonce_retention_hours = 1'],
+    ['response_receipts = "always"', 'response_receipts = "always"\nnonces_max = 20000'],
+    ['response_receipts = "always"', 'response_receipts = "always"\nnonce_retention_minutes = 20'],
     ['model_file = "/srv/model.gguf"', ''],
     ['model_file = "/srv/model.gguf"', 'model_file = "/srv/model.gguf"\nmodel = "big"'],
     [toml.slice(toml.lastIndexOf('[[inference')), ''],

@@ -3,13 +3,14 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
+import { InferenceConfig } from '../../../src/config/inference.ts'
 import { readNonce } from '../../../src/inference/attestation/nonce-request.ts'
-import { createNonceLedger } from '../../../src/inference/attestation/nonces.ts'
-import { createNonceQuota } from '../../../src/inference/limits/nonce-quota.ts'
+import { createNonceLedger, nonceGapMs } from '../../../src/inference/attestation/nonces.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
+import { freshAgeMsMax } from '../../../src/verifier/gateway.ts'
 import { createManualClock } from '../../rigs/clock.ts'
-import { clearRig, noQuota, rigDir } from '../../rigs/gateway-attestation.ts'
+import { clearRig, rigDir } from '../../rigs/gateway-attestation.ts'
 
 afterAll(clearRig)
 
@@ -77,29 +78,6 @@ describe('readNonce', () => {
 
 describe('the ledger', () => {
   const nonceOf = (seed: number) => new Uint8Array(32).fill(seed)
-  const address = '192.0.2.1'
-
-  test('goal: one client cannot fill it: over its quota it gets 429, others are served, and used nonces stay used', () => {
-    const store = openStore(':memory:')
-    const clock = createManualClock()
-    const [retentionMs, countMax] = [24 * 3_600_000, 1000]
-    const quota = createNonceQuota({ clock, retentionMs, countMax })
-    const ledger = createNonceLedger({ store: store.ledger, clock, quota, retentionMs, countMax })
-    const bytes = (index: number) => Uint8Array.from({ length: 32 }, (_, at) => (at < 2 ? index >> (8 * at) : 0))
-    const codes = Array.from({ length: 2 * countMax }, (_, at) => codeOf(() => ledger.use(bytes(at), address)))
-    expect([codes.filter(one => one === 'done').length, new Set(codes)]).toEqual([
-      15,
-      new Set(['done', 'rate_limited']),
-    ])
-    expect(codeOf(() => ledger.use(bytes(0), address))).toBe('conflict')
-    expect(codeOf(() => ledger.use(nonceOf(1), '198.51.100.1'))).toBe('done')
-    // A refused nonce is not used up, and a used one takes nothing of anybody's quota.
-    for (let tries = 0; tries < 20; tries += 1)
-      expect(codeOf(() => ledger.use(nonceOf(1), '203.0.113.1'))).toBe('conflict')
-    expect(codeOf(() => ledger.use(bytes(500), '203.0.113.1'))).toBe('done')
-    expect(countNonces(store.ledger.db)).toBe(17)
-    store.close()
-  })
 
   test('a nonce is used once, across restarts', () => {
     // Goal: what was used stays used when the process ends and the next one opens the same database.
@@ -108,8 +86,8 @@ describe('the ledger', () => {
     const answers: string[] = []
     for (let run = 0; run < 2; run += 1) {
       const store = openStore(file)
-      const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 10 })
-      for (const seed of [1, 1, 2 + run]) answers.push(codeOf(() => ledger.use(nonceOf(seed), address)))
+      const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+      for (const seed of [1, 1, 2 + run]) answers.push(codeOf(() => ledger.use(nonceOf(seed))))
       store.close()
     }
     expect(answers).toEqual(['done', 'conflict', 'done', 'conflict', 'conflict', 'done'])
@@ -119,8 +97,8 @@ describe('the ledger', () => {
     // Goal: the window is kept exactly, so that no nonce comes back while a verifier may still take its evidence for fresh.
     const store = openStore(':memory:')
     const clock = createManualClock()
-    const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 10 })
-    const use = () => codeOf(() => ledger.use(nonceOf(1), address))
+    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    const use = () => codeOf(() => ledger.use(nonceOf(1)))
     expect(use()).toBe('done')
     clock.advance(999)
     expect(use()).toBe('conflict')
@@ -130,18 +108,62 @@ describe('the ledger', () => {
     store.close()
   })
 
+  test('goal: a wall clock that is set forgets nothing early, keeps nothing for longer, and a restart on an earlier one neither', () => {
+    const file = join(rigDir(), 'clocks.db')
+    const clock = createManualClock()
+    const store = openStore(file)
+    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    const use = (one = ledger) => codeOf(() => one.use(nonceOf(1)))
+    expect(use()).toBe('done')
+    clock.set(clock.nowMs() + 86_400_000)
+    expect(use()).toBe('conflict')
+    clock.set(clock.nowMs() - 10 * 86_400_000)
+    clock.advance(999)
+    expect(use()).toBe('conflict')
+    clock.advance(1)
+    expect(use()).toBe('done')
+    const next = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    expect(use(next)).toBe('conflict')
+    clock.advance(1_000)
+    expect(use(next)).toBe('done')
+    store.close()
+  })
+
+  test('goal: what is forgotten can no longer be fresh beside its repetition, and no rate of requests fills the ledger', () => {
+    const { properties } = InferenceConfig
+    const { minimum: minutesMin = 0, maximum: minutesMax = 0 } = properties.nonce_retention_minutes
+    expect(minutesMin * 60_000).toBeGreaterThan(2 * freshAgeMsMax)
+    const { minimum: countMin = 0, default: countDefault } = properties.nonces_max
+    for (const countMax of [countMin, countDefault, 100_000_000]) {
+      for (const minutes of [minutesMin, minutesMax]) {
+        const retentionMs = minutes * 60_000
+        // Begins within any time that is as long: one at its begin, and one after each gap.
+        expect(Math.floor(retentionMs / nonceGapMs({ retentionMs, countMax })) + 1).toBeLessThanOrEqual(countMax)
+      }
+    }
+    const store = openStore(':memory:')
+    const clock = createManualClock()
+    const kept = { retentionMs: 1000, countMax: 50 }
+    const ledger = createNonceLedger({ store: store.ledger, clock, ...kept })
+    for (let index = 0; index < 500; index += 1) {
+      const nonce = Uint8Array.from({ length: 32 }, (_, at) => (at < 2 ? index >> (8 * at) : 0))
+      expect(codeOf(() => ledger.use(nonce))).toBe('done')
+      clock.advance(nonceGapMs(kept))
+    }
+    store.close()
+  })
+
   test('a full ledger takes no more and forgets nothing', () => {
     // Goal: at the limit new nonces get 503, used ones still 409, also after a restart; room comes back with time alone.
     const file = join(rigDir(), 'full.db')
     const clock = createManualClock()
     const first = openStore(file)
-    const ledger = createNonceLedger({ store: first.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 2 })
-    const seeds = (one: typeof ledger, ...list: number[]) =>
-      list.map(seed => codeOf(() => one.use(nonceOf(seed), address)))
+    const ledger = createNonceLedger({ store: first.ledger, clock, retentionMs: 1000, countMax: 2 })
+    const seeds = (one: typeof ledger, ...list: number[]) => list.map(seed => codeOf(() => one.use(nonceOf(seed))))
     expect(seeds(ledger, 1, 2, 3, 1)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
     first.close()
     const store = openStore(file)
-    const next = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax: 2 })
+    const next = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 2 })
     expect(seeds(next, 3, 2)).toEqual(['attestation_unavailable', 'conflict'])
     clock.advance(1000)
     expect(seeds(next, 3, 1, 2, 3)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
@@ -154,14 +176,14 @@ describe('the ledger', () => {
     const store = openStore(':memory:')
     const clock = createManualClock()
     const countMax = 200
-    const ledger = createNonceLedger({ store: store.ledger, clock, quota: noQuota, retentionMs: 1000, countMax })
+    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax })
     const bytes = (index: number) => Uint8Array.from({ length: 32 }, (_, at) => (at === 0 ? index : at === 1 ? 7 : 0))
-    for (let index = 0; index < countMax; index += 1) ledger.use(bytes(index), address)
-    expect(codeOf(() => ledger.use(nonceOf(255), address))).toBe('attestation_unavailable')
+    for (let index = 0; index < countMax; index += 1) ledger.use(bytes(index))
+    expect(codeOf(() => ledger.use(nonceOf(255)))).toBe('attestation_unavailable')
     clock.advance(1000)
-    ledger.use(nonceOf(255), address)
+    ledger.use(nonceOf(255))
     expect(countNonces(store.ledger.db)).toBe(countMax - 64 + 1)
-    for (let index = 0; index < countMax - 2; index += 1) ledger.use(bytes(index), address)
+    for (let index = 0; index < countMax - 2; index += 1) ledger.use(bytes(index))
     expect(countNonces(store.ledger.db)).toBe(countMax - 1)
     store.close()
   })

@@ -145,3 +145,40 @@ function cutBody(url: string, key: string): Promise<void> {
     socket.on('error', reject)
   })
 }
+
+test('goal: an organization that fills upstream and queue with what never ends, by several keys, leaves another served as before', async () => {
+  await using upstream = await started((response, seen, gone) =>
+    (seen.body.user === 'hang' ? hang : wellBehaved)(response, seen, gone),
+  )
+  const patient = {
+    connectTimeoutMs: 20_000,
+    firstByteTimeoutMs: 20_000,
+    idleTimeoutMs: 20_000,
+    queueTimeoutMs: 20_000,
+  }
+  await using gateway = await startRealGateway([target(upstream.url, { concurrencyMax: 16 })], {
+    ...patient,
+    queueMax: 8,
+  })
+  const own = await Promise.all(Array.from({ length: 4 }, () => gateway.addKey({ organizationId: 'o1' })))
+  const other = await gateway.addKey({ organizationId: 'o2' })
+  const ask = () => gateway.post('/v1/chat/completions', chatBody({}), { key: other })
+  expect((await ask()).status).toBe(200)
+  const leaving = new AbortController()
+  const statuses: number[] = []
+  const flood = Array.from({ length: 64 }, (_, at) =>
+    gateway
+      .post('/v1/chat/completions', chatBody({ user: 'hang' }), { key: own[at % 4] ?? '', signal: leaving.signal })
+      .then(({ status }) => void statuses.push(status))
+      .catch(() => {}),
+  )
+  await until('upstream and queue are full', 5_000, () => statuses.length === 64 - 14 - 8)
+  expect([upstream.active(), new Set(statuses)]).toEqual([14, new Set([429])])
+  for (let count = 0; count < 20; count += 1) {
+    const startedMs = performance.now()
+    expect((await ask()).status).toBe(200)
+    expect(performance.now() - startedMs).toBeLessThan(2_000)
+  }
+  leaving.abort()
+  await Promise.all(flood)
+})

@@ -1,9 +1,9 @@
 // Limits: never more than allowed in any minute, waits that are true to the second, slots that always come back. A manual clock.
 
 import { describe, expect, test } from 'bun:test'
-import { limitedPrefix } from '../../../src/inference/limits/address.ts'
+import { limitedPrefix } from '../../../src/http/client-network.ts'
+import { createPublicLimiter } from '../../../src/http/public-rate.ts'
 import { createLimiter, resetText } from '../../../src/inference/limits/limiter.ts'
-import { createPublicLimiter } from '../../../src/inference/limits/public.ts'
 import type { Caller, Refusal, Ticket } from '../../../src/inference/types.ts'
 import { createManualClock } from '../../rigs/clock.ts'
 import { callerOf } from '../../rigs/gateway-keys.ts'
@@ -319,7 +319,11 @@ describe('public endpoints', () => {
     const address = (i: number) => `10.0.${i >> 8}.${i & 255}`
     let admitted = 0
     for (let i = 0; i < 5_000; i += 1) if (admitPublic(address(i)) === null) admitted += 1
-    expect([size(), admitted]).toEqual([100, 102])
+    // A hundred of their own, and two of their /16.
+    expect([size(), admitted]).toEqual([101, 102])
+    // Others do not come second to them.
+    for (const other of ['192.0.2.1', '2001:db8::1', '10.1.0.1'])
+      expect([other, admitPublic(other)]).toEqual([other, null])
     expect(admitPublic(address(5))).toBe(null)
     clock.advance(62_000)
     expect(admitPublic(address(4_000))).toBe(null)

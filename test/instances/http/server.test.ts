@@ -323,6 +323,15 @@ test('the access log', async () => {
   // Reads that succeed are not what an operator looks for; changes and refusals are.
   expect(lines.map(({ level }) => level)).toEqual(['info', 'debug', 'info', 'info'])
   for (const line of lines) expect(line).toMatchObject({ ms: 0, request_id: expect.stringMatching(/^req_/) })
+  // Anybody can send requests without a key: they cannot fill the journal, which would drop what the operator looks for.
+  for (let count = 0; count < 300; count += 1) await appliance.send('GET', '/v1/usage', { key: null })
+  const seen = () => appliance.logged.map(line => JSON.parse(line)).filter(({ level }) => level === 'info').length
+  expect(seen()).toBe(121)
+  await appliance.send('DELETE', `/v1/instances/${name}`)
+  appliance.clock.advance(62_000)
+  await appliance.send('GET', '/v1/usage', { key: null })
+  expect(seen()).toBe(123)
+  expect(JSON.parse(appliance.logged.at(-1) ?? '')).toMatchObject({ level: 'info', status: 401, left_out: 182 })
   const all = appliance.logged.join('\n')
   for (const hidden of [name, 'hush', 'secret', 'ssh-ed25519', 'notavalidkey', ...Object.values(appliance.keys)])
     expect(all).not.toContain(hidden)

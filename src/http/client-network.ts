@@ -1,4 +1,4 @@
-// Which addresses share a limit. Pure.
+// Which addresses share a limit: those that one client may have all of. Pure.
 
 import { isIPv4, isIPv6 } from 'node:net'
 

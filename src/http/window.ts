@@ -2,7 +2,7 @@
 // An amount counts from the second in which it was taken until that whole second is a minute old, which is 60 to 61 seconds. So no more than the
 // limit is taken within any 60 seconds, and it is known exactly when an amount leaves the window.
 
-import { assert } from '../../base/assert.ts'
+import { assert } from '../base/assert.ts'
 
 export type Window = {
   readonly take: (nowMs: number, amount: number) => TakenAt
@@ -83,4 +83,8 @@ export function createWindow(): Window {
       return 0
     },
   }
+}
+
+export function wholeSeconds(ms: number): number {
+  return Math.max(1, Math.ceil(ms / 1_000))
 }

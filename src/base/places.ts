@@ -1,0 +1,57 @@
+// A bounded number of places that are taken and given back. No owner holds more than its share, so that none can take them all. Pure: state in memory.
+
+/** `parts`: the owner may hold one of so many parts of all places, and one place at least. */
+export type PlaceOwner = { readonly name: string; readonly parts: number }
+
+/** `own`: one of the owners holds its share. `all`: there is no place. */
+export type PlaceRefusal = 'own' | 'all'
+
+export class Places {
+  readonly #countMax: number
+  readonly #held = new Map<string, number>()
+  #count = 0
+
+  constructor(countMax: number) {
+    this.#countMax = countMax
+  }
+
+  get count(): number {
+    return this.#count
+  }
+
+  /** Owners that hold a place. */
+  get owners(): number {
+    return this.#held.size
+  }
+
+  /** A place that counts for each of these owners; the function gives it back, once. */
+  take(owners: readonly PlaceOwner[]): (() => void) | PlaceRefusal {
+    if (owners.some(({ name, parts }) => this.#heldBy(name) >= shareOf(this.#countMax, parts))) return 'own'
+    if (this.#count >= this.#countMax) return 'all'
+    this.#add(owners, 1)
+    let isHeld = true
+    return () => {
+      if (!isHeld) return
+      isHeld = false
+      this.#add(owners, -1)
+    }
+  }
+
+  #heldBy(name: string): number {
+    return this.#held.get(name) ?? 0
+  }
+
+  #add(owners: readonly PlaceOwner[], count: number): void {
+    this.#count += count
+    for (const { name } of owners) {
+      const held = this.#heldBy(name) + count
+      if (held === 0) this.#held.delete(name)
+      else this.#held.set(name, held)
+    }
+  }
+}
+
+/** One of so many parts, and one at least. */
+export function shareOf(countMax: number, parts: number): number {
+  return Math.max(1, Math.floor(countMax / parts))
+}

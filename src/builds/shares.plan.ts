@@ -1,0 +1,80 @@
+// Which part of what service C has one organization may hold; without keys, one network, and all strangers together. Pure.
+
+import { type PlaceOwner, shareOf } from '../base/places.ts'
+import { networksOf } from '../http/client-network.ts'
+import type { Caller } from './types.ts'
+
+/** An organization's part of uploads and of followers, which it holds for as long as it likes. */
+export const PARTS = { uploads: 4, followers: 8 } as const
+/** Strangers leave as much to whoever has a key, whatever number of addresses they have. */
+const strangersParts = 2
+/** Of those who wait, and of reserved VMs, of which else the last one could be held for ever. */
+const queueParts = 2
+const reservedParts = 2
+
+/** Whose places a caller takes. Where no key is asked for, an address counts for each network that one client may have all of. */
+export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly PlaceOwner[] {
+  if (organizationId !== null) return [{ name: organizationId, parts }]
+  return [{ name: 'strangers', parts: strangersParts }, ...networkOwners(address, parts)]
+}
+
+/** What networks may have of what all strangers may. */
+export function strangerNetworks(address: string): readonly PlaceOwner[] {
+  return networkOwners(address, strangersParts)
+}
+
+/** A wide network of many clients has twice the part of a narrow one. */
+function networkOwners(address: string, parts: number): PlaceOwner[] {
+  return networksOf(address).map(({ name, width }) => ({
+    name: `${width} ${name}`,
+    parts: width === 'wide' ? parts : 2 * parts,
+  }))
+}
+
+/** How many builds of one organization may wait, those that find a VM free besides. */
+export function queueShare(queueMax: number): number {
+  return queueMax === 0 ? 0 : shareOf(queueMax, queueParts)
+}
+
+export function reservedShare(concurrentMax: number): number {
+  return shareOf(concurrentMax, reservedParts)
+}
+
+type Waiting = { readonly id: string; readonly organizationId: string | null }
+
+/** What an organization has had of the VMs. */
+export type Standing = { readonly vms: number; readonly lastStartedMs: number }
+
+/**
+ * Who gets the next VM, and who after that: the organization that has fewest, of those the one whose last build began first, and of its builds the oldest.
+ * `waiting`: the oldest first.
+ */
+export function inTurn<W extends Waiting>(waiting: readonly W[], standingOf: (owner: string | null) => Standing): W[] {
+  const queues = [...Map.groupBy(waiting.entries(), ([, { organizationId }]) => organizationId)].map(
+    ([owner, builds]) => ({ builds, at: 0, ...standingOf(owner) }),
+  )
+  const ordered: W[] = []
+  while (ordered.length < waiting.length) {
+    const [next] = queues
+      .filter(({ builds, at }) => at < builds.length)
+      .sort((a, b) => a.vms - b.vms || a.lastStartedMs - b.lastStartedMs || headOf(a) - headOf(b))
+    const build = next?.builds[next.at]?.[1]
+    if (next === undefined || build === undefined) break
+    ordered.push(build)
+    next.at += 1
+    next.vms += 1
+    // Later than all that have begun, in the order of these turns.
+    next.lastStartedMs = Number.MAX_SAFE_INTEGER - waiting.length + ordered.length
+  }
+  return ordered
+}
+
+function headOf({
+  builds,
+  at,
+}: {
+  readonly builds: readonly (readonly [number, unknown])[]
+  readonly at: number
+}): number {
+  return builds[at]?.[0] ?? 0
+}

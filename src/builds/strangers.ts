@@ -1,0 +1,54 @@
+// Where no key is asked for: how many builds one network may begin within a day, and have under way, of those that all strangers may. State in memory,
+// which a restart empties; how many all may is counted on disk.
+
+import type { Clock } from '../base/clock.ts'
+import { shareOf } from '../base/places.ts'
+import { LimitedFault } from '../http/limited.ts'
+import { strangerNetworks } from './shares.plan.ts'
+
+export type StrangersDeps = {
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly perDayMax: number
+  readonly livingMax: number
+  readonly isLiving: (buildId: string) => boolean
+}
+
+type Begun = { readonly buildId: string; readonly networks: ReadonlySet<string>; readonly atMs: number }
+
+const dayMs = 24 * 60 * 60 * 1000
+const busyRetryMs = 15_000
+
+export class Strangers {
+  readonly #deps: StrangersDeps
+  /** The oldest first; no more than all strangers may begin within a day. */
+  #begun: Begun[] = []
+
+  constructor(deps: StrangersDeps) {
+    this.#deps = deps
+  }
+
+  /** Fault rate_limited: the networks of this address have had their part. */
+  check(address: string): void {
+    const { clock, perDayMax, livingMax, isLiving } = this.#deps
+    const nowMs = clock.monotonicMs()
+    this.#begun = this.#begun.filter(({ atMs }) => nowMs - atMs < dayMs)
+    for (const { name, parts } of strangerNetworks(address)) {
+      const own = this.#begun.filter(({ networks }) => networks.has(name))
+      const perDay = shareOf(perDayMax, parts)
+      const first = own.at(-perDay)
+      if (first !== undefined && own.length >= perDay) {
+        const message = `${perDay} builds were begun within 24 hours from your network, which is the limit.`
+        throw new LimitedFault(message, first.atMs + dayMs - nowMs)
+      }
+      const living = shareOf(livingMax, parts)
+      if (own.filter(({ buildId }) => isLiving(buildId)).length >= living) {
+        throw new LimitedFault(`${living} builds from your network wait or run, which is the limit.`, busyRetryMs)
+      }
+    }
+  }
+
+  note(buildId: string, address: string): void {
+    const networks = new Set(strangerNetworks(address).map(({ name }) => name))
+    this.#begun.push({ buildId, networks, atMs: this.#deps.clock.monotonicMs() })
+  }
+}

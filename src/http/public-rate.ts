@@ -1,0 +1,81 @@
+// Requests per minute of those who show no key, per IPv4 address or IPv6 /64, which is what one household or host is given. State in memory, which no
+// sender can fill for others: when the table is full, further addresses share a window with those of their own /16 or /32.
+
+import type { Clock } from '../base/clock.ts'
+import { limitedPrefix, networksOf } from './client-network.ts'
+import { createWindow, type Window, wholeSeconds, windowMs } from './window.ts'
+
+export type PublicLimiterDeps = {
+  readonly clock: Pick<Clock, 'monotonicMs'>
+  readonly requestsPerMinute: number
+  /** Addresses with a window of their own, and wide networks besides; about 0.7 KB each. */
+  readonly addressesMax?: number
+}
+
+export type PublicRefusal = {
+  readonly retryAfterSeconds: number
+  readonly headers: Readonly<Record<string, string>>
+  readonly message: string
+}
+
+export type PublicLimiter = {
+  /** Null: admitted. */
+  readonly admitPublic: (address: string) => PublicRefusal | null
+  readonly size: () => number
+}
+
+const addressesMaxDefault = 8_192
+
+type Windows = Map<string, { readonly window: Window; usedAtMs: number }>
+
+/** Networks of a /16 or /32 that have a window of their own, once the addresses have filled their table; the last resort is one window for all others. */
+export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
+  const { clock, requestsPerMinute, addressesMax = addressesMaxDefault } = deps
+  const ofAddresses: Windows = new Map()
+  const ofWideNetworks: Windows = new Map()
+  const shared = createWindow()
+  let sweptAtMs = clock.monotonicMs()
+
+  const sweep = (nowMs: number) => {
+    if (nowMs - sweptAtMs < windowMs) return
+    sweptAtMs = nowMs
+    for (const windows of [ofAddresses, ofWideNetworks]) {
+      for (const [name, { usedAtMs }] of windows) if (nowMs - usedAtMs >= windowMs) windows.delete(name)
+    }
+  }
+  /** Null: the table is full. */
+  const windowIn = (windows: Windows, name: string, nowMs: number): Window | null => {
+    const known = windows.get(name)
+    if (known !== undefined) {
+      known.usedAtMs = nowMs
+      return known.window
+    }
+    if (windows.size >= addressesMax) return null
+    const window = createWindow()
+    windows.set(name, { window, usedAtMs: nowMs })
+    return window
+  }
+  const windowOf = (address: string, nowMs: number): Window => {
+    const own = windowIn(ofAddresses, limitedPrefix(address), nowMs)
+    return own ?? windowIn(ofWideNetworks, networksOf(address).at(-1)?.name ?? '', nowMs) ?? shared
+  }
+
+  return {
+    admitPublic: address => {
+      const nowMs = clock.monotonicMs()
+      sweep(nowMs)
+      const window = windowOf(address, nowMs)
+      const waitMs = window.waitMs(nowMs, 1, requestsPerMinute)
+      if (waitMs === 0) {
+        window.take(nowMs, 1)
+        return null
+      }
+      return {
+        retryAfterSeconds: wholeSeconds(waitMs),
+        headers: {},
+        message: `Limit of ${requestsPerMinute} requests per minute and address reached.`,
+      }
+    },
+    size: () => ofAddresses.size + ofWideNetworks.size,
+  }
+}

@@ -1,0 +1,29 @@
+// How much of the access log requests may fill that show no good key: anybody can send them, and a journal that is filled drops what the operator needs.
+// State in memory.
+
+import type { Clock } from '../base/clock.ts'
+import type { LogFields, LogLevel } from '../base/log.ts'
+import { createWindow } from './window.ts'
+
+const linesPerMinute = 120
+
+/** The level of a line, and what else is in it. */
+export type StrangerLines = (level: LogLevel) => { readonly level: LogLevel; readonly more: LogFields }
+
+/** Lines beyond so many a minute are for `debug`; the next one of a higher level says how many were left out. */
+export function createStrangerLines(clock: Pick<Clock, 'monotonicMs'>): StrangerLines {
+  const window = createWindow()
+  let leftOut = 0
+  return level => {
+    const nowMs = clock.monotonicMs()
+    if (level === 'debug') return { level, more: {} }
+    if (window.waitMs(nowMs, 1, linesPerMinute) > 0) {
+      leftOut += 1
+      return { level: 'debug', more: {} }
+    }
+    window.take(nowMs, 1)
+    const more = leftOut === 0 ? {} : { left_out: leftOut }
+    leftOut = 0
+    return { level, more }
+  }
+}
