@@ -15,16 +15,10 @@ test('goal: whatever bytes come, a verdict comes back, never a good one but for 
   // Spaces around it, and nothing else that a mutation may do, leave the document what it is.
   await fuzz({ samples: [sample], count: 2000, sizeBytesMax: 64 }, async bytes => {
     const found = await verifyInstance(bytes, question)
-    if (found.ok && meaningOf(readable(bytes)) !== meaningOf(good)) throw new Error('a good verdict on something else')
+    if (found.ok && JSON.stringify(readable(bytes)) !== JSON.stringify(good))
+      throw new Error('a good verdict on something else')
   })
 }, 60_000)
-
-/** All but the comment of the owner's SSH key: a label that no digest covers, and that the verifier shows nobody. */
-function meaningOf(document: unknown): string {
-  const { public_key: line } = (document ?? {}) as { readonly public_key?: unknown }
-  const key = typeof line === 'string' ? line.split(' ').slice(0, 2) : line
-  return JSON.stringify({ ...(document as object | null), public_key: key })
-}
 
 function readable(bytes: Uint8Array): unknown {
   try {
