@@ -59,10 +59,10 @@ export type ExpectedVm = Pick<Expected, 'configFile' | 'directory'> & {
   readonly operatorKey: string
 }
 
-/** As `pinGateway`, of a gateway in a VM: the measured image, and whose host launched it. workload.json comes with the evidence, bound by both. */
+/** As `pinGateway`, of a gateway in a VM: the measured image, whose host launched it, and the upstreams outside. workload.json comes with the evidence. */
 export async function pinGatewayVm({ configFile, directory, operatorKey }: ExpectedVm): Promise<string[]> {
   const { config } = loadConfig({ path: configFile, env: {} })
-  const { vcpus, worker } = config.inference
+  const { vcpus, worker, upstreams } = config.inference
   const { launchDigests } = loadGatewayImage(worker.image_dir).manifest
   const measurements = Object.entries(launchDigests).flatMap(([shape, digest]) =>
     shape.startsWith('qemu-kvm/') && shape.endsWith(`/${config.vm.vcpu_type}/${vcpus}`) ? [bytesOf(digest)] : [],
@@ -70,7 +70,7 @@ export async function pinGatewayVm({ configFile, directory, operatorKey }: Expec
   const policy = { ...policyWithFloors(), measurements, idKeyDigest: bytesOf(operatorKey) }
   const path = join(directory, 'gateway-vm-policy.json')
   writeFileSync(path, JSON.stringify(encodePolicy(policy)))
-  return ['--policy', path]
+  return ['--policy', path, ...upstreams.flatMap(({ name }) => ['--allow-outside', name])]
 }
 
 function bytesOf(hex: string): Uint8Array {

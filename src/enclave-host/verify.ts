@@ -71,6 +71,8 @@ export async function verifyGatewayVm(
     tlsSpkiDigest: spkiDigestOf(certificate),
     configurationDigest: sha256(utf8(workload)),
     workload: utf8(workload),
+    // The host launched it with these.
+    outside: document.upstreams.map(({ name }) => name),
   })
   const bad = found.checks.find(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
   if (!found.ok || found.keys === null)

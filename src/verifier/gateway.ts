@@ -58,6 +58,8 @@ export type GatewayQuestion = {
    * absent: there is none, and HOST_DATA has to be the allowlist's.
    */
   readonly workload?: Uint8Array | null
+  /** Names of the upstreams outside of the measured VM that may get prompts. Left out: none, and a workload.json that names one fails. */
+  readonly outside?: readonly string[]
 }
 
 export type GatewayVerdict = Verdict & {
@@ -103,7 +105,7 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
     tlsCheck(gateway, question.tlsSpkiDigest),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
-    ...workloadChecks(gateway, ownWorkload),
+    ...workloadChecks(gateway, ownWorkload, asked.outside ?? []),
     ...receipts.flatMap(({ target, verdict: one }) => [
       ...groupsOf(one.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
       admissionCheck(target, one, question.allowlist),

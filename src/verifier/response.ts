@@ -23,8 +23,8 @@ export type GatewayResponseVerdict = Verdict & {
 }
 
 export type ResponseWaivers = {
-  /** 'any' accepts an answer from an upstream that the attestation does not cover, and the verdict says so; left out, such an answer fails. */
-  readonly upstream?: 'any' | undefined
+  /** Names of upstreams that the attestation does not cover and whose answers are accepted; the verdict says so. Left out: none. */
+  readonly outside?: readonly string[] | undefined
 }
 
 /**
@@ -36,8 +36,7 @@ export async function verifyGatewayResponse(
   attestation: GatewayVerdict,
   waivers: ResponseWaivers = {},
 ): Promise<GatewayResponseVerdict> {
-  const upstream = waivers.upstream === 'any' ? 'any' : 'inside'
-  const { checks, claim } = await judgeReceipt(exchange, attestation, upstream)
+  const { checks, claim } = await judgeReceipt(exchange, attestation, waivers.outside ?? [])
   const all = verdict([...attestation.checks, ...checks])
   return { ok: all.ok && attestation.ok, checks: all.checks, simulated: attestation.simulated, claim }
 }
@@ -47,7 +46,7 @@ type JudgedReceipt = { readonly checks: readonly Check[]; readonly claim: Respon
 async function judgeReceipt(
   { request, response, receipt: given }: GatewayResponse,
   { keys }: GatewayVerdict,
-  upstream: ResponseQuestion['upstream'],
+  outside: ResponseQuestion['outside'],
 ): Promise<JudgedReceipt> {
   const name = 'response-receipt'
   const failed = (reason: string): JudgedReceipt => ({ checks: [fail(name, reason)], claim: null })
@@ -68,7 +67,7 @@ async function judgeReceipt(
     keys,
     request,
     response: split.body,
-    upstream,
+    outside,
     verifiers: nativeVerifiers,
   })
   const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'

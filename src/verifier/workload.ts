@@ -1,8 +1,9 @@
 // workload.json of a gateway in a VM of its own: what its receipts have to agree with, and where prompts go. Pure.
 
 import { sha256 } from '../attest/hash.ts'
+import { isAllowed, outsideAdvice } from '../attest/receipt/response-verify.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
-import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
+import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
@@ -49,6 +50,7 @@ export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
 export function workloadChecks(
   gateway: StatementOf<'workload'> | null,
   workload: ReadWorkload | null,
+  outside: readonly string[],
 ): readonly Check[] {
   if (workload === null) return []
   const name = 'workload'
@@ -61,9 +63,20 @@ export function workloadChecks(
   return [
     check(name, isStated, 'the receipt names another workload.json', toHex(digest)),
     check('workload-allowlist', isAllowlist, 'the receipts name another allowlist than workload.json'),
-    // Whether prompts may leave what is measured, the relying party decides; the verdict names it.
-    pass('workload-upstreams', boundaryText(document)),
+    upstreamsCheck(document, outside),
   ]
+}
+
+/** Prompts leave what is measured for those upstreams alone that the relying party has named. */
+function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]): Check {
+  const strange = document.upstreams.map(({ name }) => name).filter(name => !isAllowed(outside, name))
+  const advice = strange.map(outsideAdvice).join(', ')
+  return check(
+    'workload-upstreams',
+    strange.length === 0,
+    `${boundaryText(document)}; nobody vouches for ${strange.join(', ')}: ${advice}`,
+    boundaryText(document),
+  )
 }
 
 /** Where the prompts for each model go. */

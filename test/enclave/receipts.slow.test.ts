@@ -49,7 +49,7 @@ test(
       })
       const { body, receipt } = splitResponse(new Uint8Array(await response.arrayBuffer()))
       const text = receipt ?? response.headers.get('x-strongroom-receipt') ?? ''
-      const question = { keys, request: utf8(request), response: body, upstream: 'inside' } as const
+      const question = { keys, request: utf8(request), response: body, outside: [] } as const
       const { claim, checks } = await verifyResponse(text, question)
       const bad = checks.filter(one => one.outcome !== 'pass').map(one => one.name)
       expect([model, stream, bad]).toEqual([model, stream, [...failed]])

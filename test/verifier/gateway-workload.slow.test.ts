@@ -32,7 +32,12 @@ async function judge(changes: Partial<GatewayQuestion> = {}, body = answer.body)
   const found = await verifyGateway(body, {
     ...{ nonce, asOf: systemClock.nowMs(), ageMsMax: 60_000, roots: [bench.host.root], policy: byKey },
     ...{ pins: { ...allPins, tcb: 'any', crl: 'any' }, crl: undefined, allowlist: 'any', configurationDigest: 'any' },
-    ...{ tlsSpkiDigest: spkiDigestOf(answer.certificate), workload: utf8(bench.workloadText), ...changes },
+    ...{
+      tlsSpkiDigest: spkiDigestOf(answer.certificate),
+      workload: utf8(bench.workloadText),
+      outside: ['far'],
+      ...changes,
+    },
   })
   const bad = found.checks.filter(one => one.outcome === 'fail').map(one => one.name)
   expect(found.ok).toBe(bad.length === 0)
@@ -59,6 +64,19 @@ describe('whose gateway it is', () => {
     expect((await judge()).textOf('workload-upstreams')).toBe(
       `big: OUTSIDE, far at https://far.example/v1 (key ${'ab'.repeat(32)}); w: inside the measured VM`,
     )
+  })
+
+  test('goal: an upstream outside fails the verdict unless its name is allowed, also under HOST_DATA that somebody pinned', async () => {
+    const pinned = { ...policy, hostData: sha256(bench.workloadText) }
+    for (const outside of [undefined, [], ['near'], 'far', true] as unknown as string[][]) {
+      for (const whose of [{}, { policy: pinned }]) {
+        const { bad, textOf } = await judge({ ...whose, outside })
+        expect([bad, textOf('workload-upstreams')]).toEqual([
+          ['workload-upstreams'],
+          expect.stringContaining('nobody vouches for far: allow it by outside: ["far"]'),
+        ])
+      }
+    }
   })
 })
 

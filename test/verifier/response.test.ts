@@ -88,15 +88,15 @@ test('goal: no receipt, two that differ, one of other keys or of other bytes is 
   }
 })
 
-test('goal: an answer from outside is not good, however well it is signed, and the caller has to say that any will do', async () => {
+test('goal: an answer from outside is not good, however well it is signed, and the caller has to allow the upstream by its name', async () => {
   const outside = { request, response, receipt: seal(response, { upstream: 'other' }) }
   expect(failuresOf(await verifyGatewayResponse(outside, trusted))).toEqual([false, ['response-upstream']])
-  const accepted = await verifyGatewayResponse(outside, trusted, { upstream: 'any' })
+  const accepted = await verifyGatewayResponse(outside, trusted, { outside: ['other'] })
   expect(failuresOf(accepted)).toEqual([true, []])
   expect(accepted.claim).toMatchObject({ upstream: 'other', coverage: 'outside' })
   // Whoever says something else, in JavaScript, has not said it.
-  for (const upstream of ['all', true, undefined] as unknown as 'any'[]) {
-    expect((await verifyGatewayResponse(outside, trusted, { upstream })).ok).toBe(false)
+  for (const said of ['any', 'other', true, undefined, [], ['another']] as unknown as string[][]) {
+    expect((await verifyGatewayResponse(outside, trusted, { outside: said })).ok).toBe(false)
   }
 })
 

@@ -18,8 +18,8 @@ export type ResponseQuestion = {
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array
-  /** 'any' accepts an answer from outside what the attestation covers; whatever else is here does not. */
-  readonly upstream: 'inside' | 'any'
+  /** Names of the upstreams outside of what the attestation covers whose answers are accepted; none where it is empty. */
+  readonly outside: readonly string[]
   readonly verifiers?: HybridVerifiers
 }
 
@@ -44,7 +44,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     pass(formatName),
     keysCheck(claim, question.keys),
     ...signed.map((one, at) => renamed(one, signatureNames[at])),
-    upstreamCheck(claim, question.upstream),
+    upstreamCheck(claim, question.outside),
     digestCheck('response-request', claim.requestDigest, sha256(question.request), 'request'),
     ...responseChecks(claim, question.response),
   ]
@@ -80,14 +80,27 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
 }
 
 /** By the gateway's own word: it is to be trusted because the attestation says which program the gateway is. */
-function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: ResponseQuestion['upstream']): Check {
+function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: ResponseQuestion['outside']): Check {
   const name = upstreamCheckName
   const who = `upstream ${JSON.stringify(upstream)}`
   if (coverage === 'inside') return pass(name, `${who} answered, inside what the attestation covers`)
-  if (accepted === 'any') {
-    return notChecked(name, `accepted ${who}, outside what the attestation covers: the caller said 'any'`, false)
+  if (isAllowed(accepted, upstream)) {
+    return notChecked(name, `accepted ${who}, OUTSIDE what the attestation covers: the caller allowed its name`, false)
   }
-  return fail(name, `${who} answered, outside what the attestation covers: nothing vouches for it`)
+  return fail(
+    name,
+    `${who} answered, OUTSIDE what the attestation covers: nothing vouches for it; ${outsideAdvice(upstream)}`,
+  )
+}
+
+/** Whether the relying party named it. Whatever is no list of names, in JavaScript, allows nothing. */
+export function isAllowed(outside: readonly string[], upstream: string): boolean {
+  return Array.isArray(outside) && outside.includes(upstream)
+}
+
+/** How a caller of the library allows an upstream; the command line has words of its own for it. */
+export function outsideAdvice(upstream: string): string {
+  return `allow it by outside: [${JSON.stringify(upstream)}]`
 }
 
 function responseChecks(claim: ResponseClaim, response: Uint8Array): Check[] {

@@ -25,7 +25,7 @@ import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
-import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
+import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }
 
@@ -90,7 +90,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
     tlsSpkiDigest: spkiDigestOf(response.certificate),
   })
   const whole = verdict([...connection, ...found.checks])
-  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks) }, found)
+  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found)
 }
 
 /** Whoever hands it out: the receipts name its digest. Null: the gateway has none. */

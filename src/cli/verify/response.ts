@@ -2,8 +2,6 @@
 
 import type { Command } from 'commander'
 import type { ResponseClaim } from '../../attest/receipt/response.ts'
-import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
-import type { Check } from '../../attest/verdict.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
@@ -15,19 +13,17 @@ import { verdictDocument } from '../render.ts'
 import { attestationDocument } from './gateway.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
-import { addTrustOptions, readTrust, type TrustOptions } from './trust-options.ts'
+import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
 type ResponseOptions = TrustOptions & {
   receipt?: string
   request: string
   response: string
   attestation: string
-  anyUpstream?: boolean
   nonce?: Uint8Array
   asOf?: number
 }
 
-const anyUpstreamHelp = 'accept an answer from an upstream outside what the attestation covers; else it fails'
 const bodyBytesMax = 512 * MIB
 
 export function addVerifyResponse(verify: Command, cli: Cli): void {
@@ -44,7 +40,6 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
     .requiredOption('--response <file>', 'the exact body of the response')
     .requiredOption('--attestation <file>', "the gateway's saved response to GET /attestation")
     .option('--nonce <text>', 'the nonce that was sent with GET /attestation, 43 characters', nonceOption)
-    .option('--any-upstream', anyUpstreamHelp)
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addTrustOptions(command)
     .addHelpText(
@@ -74,9 +69,8 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     ageMsMax: 'any',
     tlsSpkiDigest: 'any',
   })
-  const waivers = options.anyUpstream === true ? { upstream: 'any' as const } : {}
-  const judged = await verifyGatewayResponse(exchange, attestation, waivers)
-  const found = { ...judged, checks: withFlags(judged.checks).map(withUpstreamFlag) }
+  const judged = await verifyGatewayResponse(exchange, attestation, { outside: options.allowOutside })
+  const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
   const details = attestation.receipts[0]?.verdict.checks ?? []
   await run.result(
     {
@@ -88,16 +82,6 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
     verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
   )
   if (!found.ok) run.exitWith(EXIT.failed)
-}
-
-/** The library's check says 'any'; here it names the flag. */
-function withUpstreamFlag(one: Check): Check {
-  if (one.name !== upstreamCheckName || one.outcome === 'pass') return one
-  const reason =
-    one.outcome === 'fail'
-      ? `${one.reason}; accept it with --any-upstream`
-      : one.reason.replace("the caller said 'any'", 'you asked with --any-upstream')
-  return { ...one, reason }
 }
 
 function claimDocument(claim: ResponseClaim) {

@@ -6,6 +6,7 @@ import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import type { Check } from '../../attest/verdict.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
@@ -21,6 +22,7 @@ export type TrustOptions = PinOptions &
     allowlist?: string
     configuration?: string
     workload?: string
+    allowOutside?: readonly string[]
   }
 
 /** Of everything that judges a receipt. */
@@ -37,6 +39,11 @@ export function addTrustOptions(command: Command): Command {
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
+    .option(
+      allowOutsideFlag,
+      "accept that this upstream outside of the gateway's VM gets prompts; may be repeated",
+      named,
+    )
   return addPinOptions(addEvidenceOptions(command), PINS)
 }
 
@@ -54,8 +61,20 @@ export const verboseHelp = 'print every check, instead of a summary'
 
 export type Trust = Pick<
   GatewayQuestion,
-  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload'
+  'roots' | 'policy' | 'crl' | 'pins' | 'allowlist' | 'configurationDigest' | 'workload' | 'outside'
 >
+
+const allowOutsideFlag = '--allow-outside <name>'
+
+function named(name: string, before: readonly string[] = []): readonly string[] {
+  return [...before, name]
+}
+
+/** The library's checks say how a program allows an upstream; here they name the flag. */
+export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(one: Named): Named {
+  const advice = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
+  return { ...one, reason: one.reason.replace(advice, 'allow it with --allow-outside $1') }
+}
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   const pins = readPins(options)
@@ -66,6 +85,7 @@ export async function readTrust(options: TrustOptions): Promise<Trust> {
     // A document that the relying party has of its own is one to compare with.
     policy: workload === null ? policy : { ...policy, hostData: sha256(workload) },
     workload,
+    outside: options.allowOutside ?? [],
     crl: await readCrl(options.crl),
     pins,
     allowlist: await readAllowlistFile(options.allowlist),

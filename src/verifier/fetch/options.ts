@@ -27,6 +27,8 @@ export type AttestedFetchOptions = {
    * serves, when the policy names the operator's key or HOST_DATA.
    */
   readonly workload?: string | Uint8Array
+  /** Names of the upstreams outside of the gateway's measured VM that may get your prompts: all others fail the verification. Default: none. */
+  readonly outside?: readonly string[]
   /** Of a gateway without such a VM: its `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
   readonly configuration?: string | Uint8Array | 'any'
   /**
@@ -74,6 +76,8 @@ export type Trust = {
   readonly configurationDigest: Uint8Array | 'any'
   /** Null: what the gateway serves. */
   readonly workload: Uint8Array | null
+  /** Names of upstreams. */
+  readonly outside: readonly string[]
 }
 
 export type Limits = {
@@ -112,7 +116,19 @@ const NUMBERS = {
 } as const satisfies Readonly<Record<string, { least: number; most: number; usual: number }>>
 
 const NAMES = [
-  ...['url', 'policy', 'allowlist', 'workload', 'configuration', 'pins', 'crl', 'simulatedRoot', 'ca', 'encryption'],
+  ...[
+    'url',
+    'policy',
+    'allowlist',
+    'workload',
+    'configuration',
+    'pins',
+    'crl',
+    'simulatedRoot',
+    'ca',
+    'encryption',
+    'outside',
+  ],
   ...['reverifyAfterMs', ...Object.keys(NUMBERS)],
 ]
 
@@ -185,6 +201,7 @@ function readTrust(options: AttestedFetchOptions): Trust {
     pins: readPins(options.pins === undefined ? {} : options.pins),
     crl: crl === undefined ? undefined : reading('crl', () => derBlocks(crl, 'X509 CRL', 'revocation list')[0]),
     allowlist: readAllowlistOption(options.allowlist ?? 'any'),
+    outside: readOutside(options.outside ?? []),
     configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
   }
   for (const one of pinChecks(PINS, trust.pins, trust)) {
@@ -241,6 +258,12 @@ function readPins(given: Partial<Pins>): Pins {
     if (value !== 'required' && value !== 'any') throw new OptionError(`pins.${name}`, "say 'required' or 'any'")
   }
   return { ...allPins, ...given }
+}
+
+function readOutside(given: readonly string[]): readonly string[] {
+  const isNames = Array.isArray(given) && given.every(name => typeof name === 'string' && name !== '')
+  if (!isNames) throw new OptionError('outside', "give the names of upstreams, like ['name']")
+  return [...given]
 }
 
 function readAllowlistOption(given: string | Uint8Array): ExpectedAllowlist | 'any' {

@@ -109,25 +109,28 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
   expect(found.every(one => one.code === 1)).toBe(true)
 })
 
-test('goal: an answer from an upstream that nothing vouches for fails, unless asked for by its flag, which the verdict repeats', async () => {
+test('goal: an answer from an upstream that nothing vouches for fails, unless its name is allowed, which the verdict repeats', async () => {
   const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
   const refused = await verify(outside)
   expect([refused.code, refused.failed]).toEqual([1, ['response-upstream']])
-  expect(refused.text).toContain('upstream "other" answered, outside what the attestation covers')
-  expect(refused.text).toContain('accept it with --any-upstream')
-  const accepted = await verify(outside, '--any-upstream')
+  expect(refused.text).toContain('upstream "other" answered, OUTSIDE what the attestation covers')
+  expect(refused.text).toContain('allow it with --allow-outside "other"')
+  const accepted = await verify(outside, '--allow-outside', 'other')
   expect([accepted.code, accepted.failed]).toEqual([0, []])
   expect(accepted.document.response).toMatchObject({ upstream: 'other', coverage: 'outside' })
   expect(accepted.text).toContain(
-    'accepted     upstream "other", outside what the attestation covers: you asked with --any-upstream\n',
+    'accepted     upstream "other", OUTSIDE what the attestation covers: the caller allowed its name\n',
   )
-  const inside = await verify({ response: plain, receipt: seal(plain) }, '--any-upstream')
+  const inside = await verify({ response: plain, receipt: seal(plain) }, '--allow-outside', 'other')
   expect(inside.text).toContain('upstream "built-in" answered, inside what the attestation covers')
 })
 
 test('goal: whatever else was accepted or not checked, the summary names the upstream from outside among what was accepted', async () => {
   const [, root = ''] = all
-  const waivers = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb', 'upstream'].map(pin => `--any-${pin}`)
+  const waivers = [
+    ...['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'].map(pin => `--any-${pin}`),
+    ...['--allow-outside', 'other'],
+  ]
   const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
   const { code, text } = await verifyBy(['--trust-simulated-root', root], outside, ...waivers)
   const lines = text.trimEnd().split('\n')
@@ -135,7 +138,7 @@ test('goal: whatever else was accepted or not checked, the summary names the ups
   const end = accepted.findIndex(line => line.startsWith('not checked'))
   expect([code, accepted.slice(0, end).filter(line => line.includes('upstream "other"'))]).toEqual([
     0,
-    ['             upstream "other", outside what the attestation covers: you asked with --any-upstream'],
+    ['             upstream "other", OUTSIDE what the attestation covers: the caller allowed its name'],
   ])
   expect(lines.length).toBeLessThanOrEqual(15)
 })

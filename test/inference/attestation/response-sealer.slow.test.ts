@@ -30,7 +30,7 @@ const receipt = seal(events.map(utf8))
 const natively = { verifiers: nativeVerifiers }
 
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
-  const question = { keys: publicKeys, request, response: answer, upstream: 'inside' as const, ...natively, ...changes }
+  const question = { keys: publicKeys, request, response: answer, outside: [] as const, ...natively, ...changes }
   const verdict = await verifyResponse(text, question)
   const bad = verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
   expect(verdict.ok).toBe(bad.length === 0)
@@ -49,7 +49,7 @@ describe('a good receipt', () => {
       keys: publicKeys,
       request,
       response: answer,
-      upstream: 'inside',
+      outside: [],
     })
     expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 8, true])
     expect(claim).toMatchObject({
@@ -95,31 +95,31 @@ describe('a good receipt', () => {
 })
 
 describe('who answered', () => {
-  test('goal: an answer from outside fails by its own check alone, and passes only for one who said any, in words', async () => {
+  test('goal: an answer from outside fails by its own check alone, and passes only where its name is allowed, in words', async () => {
     const outside = seal(events.map(utf8), 'other')
     expect(await failed(outside)).toEqual(['response-upstream'])
-    for (const upstream of ['inside', undefined, 'ANY', true] as 'inside'[]) {
-      expect(await failed(outside, { upstream })).toEqual(['response-upstream'])
+    for (const said of ['any', 'other', undefined, true, ['another']] as unknown as string[][]) {
+      expect(await failed(outside, { outside: said })).toEqual(['response-upstream'])
     }
-    expect(await failed(outside, { upstream: 'any' })).toEqual([])
-    const said = async (text: string, upstream: 'inside' | 'any') => {
-      const { checks } = await verifyResponse(text, { keys: publicKeys, request, response: answer, upstream })
+    expect(await failed(outside, { outside: ['other'] })).toEqual([])
+    const said = async (text: string, allowed: string[]) => {
+      const { checks } = await verifyResponse(text, { keys: publicKeys, request, response: answer, outside: allowed })
       const { outcome, reason, required } = checks.find(one => one.name === 'response-upstream') ?? {}
       return [outcome, reason, required]
     }
-    expect(await said(outside, 'inside')).toEqual([
+    expect(await said(outside, [])).toEqual([
       'fail',
-      'upstream "other" answered, outside what the attestation covers: nothing vouches for it',
+      'upstream "other" answered, OUTSIDE what the attestation covers: nothing vouches for it; allow it by outside: ["other"]',
       true,
     ])
-    expect(await said(outside, 'any')).toEqual([
+    expect(await said(outside, ['other'])).toEqual([
       'not-checked',
-      'accepted upstream "other", outside what the attestation covers: the caller said \'any\'',
+      'accepted upstream "other", OUTSIDE what the attestation covers: the caller allowed its name',
       false,
     ])
     const inside = ['pass', 'upstream "built-in" answered, inside what the attestation covers', true]
-    expect(await said(receipt, 'inside')).toEqual(inside)
-    expect(await said(receipt, 'any')).toEqual(inside)
+    expect(await said(receipt, [])).toEqual(inside)
+    expect(await said(receipt, ['other'])).toEqual(inside)
   })
 
   test('goal: one request that two upstreams were asked has a receipt about the one that answered, from its own bytes', async () => {

@@ -208,7 +208,7 @@ describe('what is in the clear', () => {
         const beside = encrypted.headers.get('x-strongroom-receipt')
         expect([inStream === null, beside === null]).toEqual([!stream, stream])
         const request = utf8(JSON.stringify(chatBody({ stream })))
-        const question = { keys, request, response: body, upstream: 'inside' } as const
+        const question = { keys, request, response: body, outside: [] } as const
         const verdict = await verifyResponse(inStream ?? beside ?? '', question)
         const failed = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
         expect(failed).toEqual(['response-upstream'])

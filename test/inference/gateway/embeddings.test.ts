@@ -9,6 +9,7 @@ import { GatewayError } from '../../../src/contract/inference.ts'
 import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../rigs/embeddings-upstream.ts'
 import { postEncrypted } from '../../rigs/encrypted-client.ts'
 import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
+import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
 import { until } from '../../rigs/until.ts'
 import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
@@ -146,7 +147,7 @@ describe('what the gateway does with all requests', () => {
         const receipt = answer.headers.get('x-strongroom-receipt') ?? (await kept.text())
         expect(answer.headers.has('x-strongroom-receipt')).toBe(word === '1')
         const { ok, claim } = await verifyResponse(receipt, {
-          ...{ keys: await gateway.publicKeys(), response, upstream: 'any' },
+          ...{ keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] },
           request: utf8(JSON.stringify(bodyOf({ encoding_format }))),
         })
         expect([ok, claim?.model, claim?.promptTokens, claim?.completionTokens]).toEqual([true, EMBEDDING_MODEL, 6, 0])

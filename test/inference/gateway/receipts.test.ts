@@ -25,6 +25,7 @@ import {
   type TestGateway,
   target,
 } from '../../rigs/gateway-server.ts'
+import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 import { needsHost } from '../../rigs/test-gateway.ts'
 import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
 
@@ -47,9 +48,10 @@ async function answeredBy(one: TestGateway, stream: boolean): Promise<string | u
   expect([answer.status, inStream === null, beside === null]).toEqual([200, !stream, stream])
   const end = `: strongroom-receipt ${inStream}\n\ndata: [DONE]\n\n`
   if (stream) expect(new TextDecoder().decode(bytes).endsWith(end)).toBe(true)
-  const question = { keys: await one.publicKeys(), response, upstream: 'any' } as const
+  const receipt = inStream ?? beside ?? ''
+  const question = { keys: await one.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
   const verdictOn = (request: unknown) =>
-    verifyResponse(inStream ?? beside ?? '', { ...question, request: utf8(JSON.stringify(request)) })
+    verifyResponse(receipt, { ...question, request: utf8(JSON.stringify(request)) })
   const { ok, claim } = await verdictOn(chatBody({ stream }))
   expect([ok, (await verdictOn(chatBody({ stream, user: 'x' }))).ok]).toEqual([true, false])
   return claim?.upstream
@@ -117,9 +119,10 @@ describe('a kept receipt', () => {
       expect(answer.headers.get('x-strongroom-receipt-path')).toBe(`/v1/receipts/${id}`)
       const kept = await fetchReceipt(id)
       expect([kept.status, kept.headers.get('content-type')]).toEqual([200, 'text/plain; charset=us-ascii'])
-      const question = { keys: await gateway.publicKeys(), response, upstream: 'any' } as const
+      const receipt = await kept.text()
+      const question = { keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
       const request = utf8(JSON.stringify(chatBody({ stream })))
-      const { ok, claim } = await verifyResponse(await kept.text(), { ...question, request })
+      const { ok, claim } = await verifyResponse(receipt, { ...question, request })
       expect([ok, claim?.requestId]).toEqual([true, id ?? ''])
     }
   })

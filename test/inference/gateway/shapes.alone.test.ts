@@ -8,6 +8,7 @@ import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../.
 import { postEncrypted } from '../../rigs/encrypted-client.ts'
 import { eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { BEFORE, begun, FORMED, hang, SECRETS, WITHIN } from '../../rigs/misbehaviour.ts'
+import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 import { chargedTo, samplesOf, viewOf } from '../../rigs/test-gateway.ts'
 import { until } from '../../rigs/until.ts'
 import { sendJson, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
@@ -139,9 +140,10 @@ describe.each(SHAPES)('$operation', shape => {
         const end = `: strongroom-receipt ${inStream}\n\n${shape.end}`
         expect(new TextDecoder().decode(bytes).endsWith(end)).toBe(true)
       }
-      const question = { keys: await gateway.publicKeys(), response, upstream: 'any' } as const
+      const receipt = inStream ?? beside ?? ''
+      const question = { keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
       const verdictOn = (request: unknown) =>
-        verifyResponse(inStream ?? beside ?? '', { ...question, request: utf8(JSON.stringify(request)) })
+        verifyResponse(receipt, { ...question, request: utf8(JSON.stringify(request)) })
       const { ok, claim } = await verdictOn(body)
       expect([ok, claim?.promptTokens, claim?.completionTokens]).toEqual([true, 11, 3])
       expect((await verdictOn({ ...body, temperature: 1 })).ok).toBe(false)

@@ -31,6 +31,7 @@ async function optionsOf(bench: EnclaveBench, vmId: string): Promise<AttestedFet
     policy: { ...encodePolicy(policy), measurements: [measurement] },
     simulatedRoot: bench.host.rootPem,
     ca: bench.caPem,
+    outside: bench.workload.upstreams.map(({ name }) => name),
   }
 }
 
