@@ -42,17 +42,23 @@ export async function run({ note, repoRoot }: BenchContext): Promise<Figures> {
       const firstMs = await ask(through)
       note(`first request, which verifies the gateway: ${firstMs.toFixed(1)} ms`)
       const [direct, endpoint]: [number[], number[]] = [[], []]
+      let beforeMs = 0
       for (let turn = -warmUpTurns; turn < turns; turn += 1) {
         const [one, other] = [await ask(baseUrl), await ask(through)]
-        if (turn >= 0) [direct.push(one), endpoint.push(other)]
+        if (turn === 0) beforeMs = await cpuMs(child.pid)
+        if (turn < 0) continue
+        direct.push(one)
+        endpoint.push(other)
       }
       const resident = Number(/VmRSS:\s+(\d+)/.exec(await Bun.file(`/proc/${child.pid}/status`).text())?.[1])
       const added = (share: number) => quantile(endpoint, share) - quantile(direct, share)
       return {
         directP50Ms: ms(quantile(direct, 0.5)),
         endpointP50Ms: ms(quantile(endpoint, 0.5)),
+        addedP10Ms: ms(added(0.1)),
         addedP50Ms: ms(added(0.5), addedMsMax),
         addedP95Ms: ms(added(0.95)),
+        endpointCpuMs: ms(((await cpuMs(child.pid)) - beforeMs) / turns),
         firstMs: ms(firstMs),
         residentMib: { value: Math.round(resident / 102.4) / 10, unit: 'MiB', aim: null },
       }
@@ -63,6 +69,15 @@ export async function run({ note, repoRoot }: BenchContext): Promise<Figures> {
   } finally {
     await upstream.stop()
   }
+}
+
+const tickMs = 10
+
+/** proc_pid_stat(5): utime and stime are the fields 14 and 15. */
+async function cpuMs(pid: number): Promise<number> {
+  const text = await Bun.file(`/proc/${pid}/stat`).text()
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  return tickMs * (Number(fields[11]) + Number(fields[12]))
 }
 
 function ms(value: number, atMost: number | null = null): Figure {

@@ -80,7 +80,7 @@ function gatewayWords(gateway: NamedGateway): readonly string[] {
   return [
     'NOT ATTESTED: whoever runs it can read your prompts.',
     `${UNATTESTED[gateway.why]}`,
-    'Make it prove itself: strongroom-gateway set',
+    'To want evidence of it: strongroom-gateway set',
   ]
 }
 
