@@ -1,4 +1,4 @@
-// Goal: what the runtime encapsulates, the holder of the keys opens, for both KEMs and beside JavaScript's; what is no key is refused.
+// Encapsulation by the runtime, against the decapsulation of gateways.
 
 import { describe, expect, test } from 'bun:test'
 import { Malformed } from '../../src/attest/malformed.ts'
@@ -12,6 +12,7 @@ import { nativeKeys } from '../../src/linux/native-keys.ts'
 const { publicKeys, decapsulate } = makeReceiptKeys(systemRandom, nativeKeys)
 
 describe.each([...kemNames])('%s', kem => {
+  // Goal: what the runtime encapsulates, the holder of the keys opens, as it opens what JavaScript encapsulates; each time it is another secret.
   test('opens', async () => {
     const native = await encapsulateWith(kem, publicKeys, nativeEncapsulation)
     expect(await decapsulate(kem, native.encapsulated)).toEqual(native.sharedSecret)
@@ -22,6 +23,7 @@ describe.each([...kemNames])('%s', kem => {
     expect(again.encapsulated).not.toEqual(native.encapsulated)
   })
 
+  // Goal: points of small order, keys of another length and coefficients that are not reduced are refused.
   test('refuses what is no key', async () => {
     const bad = [
       { ...publicKeys, x25519: new Uint8Array(32) },

@@ -1,4 +1,4 @@
-// Goal: a certificate is for exactly the DNS names and addresses in its subjectAltName; no other kind of name, and no common name, makes it so.
+// For whom a certificate is, by the names in it; certificates are made by openssl, which asks nobody.
 
 import { afterAll, expect, test } from 'bun:test'
 import { X509Certificate } from 'node:crypto'
@@ -23,6 +23,7 @@ function certificate(name: string, san: string | null): Uint8Array {
 const loopback = Uint8Array.of(127, 0, 0, 1)
 const loopbackV6 = Uint8Array.from([...new Array(15).fill(0), 1])
 
+// Goal: a certificate is for exactly the DNS names and addresses in its subjectAltName; no other kind of name, and no common name, makes it so.
 test.each([
   ['DNS:gateway.test', 'gateway.test', true],
   ['DNS:other.test,DNS:GATEWAY.test', 'gateway.test', true],
@@ -50,6 +51,7 @@ test.each([
   else expect(problem).toContain('subjectAltName')
 })
 
+// Goal: bytes that are no certificate are said to be none, and nothing is thrown.
 test('what is no certificate', () => {
   expect(certificateNameProblem(new Uint8Array(40), 'gateway.test')).toContain('certificate')
 })
