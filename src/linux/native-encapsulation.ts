@@ -15,6 +15,19 @@ type Encapsulation = {
   ) => Promise<{ readonly sharedKey: ArrayBuffer; readonly ciphertext: ArrayBuffer }>
 }
 
+/** Of the same bytes in the same place: the keys of verified evidence serve many requests, and nobody changes them. */
+const imported = new WeakMap<Uint8Array, Promise<CryptoKey>>()
+
+function importedKey(publicKey: Uint8Array): Promise<CryptoKey> {
+  const usage = 'encapsulateBits' as 'encrypt'
+  const known = imported.get(publicKey)
+  if (known !== undefined) return known
+  const bytes = Uint8Array.from(publicKey)
+  const key = crypto.subtle.importKey('raw-public' as 'raw', bytes, 'ML-KEM-768', false, [usage])
+  imported.set(publicKey, key)
+  return key
+}
+
 /** Implements EncapsulationPrimitives of attest/receipt/encapsulate.ts. */
 export const nativeEncapsulation = {
   /** Throws on a point of small order. */
@@ -29,9 +42,7 @@ export const nativeEncapsulation = {
   },
   mlkem768: async (publicKey: Uint8Array) => {
     const subtle = crypto.subtle as SubtleCrypto & Encapsulation
-    const usage = 'encapsulateBits' as 'encrypt'
-    const key = await subtle.importKey('raw-public' as 'raw', Uint8Array.from(publicKey), 'ML-KEM-768', false, [usage])
-    const { sharedKey, ciphertext } = await subtle.encapsulateBits('ML-KEM-768', key)
+    const { sharedKey, ciphertext } = await subtle.encapsulateBits('ML-KEM-768', await importedKey(publicKey))
     return { sharedSecret: new Uint8Array(sharedKey), cipherText: new Uint8Array(ciphertext) }
   },
 }
