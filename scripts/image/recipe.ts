@@ -58,6 +58,13 @@ export const MachineRecipe = Type.Object(
         closed,
       ),
     ),
+    /** Runs one program that must be nobody else's, and never logs in. */
+    service: Type.Optional(
+      Type.Object(
+        { name: Type.String({ pattern: '^[a-z]+$' }), uid: Type.Integer({ minimum: 100, maximum: 999 }) },
+        closed,
+      ),
+    ),
   },
   closed,
 )

@@ -1,6 +1,6 @@
 // The root file system: the Debian tree, our files, the guest executable, the packaged agent and modules; then one read-only image. Effects.
 
-import { appendFile, chmod, cp, mkdir, stat, symlink, writeFile } from 'node:fs/promises'
+import { appendFile, chmod, cp, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
 import { filesBelow } from './digest.ts'
 import { loadingOrder } from './initrd.ts'
@@ -36,6 +36,7 @@ export async function layTree(options: RootTreeOptions): Promise<void> {
   await layImageName(recipe, tree)
   await layText(recipe.program, join(tree, 'usr/lib/strongroom/program'))
   if (recipe.user !== undefined) await addUser(recipe, recipe.user, tree)
+  if (recipe.service !== undefined) await addService(recipe, recipe.service, tree)
   await addModules(options)
   for (const name of busyboxNames) await symlink('../bin/busybox', join(tree, 'usr/sbin', name))
   await dropSetuid(tree)
@@ -107,16 +108,34 @@ async function addUser(
   { name, uid }: NonNullable<MachineRecipe['user']>,
   tree: string,
 ): Promise<void> {
-  const day = Math.floor(recipe.sourceDateEpoch / 86_400)
   const home = join(tree, 'home', name)
-  await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::/home/${name}:${loginShell}\n`)
-  await appendFile(join(tree, 'etc/group'), `${name}:x:${uid}:\n`)
   // `*` is no password and, unlike `!`, does not lock the account for sshd.
-  await appendFile(join(tree, 'etc/shadow'), `${name}:*:${day}:0:99999:7:::\n`)
-  await appendFile(join(tree, 'etc/gshadow'), `${name}:!::\n`)
+  await addAccount(recipe, { name, uid, rest: `/home/${name}:${loginShell}`, password: '*' }, tree)
   await cp(join(tree, 'etc/skel'), home, { recursive: true })
   await chmod(home, 0o750)
   await runTool(['chown', '--recursive', `${uid}:${uid}`, home], { timeoutMs: 10_000 })
+}
+
+async function addService(
+  recipe: MachineRecipe,
+  { name, uid }: NonNullable<MachineRecipe['service']>,
+  tree: string,
+): Promise<void> {
+  await addAccount(recipe, { name, uid, rest: '/nonexistent:/usr/sbin/nologin', password: '!*' }, tree)
+}
+
+type Account = { readonly name: string; readonly uid: number; readonly rest: string; readonly password: string }
+
+/** Fails where Debian's packages have an account of that name or number. */
+async function addAccount(recipe: MachineRecipe, { name, uid, rest, password }: Account, tree: string): Promise<void> {
+  const day = Math.floor(recipe.sourceDateEpoch / 86_400)
+  const rows = (await readFile(join(tree, 'etc/passwd'), 'utf8')).split('\n').map(row => row.split(':'))
+  const taken = rows.find(row => row[0] === name || row[2] === String(uid))
+  if (taken !== undefined) throw new Error(`the account ${name}, ${uid}, is taken: ${taken.join(':')}`)
+  await appendFile(join(tree, 'etc/passwd'), `${name}:x:${uid}:${uid}::${rest}\n`)
+  await appendFile(join(tree, 'etc/group'), `${name}:x:${uid}:\n`)
+  await appendFile(join(tree, 'etc/shadow'), `${name}:${password}:${day}:0:99999:7:::\n`)
+  await appendFile(join(tree, 'etc/gshadow'), `${name}:!::\n`)
 }
 
 async function addModules(options: RootTreeOptions): Promise<void> {

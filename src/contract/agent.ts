@@ -14,10 +14,7 @@ export const agentProtocol = 2
 export const agentLineBytesMax = 131_072
 export const agentPortName = 'strongroom.agent.0'
 
-/**
- * What instances call the gateway of their appliance: a name that exists in them alone, so that the one authority that they trust for it
- * can vouch for nothing else (`.internal` is reserved for private use).
- */
+/** What instances call the gateway of their appliance: a name that exists in them alone (`.internal` is reserved for private use). */
 export const guestGatewayName = 'inference.strongroom.internal'
 
 const closed = { additionalProperties: false } as const

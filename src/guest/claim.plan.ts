@@ -2,7 +2,8 @@
 
 import { fromBase64 } from '../base/bytes.ts'
 import type { Claim } from '../contract/agent.ts'
-import { authorityOf, bundleWith, isHeldToGateway } from './authority.plan.ts'
+import { endpointBaseUrl } from './gateway/address.ts'
+import { type GatewaySettings, gatewayProblem } from './gateway/expectation.codec.ts'
 import type { GuestPaths } from './paths.ts'
 import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from './session.plan.ts'
 import { sshKeyType } from './ssh-host-key.codec.ts'
@@ -14,46 +15,50 @@ export type PlannedFile = {
   readonly owner: 'system' | 'login'
 }
 
+export type PlannedDirectory = { readonly path: string; readonly mode: number }
+
 export type ClaimPlan = {
   /** Kernel host name: the instance's short name, as Linux allows 64 characters only. */
   readonly hostname: string
   /** Of the login user, each one's parent before it. */
-  readonly directories: readonly string[]
+  readonly directories: readonly PlannedDirectory[]
   readonly files: readonly PlannedFile[]
 }
 
 type ClaimPaths = Pick<
   GuestPaths,
   | 'authorizedKeys'
-  | 'caBundle'
-  | 'gatewayCa'
+  | 'gatewaySettings'
   | 'hosts'
   | 'hostname'
-  | 'localCa'
   | 'loginHome'
   | 'motd'
+  | 'ownGateway'
+  | 'ownGatewayDir'
   | 'sshdEnvironment'
 >
 
 /** What the schema cannot say: the first wrong field, never its value, or null. */
-export function claimProblem(claim: Claim): string | null {
-  const { address, baseUrl, key, model } = claim.inference
-  const ca = authorityOf(claim.inference.gateway)
+export function claimProblem(claim: Claim, platform: GatewaySettings['platform']): string | null {
+  const { address, baseUrl, gateway, key, model } = claim.inference
   if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
   if (!HOST_NAME.test(claim.hostname)) return 'claim.hostname: not a host name'
   if (!isPublicKeyLine(claim.publicKey)) return 'claim.publicKey: not one OpenSSH public key'
   if (baseUrl === '' && address !== null) return 'claim.inference.address: without a baseUrl'
+  if (baseUrl === '' && gateway.kind !== 'none') return 'claim.inference.gateway: without a baseUrl'
   if (baseUrl === '') return key === null ? null : 'claim.inference.key: without a baseUrl'
   if (!isHttpUrl(baseUrl)) return 'claim.inference.baseUrl: not an http or https address'
   if (address !== null && !isHostName(new URL(baseUrl).hostname)) return 'claim.inference.address: baseUrl has no name'
   if (!VISIBLE_ASCII.test(model)) return 'claim.inference.model: not a model name'
-  if (ca !== null && !PEM_CERTIFICATES.test(ca)) return 'claim.inference.gateway.ca: not PEM certificates'
+  if (gateway.kind === 'none') return 'claim.inference.gateway: none, but there is a baseUrl'
+  const problem = gatewayProblem(gateway, { baseUrl, platform })
+  if (problem !== null) return `claim.inference.gateway.${problem}`
   if (key !== null && !VISIBLE_ASCII.test(key)) return 'claim.inference.key: not a key'
   return null
 }
 
-/** For a claim without problem. `caBundle` is the system's trust store as it is, null for none. */
-export function planClaim(claim: Claim, paths: ClaimPaths, caBundle: string | null): ClaimPlan {
+/** For a claim without problem. The system's trust store stays as the image has it: no authority of the host is anybody's but the endpoint's. */
+export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySettings['platform']): ClaimPlan {
   const configDir = `${paths.loginHome}/.config`
   const opencodeDir = `${configDir}/opencode`
   const pluginLock = `${opencodeDir}/${pluginLockFile}`
@@ -65,36 +70,32 @@ export function planClaim(claim: Claim, paths: ClaimPaths, caBundle: string | nu
     // sshd(8) reads it as the login user, so that user must be able to; StrictModes wants it writable by root alone.
     { path: paths.authorizedKeys, content: `${claim.publicKey}\n`, mode: 0o644, owner: 'system' },
   ]
-  const { key } = claim.inference
-  const ca = authorityOf(claim.inference.gateway)
-  const authorityIsTrusted = caBundle !== null && isHeldToGateway(claim)
-  const facts = { authorityIsTrusted, gatewayCa: paths.gatewayCa, caBundle: paths.caBundle }
-  const environment = sshdEnvironment(sessionEnvironment(claim, facts))
+  const { baseUrl, gateway, key } = claim.inference
+  const environment = sshdEnvironment(sessionEnvironment(claim))
   files.unshift(
-    { path: paths.motd, content: messageOfTheDay(claim, facts), mode: 0o644, owner: 'system' },
+    { path: paths.motd, content: messageOfTheDay(claim), mode: 0o644, owner: 'system' },
     { path: paths.sshdEnvironment, content: environment, mode: 0o600, owner: 'system' },
   )
-  if (ca !== null && authorityIsTrusted) {
-    files.unshift(
-      { path: paths.caBundle, content: bundleWith(caBundle, ca), mode: 0o644, owner: 'system' },
-      { path: paths.localCa, content: ca, mode: 0o644, owner: 'system' },
-    )
+  if (gateway.kind !== 'none') {
+    const settings: GatewaySettings = { baseUrl, gateway, platform }
+    files.unshift({ path: paths.gatewaySettings, content: JSON.stringify(settings), mode: 0o644, owner: 'system' })
   }
-  // Public. The packaged agent trusts it by itself, for the gateway alone: see the plugin.
-  if (ca !== null) files.unshift({ path: paths.gatewayCa, content: ca, mode: 0o644, owner: 'system' })
   if (key !== null)
     files.unshift({ path: `${opencodeDir}/${keyFile}`, content: `${key}\n`, mode: 0o600, owner: 'login' })
-  return { hostname: claim.name, directories: [configDir, opencodeDir, `${opencodeDir}/node_modules`], files }
+  const own = [configDir, opencodeDir, `${opencodeDir}/node_modules`].map(path => ({ path, mode: 0o700 }))
+  // The endpoint, another user, reads what the owner puts there.
+  const directories = [...own, { path: paths.ownGatewayDir, mode: 0o755 }]
+  return { hostname: claim.name, directories, files }
 }
 
-/** Files that a claim may have made, for the undo of one whose agent died half-way. The trust store is not made, but added to. */
+/** Files that a claim may have made, for the undo of one whose agent died half-way. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
-  const { authorizedKeys, gatewayCa, localCa, sshdEnvironment } = paths
+  const { authorizedKeys, gatewaySettings, ownGateway, sshdEnvironment } = paths
   return [
     authorizedKeys,
-    gatewayCa,
-    localCa,
+    gatewaySettings,
+    ownGateway,
     sshdEnvironment,
     ...['opencode.json', pluginLockFile, keyFile].map(name => `${opencodeDir}/${name}`),
   ]
@@ -103,16 +104,13 @@ export function claimLeftovers(paths: ClaimPaths): string[] {
 const keyFile = 'inference.key'
 /**
  * opencode installs its plugin library from npm's registry into each directory with a configuration, at every start, unless a lock there
- * names it beside a `node_modules`. Our plugin does not use that library.
+ * names it beside a `node_modules`.
  */
 const pluginLockFile = 'package-lock.json'
 const opencodePluginLock = `${JSON.stringify({ packages: { '': { dependencies: { '@opencode-ai/plugin': '*' } } } })}\n`
-/** Of the measured image: guest-image/recipes/instance/root. */
-const gatewayPlugin = 'file:///usr/lib/strongroom/opencode-gateway.js'
 
 /** RFC 1123 2.1. */
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
-const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n?)+$/
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 
 /** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option would be a command of the host's choice. */
@@ -154,7 +152,6 @@ function opencodeConfig({ inference }: Claim): string {
     autoupdate: false,
     share: 'disabled',
     ...(inference.baseUrl === '' ? {} : opencodeProvider(inference)),
-    ...(inference.baseUrl === '' || authorityOf(inference.gateway) === null ? {} : { plugin: [gatewayPlugin] }),
   }
   return `${JSON.stringify(config, null, 2)}\n`
 }
@@ -165,8 +162,8 @@ const contextTokensUnknown = 32_768
 const outputShare = 8
 
 /** `{file:…}` is relative to the configuration file. */
-function opencodeProvider({ baseUrl, model, key, contextTokens }: Claim['inference']) {
-  const options = { baseURL: baseUrl, ...(key === null ? {} : { apiKey: `{file:./${keyFile}}` }) }
+function opencodeProvider({ model, key, contextTokens }: Claim['inference']) {
+  const options = { baseURL: endpointBaseUrl, ...(key === null ? {} : { apiKey: `{file:./${keyFile}}` }) }
   const context = contextTokens ?? contextTokensUnknown
   return {
     enabled_providers: ['strongroom'],

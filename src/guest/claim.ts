@@ -7,13 +7,20 @@ import { messageOf, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { Claim, type SealedClaim } from '../contract/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
-import { bundleWithout } from './authority.plan.ts'
-import { type ClaimPlan, claimLeftovers, claimProblem, type PlannedFile, planClaim } from './claim.plan.ts'
+import {
+  type ClaimPlan,
+  claimLeftovers,
+  claimProblem,
+  type PlannedDirectory,
+  type PlannedFile,
+  planClaim,
+} from './claim.plan.ts'
 import { ClaimRecord, recordOf } from './claim-record.ts'
+import type { Daemon } from './daemon.ts'
+import type { GatewaySettings } from './gateway/expectation.codec.ts'
 import type { Identity } from './identity.ts'
 import { recordedNetwork } from './network.ts'
 import type { GuestPaths } from './paths.ts'
-import type { Sshd } from './sshd.ts'
 import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 
 export type Claiming = {
@@ -32,18 +39,23 @@ export type ClaimDeps = {
   readonly paths: GuestPaths
   readonly system: Owner
   readonly login: Owner
-  readonly sshd: Sshd
+  readonly sshd: Daemon
+  /** The endpoint of the inference gateway. */
+  readonly gateway: Daemon
+  /** Where this VM's reports come from. */
+  readonly platform: () => Promise<GatewaySettings['platform']>
   readonly log: Logger
 }
 
 export function createClaiming(deps: ClaimDeps): Claiming {
-  const { paths, sshd, log } = deps
+  const { paths, sshd, gateway, log } = deps
   let record = readRecord(paths)
 
   return {
     record: () => record,
     claim: async (sealed, identity) => {
-      const opened = openClaim(await identity.openBox(sealed))
+      const platform = await deps.platform()
+      const opened = openClaim(await identity.openBox(sealed), platform)
       if (!opened.ok) return opened
       const { claim } = opened
       const { claimId } = claim
@@ -52,17 +64,21 @@ export function createClaiming(deps: ClaimDeps): Claiming {
         const same = record.claimId === claimId && record.sha256 === wanted.sha256
         return same ? { ok: true, claimId } : refuse('claimed', 'claim: another claim is in force')
       }
-      const plan = planClaim(claim, paths, readTextOrNull(paths.caBundle))
+      const plan = planClaim(claim, paths, platform)
       const failure = await applyAll(steps(deps, plan, wanted), log)
       if (failure !== null) return refuse('failed', failure)
       record = wanted
       return { ok: true, claimId }
     },
     restore: async () => {
-      if (record !== null) return sshd.start()
+      if (record !== null) {
+        await sshd.start()
+        if (fs.existsSync(paths.gatewaySettings)) await gateway.start()
+        return
+      }
+      await gateway.stop()
       await sshd.stop()
       for (const path of claimLeftovers(paths)) fs.rmSync(path, { force: true })
-      restoreBundle(deps)
     },
   }
 }
@@ -74,24 +90,27 @@ type Step = {
   readonly undo: () => void | Promise<void>
 }
 
-function steps({ paths, system, login, sshd }: ClaimDeps, plan: ClaimPlan, record: ClaimRecord): Step[] {
+function steps({ paths, system, login, sshd, gateway }: ClaimDeps, plan: ClaimPlan, record: ClaimRecord): Step[] {
   const owners = { system, login }
+  const hasGateway = plan.files.some(({ path }) => path === paths.gatewaySettings)
   return [
-    ...plan.directories.map(path => directoryStep(path, login)),
+    ...plan.directories.map(directory => directoryStep(directory, login)),
     ...plan.files.map(file => fileStep(file, owners[file.owner])),
     hostnameStep(paths.kernelHostname, plan.hostname),
     { name: 'sshd', apply: () => sshd.start(), undo: () => sshd.stop() },
+    // After sshd, and not waited for: who logs in finds it a moment later.
+    ...(hasGateway ? [{ name: 'gateway', apply: () => gateway.start(), undo: () => gateway.stop() }] : []),
     fileStep({ path: paths.claimRecord, content: JSON.stringify(record), mode: 0o600, owner: 'system' }, system),
   ]
 }
 
-function directoryStep(path: string, owner: Owner): Step {
+function directoryStep({ path, mode }: PlannedDirectory, owner: Owner): Step {
   let isOurs = false
   return {
     name: path,
     apply: () => {
       isOurs = !fs.existsSync(path)
-      if (isOurs) ensureDir(path, { mode: 0o700, owner })
+      if (isOurs) ensureDir(path, { mode, owner })
     },
     undo: () => {
       if (isOurs && fs.existsSync(path)) fs.rmdirSync(path)
@@ -115,13 +134,6 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
       else writeFileAtomic(path, before, { mode, owner })
     },
   }
-}
-
-/** The trust store without the authority of a claim that was never in force. */
-function restoreBundle({ paths, system }: ClaimDeps): void {
-  const bundle = readTextOrNull(paths.caBundle)
-  if (bundle === null || bundleWithout(bundle) === bundle) return
-  writeFileAtomic(paths.caBundle, bundleWithout(bundle), { mode: 0o644, owner: system })
 }
 
 /** The kernel's host name, through /proc: that file cannot be replaced by another. */
@@ -162,11 +174,14 @@ async function applyAll(all: readonly Step[], log: Logger): Promise<string | nul
   }
 }
 
-function openClaim(bytes: Uint8Array | null): { ok: true; claim: Claim } | Refusal {
+function openClaim(
+  bytes: Uint8Array | null,
+  platform: GatewaySettings['platform'],
+): { ok: true; claim: Claim } | Refusal {
   if (bytes === null) return refuse('bad_claim', 'claim: does not open with the key of this guest')
   const claim = jsonOf(textOf(bytes) ?? '')
   if (!Check(Claim, claim)) return refuse('bad_claim', 'claim: opened, but not a claim of this wire')
-  const problem = claimProblem(claim)
+  const problem = claimProblem(claim, platform)
   if (problem !== null) return refuse('bad_claim', problem)
   return { ok: true, claim }
 }

@@ -8,6 +8,8 @@ import { guestSettings, serveAgent } from './serve.ts'
 const usage = `usage: strongroom-guest agent      serve the host over virtio-serial; started by init
        strongroom-guest builder    serve the host in a VM that builds; started by init
        strongroom-guest verify     what this VM can prove about itself; the owner's strongroom-verify
+       strongroom-guest gateway    the way of this VM's programs to the inference gateway; started by the agent after the claim
+       strongroom-guest gateway-policy show|set|reset   what the gateway has to prove; the owner's strongroom-gateway
        strongroom-guest --version
 `
 
@@ -21,6 +23,15 @@ async function main(argv: readonly string[]): Promise<void> {
     // Loaded only here: the agent starts without it.
     const { verify, verifySettings } = await import('./verify/command.ts')
     process.exitCode = await verify(argv.slice(1), verifySettings(guestPaths('')))
+    return
+  }
+  if (argv.length === 1 && argv[0] === 'gateway') {
+    const { serveGateway } = await import('./gateway/serve.ts')
+    return serveGateway(guestPaths(''))
+  }
+  if (argv[0] === 'gateway-policy') {
+    const { gatewayCommand, gatewayCommandSettings } = await import('./gateway/command.ts')
+    process.exitCode = await gatewayCommand(argv.slice(1), gatewayCommandSettings(guestPaths('')))
     return
   }
   if (argv.length === 1 && argv[0] === '--version') {

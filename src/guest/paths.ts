@@ -5,7 +5,12 @@ export type GuestPaths = {
   readonly runDir: string
   readonly sshHostKey: string
   readonly authorizedKeys: string
-  readonly gatewayCa: string
+  /** What the gateway has to prove, as the claim says. */
+  readonly gatewaySettings: string
+  /** A directory of the login user's, and in it what the gateway has to prove as the owner says. */
+  readonly ownGatewayDir: string
+  readonly ownGateway: string
+  readonly gatewayRecord: string
   /** Included by sshd's configuration. */
   readonly sshdEnvironment: string
   readonly claimRecord: string
@@ -17,9 +22,8 @@ export type GuestPaths = {
   readonly sshdRecord: string
   /** Privilege separation directory of sshd. */
   readonly sshdRunDir: string
-  /** The system's trust store, and what update-ca-certificates adds to it. */
+  /** The system's trust store. */
   readonly caBundle: string
-  readonly localCa: string
   readonly motd: string
   readonly hosts: string
   readonly hostname: string
@@ -53,7 +57,10 @@ export function guestPaths(root: string): GuestPaths {
     runDir,
     sshHostKey: `${runDir}/ssh_host_ed25519_key`,
     authorizedKeys: `${runDir}/authorized_keys`,
-    gatewayCa: `${runDir}/gateway-ca.pem`,
+    gatewaySettings: `${runDir}/gateway.json`,
+    ownGatewayDir: `${runDir}/own-gateway`,
+    ownGateway: `${runDir}/own-gateway/gateway.json`,
+    gatewayRecord: `${runDir}/gateway-process.json`,
     sshdEnvironment: `${runDir}/sshd_environment.conf`,
     claimRecord: `${runDir}/claim.json`,
     receipt: `${runDir}/receipt.json`,
@@ -62,7 +69,6 @@ export function guestPaths(root: string): GuestPaths {
     sshdRecord: `${runDir}/sshd.json`,
     sshdRunDir: `${root}/run/sshd`,
     caBundle: `${root}/etc/ssl/certs/ca-certificates.crt`,
-    localCa: `${root}/usr/local/share/ca-certificates/strongroom-gateway.crt`,
     motd: `${root}/etc/motd`,
     hosts: `${root}/etc/hosts`,
     hostname: `${root}/etc/hostname`,

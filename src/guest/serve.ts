@@ -14,7 +14,8 @@ import { nativeKeys } from '../linux/native-keys.ts'
 import { type Agent, createAgent } from './agent.ts'
 import type { Builder } from './build/builder.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
-import { createClaiming } from './claim.ts'
+import { type ClaimDeps, createClaiming } from './claim.ts'
+import { createDaemon } from './daemon.ts'
 import { createEvidence } from './evidence.ts'
 import { createIdentity } from './identity.ts'
 import { gatherFacts } from './lockout/facts.ts'
@@ -26,7 +27,6 @@ import { powerOff } from './power.ts'
 import { type ConfigFiles, kernelFiles } from './report/configfs.ts'
 import { findReportDevice } from './report/find.ts'
 import { findSvsm } from './report/svsm.ts'
-import { createSshd } from './sshd.ts'
 import { openTpmDevice } from './tpm/device.ts'
 import { measuredIn } from './tpm/measured.ts'
 import { serveTpm } from './tpm/socket.ts'
@@ -42,6 +42,7 @@ export type GuestSettings = {
   readonly login: Owner
   readonly sshdArgv: readonly [string, ...string[]]
   readonly sshPort: number
+  readonly gatewayArgv: readonly [string, ...string[]]
   readonly hostKeyWaitMs: number
   readonly interfaceWaitMs: number
   readonly devicesWaitMs: number
@@ -61,6 +62,7 @@ export const guestSettings: GuestSettings = {
   login: { uid: 1000, gid: 1000 },
   sshdArgv: ['/usr/lib/strongroom/sshd'],
   sshPort: 22,
+  gatewayArgv: ['/usr/lib/strongroom/gateway'],
   hostKeyWaitMs: 15_000,
   interfaceWaitMs: 20_000,
   devicesWaitMs: 20_000,
@@ -91,8 +93,6 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const portOpen = settings.openPort(paths, clock)
   const identity = createIdentity({ paths, clock, hostKeyWaitMs })
   identity.catch(() => {}) // reported where it is awaited
-  const sshd = createSshd({ ...settings, paths, owner, clock, log })
-  const claiming = createClaiming({ ...settings, paths, sshd, log })
   const networking = createNetworking({ paths, owner, clock, run: settings.run, interfaceWaitMs })
 
   const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
@@ -104,6 +104,10 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     keys: makeReceiptKeys(systemRandom, nativeKeys),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
+  })
+  const claiming = createClaiming({
+    ...{ ...settings, paths, log, platform: evidence.platform },
+    ...claimedDaemons({ settings, paths, clock, log }),
   })
 
   const port = await portOpen
@@ -126,6 +130,24 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     powerOff: () => settings.powerOff({ clock, log }),
   })
   throw new Error('invariant broken: the channel ended without an error')
+}
+
+type DaemonParts = { settings: GuestSettings; paths: GuestPaths; clock: Clock; log: Logger }
+
+/** What runs after the claim. */
+function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> {
+  const { sshdArgv, sshPort, gatewayArgv, listenTimeoutMs, system: owner } = settings
+  const common = { owner, logDir: paths.logDir, clock, log }
+  return {
+    sshd: createDaemon({
+      ...{ ...common, name: 'sshd', record: paths.sshdRecord, runDir: paths.sshdRunDir },
+      ...{ argv: sshdArgv, listen: { port: sshPort, timeoutMs: listenTimeoutMs } },
+    }),
+    gateway: createDaemon({
+      ...{ ...common, name: 'gateway', record: paths.gatewayRecord, runDir: null },
+      ...{ argv: gatewayArgv, listen: 'later' },
+    }),
+  }
 }
 
 const tpmCommandTimeoutMs = 5_000

@@ -1,25 +1,15 @@
 // What a claim gives to every session of the login user: environment and message of the day, as text. Pure.
 
 import type { Claim } from '../contract/agent.ts'
-import { authorityOf } from './authority.plan.ts'
-
-export type SessionFacts = {
-  /** Whether the system's trust store has the authority of the claim. */
-  readonly authorityIsTrusted: boolean
-  readonly gatewayCa: string
-  readonly caBundle: string
-}
+import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 
 /** Variables of logins and of `ssh HOST COMMAND` alike. */
-export function sessionEnvironment({ inference }: Claim, facts: SessionFacts): Record<string, string> {
+export function sessionEnvironment({ inference }: Claim): Record<string, string> {
   const { baseUrl, key } = inference
   return {
-    ...(baseUrl === '' ? {} : { OPENAI_BASE_URL: baseUrl }),
-    ...(key === null ? {} : { OPENAI_API_KEY: key }),
-    // For programs that bring authorities of their own: Python's certifi, Node from elsewhere than Debian.
-    ...(facts.authorityIsTrusted
-      ? { SSL_CERT_FILE: facts.caBundle, REQUESTS_CA_BUNDLE: facts.caBundle, NODE_EXTRA_CA_CERTS: facts.gatewayCa }
-      : {}),
+    // The endpoint in this VM: what leaves it goes to the gateway that has proved itself.
+    ...(baseUrl === '' ? {} : { OPENAI_BASE_URL: endpointBaseUrl, ANTHROPIC_BASE_URL: endpointOrigin }),
+    ...(key === null ? {} : { OPENAI_API_KEY: key, ANTHROPIC_API_KEY: key }),
     ...opencodeSwitches,
   }
 }
@@ -39,17 +29,14 @@ export function sshdEnvironment(variables: Readonly<Record<string, string>>): st
 }
 
 /** Printed by sshd when someone logs in to a terminal; at most 80 columns but for long names. */
-export function messageOfTheDay(
-  { hostname, inference }: Claim,
-  { authorityIsTrusted, gatewayCa }: SessionFacts,
-): string {
+export function messageOfTheDay({ hostname, inference }: Claim): string {
   const agent =
     inference.baseUrl === ''
       ? ['opencode, or opencode run "...". No gateway is configured here: name a', 'provider of your own to it.']
       : [
           `opencode, or opencode run "...". Model: ${inference.model}`,
-          'OPENAI_BASE_URL and OPENAI_API_KEY are set for other clients, too.',
-          ...(authorityOf(inference.gateway) === null || authorityIsTrusted ? [] : [`Its authority: ${gatewayCa}`]),
+          'OPENAI_BASE_URL and OPENAI_API_KEY are set for other clients,',
+          'and so are ANTHROPIC_BASE_URL and ANTHROPIC_API_KEY.',
         ]
   const topics: Record<string, readonly string[]> = {
     Measured: [
@@ -58,6 +45,7 @@ export function messageOfTheDay(
       `Outside: strongroom verify instance ${hostname}`,
     ],
     Agent: agent,
+    ...(inference.gateway.kind === 'none' ? {} : { Gateway: gatewayWords(inference.gateway) }),
     Packages: [
       'private-root apt-get update, private-root apt-get install NAME, and',
       'private-root NAME to run it. You are root in there and nowhere else:',
@@ -75,3 +63,29 @@ export function messageOfTheDay(
   )
   return `${hostname}: a Strongroom instance\n\n${lines.join('\n')}\n\n`
 }
+
+type NamedGateway = Exclude<Claim['inference']['gateway'], { readonly kind: 'none' }>
+
+/** Whether anything vouches for the gateway, and what the owner can do. */
+function gatewayWords(gateway: NamedGateway): readonly string[] {
+  if (gateway.kind === 'attested') {
+    const outside =
+      gateway.outside.length === 0 ? [] : [`OUTSIDE of its VM prompts may go to: ${gateway.outside.join(', ')}`]
+    return [
+      'proves by its evidence what it runs before it gets a prompt.',
+      ...outside,
+      'What it has to prove: strongroom-gateway show',
+    ]
+  }
+  return [
+    'NOT ATTESTED: whoever runs it can read your prompts.',
+    `${UNATTESTED[gateway.why]}`,
+    'To want evidence of it: strongroom-gateway set',
+  ]
+}
+
+const UNATTESTED = {
+  host: "It runs in the host's own process, outside of any measured VM.",
+  'no-worker': 'Its VM has no worker of its own: prompts go to upstreams outside.',
+  elsewhere: 'Its operator runs it elsewhere, and it is not known to have evidence.',
+} as const satisfies Record<Extract<NamedGateway, { readonly kind: 'unattested' }>['why'], string>

@@ -2,8 +2,8 @@
 // Effects: two files in <stateDir>/ca (for clients) and in <stateDir>/guest-ca (for instances). Profile: RFC 5280 4.1 and 4.2, strict
 // enough for `openssl verify -x509_strict`.
 //
-// Critical name constraints (4.2.1.10) hold each to names of its own: whoever has its key can sign for no other DNS name.
-// Instances trust theirs in their system's store, and the host is their way to the world: it can sign for one name, and for no address.
+// Critical name constraints (4.2.1.10) hold each to names of its own: whoever has its key can sign for no other DNS name. They do not hold common
+// names, which runtimes fall back to: so no instance trusts the guests' authority, but for the one connection to a gateway that nothing vouches for.
 // One of an earlier release, without them, is given up with its key. When the names change, the same key signs a new root with the same
 // subject, so that whoever trusts the earlier one goes on as long as that one permits every name served.
 

@@ -21,7 +21,7 @@ const question = JSON.stringify({
   max_tokens: 4,
   temperature: 0,
 })
-const ask = `curl --silent --show-error --fail --header "Authorization: Bearer $OPENAI_API_KEY" \
+const ask = `curl --silent --show-error --fail --retry 30 --retry-connrefused --max-time 120 --header "Authorization: Bearer $OPENAI_API_KEY" \
   --header 'Content-Type: application/json' --data '${question}' "$OPENAI_BASE_URL/chat/completions"`
 
 type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
@@ -104,9 +104,21 @@ inOwnNetns(
           const { stdout } = await appliance.ssh(hostname, [verify])
           return stdout.split('\n').find(line => line.includes('inference provider attestation')) ?? stdout
         }
-        expect(await gatewayLine(digest)).toMatch(/^PASS .*over its own TLS key \(SIMULATED\)/)
+        expect(await gatewayLine(digest)).toMatch(
+          /^PASS .*over its attested TLS key, with fresh evidence of a SIMULATED platform; .*no upstream outside of its VM; as the claim names it/,
+        )
         // The same measured image is another gateway under another operator's key.
         expect(await gatewayLine('ab'.repeat(48))).toMatch(/^FAIL /)
+
+        // What the owner hands over takes the claim's place: a gateway with another measurement gets no prompt, and says so in words.
+        const own = 'strongroom-gateway show 2>/dev/null'
+        await prints(`${own} | jq '.measurements = ["${'11'.repeat(48)}"]' | strongroom-gateway set`)
+        expect(await prints(`${ask.replace('--fail', '')} | jq --raw-output .error.message`)).toStartWith(
+          'Your prompt was not sent: the gateway at inference.strongroom.internal:',
+        )
+        expect(await gatewayLine(digest)).toMatch(/^FAIL /)
+        await prints('strongroom-gateway reset')
+        await prints(ask)
 
         await acme.end(name)
         await until('nothing leaked', 30_000, async () => {

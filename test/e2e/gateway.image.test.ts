@@ -194,7 +194,6 @@ async function verifiedInside(appliance: Appliance, hostname: string): Promise<v
   const files = {
     'root.pem': readFileSync(rootFile(appliance), 'utf8'),
     'policy.json': JSON.stringify(withVm),
-    'vm.json': JSON.stringify({ ...withVm, measurements: ofVm }),
     'allowlist.json': read('allowlist.json'),
   }
   for (const [name, text] of Object.entries(files)) {
@@ -210,11 +209,11 @@ async function verifiedInside(appliance: Appliance, hostname: string): Promise<v
     return { stdout, outcomes: words.filter((_, at) => at % 2 === 0) }
   }
   const good = await lines('--policy policy.json --allowlist allowlist.json')
-  expect({ ...good }).toEqual({ ...good, outcomes: ['FAIL', 'FAIL', 'PASS', 'PASS', 'PASS'] })
-  expect(good.stdout).toMatch(/^PASS +inference provider attestation: .*over its own TLS key \(SIMULATED\)$/m)
-  // Whoever pins nothing has not checked it, and another measurement is no gateway of this owner's.
-  expect((await lines('')).outcomes[3]).toBe('NOT CHECKED')
-  expect((await lines('--policy vm.json --allowlist allowlist.json')).outcomes[3]).toBe('FAIL')
+  expect({ ...good }).toEqual({ ...good, outcomes: ['FAIL', 'FAIL', 'PASS', 'NOT CHECKED', 'PASS'] })
+  // Whatever evidence it has, it runs beside the host's own processes.
+  expect(good.stdout).toMatch(
+    /^NOT CHECKED +inference provider attestation: gateway: nothing vouches for .*: it runs in the host's own process; /m,
+  )
 }
 
 /** A sealed response, whole and streamed, verifies offline; with one byte changed it does not. */
@@ -394,7 +393,7 @@ inOwnNetns(
     test(
       'the private inference of an instance',
       async () => {
-        // Goal: inside an instance its own key and the authority beside it are all that inference needs; deleting it ends the key.
+        // Goal: inside an instance its own key and the endpoint are all that inference needs; deleting it ends the key.
         using file = createModelFile()
         await using appliance = await started(file.path, 'snp_boot = "igvm"')
         const acme = await createCustomer(appliance, 'acme')
@@ -406,15 +405,15 @@ inOwnNetns(
           appliance.ssh(hostname, [
             'curl --silent --show-error --max-time 60',
             '--write-out "\\n%{http_code}" -H "Authorization: Bearer $(cat ~/.config/opencode/inference.key)"',
-            `${more} https://inference.strongroom.internal:8442${path}`,
+            `${more} \${OPENAI_BASE_URL%/v1}${path}`,
           ])
-        // Every program of the instance trusts the authority of its gateway, which can sign for nothing else.
+        // No program of the instance but the endpoint trusts an authority of the host.
         const session = await appliance.ssh(hostname, [
-          'env; curl --silent https://inference.strongroom.internal:8442/health; echo $?',
+          'env; curl --silent --retry 30 --retry-connrefused $ANTHROPIC_BASE_URL/health; echo $?; curl --silent https://inference.strongroom.internal:8442/health; echo $?',
         ])
         expect(session.stdout).toContain('HOME=/home/agent\n')
-        expect(session.stdout).toMatch(/\nNODE_EXTRA_CA_CERTS=\/run\/strongroom\/gateway-ca\.pem\n/)
-        expect(session.stdout).toEndWith('{"status":"ok"}0\n')
+        expect(session.stdout).not.toMatch(/^(SSL_CERT_FILE|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS)=/m)
+        expect(session.stdout).toEndWith('{"status":"ok"}0\n60\n')
         const models = await curl('/v1/models', '')
         expect(models.stdout).toEndWith('\n200')
         await until('the worker responds to the instance', 30_000, async () => {

@@ -87,17 +87,37 @@ print(u.urlopen(u.Request(os.environ["OPENAI_BASE_URL"] + "/models", headers={"A
 const node = `fetch(process.env.OPENAI_BASE_URL + "/models", { headers: { authorization: "Bearer " + process.env.OPENAI_API_KEY } })
   .then(r => r.text()).then(console.log)`
 
-/** The gateway by every client, by the environment of a command without a terminal, and by the system's store alone. */
-async function theGateway({ prints }: Inside): Promise<void> {
+/** The gateway by every client, and by the environment of a command without a terminal; no authority of the host's is in any store. */
+async function theGateway({ prints, fails }: Inside): Promise<void> {
   const asked =
-    'curl --silent --show-error --max-time 60 --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
-  const clean = 'unset SSL_CERT_FILE REQUESTS_CA_BUNDLE NODE_EXTRA_CA_CERTS;'
+    'curl --silent --show-error --max-time 60 --retry 30 --retry-connrefused --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
   for (const client of [asked, `python3 -c '${python}'`, `node -e '${node}'`]) {
-    expect(JSON.parse(await prints(clean + client)).data.map(({ id }: { id: string }) => id)).toEqual([model])
+    expect(JSON.parse(await prints(client)).data.map(({ id }: { id: string }) => id)).toEqual([model])
   }
-  // Of git, whose TLS is another library's: the server was trusted and has no such repository.
-  expect(await prints(`${clean} git ls-remote \${OPENAI_BASE_URL%/v1}/none 2>&1 || true`)).toContain('not found')
-  expect(await prints('bash --login -c "echo $OPENAI_BASE_URL"')).toStartWith('https://')
+  expect(await prints('bash --login -c "echo $OPENAI_BASE_URL $ANTHROPIC_BASE_URL"')).toBe(
+    'http://127.0.0.1:18442/v1 http://127.0.0.1:18442',
+  )
+  expect(await prints('env | grep -E "^(SSL_CERT_FILE|REQUESTS_CA_BUNDLE|NODE_EXTRA_CA_CERTS)=" || echo none')).toBe(
+    'none',
+  )
+  const store = 'etc/ssl/certs/ca-certificates.crt usr/local/share/ca-certificates'
+  const measured = `for one in ${store}; do diff -r /$one /run/strongroom/measured-root/$one && echo same; done`
+  expect(await prints(measured)).toBe('same\nsame')
+  // Nothing vouches for a gateway in the host's own process, and the instance says so.
+  expect(await prints('strongroom-verify | grep "inference provider attestation"')).toMatch(
+    /^NOT CHECKED +inference provider attestation: gateway: nothing vouches for .*host's own process/,
+  )
+  expect(await prints('strongroom-gateway show 2>&1')).toContain('"why": "host"')
+  // Neither its process nor its files are the owner's.
+  const endpoint = 'pgrep --full "strongroom-guest gateway$"'
+  expect(await prints(`ps -o user= -p $(${endpoint})`)).toBe('gateway')
+  expect(await prints(`grep -E "^(CapEff|CapBnd|NoNewPrivs)" /proc/$(${endpoint})/status`)).toMatch(
+    /^CapEff:\t0{16}\nCapBnd:\t0{16}\nNoNewPrivs:\t1$/,
+  )
+  await fails(`ls /proc/$(${endpoint})/fd`)
+  await fails('touch /run/strongroom/gateway.json')
+  const memory = await prints(`grep -E "^(VmRSS|RssAnon)" /proc/$(${endpoint})/status`)
+  process.stderr.write(`inside: the endpoint of the gateway: ${memory.replaceAll(/\s+/g, ' ')}\n`)
 }
 
 async function theTools({ prints }: Inside): Promise<void> {
@@ -181,7 +201,7 @@ async function theLimits({ prints, fails, appliance, hostname }: Inside): Promis
   const guarded =
     'for pid in $(pgrep "sshd$|strongroom-gues"); do echo $(cat /proc/$pid/comm /proc/$pid/oom_score_adj) $pid; done | sort'
   const guards = await prints(guarded)
-  expect(guards).toMatch(/^sshd -1000 \d+\nstrongroom-gues -900 \d+$/)
+  expect(guards).toMatch(/^sshd -1000 \d+\nstrongroom-gues -900 \d+\nstrongroom-gues 0 \d+$/)
 
   const bomb = appliance.sshSession(hostname, 'bomb() { bomb | bomb & }; bomb 2>/dev/null; sleep 600')
   await until(

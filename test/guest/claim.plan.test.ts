@@ -1,23 +1,30 @@
 import { expect, test } from 'bun:test'
+import type { Claim } from '../../src/contract/agent.ts'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
-import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
+import { attestedGateway, gatewayCa, makeClaim } from '../rigs/guest-root.ts'
 
 const publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyYRtEcQ//c1azaVPtc4hxiZIPziSkIu26dzwyWS+B+'
 const paths = guestPaths('')
+const unattested = { kind: 'unattested', why: 'host', ca: null } as const
+
+const inferenceOf = (changes: Partial<Claim['inference']>): Pick<Claim, 'inference'> => ({
+  inference: { baseUrl: 'https://h/v1', model: 'm', address: null, gateway: unattested, key: null, ...changes },
+})
 
 // Goal: what a claim writes, to the byte, with owner and mode.
 test('the plan of a claim with a gateway', () => {
-  const plan = planClaim(makeClaim(publicKey), paths, 'the store\n')
+  const plan = planClaim(makeClaim(publicKey), paths, 'none')
   expect(plan.hostname).toBe('abcd1234')
   expect(plan.directories).toEqual([
-    '/home/agent/.config',
-    '/home/agent/.config/opencode',
-    '/home/agent/.config/opencode/node_modules',
+    { path: '/home/agent/.config', mode: 0o700 },
+    { path: '/home/agent/.config/opencode', mode: 0o700 },
+    { path: '/home/agent/.config/opencode/node_modules', mode: 0o700 },
+    { path: '/run/strongroom/own-gateway', mode: 0o755 },
   ])
   expect(plan.files.map(({ path, mode, owner }) => `${path} ${mode.toString(8)} ${owner}`)).toEqual([
     '/home/agent/.config/opencode/inference.key 600 login',
-    '/run/strongroom/gateway-ca.pem 644 system',
+    '/run/strongroom/gateway.json 644 system',
     '/etc/motd 644 system',
     '/run/strongroom/sshd_environment.conf 600 system',
     '/etc/hostname 644 system',
@@ -29,8 +36,13 @@ test('the plan of a claim with a gateway', () => {
   const texts = plan.files.filter(({ path }) => path !== paths.motd).map(({ content }) => content)
   expect(texts).toEqual([
     'gw_00000000_secret\n',
-    gatewayCa,
-    'SetEnv "OPENAI_BASE_URL=http://gateway.example.test:8442/v1" "OPENAI_API_KEY=gw_00000000_secret" "OPENCODE_DISABLE_AUTOUPDATE=1" ' +
+    JSON.stringify({
+      baseUrl: 'http://gateway.example.test:8442/v1',
+      gateway: { kind: 'unattested', why: 'host', ca: gatewayCa },
+      platform: 'none',
+    }),
+    'SetEnv "OPENAI_BASE_URL=http://127.0.0.1:18442/v1" "ANTHROPIC_BASE_URL=http://127.0.0.1:18442" ' +
+      '"OPENAI_API_KEY=gw_00000000_secret" "ANTHROPIC_API_KEY=gw_00000000_secret" "OPENCODE_DISABLE_AUTOUPDATE=1" ' +
       '"OPENCODE_DISABLE_DEFAULT_PLUGINS=1" "OPENCODE_DISABLE_LSP_DOWNLOAD=1" "OPENCODE_DISABLE_MODELS_FETCH=1"\n',
     'abcd1234\n',
     '127.0.0.1 localhost\n127.0.1.1 abcd1234.acme.example.test abcd1234\n::1 localhost\n192.0.2.1 gateway.example.test\n',
@@ -48,7 +60,7 @@ test('the plan of a claim with a gateway', () => {
       "npm": "@ai-sdk/openai-compatible",
       "name": "Strongroom",
       "options": {
-        "baseURL": "http://gateway.example.test:8442/v1",
+        "baseURL": "http://127.0.0.1:18442/v1",
         "apiKey": "{file:./inference.key}"
       },
       "models": {
@@ -61,10 +73,7 @@ test('the plan of a claim with a gateway', () => {
         }
       }
     }
-  },
-  "plugin": [
-    "file:///usr/lib/strongroom/opencode-gateway.js"
-  ]
+  }
 }
 `,
     '{"packages":{"":{"dependencies":{"@opencode-ai/plugin":"*"}}}}\n',
@@ -76,15 +85,15 @@ test('the plan of a claim with a gateway', () => {
 test('the plan of a claim without key or gateway', () => {
   const keyless = planClaim(
     makeClaim(publicKey, {
-      inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, ca: null, key: null },
+      inference: { baseUrl: 'http://192.0.2.1/v1', model: 'm', address: null, gateway: unattested, key: null },
     }),
     paths,
-    null,
+    'none',
   )
   expect(keyless.files.map(file => file.path)).not.toContain('/home/agent/.config/opencode/inference.key')
   expect(keyless.files.some(file => file.content.includes('apiKey') || file.content.includes('"plugin"'))).toBe(false)
-  const noGateway = { baseUrl: '', model: '', address: null, ca: null, key: null }
-  const bare = planClaim(makeClaim(publicKey, { inference: noGateway }), paths, null)
+  const noGateway = { baseUrl: '', model: '', address: null, gateway: { kind: 'none' }, key: null } as const
+  const bare = planClaim(makeClaim(publicKey, { inference: noGateway }), paths, 'none')
   expect(bare.files.find(file => file.path.endsWith('opencode.json'))?.content).toBe(`{
   "$schema": "https://opencode.ai/config.json",
   "autoupdate": false,
@@ -96,7 +105,7 @@ test('the plan of a claim without key or gateway', () => {
 // Goal: the packaged agent is told the model's real context, and leaves seven eighths of it to the prompt.
 test('a context that the host knows', () => {
   const inference = { ...makeClaim(publicKey).inference, contextTokens: 16_384 }
-  const { files } = planClaim(makeClaim(publicKey, { inference }), paths, null)
+  const { files } = planClaim(makeClaim(publicKey, { inference }), paths, 'none')
   const config = files.find(file => file.path.endsWith('opencode.json'))?.content ?? ''
   const { models } = JSON.parse(config).provider.strongroom
   expect(models['vendor/model-1'].limit).toEqual({ context: 16_384, output: 2048 })
@@ -104,9 +113,9 @@ test('a context that the host knows', () => {
 
 // Goal: whatever a claim leaves below the login user's home and for sshd is on the list that an undo after a crash goes by.
 test('leftovers', () => {
-  const lasting = planClaim(makeClaim(publicKey), paths, null).files.filter(file => !file.path.startsWith('/etc/'))
-  const inStore = paths.localCa // beside the trust store, only with an authority that may be in it
-  expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), inStore].sort())
+  const lasting = planClaim(makeClaim(publicKey), paths, 'none').files.filter(file => !file.path.startsWith('/etc/'))
+  const own = paths.ownGateway // written later, by the owner
+  expect(claimLeftovers(paths).sort()).toEqual([...lasting.map(file => file.path), own].sort())
 })
 
 // Goal: the key kinds of the API are taken, with and without a comment.
@@ -117,7 +126,7 @@ test.each([
   'ssh-rsa AAAAB3NzaC1yc2EAAAADAQAB',
   'sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29t',
 ])('takes %s', line => {
-  expect(claimProblem(makeClaim(line))).toBeNull()
+  expect(claimProblem(makeClaim(line), 'none')).toBeNull()
 })
 
 // Goal: no line can bring a second key, an option or a forced command; none of these reaches a file.
@@ -136,7 +145,7 @@ test.each([
   'ssh-ed25519 !',
   `${publicKey} tab\tcomment`,
 ])('refuses %j as a key', line => {
-  expect(claimProblem(makeClaim(line))).toBe('claim.publicKey: not one OpenSSH public key')
+  expect(claimProblem(makeClaim(line), 'none')).toBe('claim.publicKey: not one OpenSSH public key')
 })
 
 // Goal: names and addresses that would break out of their file or mislead are refused, and the refusal does not repeat them.
@@ -146,38 +155,36 @@ test.each([
   [{ hostname: 'a\n127.0.0.1 b' }, 'claim.hostname: not a host name'],
   [{ hostname: '-a' }, 'claim.hostname: not a host name'],
   [{ hostname: 'a..b' }, 'claim.hostname: not a host name'],
+  [inferenceOf({ baseUrl: 'file:///etc/shadow' }), 'claim.inference.baseUrl: not an http or https address'],
+  [inferenceOf({ baseUrl: 'http://u:p@h/' }), 'claim.inference.baseUrl: not an http or https address'],
+  [inferenceOf({ baseUrl: 'http://h/\n' }), 'claim.inference.baseUrl: not an http or https address'],
+  [inferenceOf({ model: '' }), 'claim.inference.model: not a model name'],
+  [inferenceOf({ key: 'a\nb' }), 'claim.inference.key: not a key'],
+  [inferenceOf({ key: '' }), 'claim.inference.key: not a key'],
+  [inferenceOf({ baseUrl: '', gateway: { kind: 'none' }, key: 'k' }), 'claim.inference.key: without a baseUrl'],
+  [inferenceOf({ baseUrl: '' }), 'claim.inference.gateway: without a baseUrl'],
+  [inferenceOf({ gateway: { kind: 'none' } }), 'claim.inference.gateway: none, but there is a baseUrl'],
+  [inferenceOf({ gateway: { ...unattested, ca: 'not PEM' } }), 'claim.inference.gateway.ca: not PEM certificates'],
   [
-    { inference: { baseUrl: 'file:///etc/shadow', model: 'm', address: null, ca: null, key: null } },
-    'claim.inference.baseUrl: not an http or https address',
+    inferenceOf({ gateway: { ...attestedGateway, simulatedRoot: 'not PEM' } }),
+    'claim.inference.gateway.simulatedRoot: not PEM certificates',
   ],
   [
-    { inference: { baseUrl: 'http://u:p@h/', model: 'm', address: null, ca: null, key: null } },
-    'claim.inference.baseUrl: not an http or https address',
+    inferenceOf({ gateway: { ...attestedGateway, operatorKey: '00'.repeat(48) } }),
+    'claim.inference.gateway.operatorKey: zeros, as every guest without an ID block reports',
   ],
   [
-    { inference: { baseUrl: 'http://h/\n', model: 'm', address: null, ca: null, key: null } },
-    'claim.inference.baseUrl: not an http or https address',
-  ],
-  [
-    { inference: { baseUrl: 'http://h/', model: '', address: null, ca: null, key: null } },
-    'claim.inference.model: not a model name',
-  ],
-  [
-    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: null, key: 'a\nb' } },
-    'claim.inference.key: not a key',
-  ],
-  [
-    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: null, key: '' } },
-    'claim.inference.key: not a key',
-  ],
-  [
-    { inference: { baseUrl: '', model: '', address: null, ca: null, key: 'k' } },
-    'claim.inference.key: without a baseUrl',
-  ],
-  [
-    { inference: { baseUrl: 'http://h/', model: 'm', address: null, ca: 'not PEM', key: null } },
-    'claim.inference.ca: not PEM certificates',
+    inferenceOf({ baseUrl: 'http://h/v1', gateway: attestedGateway }),
+    'claim.inference.gateway.kind: attested, and baseUrl is not https',
   ],
 ])('refuses %j', (change, problem) => {
-  expect(claimProblem(makeClaim(publicKey, change))).toBe(problem)
+  expect(claimProblem(makeClaim(publicKey, change), 'none')).toBe(problem)
+})
+
+// Goal: a simulated root counts only where this VM has no hardware either; whatever else a claim says, it cannot loosen what is checked.
+test('a simulated root', () => {
+  const simulated = makeClaim(publicKey, inferenceOf({ gateway: { ...attestedGateway, simulatedRoot: gatewayCa } }))
+  expect(claimProblem(simulated, 'none')).toBeNull()
+  expect(claimProblem(simulated, 'snp')).toBe('claim.inference.gateway.simulatedRoot: this VM has a report device')
+  expect(claimProblem(makeClaim(publicKey, inferenceOf({ gateway: attestedGateway })), 'snp')).toBeNull()
 })

@@ -1,16 +1,16 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { dirname } from 'node:path'
-import { systemRandom } from '../../src/base/ids.ts'
-import { guestGatewayName } from '../../src/contract/agent.ts'
-import type { SshdDeps } from '../../src/guest/sshd.ts'
-import { openAuthority } from '../../src/http/authority.ts'
+import { endpointBaseUrl } from '../../src/guest/gateway/address.ts'
 import {
+  attestedGateway,
+  gatewayCa,
   listTree,
   makeClaim,
   makeCustomerKey,
   makeParts,
   makeSandbox,
+  type Overrides,
   type Sandbox,
   seal,
   sshArgv,
@@ -33,7 +33,7 @@ describe('a claim', () => {
     const login = { keyPath: customer.path, hostKey: identity.sshHostKey, command: 'echo in' }
     expect(succeed(sshArgv(sandbox, login))).toBe('in\n')
     const environment = succeed(sshArgv(sandbox, { ...login, command: 'echo "$OPENAI_BASE_URL $OPENAI_API_KEY"' }))
-    expect(environment).toBe('http://gateway.example.test:8442/v1 gw_00000000_secret\n')
+    expect(environment).toBe(`${endpointBaseUrl} gw_00000000_secret\n`)
     const stranger = `${sandbox.root}/stranger`
     succeed(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-f', stranger])
     expect(Bun.spawnSync(sshArgv(sandbox, { ...login, keyPath: stranger })).stderr.toString()).toContain(
@@ -51,7 +51,7 @@ describe('a claim', () => {
     const { claiming, identity } = await makeParts(sandbox)
     const claim = makeClaim(publicKey)
     const first = await claiming.claim(seal(claim, identity.boxKey), identity)
-    const tree = listTree(sandbox.root)
+    const tree = listTree(sandbox.root).filter(notLog)
     expect(await claiming.claim(seal(claim, identity.boxKey), identity)).toEqual(first)
     const { inference } = claim
     const others = {
@@ -66,7 +66,7 @@ describe('a claim', () => {
       baseUrl: 'http://gateway.example:8442/v1',
       address: '192.0.2.2',
       model: 'vendor/model-2',
-      ca: null,
+      gateway: { kind: 'unattested', why: 'elsewhere', ca: null },
       key: 'gw_1_other',
     }
     // Whatever is added to the claim later counts, too.
@@ -83,7 +83,7 @@ describe('a claim', () => {
       const answer = await claiming.claim(seal({ ...claim, ...change }, identity.boxKey), identity)
       expect([change, answer]).toMatchObject([change, { ok: false, code: 'claimed' }])
     }
-    expect(listTree(sandbox.root)).toEqual(tree)
+    expect(listTree(sandbox.root).filter(notLog)).toEqual(tree)
   })
 
   // Goal: what was not sealed to this guest, or changed on the way, or is no claim, is refused and touches nothing.
@@ -119,17 +119,22 @@ describe('a claim', () => {
   })
 })
 
+/** The port does not matter: nothing listens. */
+const neverListens: Overrides = { sshd: { argv: ['/bin/sleep', '600'], listen: { port: 1, timeoutMs: 100 } } }
+
 describe('a claim that fails', () => {
-  const obstacles: [string, (sandbox: Sandbox) => string, Partial<SshdDeps>][] = [
+  const obstacles: [string, (sandbox: Sandbox) => string, Overrides][] = [
     ['the home directory', ({ paths }) => block(paths.loginHome, 'file'), {}],
     ['the host name file', ({ paths }) => block(paths.hostname), {}],
     ['the hosts file', ({ paths }) => block(paths.hosts), {}],
     ['the keys of sshd', ({ paths }) => block(paths.authorizedKeys), {}],
     ['the kernel', ({ paths }) => block(paths.kernelHostname), {}],
     ['the claim record', ({ paths }) => block(paths.claimRecord), {}],
-    ['a missing sshd', () => '', { sshdArgv: ['/nonexistent/sshd'] }],
-    ['an sshd that ends', () => '', { sshdArgv: ['/bin/false'] }],
-    ['an sshd that never listens', () => '', { sshdArgv: ['/bin/sleep', '600'], listenTimeoutMs: 100 }],
+    ['a missing sshd', () => '', { sshd: { argv: ['/nonexistent/sshd'] } }],
+    ['an sshd that ends', () => '', { sshd: { argv: ['/bin/false'] } }],
+    ['an sshd that never listens', () => '', neverListens],
+    ['a missing endpoint of the gateway', () => '', { gateway: { argv: ['/nonexistent/gateway'] } }],
+    ['the file of the gateway', ({ paths }) => block(paths.gatewaySettings), {}],
   ]
 
   // Goal: at whichever step it fails, everything is as it was, the answer holds nothing of the claim, and a second try can succeed.
@@ -147,11 +152,11 @@ describe('a claim that fails', () => {
     for (const secret of [claim.inference.key ?? '', customer.publicKey, claim.organization]) {
       expect(JSON.stringify(answer)).not.toContain(secret)
     }
-    expect(listTree(sandbox.root).filter(notSshdLog)).toEqual(before.filter(notSshdLog))
+    expect(listTree(sandbox.root).filter(notLog)).toEqual(before.filter(notLog))
     expect(claiming.record()?.claimId ?? null).toBeNull()
 
     unblock(planted)
-    expect(listTree(sandbox.root).filter(notSshdLog)).toEqual(whole.filter(notSshdLog))
+    expect(listTree(sandbox.root).filter(notLog)).toEqual(whole.filter(notLog))
     const again = await makeParts(sandbox)
     expect(await again.claiming.claim(seal(claim, again.identity.boxKey), again.identity)).toMatchObject({ ok: true })
     const login = { keyPath: customer.path, hostKey: again.identity.sshHostKey, command: 'echo in' }
@@ -179,12 +184,47 @@ describe('sshd', () => {
   })
 })
 
-/** One that the trust store may have. */
-async function authorityOfGateway(sandbox: Sandbox): Promise<string> {
-  const stateDir = `${sandbox.root}/host`
-  const names = [guestGatewayName]
-  return (await openAuthority({ kind: 'guests', stateDir, names, nowMs: Date.now, random: systemRandom })).caPem
-}
+describe('the endpoint of the gateway', () => {
+  // Goal: a claim starts it and changes nothing of the trust store; it answers on loopback, comes back when it dies, and ends with an undone claim.
+  test('runs after the claim', async () => {
+    await using sandbox = await makeSandbox()
+    const { publicKey } = makeCustomerKey(sandbox)
+    const { claiming, identity, gateway } = await makeParts(sandbox)
+    await claiming.claim(seal(makeClaim(publicKey), identity.boxKey), identity)
+    expect(fs.readFileSync(sandbox.paths.caBundle, 'utf8')).toBe('authorities of the image\n')
+    expect(fs.readdirSync(`${sandbox.root}/etc/ssl/certs`)).toEqual(['ca-certificates.crt'])
+    const answers = async () => {
+      const response = await fetch(`http://127.0.0.1:${sandbox.gatewayPort}/elsewhere`).catch(() => null)
+      return response?.status === 404
+    }
+    await until('it answers', waitMs, answers)
+    const pid = pidIn(sandbox.paths.gatewayRecord)
+    process.kill(pid, 'SIGKILL')
+    const isBack = async () => pidIn(sandbox.paths.gatewayRecord) !== pid && (await answers())
+    await until('it is back', waitMs, isBack)
+    await gateway.stop()
+    expect(await answers()).toBe(false)
+  })
+
+  // Goal: without a gateway there is no endpoint; a VM with a report device refuses a claim that brings a simulated root.
+  test('only where the claim names one', async () => {
+    await using sandbox = await makeSandbox()
+    const { publicKey } = makeCustomerKey(sandbox)
+    const inference = { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, key: null } as const
+    const { claiming, identity } = await makeParts(sandbox, { platform: 'snp' })
+    const simulated = {
+      ...makeClaim(publicKey).inference,
+      ...{ baseUrl: 'https://gateway.example.test/v1', gateway: { ...attestedGateway, simulatedRoot: gatewayCa } },
+    }
+    const refused = makeClaim(publicKey, { inference: simulated })
+    expect(await claiming.claim(seal(refused, identity.boxKey), identity)).toEqual({
+      ...{ ok: false, code: 'bad_claim' },
+      message: 'claim.inference.gateway.simulatedRoot: this VM has a report device',
+    })
+    await claiming.claim(seal(makeClaim(publicKey, { inference }), identity.boxKey), identity)
+    expect(fs.existsSync(sandbox.paths.gatewayRecord)).toBe(false)
+  })
+})
 
 describe('a successor of a dead agent', () => {
   // Goal: it takes over the same sshd, knows the claim under its new box key, and refuses another one.
@@ -194,11 +234,12 @@ describe('a successor of a dead agent', () => {
     const claim = makeClaim(customer.publicKey)
     const first = await makeParts(sandbox)
     await first.claiming.claim(seal(claim, first.identity.boxKey), first.identity)
-    const pid = sshdPid(sandbox)
+    const pids = () => [sshdPid(sandbox), pidIn(sandbox.paths.gatewayRecord)]
+    const before = pids()
 
     const second = await makeParts(sandbox)
     await second.claiming.restore()
-    expect(sshdPid(sandbox)).toBe(pid)
+    expect(pids()).toEqual(before)
     expect(second.claiming.record()?.claimId ?? null).toBe('claim-1')
     expect(second.identity.boxKey).not.toBe(first.identity.boxKey)
     expect(second.identity.sshHostKey).toBe(first.identity.sshHostKey)
@@ -228,21 +269,19 @@ describe('a successor of a dead agent', () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
     const first = await makeParts(sandbox)
-    const inference = { ...makeClaim(customer.publicKey).inference, ca: await authorityOfGateway(sandbox) }
-    const claim = makeClaim(customer.publicKey, { inference })
+    const claim = makeClaim(customer.publicKey)
     await first.claiming.claim(seal(claim, first.identity.boxKey), first.identity)
-    expect(fs.readFileSync(sandbox.paths.caBundle, 'utf8')).toContain(inference.ca)
     const pid = sshdPid(sandbox)
+    const gatewayPid = pidIn(sandbox.paths.gatewayRecord)
     fs.rmSync(sandbox.paths.claimRecord)
 
     const second = await makeParts(sandbox)
     await second.claiming.restore()
     expect(second.claiming.record()?.claimId ?? null).toBeNull()
-    expect(fs.existsSync(`/proc/${pid}/exe`)).toBe(false)
+    for (const one of [pid, gatewayPid]) expect(fs.existsSync(`/proc/${one}/exe`)).toBe(false)
     expect(listTree(sandbox.root).join()).not.toContain('gw_00000000_secret')
     expect(fs.existsSync(sandbox.paths.authorizedKeys)).toBe(false)
-    expect(fs.readFileSync(sandbox.paths.caBundle, 'utf8')).toBe('authorities of the image\n')
-    expect(fs.existsSync(sandbox.paths.localCa)).toBe(false)
+    expect(fs.existsSync(sandbox.paths.gatewaySettings)).toBe(false)
     const other = seal(makeClaim(customer.publicKey, { claimId: 'claim-2' }), second.identity.boxKey)
     expect(await second.claiming.claim(other, second.identity)).toEqual({ ok: true, claimId: 'claim-2' })
   })
@@ -264,8 +303,12 @@ function unblock(path: string): void {
   }
 }
 
-const notSshdLog = (line: string) => !line.startsWith('sshd.log') && !line.startsWith('run/strongroom/log')
+const notLog = (line: string) => !line.startsWith('sshd.log') && !line.startsWith('run/strongroom/log')
 
 function sshdPid(sandbox: Sandbox): number {
-  return JSON.parse(fs.readFileSync(sandbox.paths.sshdRecord, 'utf8')).pid
+  return pidIn(sandbox.paths.sshdRecord)
+}
+
+function pidIn(record: string): number {
+  return JSON.parse(fs.readFileSync(record, 'utf8')).pid
 }

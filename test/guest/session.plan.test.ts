@@ -3,27 +3,27 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from '../../src/guest/session.plan.ts'
-import { gatewayCa, makeClaim } from '../rigs/guest-root.ts'
+import { attestedGateway, gatewayCa, makeClaim } from '../rigs/guest-root.ts'
 
 const publicKey = 'ssh-ed25519 AAAA'
-const facts = { authorityIsTrusted: true, gatewayCa: '/run/ca.pem', caBundle: '/etc/bundle.crt' }
 const claim = makeClaim(publicKey)
-const without = makeClaim(publicKey, { inference: { baseUrl: '', model: '', address: null, ca: null, key: null } })
+const without = makeClaim(publicKey, {
+  inference: { baseUrl: '', model: '', address: null, gateway: { kind: 'none' }, key: null },
+})
 
 // Goal: every variable, by name; none of the gateway without one.
 test('the environment', () => {
-  expect(sessionEnvironment(claim, facts)).toEqual({
-    OPENAI_BASE_URL: 'http://gateway.example.test:8442/v1',
+  expect(sessionEnvironment(claim)).toEqual({
+    OPENAI_BASE_URL: 'http://127.0.0.1:18442/v1',
     OPENAI_API_KEY: 'gw_00000000_secret',
-    SSL_CERT_FILE: '/etc/bundle.crt',
-    REQUESTS_CA_BUNDLE: '/etc/bundle.crt',
-    NODE_EXTRA_CA_CERTS: '/run/ca.pem',
+    ANTHROPIC_BASE_URL: 'http://127.0.0.1:18442',
+    ANTHROPIC_API_KEY: 'gw_00000000_secret',
     OPENCODE_DISABLE_AUTOUPDATE: '1',
     OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',
     OPENCODE_DISABLE_LSP_DOWNLOAD: '1',
     OPENCODE_DISABLE_MODELS_FETCH: '1',
   })
-  const names = Object.keys(sessionEnvironment(without, { ...facts, authorityIsTrusted: false }))
+  const names = Object.keys(sessionEnvironment(without))
   expect(names.filter(name => !name.startsWith('OPENCODE_'))).toEqual([])
 })
 
@@ -48,7 +48,7 @@ test('values that sshd might misread', () => {
 
 // Goal: the message fits a terminal and names all that a newcomer needs; without a gateway it does not speak of one.
 test('the message of the day', () => {
-  const message = messageOfTheDay(claim, facts)
+  const message = messageOfTheDay(claim)
   for (const line of message.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
   for (const word of [claim.hostname, 'strongroom-verify', `strongroom verify instance ${claim.hostname}`]) {
     expect(message).toContain(word)
@@ -58,7 +58,15 @@ test('the message of the day', () => {
   }
   expect(message).not.toContain(claim.inference.key ?? '')
   expect(message).not.toContain(gatewayCa)
-  const bare = messageOfTheDay(without, facts)
+  const bare = messageOfTheDay(without)
   expect(bare).not.toContain('OPENAI')
   expect(bare).toContain('No gateway is configured')
+  expect(bare).not.toContain('strongroom-gateway')
+  expect(message).toContain('NOT ATTESTED: whoever runs it can read your prompts')
+  const { inference } = claim
+  const attested = { ...attestedGateway, outside: ['elsewhere-1'] }
+  const proved = messageOfTheDay(makeClaim(publicKey, { inference: { ...inference, gateway: attested } }))
+  expect(proved).toContain('proves by its evidence what it runs before it gets a prompt')
+  expect(proved).toContain('OUTSIDE of its VM prompts may go to: elsewhere-1')
+  for (const line of proved.split('\n')) expect(line.length).toBeLessThanOrEqual(80)
 })

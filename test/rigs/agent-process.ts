@@ -20,8 +20,10 @@ export async function ask(host: HostEnd, request: { id: string; [field: string]:
 
 /** `device`: with a report device (tsm-kernel.ts), or without. */
 export function startAgent(sandbox: Sandbox, port: PortPaths, { device = false } = {}) {
-  const { root, paths, owner, sshdArgv, sshPort } = sandbox
-  const settings: AgentProcessSettings = { root, system: owner, login: owner, sshdArgv, sshPort, port, device }
+  const { root, paths, owner, sshdArgv, sshPort, gatewayArgv } = sandbox
+  const settings: AgentProcessSettings = {
+    ...{ root, system: owner, login: owner, sshdArgv, sshPort, gatewayArgv, port, device },
+  }
   const argv = [process.execPath, join(import.meta.dir, 'guest-agent-process.ts'), JSON.stringify(settings)]
   const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
   return {

@@ -5,7 +5,10 @@ import { run } from '../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from './agent-port.ts'
 import { createTsmKernel } from './tsm-kernel.ts'
 
-export type AgentProcessSettings = Pick<GuestSettings, 'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort'> & {
+export type AgentProcessSettings = Pick<
+  GuestSettings,
+  'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort' | 'gatewayArgv'
+> & {
   readonly port: PortPaths
   /** With a report device (tsm-kernel.ts), or without. */
   readonly device: boolean

@@ -7,22 +7,26 @@ import nacl from 'tweetnacl'
 import { systemClock } from '../../src/base/clock.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { Claim, SealedClaim } from '../../src/contract/agent.ts'
+import type { AttestedGateway } from '../../src/contract/inference-gateway.ts'
 import { type Claiming, createClaiming } from '../../src/guest/claim.ts'
+import { createDaemon, type Daemon, type DaemonDeps } from '../../src/guest/daemon.ts'
 import { createIdentity, type Identity } from '../../src/guest/identity.ts'
 import { type GuestPaths, guestPaths } from '../../src/guest/paths.ts'
-import { createSshd, type Sshd, type SshdDeps } from '../../src/guest/sshd.ts'
 
 export type Sandbox = AsyncDisposable & {
   readonly root: string
   readonly paths: GuestPaths
   readonly sshPort: number
   readonly sshdArgv: readonly [string, ...string[]]
+  /** Where the endpoint of the gateway listens, and how it is started. */
+  readonly gatewayPort: number
+  readonly gatewayArgv: readonly [string, ...string[]]
   readonly owner: { readonly uid: number; readonly gid: number }
-  /** Every sshd of it, each stopped when it is disposed. */
-  readonly sshds: Sshd[]
+  /** What claims have started, each stopped when it is disposed. */
+  readonly daemons: Daemon[]
 }
 
-const storeDirs = ['etc/ssl/certs', 'usr/local/share/ca-certificates']
+const storeDirs = ['etc/ssl/certs']
 
 /** Below the home directory: sshd's StrictModes refuses keys below the world-writable /tmp. */
 export async function makeSandbox(): Promise<Sandbox> {
@@ -46,7 +50,7 @@ export async function makeSandbox(): Promise<Sandbox> {
   fs.writeFileSync(paths.kernelHostname, 'strongroom')
   fs.writeFileSync(paths.imageFile, '{"name":"instance"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
-  const sshPort = freePort()
+  const [sshPort, gatewayPort] = [freePort(), freePort()]
   const config = join(root, 'sshd_config')
   fs.writeFileSync(config, sshdConfig(paths, sshPort))
   // The privilege separation directory is compiled into Debian's sshd; init makes it in the guest.
@@ -58,35 +62,74 @@ export async function makeSandbox(): Promise<Sandbox> {
     paths,
     sshPort,
     sshdArgv,
+    gatewayPort,
+    gatewayArgv: [process.execPath, join(import.meta.dir, 'gateway-endpoint-program.ts'), root, String(gatewayPort)],
     owner: { uid, gid },
-    sshds: [],
+    daemons: [],
     [Symbol.asyncDispose]: async () => {
-      for (const sshd of [...sandbox.sshds, makeSshd(sandbox)]) await sshd.stop()
+      for (const daemon of [...sandbox.daemons, makeSshd(sandbox), makeGateway(sandbox)]) await daemon.stop()
       fs.rmSync(root, { recursive: true, force: true })
     },
   }
   return sandbox
 }
 
-function makeSshd(sandbox: Sandbox, overrides: Partial<SshdDeps> = {}): Sshd {
-  const sshd = createSshd({ ...sandbox, clock: systemClock, log: silentLogger, listenTimeoutMs: 10_000, ...overrides })
-  sandbox.sshds.push(sshd)
-  return sshd
+export type Overrides = {
+  readonly sshd?: Partial<DaemonDeps>
+  readonly gateway?: Partial<DaemonDeps>
+  readonly platform?: 'snp' | 'none'
+}
+
+function makeDaemon(
+  { daemons, paths, owner }: Sandbox,
+  deps: Pick<DaemonDeps, 'name' | 'record' | 'runDir' | 'argv' | 'listen'>,
+) {
+  const daemon = createDaemon({ owner, logDir: paths.logDir, clock: systemClock, log: silentLogger, ...deps })
+  daemons.push(daemon)
+  return daemon
+}
+
+function makeSshd(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Daemon {
+  const { paths, sshPort: port, sshdArgv: argv } = sandbox
+  const record = paths.sshdRecord
+  const listen = { port, timeoutMs: 10_000 }
+  return makeDaemon(sandbox, { name: 'sshd', record, runDir: paths.sshdRunDir, argv, listen, ...overrides })
+}
+
+function makeGateway(sandbox: Sandbox, overrides: Partial<DaemonDeps> = {}): Daemon {
+  const { paths, gatewayArgv: argv } = sandbox
+  const record = paths.gatewayRecord
+  return makeDaemon(sandbox, { name: 'gateway', record, runDir: null, argv, listen: 'later', ...overrides })
 }
 
 /** The parts of one agent. A second call over the same sandbox stands for a restarted agent. */
-export async function makeParts(sandbox: Sandbox, overrides: Partial<SshdDeps> = {}): Promise<Parts> {
+export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Promise<Parts> {
   const { paths, owner } = sandbox
-  const sshd = makeSshd(sandbox, overrides)
+  const [sshd, gateway] = [makeSshd(sandbox, overrides.sshd), makeGateway(sandbox, overrides.gateway)]
   const identity = await createIdentity({ paths, clock: systemClock, hostKeyWaitMs: 0 })
-  const claiming = createClaiming({ paths, system: owner, login: owner, sshd, log: silentLogger })
-  return { sshd, identity, claiming }
+  const platform = async () => overrides.platform ?? ('none' as const)
+  const claiming = createClaiming({ paths, system: owner, login: owner, sshd, gateway, platform, log: silentLogger })
+  return { sshd, gateway, identity, claiming }
 }
 
-export type Parts = { readonly sshd: Sshd; readonly identity: Identity; readonly claiming: Claiming }
+export type Parts = {
+  readonly sshd: Daemon
+  readonly gateway: Daemon
+  readonly identity: Identity
+  readonly claiming: Claiming
+}
 
 /** Has the form of an authority's file; nothing here reads the certificate in it. */
 export const gatewayCa = '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n'
+
+/** What a gateway has to prove that nobody runs. */
+export const attestedGateway: AttestedGateway = {
+  kind: 'attested',
+  measurements: ['11'.repeat(48)],
+  operatorKey: '22'.repeat(48),
+  outside: [],
+  simulatedRoot: null,
+}
 
 /** A claim as the host makes it. */
 export function makeClaim(publicKey: string, overrides: Partial<Claim> = {}): Claim {

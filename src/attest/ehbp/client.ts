@@ -7,6 +7,7 @@
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
+import type { EncapsulationPrimitives } from '../receipt/encapsulate.ts'
 import type { AgreementKeys, KemName } from '../receipt/kem.ts'
 import type { Random } from '../receipt/seeds.ts'
 import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
@@ -29,6 +30,8 @@ export type SealOptions = {
   readonly random: Random
   /** WebCrypto's by default. */
   readonly newAesGcm?: NewAesGcm
+  /** JavaScript's by default. */
+  readonly primitives?: EncapsulationPrimitives
 }
 
 export type SealedRequest = {
@@ -57,9 +60,9 @@ const defaultLimits: ResponseLimits = { frameBytesMax: 1_048_576, emptyFramesMax
 
 /** Rejects with Malformed for keys that cannot be keys, and for an empty body: EHBP does not seal one. */
 export async function sealRequest(options: SealOptions, body: Uint8Array): Promise<SealedRequest> {
-  const { keys, suite, random, newAesGcm = webAesGcm } = options
+  const { keys, suite, random, newAesGcm = webAesGcm, primitives } = options
   wellFormed(body.length > 0, 'sealed request: an empty body')
-  const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm })
+  const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm, primitives })
   const ciphertext = await sender.Seal(body)
   const exported = await sender.Export(LABELS.response, SIZES.exported)
   return {

@@ -1,7 +1,7 @@
 // The context of whoever seals a request (RFC 9180 section 5.1.1). Pure: randomness comes from the caller.
 
 import type { SenderContext } from 'hpke'
-import { encapsulate } from '../receipt/encapsulate.ts'
+import { type EncapsulationPrimitives, encapsulate, encapsulateWith } from '../receipt/encapsulate.ts'
 import type { AgreementKeys, KemName } from '../receipt/kem.ts'
 import type { Random } from '../receipt/seeds.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
@@ -13,9 +13,19 @@ export type Sender = Pick<SenderContext, 'Seal' | 'Export'>
 /** Rejects with Malformed for keys that cannot be keys. */
 export async function setUpSender(
   kem: KemName,
-  { keys, random, newAesGcm }: { readonly keys: AgreementKeys; readonly random: Random; readonly newAesGcm: NewAesGcm },
+  {
+    keys,
+    random,
+    newAesGcm,
+    primitives,
+  }: {
+    readonly keys: AgreementKeys
+    readonly random: Random
+    readonly newAesGcm: NewAesGcm
+    readonly primitives?: EncapsulationPrimitives | undefined
+  },
 ): Promise<{ readonly sender: Sender; readonly encapsulated: Uint8Array }> {
-  const made = encapsulate(kem, keys, random)
+  const made = primitives === undefined ? encapsulate(kem, keys, random) : await encapsulateWith(kem, keys, primitives)
   const suite = suiteOf({
     ...unusedKem(kem),
     Encap: async () => ({ shared_secret: made.sharedSecret, enc: made.encapsulated }),

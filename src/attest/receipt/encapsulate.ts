@@ -17,6 +17,44 @@ import { type Random, take } from './seeds.ts'
 
 export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
 
+/** What a runtime may do itself. Each makes a secret of its own randomness. */
+export type EncapsulationPrimitives = {
+  /** Throws for a point of small order. */
+  readonly x25519: (publicKey: Uint8Array) => { readonly point: Uint8Array; readonly ephemeral: Uint8Array }
+  /** Throws or rejects for what is no public key. */
+  readonly mlkem768: (
+    publicKey: Uint8Array,
+  ) => Promise<{ readonly sharedSecret: Uint8Array; readonly cipherText: Uint8Array }>
+}
+
+/** As `encapsulate`, by these. Rejects with Malformed on keys that cannot be keys. */
+export async function encapsulateWith(
+  kem: KemName,
+  keys: AgreementKeys,
+  primitives: EncapsulationPrimitives,
+): Promise<Encapsulated> {
+  kemPublicKey(kem, keys)
+  const { point, ephemeral } = agreed(() => primitives.x25519(keys.x25519))
+  if (kem === 'x25519') return { sharedSecret: dhkemSecret(point, ephemeral, keys.x25519), encapsulated: ephemeral }
+  try {
+    const { sharedSecret, cipherText } = await primitives.mlkem768(keys.mlkem768)
+    return {
+      sharedSecret: xwingSecret(sharedSecret, point, ephemeral, keys.x25519),
+      encapsulated: concat(cipherText, ephemeral),
+    }
+  } catch (cause) {
+    throw new Malformed('mlkem768: not a public key', { cause })
+  }
+}
+
+function agreed<T>(agree: () => T): T {
+  try {
+    return agree()
+  } catch (cause) {
+    throw new Malformed('x25519: a point of small order', { cause })
+  }
+}
+
 /** A fresh secret for the owner of the keys. In JavaScript, on any platform. Throws Malformed on keys that cannot be keys. */
 export function encapsulate(kem: KemName, keys: AgreementKeys, random: Random): Encapsulated {
   kemPublicKey(kem, keys)

@@ -14,7 +14,7 @@ import { systemRandom } from '../../base/ids.ts'
 import { parseJson } from '../../base/json.ts'
 import { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
-import { type ExpectedAllowlist, readAllowlist } from '../../verifier/allowlist.ts'
+import { readAllowlist } from '../../verifier/allowlist.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { LockoutFacts } from '../lockout/facts.ts'
@@ -24,17 +24,18 @@ import { measuredIn } from '../tpm/measured.ts'
 import { encodeTpmRequest, type TpmRequest, tpmNonceBytes } from '../tpm/request.codec.ts'
 import { TpmReply } from '../tpm/socket.ts'
 import { jsonOf } from '../wire.codec.ts'
-import { gatewayIn, judgeGateway } from './gateway.ts'
+import { judgeGateway } from './gateway.ts'
 import { judgeHardware } from './hardware.ts'
 import { judgeHostKey } from './host-key.ts'
 import { isGood, type Line, type LineName, lineOf, linesDocument, linesText } from './line.ts'
 import { judgeTpm } from './tpm.ts'
 
-export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--trust-simulated-root FILE]
+export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME]... [--trust-simulated-root FILE]
 
 Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when all five pass, 1 when not, 2 for wrong arguments.
   --policy FILE                the measurements and the operator key that you expect, of this VM and of the gateway; JSON
   --allowlist FILE             the workloads that you expect of the gateway
+  --allow-outside NAME         an upstream outside of the gateway's VM that your prompts may go to; several times for several
   --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails and says SIMULATED, that of a
                                TPM which the host runs still fails, too; when nothing else is wrong the exit code is 0 nevertheless
   --verbose                    each check below its line
@@ -65,7 +66,10 @@ type Arguments = {
   readonly verbose: boolean
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  readonly allowlist: ExpectedAllowlist | 'any'
+  readonly allowlist: Uint8Array | 'any'
+  readonly outside: readonly string[]
+  /** PEM. */
+  readonly simulatedRoot: Uint8Array | null
 }
 
 const fileBytesMax = 1024 * 1024
@@ -81,7 +85,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     settings.complain(`strongroom-verify: ${messageOf(error)}\n\n${verifyUsage}`)
     return 2
   }
-  const { roots, policy, allowlist } = asked
+  const { roots, policy } = asked
   const hardware = await judgeHardware({
     ...{ name, roots, policy, nowMs: nowMs() },
     receipt: readTextOrNull(paths.receipt),
@@ -92,9 +96,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     askFacts(paths.lockoutSocket),
     askTpm(paths.tpmSocket, { kind: 'quote', nonce }),
     judgeGateway({
-      ...{ nowMs, roots, policy, allowlist, timeoutMs, random: systemRandom },
-      baseUrl: gatewayIn(readTextOrNull(`${paths.loginHome}/.config/opencode/opencode.json`)),
-      ca: readTextOrNull(paths.gatewayCa),
+      ...{ paths, policy, allowlist: asked.allowlist, outside: asked.outside, simulatedRoot: asked.simulatedRoot },
     }),
   ])
   const { statement } = hardware
@@ -125,18 +127,31 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   const flag = { type: 'boolean', default: false } as const
   const { values } = parseArgs({
     args: [...argv],
-    options: { json: flag, verbose: flag, policy: file, allowlist: file, 'trust-simulated-root': file },
+    options: {
+      ...{ json: flag, verbose: flag, policy: file, allowlist: file, 'trust-simulated-root': file },
+      'allow-outside': { type: 'string', multiple: true, default: [] },
+    },
   })
   const root = values['trust-simulated-root']
+  const simulated =
+    root === undefined
+      ? null
+      : await reading('trust-simulated-root', root, pem => ({ pem, root: readSimulatedRoot(pem) }))
   return {
-    ...{ json: values.json, verbose: values.verbose },
-    roots:
-      root === undefined ? AMD_ROOTS : [...AMD_ROOTS, await reading('trust-simulated-root', root, readSimulatedRoot)],
+    ...{ json: values.json, verbose: values.verbose, outside: values['allow-outside'] },
+    simulatedRoot: simulated?.pem ?? null,
+    roots: simulated === null ? AMD_ROOTS : [...AMD_ROOTS, simulated.root],
     policy:
       values.policy === undefined
         ? defaultPolicy({ vmpl: 'required' })
         : await reading('policy', values.policy, bytes => parsePolicy(parseJson(bytes, { depthMax: 8 }))),
-    allowlist: values.allowlist === undefined ? 'any' : await reading('allowlist', values.allowlist, readAllowlist),
+    allowlist:
+      values.allowlist === undefined
+        ? 'any'
+        : await reading('allowlist', values.allowlist, bytes => {
+            readAllowlist(bytes)
+            return bytes
+          }),
   }
 }
 

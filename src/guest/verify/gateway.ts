@@ -1,114 +1,132 @@
-// Inference provider attestation: the gateway's own evidence, asked for with a fresh nonce over the very connection. Effects: the network.
+// Inference provider attestation: what the gateway proves now, asked as the endpoint of this VM asks before it sends a prompt. Effects: reads the two
+// documents that say what the gateway has to prove; the network.
+//
+// The endpoint is content with what the claim names, and the claim is the host's word; whoever reads these lines compares it with what they
+// expect, in a policy file or in a policy of their own (strongroom-gateway set).
 
-import { createHash, X509Certificate } from 'node:crypto'
-import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
-import { toBase64Url, utf8 } from '../../base/bytes.ts'
+import { toHex } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
-import type { RandomBytes } from '../../base/ids.ts'
-import { workloadBytesMax } from '../../contract/workload.ts'
-import { getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
-import type { ExpectedAllowlist } from '../../verifier/allowlist.ts'
-import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../../verifier/gateway.ts'
-import { allPins } from '../../verifier/pins.ts'
-import { workloadIn } from '../../verifier/workload.ts'
-import { jsonOf } from '../wire.codec.ts'
+import type { AttestedGateway } from '../../contract/inference-gateway.ts'
+import { VerificationError } from '../../verifier/fetch/errors.ts'
+import { attestedFetch } from '../../verifier/fetch/node.ts'
+import {
+  type AttestedExpectation,
+  attestedOptions,
+  type Expectation,
+  isAttested,
+} from '../gateway/expectation.codec.ts'
+import { type ExpectationPaths, readExpectation } from '../gateway/expectation-files.ts'
 import { type Line, lineOf } from './line.ts'
 
 export type GatewayLineQuestion = {
-  /** Null when the instance has no gateway. */
-  readonly baseUrl: string | null
-  /** PEM; null: the system's authorities. */
-  readonly ca: string | null
-  readonly nowMs: () => number
-  readonly random: RandomBytes
-  readonly roots: readonly TrustedRoot[]
+  readonly paths: ExpectationPaths
+  /** Of the caller, for comparison: only its measurements and its operator's key count. */
   readonly policy: Policy
-  readonly allowlist: ExpectedAllowlist | 'any'
-  readonly timeoutMs: number
-  readonly get?: typeof getOverTls
+  readonly allowlist: Uint8Array | 'any'
+  /** Upstreams outside that the caller accepts. */
+  readonly outside: readonly string[]
+  /** PEM of the simulated platform that the caller trusts; null: none. */
+  readonly simulatedRoot: Uint8Array | null
 }
 
 const name = 'inference provider attestation'
 
 export async function judgeGateway(question: GatewayLineQuestion): Promise<Line> {
-  const { baseUrl, ca, timeoutMs, get = getOverTls } = question
-  const url = baseUrl === null ? null : URL.parse(baseUrl)
-  if (url === null) return lineOf(name, [notChecked('gateway', 'this instance has no inference gateway', true)], '')
-  if (url.protocol !== 'https:') {
-    return lineOf(name, [fail('connection', `${url.origin} is not https: nobody vouches for such a connection`)], '')
-  }
-  const nonce = question.random(nonceBytes)
-  const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
-  let response: TlsResponse
+  let expectation: Expectation | null
   try {
-    response = await get({ url: address, ca: ca ?? undefined, timeoutMs, bodyBytesMax: attestationBytesMax })
+    expectation = readExpectation(question.paths)
   } catch (error) {
-    return lineOf(name, [notChecked('connection', `${url.host}: ${messageOf(error)}`, true)], '')
+    return lineOf(name, [fail('expectation', messageOf(error))], '')
   }
-  const { certificateFault, status, body, certificate } = response
-  const connection = [
-    pass('connection', url.host),
-    check('tls-certificate', certificateFault === null, certificateFault ?? ''),
-  ]
-  if (status !== 200) {
-    return lineOf(
-      name,
-      [...connection, notChecked('attestation', `${url.host} answers ${status}: ${problemIn(body)}`, true)],
-      '',
-    )
+  if (expectation === null) {
+    return lineOf(name, [notChecked('gateway', 'this instance has no inference gateway', true)], '')
   }
-  const { roots, policy, allowlist } = question
-  const workload = await fetchWorkload(question, url)
-  const found = await verifyGateway(body, {
-    ...{ nonce, asOf: question.nowMs(), ageMsMax: freshAgeMsMax, roots, policy, pins: allPins },
-    ...{ crl: undefined, allowlist, configurationDigest: 'any', workload },
-    tlsSpkiDigest: spkiDigestOf(certificate),
-  })
-  const good = `${url.host}, over its own TLS key${found.simulated ? ' (SIMULATED)' : ''}`
-  return lineOf(name, [...connection, ...found.checks.map(pinAsAdvice)], good)
+  if (!isAttested(expectation)) return lineOf(name, [notChecked('gateway', unattestedWords(expectation), true)], '')
+  const checks = [...(await provedChecks(expectation, question)), ...comparedChecks(expectation, question)]
+  return lineOf(name, checks, provedWords(expectation))
 }
 
-/** Whoever hands it out: the receipts name its digest. Null: the gateway has none. */
-async function fetchWorkload(
-  { ca, timeoutMs, get = getOverTls }: GatewayLineQuestion,
-  url: URL,
-): Promise<Uint8Array | null> {
-  const address = new URL('/workload.json', url)
+async function provedChecks(
+  expectation: AttestedExpectation,
+  { allowlist, simulatedRoot }: GatewayLineQuestion,
+): Promise<readonly Check[]> {
+  const { host } = expectation.baseUrl
+  const { simulatedRoot: named } = expectation.gateway
+  if (named !== null && simulatedRoot === null) {
+    return [fail('platform-is-hardware', 'SIMULATED: no hardware vouches for the gateway, and nobody trusts its root')]
+  }
   try {
-    return workloadIn(await get({ url: address, ca: ca ?? undefined, timeoutMs, bodyBytesMax: workloadBytesMax }))
-  } catch {
-    // Then the receipts, which name one, do not verify.
-    return null
+    const attested = attestedFetch({
+      ...attestedOptions(expectation),
+      ...(named === null || simulatedRoot === null ? {} : { simulatedRoot }),
+      allowlist,
+    })
+    try {
+      const { checks } = await attested.verify()
+      return [pass('connection', `${host}, over its attested TLS key`), ...checks]
+    } finally {
+      attested.close()
+    }
+  } catch (error) {
+    if (error instanceof VerificationError) return [pass('connection', host), ...error.checks]
+    return [notChecked('attestation', messageOf(error), true)]
   }
 }
 
-/** Nothing is wrong with the gateway when its owner names nothing to compare it with: then it was not checked. */
-function pinAsAdvice(one: Check): Check {
-  const isPin = one.name.startsWith('pin-') && one.outcome === 'fail'
-  return isPin ? { ...one, outcome: 'not-checked', reason: one.reason.replace(/, or say 'any'$/, '') } : one
+/** What is in force, compared with what the caller expects; what the owner has set, the owner expects. */
+function comparedChecks(
+  { by, gateway }: AttestedExpectation,
+  { policy, outside }: GatewayLineQuestion,
+): readonly Check[] {
+  return [
+    policy.measurements === 'any'
+      ? named('pin-measurement', by, 'name those that you expect in a --policy')
+      : check('pin-measurement', isSubset(gateway.measurements, policy.measurements.map(toHex)), OTHER),
+    policy.idKeyDigest === 'any'
+      ? named('pin-operator-key', by, 'name the one that you expect in a --policy')
+      : check('pin-operator-key', gateway.operatorKey === toHex(policy.idKeyDigest), OTHER),
+    gateway.outside.length === 0 || isSubset(gateway.outside, outside)
+      ? pass('pin-outside', outsideWords(gateway))
+      : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
+  ]
 }
 
-function spkiDigestOf(certificate: Uint8Array): Uint8Array {
-  const { publicKey } = new X509Certificate(Buffer.from(certificate))
-  return new Uint8Array(
-    createHash('sha256')
-      .update(publicKey.export({ format: 'der', type: 'spki' }))
-      .digest(),
-  )
+const OTHER = 'the gateway may be another one than your policy names'
+
+function isSubset(these: readonly string[], those: readonly string[]): boolean {
+  return these.every(one => those.includes(one))
 }
 
-/** The message of an error document, where the body is one. */
-function problemIn(body: Uint8Array): string {
-  const text = Buffer.from(body.subarray(0, 4_096)).toString('utf8')
-  const message: unknown = Reflect.get(Object(Reflect.get(Object(jsonOf(text)), 'error')), 'message')
-  return typeof message === 'string' ? message : 'no attestation'
+function named(pin: string, by: Expectation['by'], advice: string): Check {
+  if (by === 'owner') return pass(pin, 'as strongroom-gateway was given it')
+  return notChecked(pin, `the host alone says what is expected: ${advice}, or hand it to strongroom-gateway`, true)
 }
 
-/** Where the packaged agent finds the gateway: baseURL of the provider that the claim wrote. Null when there is none. */
-export function gatewayIn(opencodeConfig: string | null): string | null {
-  let value: unknown = jsonOf(opencodeConfig ?? 'null')
-  for (const key of ['provider', 'strongroom', 'options', 'baseURL']) value = Reflect.get(Object(value), key)
-  return typeof value === 'string' && utf8(value).length <= 2_048 ? value : null
+function provedWords({ by, baseUrl, gateway }: AttestedExpectation): string {
+  const { measurements, operatorKey, simulatedRoot } = gateway
+  const words = [
+    `${baseUrl.host}, over its attested TLS key, with fresh evidence of ${simulatedRoot === null ? 'hardware' : 'a SIMULATED platform'}`,
+    `measurement ${measurements.join(' or ')}`,
+    `operator key ${operatorKey}`,
+    outsideWords(gateway),
+    by === 'claim' ? 'as the claim names it' : 'as you gave it to strongroom-gateway',
+  ]
+  return words.join('; ')
 }
+
+function outsideWords({ outside }: AttestedGateway): string {
+  return outside.length === 0 ? 'no upstream outside of its VM' : `upstreams outside of its VM: ${outside.join(', ')}`
+}
+
+function unattestedWords({ baseUrl, gateway }: Expectation): string {
+  const why = gateway.kind === 'unattested' ? WHY[gateway.why] : 'nothing is known of it'
+  return `nothing vouches for ${baseUrl.host}: ${why}; whoever runs it can read your prompts`
+}
+
+const WHY = {
+  host: "it runs in the host's own process",
+  'no-worker': 'its VM has no worker of its own, and so no evidence',
+  elsewhere: 'it is run elsewhere',
+} as const

@@ -10,7 +10,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import { AttestedFetchError, KeyChangedError, OptionError } from './errors.ts'
 import type { Evidence } from './evidence.ts'
 import { type Attested, EvidenceKeeper } from './evidence-keeper.ts'
-import { exchange, UnknownKeyError } from './exchange.ts'
+import { exchange, type NativeSealing, UnknownKeyError } from './exchange.ts'
 import { type AttestedFetchOptions, readOptions, type Settings, type Wire } from './options.ts'
 import { type FetchInput, readRequest } from './request.ts'
 import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
@@ -34,19 +34,20 @@ export type AttestedFetchDeps = {
   readonly createTransport: (wire: Wire) => Transport
   readonly clock: Clock
   readonly random: RandomBytes
+  readonly native?: NativeSealing
 }
 
 /** Throws OptionError. */
 export function createAttestedFetch(options: AttestedFetchOptions, deps: AttestedFetchDeps): AttestedFetch {
   const settings = readOptions(options)
-  const { createTransport, clock, random } = deps
+  const { createTransport, clock, random, native } = deps
   const transport = createTransport(settings.wire)
   requireProtection(settings, transport)
   const keeper = new EvidenceKeeper({ settings, transport, clock, random })
   const attested = async (input: FetchInput, init?: RequestInit): Promise<Response> => {
     const { origin, limits } = settings
     const request = await readRequest(input, init, { origin, requestBytesMax: limits.requestBytesMax })
-    return await sendAttested(request, { settings, transport, keeper, random })
+    return await sendAttested(request, { settings, transport, keeper, random, native })
   }
   return Object.assign(attested, {
     verify: async ({ signal }: { readonly signal?: AbortSignal } = {}) => (await keeper.renew(signal ?? null)).evidence,
@@ -65,6 +66,7 @@ type Sending = {
   readonly transport: Transport
   readonly keeper: EvidenceKeeper
   readonly random: RandomBytes
+  readonly native: NativeSealing | undefined
 }
 
 async function sendAttested(request: WireRequest, sending: Sending): Promise<Response> {
@@ -82,11 +84,11 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 async function attempt(
   request: WireRequest,
   { evidence, channel }: Attested,
-  { settings: { encryption, limits }, transport: { pins }, random }: Sending,
+  { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
-      ...{ keys: evidence.keys, channel, encryption, pins, random },
+      ...{ keys: evidence.keys, channel, encryption, pins, random, native },
       responseBytesMax: limits.responseBytesMax,
     })
   } catch (error) {

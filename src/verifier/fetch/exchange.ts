@@ -6,7 +6,7 @@
 //   encryption 'off'                   over a pinned connection only
 // A failure to seal or to open is an error. Nothing is ever sent, or taken, in the clear instead.
 
-import { type ResponseOpener, type SealedRequest, sealRequest } from '../../attest/ehbp/client.ts'
+import { type ResponseOpener, type SealedRequest, type SealOptions, sealRequest } from '../../attest/ehbp/client.ts'
 import { isKeyConfigProblem } from '../../attest/ehbp/key-config.ts'
 import { createWholeCheck } from '../../attest/ehbp/whole.ts'
 import { Malformed } from '../../attest/malformed.ts'
@@ -25,8 +25,12 @@ export type ExchangeDeps = {
   /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
   readonly pins: boolean
   readonly random: RandomBytes
+  readonly native: NativeSealing | undefined
   readonly responseBytesMax: number
 }
+
+/** Cryptography of the runtime, in the place of what runs everywhere. */
+export type NativeSealing = Required<Pick<SealOptions, 'newAesGcm' | 'primitives'>>
 
 /** The gateway says that it has no such encryption key: it did not carry out the request. */
 export class UnknownKeyError extends Error {
@@ -53,8 +57,8 @@ async function exchangeSealed(
   request: WireRequest & { readonly body: Uint8Array<ArrayBuffer> },
   deps: ExchangeDeps,
 ): Promise<Response> {
-  const { keys, channel, random } = deps
-  const sealed = await seal(request.body, { keys, random })
+  const { channel } = deps
+  const sealed = await seal(request.body, deps)
   const headers = new Headers(request.headers)
   for (const [name, value] of Object.entries(sealed.headers)) headers.set(name, value)
   const response = notRedirected(await channel.send({ ...request, headers, body: sealed.body }))
@@ -68,9 +72,12 @@ async function exchangeSealed(
   return await openedResponse(response, { request, opener, deps })
 }
 
-async function seal(body: Uint8Array, { keys, random }: Pick<ExchangeDeps, 'keys' | 'random'>): Promise<SealedRequest> {
+async function seal(
+  body: Uint8Array,
+  { keys, random, native }: Pick<ExchangeDeps, 'keys' | 'random' | 'native'>,
+): Promise<SealedRequest> {
   try {
-    return await sealRequest({ keys, suite: 'xwing', random }, body)
+    return await sealRequest({ keys, suite: 'xwing', random, ...native }, body)
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {
       ...{ status: null, cause: error },

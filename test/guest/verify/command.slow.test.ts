@@ -8,7 +8,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { verify } from '../../../src/guest/verify/command.ts'
 import { makeHostEnd, makePortPaths } from '../../rigs/agent-port.ts'
 import { ask, startAgent } from '../../rigs/agent-process.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../rigs/guest-root.ts'
+import { attestedGateway, makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../rigs/guest-root.ts'
 import { until } from '../../rigs/until.ts'
 import { simulatedLaunch, vouchFor } from '../../rigs/vouch.ts'
 
@@ -47,7 +47,10 @@ test('five lines', async () => {
     '',
   ])
 
-  const inference = { baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', ca: null, key: null }
+  const inference = {
+    ...{ baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', key: null },
+    gateway: { ...attestedGateway, simulatedRoot: null },
+  }
   await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })
   const nonce = toBase64Url(systemRandom(32))
   const { evidence } = await ask(host, { id: 'e', op: 'evidence', nonce, simulated: simulatedLaunch })

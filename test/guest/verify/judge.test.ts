@@ -3,10 +3,8 @@ import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
-import { gatewayIn, judgeGateway } from '../../../src/guest/verify/gateway.ts'
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { judgeHostKey } from '../../../src/guest/verify/host-key.ts'
-import type { TlsResponse } from '../../../src/linux/tls-get.ts'
 import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../rigs/receipt-samples.ts'
 import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
 
@@ -75,64 +73,3 @@ describe('host-key binding', () => {
     expect(outcome({ ok: true, text: line }, null)).toBe('not-checked')
   })
 })
-
-describe('inference provider attestation', () => {
-  const asked = {
-    ...{ ca: null, nowMs: () => nowMs, random: (length: number) => new Uint8Array(length), roots: AMD_ROOTS, policy },
-    ...{ allowlist: 'any' as const, timeoutMs: 1_000 },
-  }
-  const answer = async (
-    response: Partial<TlsResponse> | Error,
-    baseUrl: string | null = 'https://gateway.test:8442/v1',
-  ) => {
-    const certificate = new Uint8Array(await selfSigned())
-    return judgeGateway({
-      ...asked,
-      baseUrl,
-      get: async () => {
-        if (response instanceof Error) throw response
-        return {
-          status: 200,
-          retryAfter: null,
-          body: new Uint8Array(),
-          certificate,
-          certificateFault: null,
-          ...response,
-        }
-      },
-    })
-  }
-
-  // Goal: no gateway, none that answers, and none that attests are not checked; a bad certificate, plain http and a bad document fail.
-  test('of what answers', async () => {
-    expect((await answer({}, null)).outcome).toBe('not-checked')
-    expect(await answer(new Error('refused'))).toMatchObject({
-      outcome: 'not-checked',
-      reason: 'connection: gateway.test:8442: refused',
-    })
-    const body = Buffer.from('{"error":{"message":"no evidence here"}}')
-    expect(await answer({ status: 503, body })).toMatchObject({
-      outcome: 'not-checked',
-      reason: 'attestation: gateway.test:8442 answers 503: no evidence here',
-    })
-    expect((await answer({ certificateFault: 'expired' })).outcome).toBe('fail')
-    expect((await answer({}, 'http://192.0.2.1/v1')).outcome).toBe('fail')
-    expect((await answer({ body: Buffer.from('{}') })).outcome).toBe('fail')
-  })
-
-  // Goal: the gateway is found where the packaged agent finds it, and nowhere in what is no configuration.
-  test('of the gateway in the configuration', () => {
-    const config = { provider: { strongroom: { options: { baseURL: 'https://a.test/v1' } } } }
-    expect(gatewayIn(JSON.stringify(config))).toBe('https://a.test/v1')
-    for (const text of [null, '', '{', '{"provider":null}', '{"provider":{"strongroom":{"options":{"baseURL":7}}}}']) {
-      expect(gatewayIn(text)).toBeNull()
-    }
-  })
-})
-
-let made: Uint8Array | null = null
-
-async function selfSigned(): Promise<Uint8Array> {
-  made ??= (await simulatedPlatform('genoa')).vcek
-  return made
-}

@@ -1,68 +1,110 @@
-// Goal: the packaged agent itself reaches the gateway over TLS by the authority of the claim, and gives that authority to nothing that it starts.
+// Goal: the packaged agent itself reaches the gateway through the endpoint of its instance, after the gateway has proved itself; when it does not, the
+// agent says so in plain words, at once, and nothing of the prompt has left.
 
 import { expect, test } from 'bun:test'
-import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises'
+import { mkdir, mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fetchAgent, installAgent, readAgentLock } from '../../../scripts/image/agent-lock.ts'
 import { recipePaths } from '../../../scripts/image/recipe.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
+import { toHex } from '../../../src/base/bytes.ts'
+import type { AttestedGateway } from '../../../src/contract/inference-gateway.ts'
 import { planClaim } from '../../../src/guest/claim.plan.ts'
+import { endpointOrigin } from '../../../src/guest/gateway/address.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { sessionEnvironment } from '../../../src/guest/session.plan.ts'
-import { openAuthority } from '../../../src/http/authority.ts'
+import { EnclaveBench } from '../../rigs/enclave.ts'
+import { launchMeasurement } from '../../rigs/enclave-workload.ts'
 import { makeClaim } from '../../rigs/guest-root.ts'
 import { repo } from '../../rigs/image-build.ts'
+import { startEndpoint } from '../../rigs/instance-endpoint.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream } from '../../rigs/upstream-server.ts'
 
-const runTimeoutMs = 120_000
-const plugin = '/usr/lib/strongroom/opencode-gateway.js'
+const runTimeoutMs = 60_000
+const prompt = 'a-prompt-that-is-nobody-elses'
+const environment = 'env | grep --extended-regexp "_CA|CERT|BUN_|NODE_|^HOME=" | sed "s/^HOME=.*/HOME=set/"'
 
-// Goal: one tool call and one response through the real agent; with another authority it refuses the server.
-test('the agent trusts the authority for its gateway alone', async () => {
+/** Asks for one tool call, then ends. */
+const scripted: Behaviour = (response, { body }) => {
+  openSse(response)
+  const messages = body.messages as { role: string }[]
+  const call = JSON.stringify({ command: environment, description: 'environment' })
+  const called = { index: 0, id: 'c1', type: 'function', function: { name: 'bash', arguments: call } }
+  const isFirst = body.tools !== undefined && !messages.some(({ role }) => role === 'tool')
+  const events = isFirst
+    ? [delta({ role: 'assistant', tool_calls: [called] }), delta({}, 'tool_calls')]
+    : [delta({ role: 'assistant', content: 'the end' }), delta({}, 'stop')]
+  for (const event of events) response.write(sse(event))
+  response.end('data: [DONE]\n\n')
+}
+
+// Goal: one tool call and one response through the real agent; with another measurement named it is told why nothing was sent.
+test('the agent speaks with an attested gateway alone', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'strongroom-agent-'))
   try {
     const lock = await readAgentLock(recipePaths(repo, 'instance').agentLock)
     const agent = join(dir, lock.name)
     const downloads = join(process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom', 'downloads')
     await installAgent(await fetchAgent(downloads, lock), lock, agent, dir)
-    const names = ['agents.internal', '127.0.0.1']
-    const open = (name: string) =>
-      openAuthority({ kind: 'clients', stateDir: join(dir, name), names, nowMs: Date.now, random: systemRandom })
-    const [authority, other] = [await open('authority'), await open('other')]
-    const gateway = startGateway(await authority.issue(names, 1))
+    const upstream = await startUpstream(scripted)
     try {
-      const run = (ca: string) => runAgent(agent, { dir, ca, baseUrl: `${gateway.url}v1` })
-      expect(await run(authority.caPem)).toContain('the end')
-      expect(gateway.toolResults).toEqual(['HOME=set\n'])
-      const before = gateway.requestCount()
-      expect(await run(other.caPem)).toMatch(/certificate/)
-      expect(gateway.requestCount()).toBe(before)
+      await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+      const key = bench.addKey()
+      const { vmId } = await bench.serve()
+      const honest: AttestedGateway = {
+        ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
+        ...{ outside: bench.workload.upstreams.map(({ name }) => name), simulatedRoot: bench.host.rootPem },
+      }
+      const run = async (gateway: AttestedGateway) => {
+        const baseUrl = `${bench.url(vmId)}/v1`
+        await using endpoint = await startEndpoint({ baseUrl, gateway, key })
+        const inference = { baseUrl, address: null, model: 'm', gateway, key }
+        return await runAgent(agent, { dir, inference, endpoint: endpoint.url })
+      }
+      expect(await run(honest)).toContain('the end')
+      const results = () => upstream.seen.flatMap(({ body }) => (body.messages as Message[]).filter(isOfTool))
+      expect(results().map(({ content }) => content)).toEqual(['HOME=set\n'])
+      const before = upstream.seen.length
+      const startedMs = performance.now()
+      const refused = await run({ ...honest, measurements: ['11'.repeat(48)] })
+      expect(refused).toContain('Your prompt was not sent: the gateway at 127.0.0.1:')
+      expect(refused).toContain('strongroom-verify')
+      expect(performance.now() - startedMs).toBeLessThan(runTimeoutMs / 2)
+      expect(upstream.seen.length).toBe(before)
     } finally {
-      await gateway.stop()
+      await upstream.stop()
     }
   } finally {
     await rm(dir, { recursive: true, force: true })
   }
 }, 300_000)
 
+type Message = { readonly role: string; readonly content: string }
+const isOfTool = ({ role }: Message) => role === 'tool'
+
+type Running = {
+  readonly dir: string
+  readonly inference: ReturnType<typeof makeClaim>['inference']
+  /** In the place of the port that the endpoint has in an instance. */
+  readonly endpoint: string
+}
+
 /** As a claim sets it up, in a home of its own. */
-async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: string; baseUrl: string }) {
+async function runAgent(agent: string, { dir, inference, endpoint }: Running): Promise<string> {
   const root = await mkdtemp(join(dir, 'root-'))
   const paths = guestPaths(root)
-  const inference = { baseUrl, address: null, model: 'm', ca, key: 'gw_00000000_secret' }
   const claim = makeClaim('ssh-ed25519 AAAA', { inference })
-  const { directories, files } = planClaim(claim, paths, null)
-  for (const path of directories) await mkdir(path, { recursive: true })
+  const { directories, files } = planClaim(claim, paths, 'none')
+  for (const { path } of directories) await mkdir(path, { recursive: true })
   await mkdir(join(root, 'project'))
-  for (const { path, content } of files) {
-    await Bun.write(path, content.replace(`file://${plugin}`, `file://${join(root, plugin)}`))
-  }
-  await cp(join(repo, 'guest-image/recipes/instance/root', plugin), join(root, plugin), { recursive: true })
-  const text = await Bun.file(join(root, plugin)).text()
-  await Bun.write(join(root, plugin), text.replace("'/run/strongroom/gateway-ca.pem'", `'${paths.gatewayCa}'`))
-  const child = Bun.spawn([agent, 'run', 'hello'], {
+  for (const { path, content } of files) await Bun.write(path, content.replaceAll(endpointOrigin, endpoint))
+  const variables = Object.entries(sessionEnvironment(claim)).map(([name, value]) => [
+    name,
+    value.replace(endpointOrigin, endpoint),
+  ])
+  const child = Bun.spawn([agent, 'run', prompt], {
     cwd: join(root, 'project'),
-    env: { PATH: '/usr/bin:/bin', HOME: paths.loginHome, ...sessionEnvironment(claim, untrusted) },
+    env: { PATH: '/usr/bin:/bin', HOME: paths.loginHome, ...Object.fromEntries(variables) },
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: 'pipe',
@@ -70,39 +112,4 @@ async function runAgent(agent: string, { dir, ca, baseUrl }: { dir: string; ca: 
   })
   const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
   return stdout + stderr
-}
-
-const untrusted = { authorityIsTrusted: false, gatewayCa: '', caBundle: '' }
-const environment = 'env | grep --extended-regexp "_CA|CERT|BUN_|NODE_|^HOME=" | sed "s/^HOME=.*/HOME=set/"'
-
-/** Asks for one tool call, then ends. */
-function startGateway(pair: { readonly cert: string; readonly key: string }) {
-  const toolResults: string[] = []
-  let requestCount = 0
-  const chunk = (delta: unknown, finish: string | null) =>
-    `data: ${JSON.stringify({ id: 'x', object: 'chat.completion.chunk', created: 1, model: 'm', choices: [{ index: 0, delta, finish_reason: finish }] })}\n\n`
-  const call = { name: 'bash', arguments: JSON.stringify({ command: environment, description: 'environment' }) }
-  const server = Bun.serve({
-    hostname: '127.0.0.1',
-    port: 0,
-    tls: pair,
-    fetch: async request => {
-      requestCount += 1
-      const body = (await request.json()) as { messages: { role: string; content: string }[]; tools?: unknown[] }
-      const results = body.messages.filter(({ role }) => role === 'tool').map(({ content }) => content)
-      toolResults.push(...results)
-      const parts =
-        body.tools !== undefined && results.length === 0
-          ? [
-              chunk(
-                { role: 'assistant', tool_calls: [{ index: 0, id: 'c1', type: 'function', function: call }] },
-                null,
-              ),
-              chunk({}, 'tool_calls'),
-            ]
-          : [chunk({ role: 'assistant', content: 'the end' }, null), chunk({}, 'stop')]
-      return new Response(`${parts.join('')}data: [DONE]\n\n`, { headers: { 'content-type': 'text/event-stream' } })
-    },
-  })
-  return { url: server.url.href, toolResults, requestCount: () => requestCount, stop: () => server.stop(true) }
 }

@@ -1,0 +1,160 @@
+// Keeps a program running after the claim: sshd, the endpoint of the gateway. Effects: one detached child, a record and a log of it below /run.
+//
+// It outlives an agent that dies: the agent's successor finds it through the record, and neither a session nor a response is lost.
+
+import * as fs from 'node:fs'
+import { type Static, Type } from '@sinclair/typebox'
+import { Check } from '@sinclair/typebox/value'
+import type { Clock } from '../base/clock.ts'
+import { Fault, messageOf } from '../base/fault.ts'
+import type { Logger } from '../base/log.ts'
+import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { keepBounded, openProgramLog } from './log-file.ts'
+import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
+import { jsonOf } from './wire.codec.ts'
+
+export type Daemon = {
+  /** Resolves when it listens; from then on it is restarted when it dies. Takes over one that runs already. Faults: host.command_failed, host.command_timeout. */
+  readonly start: () => Promise<void>
+  /** Ends the listening process, also one of an earlier agent. Sessions of sshd are processes of their own and live on. */
+  readonly stop: () => Promise<void>
+}
+
+export type DaemonDeps = {
+  /** Names it in messages, and its log. */
+  readonly name: string
+  /** Where its process is written down. */
+  readonly record: string
+  readonly logDir: string
+  /** A directory that the program expects. */
+  readonly runDir: string | null
+  readonly owner: Owner
+  readonly argv: readonly [string, ...string[]]
+  readonly clock: Clock
+  readonly log: Logger
+  /** On TCP. 'later': `start` does not wait for it, and whoever connects before it listens tries again. */
+  readonly listen: { readonly port: number; readonly timeoutMs: number } | 'later'
+}
+
+const Record = Type.Object({ pid: Type.Integer(), startTicks: Type.Integer() }, { additionalProperties: false })
+type Record = Static<typeof Record>
+
+const listenPollMs = 20
+const watchPollMs = 1_000
+const stopTimeoutMs = 5_000
+const backOffFirstMs = 250
+const backOffMaxMs = 30_000
+/** One that ran this long is restarted quickly. */
+const steadyMs = 60_000
+
+export function createDaemon(deps: DaemonDeps): Daemon {
+  const { name, record, argv, listen, clock, log } = deps
+  let watch: AbortController | null = null
+
+  const launch = async (): Promise<ProcessIdentity> => {
+    if (deps.runDir !== null) ensureDir(deps.runDir, { mode: 0o755, owner: deps.owner })
+    const started = spawnDaemon(argv, deps)
+    writeFileAtomic(record, JSON.stringify(started satisfies Record), { mode: 0o600, owner: deps.owner })
+    if (listen === 'later') return started
+    const untilMs = clock.monotonicMs() + listen.timeoutMs
+    while (!isListening(started, listen.port)) {
+      if (!isAlive(started)) throw new Fault('host.command_failed', `${name}: ended before it listened`)
+      if (clock.monotonicMs() >= untilMs) throw new Fault('host.command_timeout', `${name}: does not listen`)
+      await clock.sleep(listenPollMs)
+    }
+    return started
+  }
+
+  const stop = async () => {
+    watch?.abort()
+    watch = null
+    const running = recorded(record)
+    if (running !== null && signalProcess(running, 'SIGTERM')) {
+      const untilMs = clock.monotonicMs() + stopTimeoutMs
+      while (isAlive(running) && clock.monotonicMs() < untilMs) await clock.sleep(listenPollMs)
+      signalProcess(running, 'SIGKILL')
+    }
+    fs.rmSync(record, { force: true })
+  }
+
+  /** Polls instead of waiting for a child's exit: after a take-over it is init's child, not ours. */
+  const keepAlive = async (first: ProcessIdentity, signal: AbortSignal): Promise<void> => {
+    let running: ProcessIdentity | null = first
+    let backOffMs = backOffFirstMs
+    let startedMs = clock.monotonicMs()
+    while (!signal.aborted) {
+      await clock.sleep(watchPollMs, signal)
+      boundLog(deps)
+      if (running !== null && isAlive(running)) continue
+      if (clock.monotonicMs() - startedMs >= steadyMs) backOffMs = backOffFirstMs
+      log.warn(`${name} ended, restarting`, { backOffMs })
+      await clock.sleep(backOffMs, signal)
+      backOffMs = Math.min(2 * backOffMs, backOffMaxMs)
+      startedMs = clock.monotonicMs()
+      running = await launch().catch(error => {
+        log.error(`${name} does not start`, { reason: messageOf(error) })
+        return null
+      })
+    }
+  }
+
+  return {
+    start: async () => {
+      const running = recorded(record)
+      const isReady = running !== null && (listen === 'later' || isListening(running, listen.port))
+      const daemon = isReady ? running : await restart(stop, launch)
+      watch = new AbortController()
+      const { signal } = watch
+      keepAlive(daemon, signal).catch(error => {
+        if (!signal.aborted) log.error(`${name} is no longer watched`, { reason: messageOf(error) })
+      })
+    },
+    stop,
+  }
+}
+
+/** One that hangs or never listened would keep the port. */
+async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessIdentity>): Promise<ProcessIdentity> {
+  await stop()
+  try {
+    return await launch()
+  } catch (error) {
+    await stop()
+    throw error
+  }
+}
+
+function recorded(path: string): ProcessIdentity | null {
+  const record = jsonOf(readTextOrNull(path) ?? 'null')
+  return Check(Record, record) && isAlive(record) ? record : null
+}
+
+/** Strangers fill sshd's, with an attempt each. */
+function boundLog({ logDir, name }: Pick<DaemonDeps, 'logDir' | 'name'>): void {
+  try {
+    keepBounded(logDir, name)
+  } catch {
+    // It is tried again in a second.
+  }
+}
+
+function spawnDaemon(
+  argv: readonly [string, ...string[]],
+  { name, logDir, owner }: Pick<DaemonDeps, 'name' | 'logDir' | 'owner'>,
+): ProcessIdentity {
+  let pid: number
+  const logFd = openProgramLog(logDir, name, owner)
+  try {
+    // Detached: a session of its own, which no signal to the agent's group reaches.
+    const child = Bun.spawn([...argv], { stdin: 'ignore', stdout: 'ignore', stderr: logFd, detached: true })
+    child.unref()
+    pid = child.pid
+  } catch (error) {
+    throw new Fault('host.command_failed', `${name}: ${messageOf(error)}`)
+  } finally {
+    fs.closeSync(logFd)
+  }
+  const started = identifyProcess(pid)
+  if (started === null) throw new Fault('host.command_failed', `${name}: ended at once`)
+  return started
+}

@@ -1,0 +1,91 @@
+// strongroom-gateway: the owner's word on what the gateway has to prove, in the place of the claim's. Effects: one file of the login user.
+
+import { messageOf } from '../../base/fault.ts'
+import { readTextOrNull } from '../../linux/files.ts'
+import { attestedFetch } from '../../verifier/fetch/node.ts'
+import type { GuestPaths } from '../paths.ts'
+import { attestedOptions, expectationBytesMax, readOwnGateway, readSettings } from './expectation.codec.ts'
+import { readExpectation, removeOwnGateway, writeOwnGateway } from './expectation-files.ts'
+
+export const gatewayUsage = `usage: strongroom-gateway show | set < gateway.json | reset
+
+What the inference gateway has to prove to this instance before a prompt is sent to it.
+  show   prints what is in force as JSON, and on standard error whether the claim says so or you
+  set    takes such a document, of kind "attested", from standard input: measurements, operatorKey, outside, simulatedRoot.
+         From the next request on the gateway has to prove this; it lasts as long as this VM, and the claim stays as it was attested
+  reset  goes back to what the claim says
+After an update of the gateway its measurement is another one: compare it with what its operator publishes, then set it.
+`
+
+export type GatewayCommandSettings = {
+  readonly paths: Pick<GuestPaths, 'gatewaySettings' | 'ownGateway'>
+  readonly readInput: () => Promise<Uint8Array>
+  readonly write: (text: string) => void
+  readonly complain: (text: string) => void
+}
+
+export function gatewayCommandSettings(paths: GatewayCommandSettings['paths']): GatewayCommandSettings {
+  return {
+    paths,
+    readInput: () => readBounded(Bun.stdin.stream()),
+    write: text => void process.stdout.write(text),
+    complain: text => void process.stderr.write(text),
+  }
+}
+
+/** Resolves with the exit code. */
+export async function gatewayCommand(argv: readonly string[], settings: GatewayCommandSettings): Promise<number> {
+  const act = argv.length === 1 ? COMMANDS.get(argv[0] ?? '') : undefined
+  if (act === undefined) {
+    settings.complain(gatewayUsage)
+    return 2
+  }
+  try {
+    await act(settings)
+    return 0
+  } catch (error) {
+    settings.complain(`strongroom-gateway: ${messageOf(error)}\n`)
+    return 1
+  }
+}
+
+const COMMANDS = new Map([
+  ['show', show],
+  ['set', set],
+  ['reset', reset],
+])
+
+function show({ paths, write, complain }: GatewayCommandSettings): void {
+  const found = readExpectation(paths)
+  if (found === null) throw new Error('this instance has no inference gateway')
+  complain(`${found.by === 'claim' ? 'as the claim says' : 'as you say, in the place of the claim'}:\n`)
+  write(`${JSON.stringify(found.gateway, null, 2)}\n`)
+}
+
+async function set({ paths, readInput, complain }: GatewayCommandSettings): Promise<void> {
+  const settings = readTextOrNull(paths.gatewaySettings)
+  if (settings === null) throw new Error('this instance has no inference gateway')
+  const { platform, baseUrl } = readSettings(settings)
+  if (!baseUrl.startsWith('https://')) throw new Error(`${baseUrl} is not https: nobody can prove anything there`)
+  const gateway = readOwnGateway(new TextDecoder('utf-8', { fatal: true }).decode(await readInput()), platform)
+  // What cannot be used is said here, and not at the next prompt. Nothing is sent.
+  attestedFetch(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
+  writeOwnGateway(paths, `${JSON.stringify(gateway)}\n`)
+  complain('in force from the next request on; strongroom-verify says what the gateway proves\n')
+}
+
+function reset({ paths, complain }: GatewayCommandSettings): void {
+  removeOwnGateway(paths)
+  complain('what the claim says is in force again\n')
+}
+
+async function readBounded(stream: ReadableStream<Uint8Array>): Promise<Uint8Array> {
+  const chunks: Uint8Array[] = []
+  let sizeBytes = 0
+  for await (const chunk of stream) {
+    sizeBytes += chunk.length
+    if (sizeBytes > expectationBytesMax) throw new Error(`standard input has over ${expectationBytesMax} bytes`)
+    chunks.push(chunk)
+  }
+  return new Uint8Array(Buffer.concat(chunks))
+}

@@ -1,0 +1,221 @@
+// The endpoint that programs of an instance speak to instead of the gateway: plain HTTP on loopback in, the verified gateway out. Effects: through
+// its deps, and the network.
+//
+// It keeps no key: what a caller sends in Authorization or x-api-key goes on, to the gateway alone, after that has proved what it has to.
+
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { AttestedFetchError, ConnectionError } from '../../verifier/fetch/errors.ts'
+import type { Expectation } from './expectation.codec.ts'
+import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf } from './refusal.plan.ts'
+
+/** The way to one gateway. */
+export type Sender = {
+  /** As fetch, to the gateway alone; follows no redirect. A response that is no stream of events is whole. Rejects as attestedFetch does, or with a CertificateNameError. */
+  readonly send: (url: URL, init: RequestInit) => Promise<Response>
+  /** Ends idle connections. Requests under way go on. */
+  readonly close: () => void
+}
+
+export type EndpointDeps = {
+  /** What the gateway has to prove now, and the way to it. Throws when that cannot be used; null: there is no gateway. */
+  readonly access: () => { readonly expectation: Expectation; readonly sender: Sender } | null
+  readonly log: Logger
+}
+
+export const endpointLimits = {
+  requestsMax: 64,
+  /** As the gateway's own, at the most. */
+  bodyBytesMax: 32 * 1024 * 1024,
+  /** Bodies of all requests whose response has not begun. */
+  heldBytesMax: 48 * 1024 * 1024,
+} as const
+
+const METHODS: readonly string[] = ['GET', 'HEAD', 'POST', 'DELETE']
+
+/** RFC 9110 7.6.1, and what the next connection decides for itself. */
+const HOP_HEADERS: readonly string[] = [
+  ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
+  ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
+]
+
+export class Endpoint {
+  readonly #deps: EndpointDeps
+  #requests = 0
+  #heldBytes = 0
+
+  constructor(deps: EndpointDeps) {
+    this.#deps = deps
+  }
+
+  /** Never rejects. `onRead`: the request is there, and what follows takes its time. */
+  readonly handle = async (request: Request, onRead: () => void): Promise<Response> => {
+    const { pathname } = new URL(request.url)
+    if (!/^\/v1\/|^\/health$/.test(pathname)) {
+      return refused(pathname, plainRefusal(404, 'not_found', 'Here are /v1/… and /health alone'))
+    }
+    if (!METHODS.includes(request.method)) {
+      return refused(pathname, plainRefusal(405, 'invalid_request', `The method is none of ${METHODS.join(', ')}`))
+    }
+    if (this.#requests >= endpointLimits.requestsMax) {
+      return refused(pathname, {
+        ...plainRefusal(429, 'rate_limited', `Over ${endpointLimits.requestsMax} requests at a time`),
+        again: true,
+      })
+    }
+    this.#requests += 1
+    const end = once(() => {
+      this.#requests -= 1
+    })
+    try {
+      const response = await this.#pass(request, onRead)
+      const { log } = this.#deps
+      return streamed(response, { pathname, host: this.#host(), end, log })
+    } catch (error) {
+      end()
+      return this.#refuse(error, request, pathname)
+    }
+  }
+
+  async #pass(request: Request, onRead: () => void): Promise<Response> {
+    const access = this.#deps.access()
+    if (access === null) throw new Fault('invalid_request', 'this instance has no inference gateway')
+    const sizeBytes = announcedBytes(request)
+    if (sizeBytes > endpointLimits.bodyBytesMax) throw new TooLarge()
+    if (this.#heldBytes + sizeBytes > endpointLimits.heldBytesMax) throw new Busy()
+    this.#heldBytes += sizeBytes
+    try {
+      const body = request.body === null ? null : new Uint8Array(await request.arrayBuffer())
+      if (body !== null && body.length > endpointLimits.bodyBytesMax) throw new TooLarge()
+      onRead()
+      return await access.sender.send(targetOf(request, access.expectation.baseUrl), {
+        method: request.method,
+        headers: passedHeaders(request.headers),
+        body: body === null || body.length === 0 ? null : body,
+        signal: request.signal,
+      })
+    } finally {
+      this.#heldBytes -= sizeBytes
+    }
+  }
+
+  #refuse(error: unknown, request: Request, pathname: string): Response {
+    if (request.signal.aborted) return new Response(null, { status: 499 })
+    const refusal = refusalFor(error, { request, host: this.#host() })
+    this.#deps.log.warn('request refused', { path: pathname, code: refusal.code, reason: refusal.message })
+    return refused(pathname, refusal)
+  }
+
+  #host(): string {
+    try {
+      return this.#deps.access()?.expectation.baseUrl.host ?? 'none'
+    } catch {
+      return 'none'
+    }
+  }
+}
+
+class TooLarge extends Error {}
+class Busy extends Error {}
+
+function refusalFor(error: unknown, { request, host }: { readonly request: Request; readonly host: string }): Refusal {
+  if (error instanceof TooLarge) {
+    return plainRefusal(413, 'invalid_request', `The body is over ${endpointLimits.bodyBytesMax} bytes`)
+  }
+  if (error instanceof Busy) return { ...plainRefusal(429, 'rate_limited', 'Too many bodies at a time'), again: true }
+  return refusalOf(error, { host, sent: request.method === 'POST' ? 'Your prompt' : 'Your request' })
+}
+
+function plainRefusal(status: number, code: string, what: string): Refusal {
+  return { status, code, message: `${what}. What to do: change the request`, again: false }
+}
+
+function refused(path: string, refusal: Refusal): Response {
+  const body = JSON.stringify(refusalDocument(path, refusal))
+  return new Response(body, { status: refusal.status, headers: refusalHeaders(refusal) })
+}
+
+/** What is announced is kept room for; where nothing is, as much as may come. */
+function announcedBytes(request: Request): number {
+  if (request.body === null) return 0
+  const length = request.headers.get('content-length')
+  return length === null ? endpointLimits.bodyBytesMax : Number(length)
+}
+
+/** `/v1/…` below the path of the gateway's base address, which usually is /v1 itself; `/health` beside it. */
+function targetOf(request: Request, baseUrl: URL): URL {
+  const { pathname, search } = new URL(request.url)
+  const url = new URL(baseUrl.origin)
+  url.pathname = pathname.startsWith('/v1/')
+    ? `${baseUrl.pathname.replace(/\/+$/, '')}${pathname.slice('/v1'.length)}`
+    : pathname
+  url.search = search
+  return url
+}
+
+function passedHeaders(given: Headers): Headers {
+  const headers = new Headers(given)
+  const named = (headers.get('connection') ?? '').split(',').map(name => name.trim().toLowerCase())
+  for (const name of [...HOP_HEADERS, ...named.filter(name => /^[a-z0-9-]+$/.test(name))]) headers.delete(name)
+  return headers
+}
+
+type Streaming = Pick<EndpointDeps, 'log'> & {
+  readonly pathname: string
+  readonly host: string
+  readonly end: () => void
+}
+
+function ended(response: Response, end: () => void): Response {
+  end()
+  return withPassedHeaders(response, null)
+}
+
+/** A body that breaks off ends with the reason where it is a stream of events; any other is an error of the connection. */
+function streamed(response: Response, { pathname, host, end, log }: Streaming): Response {
+  const { body } = response
+  if (body === null) return ended(response, end)
+  const isEvents = /^text\/event-stream[ \t]*(?:;|$)/i.test(response.headers.get('content-type') ?? '')
+  const reader = body.getReader()
+  const passed = new ReadableStream<Uint8Array>(
+    {
+      pull: async controller => {
+        try {
+          const { done, value } = await reader.read()
+          if (!done) return controller.enqueue(value)
+          end()
+          controller.close()
+        } catch (error) {
+          end()
+          log.warn('response broke off', { path: pathname, reason: messageOf(error) })
+          if (!isEvents) return controller.error(error)
+          const why = error instanceof AttestedFetchError ? error : new ConnectionError(messageOf(error))
+          const refusal = refusalOf(why, { host, sent: 'The rest' })
+          controller.enqueue(new TextEncoder().encode(refusalEvent(pathname, refusal)))
+          controller.close()
+        }
+      },
+      cancel: async reason => {
+        end()
+        await reader.cancel(reason).catch(() => {})
+      },
+    },
+    { highWaterMark: 0 },
+  )
+  return withPassedHeaders(response, passed)
+}
+
+function withPassedHeaders({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array> | null) {
+  const passed = passedHeaders(headers)
+  // The bytes are those that it spoke of no more.
+  passed.delete('content-encoding')
+  return new Response(body, { status, statusText, headers: passed })
+}
+
+function once(act: () => void): () => void {
+  let isDone = false
+  return () => {
+    if (!isDone) act()
+    isDone = true
+  }
+}

@@ -1,0 +1,118 @@
+// What the gateway of this instance has to prove before it gets a prompt: as the claim says, or as the owner has said since. Pure; throws Fault
+// invalid_request, naming the field.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
+import { fromHex, utf8 } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/inference-gateway.ts'
+import { checkedJson, OneOf } from '../../contract/shape.ts'
+import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
+
+/** Of either document, in bytes. */
+export const expectationBytesMax = 64 * 1024
+
+/** What a claim leaves for the endpoint and for strongroom-verify; root's alone to write. Nothing in it is secret. */
+export const GatewaySettings = Type.Object(
+  {
+    baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
+    gateway: InferenceGateway,
+    /** Where this VM's own reports come from: no simulated platform counts beside a real one. */
+    platform: OneOf(['snp', 'none']),
+  },
+  { additionalProperties: false },
+)
+export type GatewaySettings = Static<typeof GatewaySettings>
+
+export type Expectation = {
+  /** Whose word it is. */
+  readonly by: 'claim' | 'owner'
+  /** Where it is, path included; https when it is attested. */
+  readonly baseUrl: URL
+  readonly gateway: AttestedGateway | UnattestedGateway
+}
+
+export type AttestedExpectation = Expectation & { readonly gateway: AttestedGateway }
+
+/** Null: this instance has no gateway. `own` is the owner's document, null when there is none. */
+export function expectationOf(settings: string, own: string | null): Expectation | null {
+  const { baseUrl, gateway, platform } = readSettings(settings)
+  if (gateway.kind === 'none') return null
+  const by = own === null ? 'claim' : 'owner'
+  const expectation: Expectation = {
+    ...{ by, baseUrl: new URL(baseUrl) },
+    gateway: own === null ? gateway : readOwnGateway(own, platform),
+  }
+  const problem = gatewayProblem(expectation.gateway, { baseUrl, platform })
+  if (problem !== null) throw new Fault('invalid_request', `the gateway that ${whose[by]} names: ${problem}`)
+  return expectation
+}
+
+const whose = { claim: 'the claim', owner: 'your policy' } as const
+
+export function readSettings(text: string): GatewaySettings {
+  return checkedJson(GatewaySettings, utf8(text), { what: 'the gateway of the claim', code: 'invalid_request' })
+}
+
+/** What an owner hands over: the launch that the gateway must prove. No owner can say less than a claim of kind `attested`. */
+export function readOwnGateway(text: string, platform: GatewaySettings['platform']): AttestedGateway {
+  const gateway = checkedJson(AttestedGateway, utf8(text), { what: 'your policy', code: 'invalid_request' })
+  const problem = gatewayProblem(gateway, { baseUrl: null, platform })
+  if (problem !== null) throw new Fault('invalid_request', `your policy: ${problem}`)
+  return gateway
+}
+
+type Surroundings = {
+  /** Null: not looked at. */
+  readonly baseUrl: string | null
+  readonly platform: GatewaySettings['platform']
+}
+
+/** What the schema cannot say: the first wrong field, or null. */
+export function gatewayProblem(
+  gateway: AttestedGateway | UnattestedGateway,
+  { baseUrl, platform }: Surroundings,
+): string | null {
+  if (gateway.kind === 'unattested') {
+    return gateway.ca === null || PEM_CERTIFICATES.test(gateway.ca) ? null : 'ca: not PEM certificates'
+  }
+  const { simulatedRoot, operatorKey } = gateway
+  if (baseUrl !== null && !baseUrl.startsWith('https://')) return 'kind: attested, and baseUrl is not https'
+  if (/^0*$/.test(operatorKey)) return 'operatorKey: zeros, as every guest without an ID block reports'
+  if (simulatedRoot === null) return null
+  if (platform === 'snp') return 'simulatedRoot: this VM has a report device'
+  return PEM_CERTIFICATES.test(simulatedRoot) ? null : 'simulatedRoot: not PEM certificates'
+}
+
+const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n*)+$/
+
+/**
+ * For `attestedFetch`: no debug, no migration, VMPL 0, the TCB of AMD's bulletins and a revocation list, always; of the two documents come only
+ * what must be equal, and a simulated root where this VM has no hardware either.
+ */
+export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): AttestedFetchOptions {
+  const { measurements, operatorKey, outside, simulatedRoot } = gateway
+  const policy = { ...strictPolicy(), measurements: measurements.map(bytesOf), idKeyDigest: bytesOf(operatorKey) }
+  return {
+    url: baseUrl.origin,
+    policy: encodePolicy(policy),
+    outside,
+    // The attested key counts: whoever signed the certificate of it vouches for nothing more.
+    ca: 'any',
+    evidenceTimeoutMs,
+    ...(simulatedRoot === null ? {} : { simulatedRoot }),
+  }
+}
+
+/** The gateway asks its platform for five reports, and may have to wait its turn. */
+const evidenceTimeoutMs = 60_000
+
+function bytesOf(hex: string): Uint8Array {
+  const bytes = fromHex(hex)
+  if (bytes === null) throw new Fault('internal', 'invariant broken: the schema lets hexadecimal through alone')
+  return bytes
+}
+
+export function isAttested(expectation: Expectation): expectation is AttestedExpectation {
+  return expectation.gateway.kind === 'attested'
+}

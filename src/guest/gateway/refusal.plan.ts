@@ -1,0 +1,117 @@
+// What a client is answered when its request does not reach the gateway: in the form of the API that it speaks, in words for people. Pure.
+//
+// A status below 500 that is not 408, 409 or 429 is tried again by no client; `x-should-retry` says it to those that ask.
+
+import type { Check } from '../../attest/verdict.ts'
+import { Fault } from '../../base/fault.ts'
+import { harmless } from '../../base/harmless.ts'
+import {
+  ConnectionError,
+  EncryptionError,
+  EvidenceError,
+  IncompleteResponseError,
+  KeyChangedError,
+  OptionError,
+  RequestError,
+  VerificationError,
+} from '../../verifier/fetch/errors.ts'
+
+export type Refusal = {
+  readonly status: number
+  /** Stable; what machines match on. */
+  readonly code: string
+  readonly message: string
+  /** Whether the same request may go through later, without anybody's doing. */
+  readonly again: boolean
+}
+
+/** Of an error's words that are repeated; they may quote the other side. */
+const reasonCharsMax = 500
+
+export const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
+
+/** `host` is where the gateway was looked for. `sent`: what did not leave. */
+export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {
+  const unsent = (why: string, advice: string) => `${sent} was not sent: ${reasonOf(why)}. What to do: ${advice}`
+  if (error instanceof VerificationError) {
+    const first = telling(error.failed)
+    const why = first === undefined ? error.message : `${first.name}: ${first.reason}`
+    const owner = 'if its operator changed it on purpose, hand over what it has to prove now: strongroom-gateway set'
+    const message = unsent(`the gateway at ${host} did not prove what it has to: ${why}`, `${verifyAdvice}; ${owner}`)
+    return { status: 403, code: 'gateway_not_verified', message, again: false }
+  }
+  if (error instanceof KeyChangedError) {
+    const why = `whoever answers at ${host} has another key than the gateway's attested one, and no good evidence for it`
+    return { status: 403, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
+  }
+  if (error instanceof EvidenceError) {
+    const message = unsent(withoutAdvice(error.message), `try again; when it stays, ${verifyAdvice}`)
+    return { status: 503, code: 'gateway_no_evidence', message, again: true }
+  }
+  if (error instanceof RequestError) {
+    return { status: 400, code: 'invalid_request', message: unsent(error.message, 'correct it'), again: false }
+  }
+  if (isNamed(error, 'CertificateNameError')) {
+    const message = unsent(`whoever answers at ${host} is not the gateway: ${error.message}`, verifyAdvice)
+    return { status: 403, code: 'gateway_certificate', message, again: false }
+  }
+  if (error instanceof Fault || error instanceof OptionError) {
+    return { status: 403, code: 'gateway_unusable', message: unsent(error.message, verifyAdvice), again: false }
+  }
+  return afterwards(error, host)
+}
+
+/** A receipt's group `evidence` only repeats that another of its checks is bad. */
+function telling(failed: readonly Check[]): Check | undefined {
+  return failed.find(one => !one.name.endsWith('/evidence')) ?? failed[0]
+}
+
+/** What went wrong when the gateway may have the request already. */
+function afterwards(error: unknown, host: string): Refusal {
+  const said = error instanceof Error ? reasonOf(error.message) : 'no reason'
+  if (error instanceof ConnectionError || error instanceof IncompleteResponseError) {
+    const message = `The gateway at ${host} did not answer in full: ${said}. What to do: try again`
+    return { status: 502, code: 'gateway_connection', message, again: true }
+  }
+  if (error instanceof EncryptionError) {
+    const message = `The response from ${host} was thrown away: ${said}. What to do: ${verifyAdvice}`
+    return { status: 502, code: 'gateway_encryption', message, again: false }
+  }
+  const message = `The request failed inside this instance: ${said}. What to do: ${verifyAdvice}`
+  return { status: 500, code: 'internal', message, again: false }
+}
+
+/** By its name: this file is loaded by those who open no connection. */
+function isNamed(error: unknown, name: string): error is Error {
+  return error instanceof Error && error.name === name
+}
+
+function withoutAdvice(message: string): string {
+  return message.replace(/\. What to do: .*$/s, '')
+}
+
+function reasonOf(text: string): string {
+  return harmless(text).replaceAll(/\s+/g, ' ').slice(0, reasonCharsMax)
+}
+
+/** Paths of Anthropic's API; all else is OpenAI's. */
+function isMessages(path: string): boolean {
+  return path === '/v1/messages' || path.startsWith('/v1/messages/')
+}
+
+/** The document, as either API's clients know it. */
+export function refusalDocument(path: string, { status, code, message }: Refusal): unknown {
+  const type = status === 403 ? 'permission_error' : status < 500 ? 'invalid_request_error' : 'api_error'
+  if (isMessages(path)) return { type: 'error', error: { type, message } }
+  return { error: { message, type, param: null, code } }
+}
+
+/** The same in a stream that has begun, where no status can be said any more. */
+export function refusalEvent(path: string, refusal: Refusal): string {
+  const data = JSON.stringify(refusalDocument(path, refusal))
+  return isMessages(path) ? `event: error\ndata: ${data}\n\n` : `data: ${data}\n\n`
+}
+
+export function refusalHeaders({ again }: Refusal): Record<string, string> {
+  return { 'content-type': 'application/json', 'cache-control': 'no-store', 'x-should-retry': String(again) }
+}

@@ -1,0 +1,163 @@
+// The way to a gateway that has no evidence: TLS with the authority of the claim for this one connection, or plain HTTP where its address says so.
+// Effects: the network.
+//
+// A connection is judged first, by the names in its certificate alone; requests then go to the holder of that certificate's key and to nobody else.
+
+import { createHash, X509Certificate } from 'node:crypto'
+import { isIP } from 'node:net'
+import { connect, type TLSSocket } from 'node:tls'
+import { messageOf } from '../../base/fault.ts'
+import { ConnectionError, RequestError } from '../../verifier/fetch/errors.ts'
+import { createNodeTransport } from '../../verifier/fetch/node-transport.ts'
+import { bodyAtOnce } from '../../verifier/fetch/response-body.ts'
+import { type Channel, PeerKeyError, type WireRequest, type WireResponse } from '../../verifier/fetch/transport.ts'
+import { certificateNameProblem } from './certificate-name.plan.ts'
+import type { Sender } from './endpoint.ts'
+
+/** Whoever answers does not show a certificate for the gateway's name that the authority signed. Nothing was sent. */
+export class CertificateNameError extends Error {
+  override readonly name = 'CertificateNameError'
+}
+
+export type UnattestedGatewayAt = {
+  readonly baseUrl: URL
+  /** PEM of the one authority that may sign for it; null: those that the system trusts. */
+  readonly ca: string | null
+}
+
+const connectTimeoutMs = 10_000
+const idleTimeoutMs = 600_000
+const responseBytesMax = 64 * 1024 * 1024
+
+export function createUnattestedFetch(gateway: UnattestedGatewayAt): Sender {
+  if (gateway.baseUrl.protocol === 'http:') return { send: sendPlainly, close: () => {} }
+  const { send, close } = new JudgedConnections(gateway)
+  return {
+    send: async (url, init) => {
+      const { method = 'GET', headers, body, signal = null } = init
+      if (body != null && !(body instanceof Uint8Array)) throw new RequestError('the body is not in memory')
+      return responseOf(
+        await send({ method, url, headers: new Headers(headers), body: (body as Bytes | null) ?? null, signal }),
+      )
+    },
+    close,
+  }
+}
+
+type Bytes = Uint8Array<ArrayBuffer>
+
+async function sendPlainly(url: URL, init: RequestInit): Promise<Response> {
+  try {
+    const response = await fetch(url, { ...init, redirect: 'manual', headers: withIdentity(init.headers) })
+    const { status, statusText, headers, body } = response
+    return await responseOf({ status, statusText, headers, body: body as ReadableStream<Bytes> | null })
+  } catch (error) {
+    if (init.signal?.aborted || error instanceof ConnectionError) throw error
+    throw new ConnectionError(`no response from ${url.host}: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+function withIdentity(given: RequestInit['headers']): Headers {
+  const headers = new Headers(given)
+  headers.set('accept-encoding', 'identity')
+  return headers
+}
+
+async function responseOf({ status, statusText, headers, body }: WireResponse): Promise<Response> {
+  if (status >= 300 && status < 400) {
+    void body?.cancel().catch(() => {})
+    throw new ConnectionError(`the gateway answered with a redirect (status ${status}), which is not followed`)
+  }
+  if (body === null) return new Response(null, { status, statusText, headers })
+  const isStream = /^text\/event-stream[ \t]*(?:;|$)/i.test(headers.get('content-type') ?? '')
+  return new Response(isStream ? body : await bodyAtOnce(body, responseBytesMax), { status, statusText, headers })
+}
+
+class JudgedConnections {
+  readonly #gateway: UnattestedGatewayAt
+  #channel: Promise<Channel> | null = null
+
+  constructor(gateway: UnattestedGatewayAt) {
+    this.#gateway = gateway
+  }
+
+  /** Judges anew, once, when the gateway has another key than the judged one: it may have a new certificate. */
+  readonly send = async (request: WireRequest): Promise<WireResponse> => {
+    const channel = await this.#open()
+    try {
+      return await channel.send(request)
+    } catch (error) {
+      if (!(error instanceof PeerKeyError)) throw error
+    }
+    this.close()
+    return await (await this.#open()).send(request)
+  }
+
+  readonly close = (): void => {
+    this.#channel?.then(
+      channel => channel.close(),
+      () => {},
+    )
+    this.#channel = null
+  }
+
+  #open(): Promise<Channel> {
+    if (this.#channel !== null) return this.#channel
+    const { baseUrl, ca } = this.#gateway
+    const wire = { ca: ca ?? undefined, connectTimeoutMs, idleTimeoutMs }
+    const opening = judgedKey(this.#gateway).then(key => createNodeTransport(wire).open(key))
+    this.#channel = opening
+    opening.catch(() => {
+      if (this.#channel === opening) this.#channel = null
+    })
+    return opening.catch(error => {
+      if (error instanceof CertificateNameError) throw error
+      throw new ConnectionError(`no connection to ${baseUrl.host}: ${messageOf(error)}`, { cause: error })
+    })
+  }
+}
+
+/** SHA-256 of the SubjectPublicKeyInfo of the certificate that is shown, judged. */
+async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Array> {
+  const host = baseUrl.hostname.replace(/^\[|\]$/g, '')
+  const socket = connect({
+    ...{ host, port: Number(baseUrl.port || 443), ALPNProtocols: ['http/1.1'] },
+    // Judged below, so that what is wrong can be said.
+    rejectUnauthorized: false,
+    ...(isIP(host) === 0 ? { servername: host } : {}),
+    ...(ca === null ? {} : { ca }),
+  })
+  const late = () => socket.destroy(new Error(`no connection within ${connectTimeoutMs} ms`))
+  const timer = setTimeout(late, connectTimeoutMs)
+  try {
+    await connected(socket)
+    const { raw } = socket.getPeerCertificate(false)
+    if (raw === undefined) throw new CertificateNameError('it shows no certificate')
+    if (!socket.authorized) throw new CertificateNameError(messageOf(socket.authorizationError))
+    const problem = certificateNameProblem(new Uint8Array(raw), isIP(host) === 0 ? host : addressBytes(host))
+    if (problem !== null) throw new CertificateNameError(problem)
+    const spki = new X509Certificate(raw).publicKey.export({ format: 'der', type: 'spki' })
+    return new Uint8Array(createHash('sha256').update(spki).digest())
+  } finally {
+    clearTimeout(timer)
+    socket.destroy()
+  }
+}
+
+async function connected(socket: TLSSocket): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    socket.once('secureConnect', resolve)
+    socket.once('error', reject)
+    socket.once('close', () => reject(new Error('the connection was closed')))
+  })
+}
+
+/** Of an address that node:net takes; IPv6 through URL, which writes it in its shortest form. */
+function addressBytes(host: string): Uint8Array {
+  if (isIP(host) === 4) return Uint8Array.from(host.split('.').map(Number))
+  const [head = '', tail] = host.split('::')
+  const words = (text: string) => (text === '' ? [] : text.split(':').map(word => Number.parseInt(word, 16)))
+  const [before, after] = [words(head), words(tail ?? '')]
+  const all = [...before, ...new Array(Math.max(0, 8 - before.length - after.length)).fill(0), ...after]
+  return Uint8Array.from(all.flatMap(word => [word >> 8, word & 0xff]))
+}

@@ -1,0 +1,118 @@
+// The fourth line of strongroom-verify, by the code of the endpoint: before a real enclave, as a process.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { toHex, utf8 } from '../../../src/base/bytes.ts'
+import type { AttestedGateway, InferenceGateway } from '../../../src/contract/inference-gateway.ts'
+import { type GatewayLineQuestion, judgeGateway } from '../../../src/guest/verify/gateway.ts'
+import { EnclaveBench } from '../../rigs/enclave.ts'
+import { launchMeasurement } from '../../rigs/enclave-workload.ts'
+import { startEndpoint } from '../../rigs/instance-endpoint.ts'
+
+const testMs = 60_000
+let bench: EnclaveBench
+let url: string
+beforeAll(async () => {
+  bench = await EnclaveBench.start({ upstreams: [{ name: 'far' }] })
+  url = bench.url((await bench.serve()).vmId)
+}, testMs)
+afterAll(() => bench[Symbol.asyncDispose]())
+
+const expected = () => ({
+  ...strictPolicy(),
+  measurements: [new Uint8Array(Buffer.from(launchMeasurement, 'hex'))],
+  idKeyDigest: bench.host.operatorKey,
+})
+
+function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
+  return {
+    ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
+    ...{ outside: ['far'], simulatedRoot: bench.host.rootPem, ...changes },
+  }
+}
+
+type Asked = Partial<Omit<GatewayLineQuestion, 'paths'>> & { readonly own?: AttestedGateway; readonly at?: string }
+
+async function lineOf(gateway: InferenceGateway, { own, at = url, ...changes }: Asked = {}) {
+  await using endpoint = await startEndpoint({ baseUrl: `${at}/v1`, gateway })
+  if (own !== undefined) await endpoint.command(['set'], JSON.stringify(own))
+  const { outcome, reason } = await judgeGateway({
+    ...{ paths: endpoint.paths, policy: expected(), allowlist: 'any', outside: ['far'] },
+    ...{ simulatedRoot: utf8(bench.host.rootPem), ...changes },
+  })
+  return `${outcome}: ${reason}`
+}
+
+// Goal: it passes for exactly what the caller expects, and says what was checked and whose word was applied.
+test(
+  'a gateway that proves what is expected',
+  async () => {
+    const line = await lineOf(honest())
+    expect(line).toMatch(
+      /^pass: 127\.0\.0\.1:\d+, over its attested TLS key, with fresh evidence of a SIMULATED platform; /,
+    )
+    for (const words of [
+      launchMeasurement,
+      toHex(bench.host.operatorKey),
+      'upstreams outside of its VM: far',
+      'as the claim',
+    ])
+      expect(line).toContain(words)
+    // What the owner has set, the owner expects: there is nothing to compare it with.
+    const own = await lineOf(honest({ measurements: ['11'.repeat(48)] }), {
+      ...{ own: honest(), policy: strictPolicy(), outside: [] },
+    })
+    expect(own).toMatch(/^pass: .*as you gave it to strongroom-gateway$/)
+  },
+  testMs,
+)
+
+// Goal: the claim's word alone is no pass: measurement, operator key and each upstream outside want the caller's own; another one fails.
+test(
+  'what the host alone says',
+  async () => {
+    expect(await lineOf(honest(), { policy: strictPolicy() })).toMatch(
+      /^not-checked: pin-measurement: the host alone says what is expected: .*pin-operator-key: /,
+    )
+    expect(await lineOf(honest(), { outside: ['near'] })).toMatch(
+      /^not-checked: pin-outside: .*far: name each with --allow-outside/,
+    )
+    const measurements = [new Uint8Array(48).fill(1)]
+    expect(await lineOf(honest(), { policy: { ...expected(), measurements } })).toMatch(/^fail: pin-measurement: /)
+    const idKeyDigest = new Uint8Array(48).fill(1)
+    expect(await lineOf(honest(), { policy: { ...expected(), idKeyDigest } })).toMatch(/^fail: pin-operator-key: /)
+    // More in the claim than is expected: the endpoint would take either.
+    const both = honest({ measurements: [launchMeasurement, '11'.repeat(48)] })
+    expect(await lineOf(both)).toMatch(/^fail: pin-measurement: /)
+  },
+  testMs,
+)
+
+// Goal: a gateway that does not prove what the claim names, or that nobody vouches for, or that is not there, is told apart.
+test(
+  'a gateway that does not',
+  async () => {
+    const policy = { ...expected(), measurements: 'any' as const }
+    expect(await lineOf(honest({ measurements: ['11'.repeat(48)] }), { policy })).toMatch(/^fail: .*measurement: abab/)
+    expect(await lineOf(honest({ outside: [] }))).toMatch(/^fail: .*far/)
+    expect(await lineOf(honest({ operatorKey: '22'.repeat(48) }))).toMatch(/^fail: .*operator-key/)
+    expect(await lineOf(honest(), { simulatedRoot: null })).toMatch(/^fail: platform-is-hardware: SIMULATED/)
+    expect(await lineOf(honest({ simulatedRoot: null }))).toMatch(/^fail: /)
+    expect(await lineOf(honest(), { at: 'https://127.0.0.1:1' })).toMatch(
+      /^not-checked: attestation: no evidence from 127/,
+    )
+    for (const [why, words] of [
+      ['host', "it runs in the host's own process"],
+      ['no-worker', 'its VM has no worker of its own'],
+      ['elsewhere', 'it is run elsewhere'],
+    ] as const) {
+      const line = await lineOf({ kind: 'unattested', why, ca: null })
+      expect(line).toMatch(
+        /^not-checked: gateway: nothing vouches for 127\.0\.0\.1:\d+: .*; whoever runs it can read your prompts$/,
+      )
+      expect(line).toContain(words)
+    }
+    expect(await lineOf({ kind: 'none' })).toBe('not-checked: gateway: this instance has no inference gateway')
+  },
+  testMs,
+)
