@@ -1,14 +1,14 @@
 // Takes the source in, from the exchange disk or from a repository, and says what it is. Effects: files on the scratch disk, git.
 
 import * as fs from 'node:fs'
+import { hashTree, type SourceTree } from '../../../linux/source/git-tree.ts'
+import { stripTop, unpackArchive } from '../../../linux/source/unpack.ts'
 import { checkSource } from '../exchange.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
+import { refuseUnless } from '../failure.ts'
 import { type Phase, sourceDateEpoch } from '../phase.ts'
 import { makeDir } from '../workspace.ts'
 import { checkClone } from './clone.plan.ts'
 import { cloneSource, refuseOtherTree } from './clone.ts'
-import { hashTree, type SourceTree } from './git-tree.ts'
-import { unpackArchive } from './unpack.ts'
 
 export type Source = {
   /** Root's; nobody else writes there. */
@@ -61,18 +61,6 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
   if (stripped !== null) phase.job.say('init', `the one top-level directory ${stripped} is taken for the source's root`)
   const name = source.name === null ? (stripped ?? 'source') : baseName(source.name, /\.(?:tar\.gz|tgz|tar|zip)$/i)
   return { root, tree: await hashTree(root, bounds), uri: '', commit: null, name }
-}
-
-/**
- * Archives of repositories have all their files below one directory that is not the repository's. Where project_dir begins with that
- * directory, the client counts it as a part of the source.
- */
-function stripTop(into: string, projectDir: string | null): { root: string; stripped: string | null } {
-  const [first, ...others] = fs.readdirSync(into, { withFileTypes: true })
-  if (first === undefined) throw new BuildFailure('source_invalid', 'source: there is no file in it')
-  const named = projectDir?.replace(/^(\.\/)+/, '').split('/')[0]
-  if (others.length > 0 || !first.isDirectory() || named === first.name) return { root: into, stripped: null }
-  return { root: `${into}/${first.name}`, stripped: first.name }
 }
 
 function baseName(path: string, ending: RegExp): string {

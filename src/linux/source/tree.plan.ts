@@ -2,7 +2,7 @@
 //
 // Names are checked as a whole before anything is written, and links are made last, so that no file is ever written through one.
 
-import { fromUtf8 } from '../../../base/bytes.ts'
+import { fromUtf8 } from '../../base/bytes.ts'
 
 export const nameBytesMax = 1024
 export const componentBytesMax = 255
