@@ -42,18 +42,6 @@ export async function unpackArchive(order: UnpackOrder): Promise<Unpacked> {
   }
 }
 
-/**
- * Archives of repositories have all their files below one directory that is not the repository's. Where project_dir begins with that
- * directory, the client counts it as a part of the source.
- */
-export function stripTop(into: string, projectDir: string | null): { root: string; stripped: string | null } {
-  const [first, ...others] = fs.readdirSync(into, { withFileTypes: true })
-  if (first === undefined) throw new SourceFailure('source: there is no file in it')
-  const named = projectDir?.replace(/^(\.\/)+/, '').split('/')[0]
-  if (others.length > 0 || !first.isDirectory() || named === first.name) return { root: into, stripped: null }
-  return { root: `${into}/${first.name}`, stripped: first.name }
-}
-
 function tarReader(order: UnpackOrder, format: 'tar.gz' | 'tar'): ByteReader {
   const bytesMax = tarBytesMax(order)
   return new ByteReader(tarBytes(order, format), {
