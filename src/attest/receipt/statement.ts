@@ -19,6 +19,7 @@ type Field =
   /** Sizes in bytes, both ends included. */
   | { readonly type: 'bytes'; readonly min: number; readonly max: number }
   | { readonly type: 'bytes-or-null'; readonly sizeBytes: number }
+  | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
   | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
   /** Milliseconds since 1970. */
   | { readonly type: 'time-ms' }
@@ -80,6 +81,12 @@ export const STATEMENT_FIELDS = {
     jobId: name,
     sourceDigest: sha256Digest,
     networkPolicy: name,
+    /** SHA-256 of the host's whole order in its canonical text, `orderText` of contract/build-order.ts; the provenance has the order. */
+    orderDigest: sha256Digest,
+    /** All that opens a fetch, in clear: the host's proxy, the mirror in place of the crates registry, and the SHA-256 of the authorities' PEM. */
+    fetchProxy: { type: 'text-or-null', sizeBytesMax: 256 },
+    fetchMirror: { type: 'text-or-null', sizeBytesMax: 1024 },
+    fetchAuthoritiesDigest: { type: 'bytes-or-null', sizeBytes: 32 },
   },
   build: {
     ...COMMON,
@@ -110,13 +117,15 @@ type ValueOf<F> = F extends { type: 'text' }
       ? Uint8Array
       : F extends { type: 'bytes-or-null' }
         ? Uint8Array | null
-        : F extends { type: 'texts' }
-          ? readonly string[]
-          : F extends { type: 'time-ms' }
-            ? number
-            : F extends { type: 'image' }
-              ? Image
-              : never
+        : F extends { type: 'text-or-null' }
+          ? string | null
+          : F extends { type: 'texts' }
+            ? readonly string[]
+            : F extends { type: 'time-ms' }
+              ? number
+              : F extends { type: 'image' }
+                ? Image
+                : never
 
 type Fields<Shape> = { readonly [Name in keyof Shape]: ValueOf<Shape[Name]> }
 
@@ -193,6 +202,11 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       wellFormed(value === field.text, what)
       return field.text
     case 'text':
+      wellFormed(typeof value === 'string' && value !== '', what)
+      checkText(value, field.sizeBytesMax, what)
+      return value
+    case 'text-or-null':
+      if (value === null) return null
       wellFormed(typeof value === 'string' && value !== '', what)
       checkText(value, field.sizeBytesMax, what)
       return value

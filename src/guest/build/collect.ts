@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { isArtifactName } from '../../attest/provenance/paths.ts'
 import { systemErrorCode } from '../../base/fault.ts'
-import type { BuildLimits } from '../../contract/build-agent.ts'
+import type { BuildLimits } from '../../contract/build-order.ts'
 import { showName } from '../../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 

@@ -1,6 +1,6 @@
 // What every phase of a build works with. Types, and the directories that the phases share.
 
-import type { BuildOrder } from '../../contract/build-agent.ts'
+import type { BuildOrder } from '../../contract/build-order.ts'
 import { sourceDateEpoch } from '../../linux/source/tree.plan.ts'
 import type { Site } from './confined/program.ts'
 import type { Bind } from './confined/root.plan.ts'

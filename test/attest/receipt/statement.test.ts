@@ -215,7 +215,7 @@ describe('statements', () => {
       refused(without)
       for (const wrong of [undefined, 1.5, -1, true, {}, [1], 'x'.repeat(9000), new Uint8Array(65), ['a\0b'], 'a\0b'])
         refused({ ...base, [name]: wrong })
-      if (name !== 'tlsSpkiDigest' && name !== 'configurationDigest') refused({ ...base, [name]: null })
+      if (!NULLABLE.includes(name)) refused({ ...base, [name]: null })
     }
     refused({ ...base, extra: 'x' })
     refused({ ...base, image: { name: 'x', measurement: new Uint8Array(47) } })
@@ -272,6 +272,8 @@ describe('statements', () => {
     expect(readCount).toBeGreaterThan(0)
   })
 })
+
+const NULLABLE = ['tlsSpkiDigest', 'configurationDigest', 'fetchProxy', 'fetchMirror', 'fetchAuthoritiesDigest']
 
 /** Neither written, nor read where CBOR can say it. */
 function refused(fields: Readonly<Record<string, unknown>>): void {
