@@ -34,10 +34,10 @@ export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo)
     const argv = ['curl', '--silent', '--show-error', '--fail', '--cacert', env.SSL_CERT_FILE ?? '', '--header', header]
     return JSON.parse(await run([...argv, `${url}/build/${submitted.job_id}`])) as { readonly commands: string[] }
   })
-  // As they are printed, in a directory of the client's own.
+  // As they are printed, in a directory of the client's own; only the client knows what it sent.
   for (const command of commands) {
     await step(command.replace(/^(.{60}).+$/, '$1…'), async () => {
-      const said = await run(['sh', '-c', `cd "$HOME" && ${command}`], env)
+      const said = await run(['sh', '-c', `cd "$HOME" && ${command.replace('SOURCE', project)}`], env)
       return command.includes('verify') ? said.trim().replaceAll('\n', '\n          ') : ''
     })
   }

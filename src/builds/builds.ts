@@ -20,6 +20,7 @@ import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import type { PulledImage } from './oci/commands.plan.ts'
 import { ociRoutes } from './oci/registry.ts'
 import type { OrderSettings } from './order.plan.ts'
+import { ownOf } from './order.plan.ts'
 import { BuildReconciler } from './reconciler.ts'
 import { BuildRetention } from './retention.ts'
 import { BuildsService } from './service.ts'
@@ -106,7 +107,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     ...http,
     ...{ service, files, events, clock, random, log, readersMax, commands },
     isVmUp: vmId => engine.view(vmId)?.state === 'running',
-    rules: { fetchHosts: settings.fetchHosts },
+    rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
     signal: stopping.signal,
   })
   let loops: Promise<unknown> = Promise.resolve()

@@ -72,7 +72,7 @@ async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion):
   const verdict = await verifyReceipt(evidence.receipt, {
     ...common.question,
     kind: 'build-dispatch',
-    expected: { ...common.expected, jobId: { equals: question.jobId }, sourceDigest: 'any' },
+    expected: { ...common.expected, jobId: { equals: question.jobId }, sourceDigest: 'any', ...forClients },
   })
   const failed = failedOf(verdict, question.trust)
   if (failed.length > 0 || verdict.statement === null) return bad(failed)
@@ -91,6 +91,9 @@ async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion):
     },
   }
 }
+
+/** What its host ordered, clients hold against what they asked for. */
+const forClients = { orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' } as const
 
 async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {
   const { earlier } = question

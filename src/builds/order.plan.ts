@@ -1,17 +1,18 @@
 // The order that a build VM gets, from the build's row and the configuration. Pure.
 
-import type { BuildLimits, BuildOrder } from '../contract/build-agent.ts'
+import { sha256 } from '../attest/hash.ts'
+import { toHex, utf8 } from '../base/bytes.ts'
+import type { BuildLimits, BuildOrder } from '../contract/build-order.ts'
 import type { Build } from '../store/directory/build.table.ts'
 
 export type OrderSettings = {
   readonly builderId: string
   readonly limits: BuildLimits
-  /** Null: nothing may be fetched. */
+  /** Null: nothing may be fetched. Of authorities and mirror a build gets what its request names. */
   readonly fetch: BuildOrder['fetch']
 }
 
 /** `imageSummary`: SHA-256 of the verification summary of the VM's image, or null. */
-
 export function orderOf(
   build: Build,
   { builderId, limits, fetch, imageSummary }: OrderSettings & Pick<BuildOrder, 'imageSummary'>,
@@ -31,11 +32,28 @@ export function orderOf(
     projectDir: build.projectDir,
     toolchain: build.toolchain,
     reproduce: build.reproduce,
+    accepts: { caSha256: build.fetchCaSha256, cratesMirror: build.cratesMirror },
     builderId,
     imageSummary,
     limits,
-    fetch,
+    fetch: fetch === null ? null : fetchFor(build, fetch),
   }
+}
+
+/** What a service has of its own for a fetch: its mirror, and the SHA-256 of its authorities, by which a request names them. */
+export function ownOf({ fetch }: OrderSettings): { fetchCaSha256: string | null; cratesMirror: string | null } {
+  const ca = fetch?.ca ?? null
+  return {
+    fetchCaSha256: ca === null ? null : toHex(sha256(utf8(ca))),
+    cratesMirror: fetch?.cratesMirror ?? null,
+  }
+}
+
+function fetchFor(
+  { fetchCaSha256, cratesMirror }: Build,
+  { proxy, ca }: NonNullable<BuildOrder['fetch']>,
+): BuildOrder['fetch'] {
+  return { proxy, cratesMirror, ca: fetchCaSha256 === null ? null : ca }
 }
 
 /** How long a build may take from its order to its end, whatever it says. */

@@ -3,7 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
-import { BuildRequest, type Toolchain } from '../contract/build.ts'
+import { BuildRequest, plainDirectory, type Toolchain } from '../contract/build.ts'
 
 /** A source that was sent, on disk. */
 export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }
@@ -17,9 +17,17 @@ export type BuildWanted = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
   readonly reproduce: boolean
+  /** What a fetch may rest on beside public authorities and the registry; null: nothing of the kind. */
+  readonly fetchCaSha256: string | null
+  readonly cratesMirror: string | null
 }
 
-export type RequestRules = { readonly fetchHosts: readonly string[] }
+export type RequestRules = {
+  readonly fetchHosts: readonly string[]
+  /** What this service has of its own: SHA-256 of its authorities' PEM, and its mirror. */
+  readonly fetchCaSha256: string | null
+  readonly cratesMirror: string | null
+}
 
 /** `body`: its JSON, with a few characters in the place of source_data. Fault invalid_request. */
 export function parseBuildRequest(body: unknown, upload: Upload | null, rules: RequestRules): BuildWanted {
@@ -46,6 +54,8 @@ export function parseBuildRequest(body: unknown, upload: Upload | null, rules: R
     projectDir: checkedDirectory(fields.project_dir ?? null),
     toolchain: fields.toolchain ?? null,
     reproduce: fields.reproduce ?? false,
+    fetchCaSha256: checkedAuthorities(fields.fetch_ca_sha256 ?? null, rules),
+    cratesMirror: checkedMirror(fields.crates_mirror ?? null, rules),
   }
 }
 
@@ -111,8 +121,19 @@ function checkedDirectory(directory: string | null): string | null {
   if (/[\\\x00-\x1f\x7f]/.test(directory) || parts.some(part => part === '' || part === '..' || part === '.git')) {
     throw wrong('project_dir', 'must be a relative path within the source')
   }
-  const plain = parts.filter(part => part !== '.').join('/')
-  return plain === '' ? null : plain
+  return plainDirectory(directory)
+}
+
+function checkedAuthorities(digest: string | null, { fetchCaSha256: own }: RequestRules): string | null {
+  if (digest === null || digest === own) return digest
+  const advice = own === null ? 'this service adds no authorities; leave it out' : `those of this service have ${own}`
+  throw wrong('fetch_ca_sha256', `names other authorities than there are: ${advice}`)
+}
+
+function checkedMirror(mirror: string | null, { cratesMirror: own }: RequestRules): string | null {
+  if (mirror === null || mirror === own) return mirror
+  const advice = own === null ? 'this service has no mirror; leave it out' : `that of this service is ${own}`
+  throw wrong('crates_mirror', `names another mirror than there is: ${advice}`)
 }
 
 function wrong(param: string, problem: string): Fault {

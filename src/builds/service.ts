@@ -194,8 +194,8 @@ export class BuildsService {
   }
 
   #rowOf({ organizationId }: Caller, wanted: BuildWanted) {
-    const { source, nonce, projectDir, toolchain, reproduce } = wanted
-    const common = { hostId: this.#deps.hostId, organizationId, nonce, projectDir, toolchain, reproduce }
+    const { source, ...request } = wanted
+    const common = { hostId: this.#deps.hostId, organizationId, ...request }
     const none = { sourceName: null, sourceBytes: null, sourceSha256: null, repoUrl: null, repoRef: null }
     if (source.kind === 'git') {
       return { ...common, ...none, sourceKind: 'git', repoUrl: source.url, repoRef: source.ref, diskBytes: 0 } as const

@@ -2,6 +2,7 @@
 
 import { Command, CommanderError } from 'commander'
 import { Fault, messageOf } from '../base/fault.ts'
+import { harmless } from '../base/harmless.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
@@ -101,7 +102,7 @@ async function report(error: unknown, { io, asJson }: { io: Io; asJson: boolean 
   }
   if (message === '') return
   const paint = paintFor(wantsColour({ isTerminal: io.stderrIsTerminal, env: io.env }))
-  const text = `${paint.bad('strongroom:')} ${message}\n${paint.weak(`remedy: ${remedy}`)}\n`
+  const text = `${paint.bad('strongroom:')} ${harmless(message)}\n${paint.weak(`remedy: ${remedy}`)}\n`
   // Why the daemon did not start is an error in the journal, each line of it.
   await io.stderr(isJournal(stderrFd, io.env) ? text.replace(/^(?=.)/gm, JOURNAL_PRIORITIES.error) : text)
 }

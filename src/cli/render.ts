@@ -1,7 +1,7 @@
 // Results for people: tables, field lists, verdicts, colour; and for programs: JSON. Pure.
 
 import type { Check, Outcome, Verdict } from '../attest/verdict.ts'
-import { harmless } from '../base/harmless.ts'
+import { harmlessJson, harmlessLine } from '../base/harmless.ts'
 
 export type Paint = {
   readonly good: (text: string) => string
@@ -80,7 +80,7 @@ export function timeText(iso: string | null): string {
 }
 
 export function json(document: unknown): string {
-  return `${JSON.stringify(document, null, 2)}\n`
+  return `${harmlessJson(JSON.stringify(document, null, 2))}\n`
 }
 
 /** Hexadecimal in lowercase, after 0x. */
@@ -135,7 +135,7 @@ export function verdictWords(
 
 /** Reasons quote names from certificates, in which anybody may have written anything. */
 export function oneLine(reason: string): string {
-  return harmless(reason.replace(/[\r\n\t]+/g, ' '))
+  return harmlessLine(reason)
 }
 
 const SGR = /\u001b\[[0-9;]*m/g

@@ -114,7 +114,7 @@ export const BuildsConfig = Type.Object(
       'TCP port on `network.gateway_v4` at which build VMs, and nobody else, reach the proxy to these hosts.',
     ),
     fetch_ca_file: PathOrNone(
-      'PEM certificates that builds trust beside the public ones while they fetch: of a mirror or git host of your own. "" for none.',
+      'PEM certificates of a mirror or git host of your own. A build trusts them beside the public ones while it fetches, if its request names their SHA-256 (`fetch_ca_sha256`). "" for none.',
     ),
     crates_mirror: Type.String({
       default: '',
@@ -122,7 +122,7 @@ export const BuildsConfig = Type.Object(
       maxLength: 512,
       allowed: '"" or sparse+https://HOST/…/',
       description:
-        'Mirror that replaces the crates registry, as cargo writes it; its host must be in `fetch_hosts`. "" for the registry that a lock file names.',
+        'Mirror that replaces the crates registry, as cargo writes it, for builds whose request names it (`crates_mirror`); its host must be in `fetch_hosts`. "" for the registry that a lock file names.',
     }),
   },
   { ...closed, default: {} },

@@ -5,7 +5,8 @@
 // The host asks for progress; nothing that the guest says is believed but for what its receipts prove.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { BuildErrorType, BuildNonce, BuildStep, Toolchain } from './build.ts'
+import { BuildErrorType, BuildStep } from './build.ts'
+import { BuildOrder } from './build-order.ts'
 import { OneOf } from './shape.ts'
 
 export const exchangeSerial = 'exchange'
@@ -21,78 +22,6 @@ const Base64Url = (bytesMin: number, bytesMax: number) =>
   })
 const OrNull = <T extends ReturnType<typeof Type.String>>(schema: T) => Type.Union([schema, Type.Null()])
 const Count = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
-
-/** Bounds of one build. Sizes in bytes, times in seconds. */
-export const BuildLimits = Type.Object(
-  {
-    sourceBytes: Count,
-    sourceEntries: Count,
-    fetchSeconds: Count,
-    fetchBytes: Count,
-    buildSeconds: Count,
-    memoryBytes: Count,
-    pids: Count,
-    diskBytes: Count,
-    /** What the build may print; more ends it. */
-    logBytes: Count,
-    artifactBytes: Count,
-    artifactCount: Count,
-  },
-  closed,
-)
-export type BuildLimits = Static<typeof BuildLimits>
-
-export const BuildOrder = Type.Object(
-  {
-    /** UUID. */
-    jobId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
-    nonce: BuildNonce,
-    source: Type.Union([
-      Type.Object(
-        {
-          kind: Type.Literal('archive'),
-          name: OrNull(Type.String({ minLength: 1, maxLength: 128 })),
-          sizeBytes: Count,
-          sha256: Sha256,
-        },
-        closed,
-      ),
-      Type.Object(
-        {
-          kind: Type.Literal('git'),
-          url: Type.String({ minLength: 1, maxLength: 2048 }),
-          ref: OrNull(Type.String({ minLength: 1, maxLength: 256 })),
-        },
-        closed,
-      ),
-    ]),
-    projectDir: OrNull(Type.String({ minLength: 1, maxLength: 1024 })),
-    toolchain: Type.Union([Toolchain, Type.Null()]),
-    reproduce: Type.Boolean(),
-    /** URI of runDetails.builder.id. */
-    builderId: Type.String({ minLength: 1, maxLength: 512 }),
-    /** SHA-256 of the verification summary that the host has made of the VM's image; null where it has none. The guest passes it on, unchecked. */
-    imageSummary: OrNull(Sha256),
-    limits: BuildLimits,
-    /** How the source and what its lock names are fetched; null: nothing may be fetched. */
-    fetch: Type.Union([
-      Type.Object(
-        {
-          /** HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through the hosts of the operator's list alone. */
-          proxy: Type.String({ minLength: 1, maxLength: 128 }),
-          /** Of a mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */
-          cratesMirror: OrNull(Type.String({ minLength: 1, maxLength: 512 })),
-          /** PEM certificates trusted beside the public ones: of a mirror or git host of the operator's own. */
-          ca: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),
-        },
-        closed,
-      ),
-      Type.Null(),
-    ]),
-  },
-  closed,
-)
-export type BuildOrder = Static<typeof BuildOrder>
 
 /** One line that a client sees; `seq` counts from 0 without a gap. */
 export const BuildLine = Type.Object(

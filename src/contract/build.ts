@@ -50,10 +50,31 @@ export const BuildRequest = Type.Object(
     ),
     toolchain: Type.Optional(Toolchain),
     reproduce: Type.Optional(Type.Boolean({ description: 'Build twice and compare each artifact.' })),
+    fetch_ca_sha256: Type.Optional(
+      Type.String({
+        pattern: '^[0-9a-f]{64}$',
+        description:
+          "SHA-256 of the service's own certificate authorities (PEM file) that fetches may trust beside the public ones; none without it.",
+      }),
+    ),
+    crates_mirror: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 512,
+        description: "The service's own mirror that may stand in the place of the crates registry; none without it.",
+      }),
+    ),
   },
   closed,
 )
 export type BuildRequest = Static<typeof BuildRequest>
+
+/** `project_dir` as a service writes it down: without `.`, and without a slash at its end. Null: the source's root. */
+export function plainDirectory(directory: string): string | null {
+  const parts = directory.replace(/\/$/, '').split('/')
+  const plain = parts.filter(part => part !== '.').join('/')
+  return plain === '' ? null : plain
+}
 
 /** What a step of a build is about, in the order in which a build takes them. */
 export const BUILD_STEPS = ['vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host'] as const

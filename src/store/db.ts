@@ -28,6 +28,7 @@ import { usageMonths } from './migrations/0018-usage-months.ts'
 import { keyRules } from './migrations/0019-key-rules.ts'
 import { budgets } from './migrations/0020-budgets.ts'
 import { usageDays } from './migrations/0021-usage-days.ts'
+import { buildFetch } from './migrations/0022-build-fetch.ts'
 import { schema } from './migrations/schema.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
@@ -91,6 +92,7 @@ export const MIGRATIONS: readonly string[] = [
   keyRules,
   budgets,
   usageDays,
+  buildFetch,
 ]
 
 /** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */

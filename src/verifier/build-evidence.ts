@@ -27,6 +27,8 @@ import { COMMON_GROUPS, type Group, groupsOf } from './receipt-groups.ts'
 export type JudgedReport = Verdict & {
   readonly report: SnpReport | null
   readonly simulated: boolean
+  /** Every check of the report by its own name: root, VMPL and firmware among them. */
+  readonly details: readonly Check[]
   /** Null when the report itself is over the provenance. */
   readonly tpm: VtpmKind | null
 }
@@ -52,7 +54,8 @@ export async function judgeReport(
     ...(receipts === null ? [] : [sameVmCheck(found.report, receipts)]),
     platformCheck(read.evidence, found.simulated),
   ]
-  return { ...verdict(checks), report: found.report, simulated: found.simulated, tpm: found.tpm }
+  const { report, simulated, tpm, details } = found
+  return { ...verdict(checks), report, simulated, tpm, details }
 }
 
 /** Left out where padding could not be told from a nonce; then the receipts alone bind it, with its length. */
@@ -70,11 +73,13 @@ function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
       : [fail(name, 'evidence.json has no report, which is left out only for a nonce of fewer than 16 bytes')]
   // No check of its own is made: the receipts decide.
   const ok = checks.every(one => one.outcome !== 'fail')
-  return { ok, checks, report: null, simulated: false, tpm: null }
+  return { ok, checks, details: [], report: null, simulated: false, tpm: null }
 }
 
 type Found = {
   readonly checks: readonly Check[]
+  /** The same before they were grouped. */
+  readonly details: readonly Check[]
   readonly report: SnpReport | null
   readonly simulated: boolean
   readonly tpm: VtpmKind | null
@@ -90,8 +95,9 @@ async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array 
     question,
   )
   const { report, simulated } = found
+  const details = [...found.checks, ...floorsOf(found, question)]
   return {
-    checks: inGroups([...found.checks, ...floorsOf(found, question)]),
+    ...{ checks: inGroups(details), details },
     report,
     simulated,
     tpm: null,
@@ -104,7 +110,8 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
   const quote = parsed(() => decodeQuote(given.quote))
   if (!hcl.ok || !quote.ok) {
     const reason = hcl.ok ? (quote.ok ? '' : quote.reason) : hcl.reason
-    return { checks: [fail(`${prefix}evidence`, reason)], report: null, simulated: false, tpm: null, signed: null }
+    const checks = [fail(`${prefix}evidence`, reason)]
+    return { checks, details: checks, report: null, simulated: false, tpm: null, signed: null }
   }
   const evidence = await evidenceOf(hcl.value.report, { vek: given.vek, crl }, question)
   const { report, simulated } = evidence
@@ -124,7 +131,7 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
     claims.ok ? claims.value : fail('hcl-claims', claims.reason),
     ...tpm.checks,
   ]
-  return { checks: inGroups(all), report, simulated, tpm: tpm.kind, signed: extraData }
+  return { checks: inGroups(all), details: all, report, simulated, tpm: tpm.kind, signed: extraData }
 }
 
 async function evidenceOf(

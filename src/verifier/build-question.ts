@@ -7,6 +7,7 @@ import type { ReadEvidence } from '../attest/provenance/evidence.ts'
 import { type Provenance, sourceTreeName } from '../attest/provenance/statement.ts'
 import type { ByteSource } from '../attest/verity/root.ts'
 import { fromHex } from '../base/bytes.ts'
+import type { Toolchain } from '../contract/build.ts'
 import type { ReportPins } from './pins.ts'
 
 /** A result, unpacked: paths below its top-level directory. */
@@ -27,6 +28,7 @@ export type BuildQuestion = {
   readonly policy: Policy
   /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
   readonly pins: ReportPins
+  readonly request: AskedRequest
   /** DER of a revocation list, used in place of those in the receipts; undefined: those are used. */
   readonly crl: Uint8Array | undefined
   /** The IGVM file that the VM was launched from. */
@@ -36,6 +38,34 @@ export type BuildQuestion = {
   /** Native ones where the caller has them: a disk is hashed whole. */
   readonly hashes?: FastHashes
 }
+
+/** What the client asked for. Each field is compared with the host's order; only 'any' leaves one out. */
+export type AskedRequest = {
+  readonly source: AskedSource | 'any'
+  /** As the service writes it: relative, without `.` and a slash at its end; null: the source's root. */
+  readonly projectDir: string | null
+  /** Null: detected. */
+  readonly toolchain: Toolchain | null
+  /** True: the build must have been done twice; false: that is the host's to choose. */
+  readonly reproduce: boolean
+  /** File name of the archive: a project without a name of its own is called by it. */
+  readonly sourceName: string | null | 'any'
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, hexadecimal; null: none may be there. */
+  readonly fetchCaSha256: string | null
+  /** Mirror that may stand in the place of the crates registry; null: none. */
+  readonly cratesMirror: string | null
+}
+
+export type AskedSource =
+  /** An archive, by git's tree id of what is in it, in both object formats, hexadecimal. */
+  | { readonly kind: 'tree'; readonly sha1: string; readonly sha256: string }
+  | {
+      readonly kind: 'commit'
+      /** 40 hexadecimal digits. */
+      readonly commit: string
+      readonly url: string | 'any'
+      readonly ref: string | null | 'any'
+    }
 
 /** The image that a build VM booted, as it was pulled: nothing of it is trusted. */
 export type BootImage = {

@@ -47,6 +47,8 @@ export async function judgeReceipts(
       sourceDigest,
       // Compared with the completion's, and with attestations/slsa.json.
       networkPolicy: 'any',
+      // Compared with the order in attestations/slsa.json, and with the request.
+      ...{ orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' },
     },
   })
   const completed = await verifyReceipt(substituted(completion, question.crl), {
@@ -101,6 +103,14 @@ const COMPLETION_GROUPS: readonly Group[] = [
   { name: 'provenance-digest', members: ['expected-provenance-digest'] },
 ]
 
+/** Judged with the order itself, by judgeOrder. */
+const ofOrder = [
+  'expected-order-digest',
+  'expected-fetch-proxy',
+  'expected-fetch-mirror',
+  'expected-fetch-authorities-digest',
+]
+
 /** Only says that another check is bad, which its own group says; the verdict of the receipt has it. */
 const repeating = 'evidence'
 
@@ -110,7 +120,7 @@ export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[]
     ...groupsOf(dispatch.checks, {
       prefix: 'dispatch/',
       groups: DISPATCH_GROUPS,
-      elsewhere: ['expected-network-policy', repeating],
+      elsewhere: ['expected-network-policy', ...ofOrder, repeating],
     }),
     ...groupsOf(completion.checks, { prefix: 'completion/', groups: COMPLETION_GROUPS, elsewhere: [repeating] }),
     oneVmCheck(dispatch, completion),

@@ -1,7 +1,7 @@
 // Verifies the result of an attested build: what was built of what, in which VM, on which hardware, for which nonce. Pure.
 //
-// In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every artifact's digest, then what
-// the VM was launched from: its measurement, the command line, the disk. Our own results carry two receipts, made before any of the source ran and
+// In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every artifact's digest, the source and the
+// host's order against what was asked for, then what the VM was launched from: its measurement, the command line, the disk. Our own results carry two receipts, made before any of the source ran and
 // after all of it ended. What other builders of this service family make carries one report, or a quote of a TPM that a report vouches for, and is
 // judged by the same rules as far as it goes.
 
@@ -20,9 +20,11 @@ import {
 } from '../attest/provenance/statement.ts'
 import type { ReceiptVerdict } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
+import type { BuildOrder } from '../contract/build-order.ts'
 import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName } from './build-boot.ts'
 import { documentChecks, filesCheck } from './build-documents.ts'
 import { type JudgedReport, judgeReport } from './build-evidence.ts'
+import { judgeOrder } from './build-order.ts'
 import type { BuildQuestion, ReadResult, ResultFiles } from './build-question.ts'
 import { judgeReceipts, receiptChecks, receiptsMissing } from './build-receipts.ts'
 import { pinChecks, REPORT_PINS } from './pins.ts'
@@ -42,6 +44,8 @@ export type BuildVerdict = Verdict & {
   readonly isOwn: boolean
   /** Null when it cannot be read; to be trusted only in a good verdict. */
   readonly provenance: Provenance | null
+  /** What the host ordered; null when it cannot be read, and of other builders. */
+  readonly order: BuildOrder | null
   readonly dispatch: ReceiptVerdict<'build-dispatch'> | null
   readonly completion: ReceiptVerdict<'build'> | null
   /** The report of evidence.json; null when there is none. */
@@ -68,6 +72,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   const judged = receipts === null ? null : await judgeReceipts(receipts, read, question)
   const report = await judgeReport(read, question, judged)
   const isOwn = judged !== null || isOwnType(read.provenance)
+  const ordered = judgeOrder(read, question.request, judged, isOwn)
   const parts = [judged?.dispatch, judged?.completion, report].filter(one => one !== null && one !== undefined)
   const measurements = parts.flatMap(one => one.report?.measurement ?? [])
   const checks = [
@@ -84,6 +89,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
       ...(report?.checks ?? []),
     ]),
     ...(await documentChecks(read, question, judged, isOwn)),
+    ...ordered.checks,
     ...(await bootChecks(question, launch, measurements)),
   ]
   // The groups hold every check; the verdict must not depend on how they are grouped.
@@ -92,6 +98,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   return {
     ...{ ok, checks, simulated, isOwn, provenance: read.provenance },
     firstBroken: checks.find(isBroken)?.name ?? (ok ? null : 'evidence'),
+    order: ordered.order,
     ...{ dispatch: judged?.dispatch ?? null, completion: judged?.completion ?? null, report },
     slsa: reached({ ok, simulated, isOwn, isBootKnown: question.igvm !== 'any' || question.image !== 'any' }),
   }

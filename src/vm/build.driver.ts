@@ -7,13 +7,8 @@ import { reportDataOf, type StatementKind } from '../attest/receipt/statement.ts
 import { present } from '../base/assert.ts'
 import { concat, fromHex, toBase64Url } from '../base/bytes.ts'
 import { Fault, messageOf } from '../base/fault.ts'
-import type {
-  AttestedStage,
-  BuildAgentRequest,
-  BuildEvidence,
-  BuildOrder,
-  BuildProgress,
-} from '../contract/build-agent.ts'
+import type { AttestedStage, BuildAgentRequest, BuildEvidence, BuildProgress } from '../contract/build-agent.ts'
+import type { BuildOrder } from '../contract/build-order.ts'
 import type { LedgerDb } from '../store/db.ts'
 import type { VouchWanted } from './build-engine.ts'
 import type { VmEvidence } from './engine.ts'

@@ -30,7 +30,7 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
     'complete: {"status":"ok"}',
   ])
   expect(said.filter(text => text.startsWith('host')).at(-1)).toBe(
-    `host: strongroom verify build ${id}.tar.gz --nonce ${nonce}`,
+    `host: strongroom verify build ${id}.tar.gz --nonce ${nonce} --source SOURCE`,
   )
   // What the host has verified of the VM's image, the guest is told for the result, and the client may look it up.
   expect(rig.world.ordered?.imageSummary).toBe(imageSummary)

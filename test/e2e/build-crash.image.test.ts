@@ -162,7 +162,9 @@ inOwnNetns(
         const archive = join(appliance.directory, 'result.tar.gz')
         const result = await client.result(first.job_id)
         writeFileSync(archive, result)
-        expect(await verifyResult(service, archive, nonce)).toBe('')
+        const source = join(appliance.directory, 'slow.tar.gz')
+        writeFileSync(source, archiveOf(slowProject))
+        expect(await verifyResult(service, { archive, nonce, asked: ['--source', source] })).toBe('')
         const unpacked = unpackResult(join(appliance.directory, 'unpacked'), result)
         expect(Bun.spawnSync([join(unpacked, 'artifacts/hello')]).stdout.toString()).toBe(`${artifactMiB << 20}\n`)
 

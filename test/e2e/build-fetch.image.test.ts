@@ -28,14 +28,24 @@ import { inOwnNetns } from '../rigs/netns.ts'
 
 const timeoutMs = 900_000
 
+type Good = {
+  readonly id: string
+  readonly nonce: string
+  /** Options that name the source, and what opened the fetch. */
+  readonly asked: readonly string[]
+  readonly opened: readonly string[]
+}
+
 /** The directory of a verified result; what its statement says of dependencies and builder. */
-async function goodResult(service: BuildsAppliance, client: BuildsClient, id: string, nonce: string) {
+async function goodResult(service: BuildsAppliance, client: BuildsClient, { id, nonce, asked, opened }: Good) {
   const events = await client.events(id)
   expect(events.at(-1)).toEqual({ type: 'complete', result: { status: 'ok' } })
   const archive = join(service.appliance.directory, `${id}.tar.gz`)
   const result = await client.result(id)
   writeFileSync(archive, result)
-  expect(await verifyResult(service, archive, nonce)).toBe('')
+  expect(await verifyResult(service, { archive, nonce, asked: [...asked, ...opened] })).toBe('')
+  // Goal: who did not name the authority and the mirror refuses what was fetched by them.
+  expect(await verifyResult(service, { archive, nonce, asked })).toContain('"first_broken": "request"')
   const directory = unpackResult(join(service.appliance.directory, `unpacked-${id}`), result)
   const { buildDefinition, runDetails } = JSON.parse(
     readFileSync(join(directory, 'attestations/slsa.json'), 'utf8'),
@@ -68,13 +78,25 @@ inOwnNetns(
         const project = makeRepository(servers, 'uses', gitProject(dependency))
         const input = makeRepository(servers, 'input', flakeInputFiles)
         const flake = archiveOf(flakeWithRepository(input, flakeInputHash()))
+        const mirror = `sparse+https://${cratesHost}/index/`
+        const fetchCa = new Bun.CryptoHasher('sha256').update(servers.fetch.ca ?? '').digest('hex')
+        const accepted = { fetch_ca_sha256: fetchCa, crates_mirror: mirror }
         const requests = [
-          { nonce: nonceOf('01'), repo_url: project.url, repo_ref: 'v1' },
-          { nonce: nonceOf('02'), source_data: Buffer.from(flake).toString('base64') },
+          { nonce: nonceOf('01'), repo_url: project.url, repo_ref: 'v1', ...accepted },
+          { nonce: nonceOf('02'), source_data: Buffer.from(flake).toString('base64'), ...accepted },
         ]
+        const source = join(appliance.directory, 'flake.tar.gz')
+        writeFileSync(source, flake)
+        const sources = [
+          ['--commit', project.commit, '--repository', project.url, '--ref', 'v1'],
+          ['--source', source],
+        ]
+        const opened = ['--fetch-ca', ca, '--crates-mirror', mirror]
         const ids = await Promise.all(requests.map(async request => (await client.submit(request)).job_id))
         const [cargo, nix] = await Promise.all(
-          requests.map(({ nonce }, at) => goodResult(service, client, ids[at] ?? '', nonce)),
+          requests.map(({ nonce }, at) =>
+            goodResult(service, client, { id: ids[at] ?? '', nonce, asked: sources[at] ?? [], opened }),
+          ),
         )
         if (cargo === undefined || nix === undefined) throw new Error('two builds')
         const program = join(cargo.directory, 'artifacts/uses')

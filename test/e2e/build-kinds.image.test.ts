@@ -145,13 +145,17 @@ async function cancelledBuild({ appliance }: BuildsAppliance, client: BuildsClie
   )
 }
 
-async function goodResult(service: BuildsAppliance, client: BuildsClient, id: string, nonce: string): Promise<string> {
+type Good = { readonly id: string; readonly nonce: string; readonly files: SourceFiles }
+
+async function goodResult(service: BuildsAppliance, client: BuildsClient, { id, nonce, files }: Good): Promise<string> {
   const events = await client.events(id)
   expect(events.at(-1)).toEqual({ type: 'complete', result: { status: 'ok' } })
   const archive = join(service.appliance.directory, `${id}.tar.gz`)
   const result = await client.result(id)
   writeFileSync(archive, result)
-  expect(await verifyResult(service, archive, nonce)).toBe('')
+  const source = join(service.appliance.directory, `${id}.source.tar.gz`)
+  writeFileSync(source, archiveOf(files))
+  expect(await verifyResult(service, { archive, nonce, asked: ['--source', source] })).toBe('')
   return unpackResult(join(service.appliance.directory, `unpacked-${id}`), result)
 }
 
@@ -160,18 +164,19 @@ async function goodBuilds(service: BuildsAppliance, client: BuildsClient): Promi
   const nonceOf = (last: string) => `00112233445566778899aabbccddee${last}`
   const reserved = (await (await client.ask('/vm', { method: 'POST' })).json()) as BuildVmReserved
   const below = `/vm/${reserved.vm_id}`
+  const workspace = vendoredWorkspace()
   const [one, other, twice] = await Promise.all([
     client.submit(requestOf(nonceOf('01'), flakeProject), below),
     client.submit(requestOf(nonceOf('02'), flakeProject), below),
-    client.submit({ ...requestOf(nonceOf('03'), vendoredWorkspace()), reproduce: true }),
+    client.submit({ ...requestOf(nonceOf('03'), workspace), reproduce: true }),
   ])
   expect([one.status, other.status].sort()).toEqual([200, 409])
   expect(twice.status).toBe(200)
   const [flake, nonce] = one.status === 200 ? [one, nonceOf('01')] : [other, nonceOf('02')]
   expect((await client.record(flake.job_id)).vm_id).toBe(reserved.vm_id)
   const [nix, cargo] = await Promise.all([
-    goodResult(service, client, flake.job_id, nonce),
-    goodResult(service, client, twice.job_id, nonceOf('03')),
+    goodResult(service, client, { id: flake.job_id, nonce, files: flakeProject }),
+    goodResult(service, client, { id: twice.job_id, nonce: nonceOf('03'), files: workspace }),
   ])
   expect(readFileSync(join(nix, 'artifacts/hello'), 'utf8')).toBe('hello from nix\n')
   const slsa = JSON.parse(readFileSync(join(cargo, 'attestations/slsa.json'), 'utf8')) as {

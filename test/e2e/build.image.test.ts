@@ -48,6 +48,9 @@ inOwnNetns(
         const { exitCode } = Bun.spawnSync(['tar', '-czf', `${project}.tar.gz`, '-C', appliance.directory, 'hello'])
         expect(exitCode).toBe(0)
         const source_data = readFileSync(`${project}.tar.gz`).toString('base64')
+        const changed = join(appliance.directory, 'changed')
+        writeProject(changed)
+        writeFileSync(join(changed, 'more.txt'), 'more')
         const outputs: string[] = []
         for (const [run, used] of [nonce, `${nonce.slice(0, 30)}00`].entries()) {
           const startedMs = performance.now()
@@ -62,10 +65,14 @@ inOwnNetns(
           const archive = join(appliance.directory, `result-${run}.tar.gz`)
           const bytes = await result(job_id)
           writeFileSync(archive, bytes)
-          expect(await verifyResult(service, archive, used)).toBe('')
+          const asked = ['--source', `${project}.tar.gz`]
+          expect(await verifyResult(service, { archive, nonce: used, asked })).toBe('')
           outputs.push(join(unpackResult(join(appliance.directory, `unpacked-${run}`), bytes), 'artifacts/hello'))
           // Another nonce is another build.
-          expect(await verifyResult(service, archive, 'ff')).toStartWith('1: ')
+          expect(await verifyResult(service, { archive, nonce: 'ff', asked })).toStartWith('1: ')
+          // Nor is it the build of another source.
+          const other = await verifyResult(service, { archive, nonce: used, asked: ['--source', changed] })
+          expect(other).toContain('"first_broken": "source"')
         }
         expect(outputs.map(path => existsSync(path))).toEqual([true, true])
         const [first, second] = outputs.map(path => readFileSync(path))

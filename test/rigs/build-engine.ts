@@ -12,8 +12,10 @@ import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { fromHex, toHex, utf8 } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
 import type { BuildErrorType, BuildStep } from '../../src/contract/build.ts'
-import type { AttestedStage, BuildLine, BuildOrder, BuildProgress } from '../../src/contract/build-agent.ts'
+import type { AttestedStage, BuildLine, BuildProgress } from '../../src/contract/build-agent.ts'
+import type { BuildOrder } from '../../src/contract/build-order.ts'
 import { launchText } from '../../src/contract/launch.ts'
+import { orderWords } from '../../src/guest/build/order.plan.ts'
 import type { BuildEngine } from '../../src/vm/build-engine.ts'
 import type { VmEvidence, VmFailureCode, VmView } from '../../src/vm/engine.ts'
 import { launchDocument } from './attested-guest.ts'
@@ -325,7 +327,7 @@ async function vouch(guest: Guest, stage: AttestedStage, script: readonly Step[]
   const { jobId, ...rest } = step.fields ?? {}
   const fields: StatementFields =
     stage === 'dispatch'
-      ? { ...common, kind: 'build-dispatch', jobId: jobId ?? order.jobId, ...(rest as object) }
+      ? { ...common, ...orderWords(order), kind: 'build-dispatch', jobId: jobId ?? order.jobId, ...(rest as object) }
       : {
           ...common,
           kind: 'build',

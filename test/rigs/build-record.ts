@@ -3,6 +3,8 @@
 import { sha256 } from '../../src/attest/hash.ts'
 import type { BuildRecord, Tool } from '../../src/attest/provenance/record.ts'
 import { toHex, utf8 } from '../../src/base/bytes.ts'
+import type { BuildLimits, BuildOrder } from '../../src/contract/build-order.ts'
+import type { AskedRequest } from '../../src/verifier/build-question.ts'
 import { measurement } from './receipt-samples.ts'
 
 export const hexOf = (text: string) => toHex(sha256(utf8(text)))
@@ -26,6 +28,7 @@ export const cargoRecord: BuildRecord = {
     projectDir: null,
     toolchain: null,
     reproduce: true,
+    ...{ fetchCaSha256: null, cratesMirror: null },
   },
   source: {
     uri: 'https://git.example/demo.git',
@@ -39,7 +42,7 @@ export const cargoRecord: BuildRecord = {
   guest: tool('0.1.0'),
   command: ['cargo', 'build', '--release', '--locked'],
   environment: { TZ: 'UTC', SOURCE_DATE_EPOCH: '0' },
-  limits: { buildSeconds: 3600 },
+  order: {},
   networkPolicy: 'none',
   lockFile: { name: 'Cargo.lock', sha256: hexOf('lock') },
   packages: [
@@ -70,6 +73,7 @@ export const nixRecord: BuildRecord = {
   ...cargoRecord,
   request: {
     ...{ nonce: '0001', repoUrl: null, repoRef: null, projectDir: 'sub', toolchain: 'nix', reproduce: false },
+    ...{ fetchCaSha256: null, cratesMirror: null },
     archive: { name: 'demo.tar.gz', sha256: hexOf('archive'), sizeBytes: 1234 },
   },
   source: { uri: '', commit: null, treeSha1: 'b'.repeat(40), treeSha256: 'c'.repeat(64) },
@@ -90,4 +94,41 @@ export const nixRecord: BuildRecord = {
   ],
   evaluation: { derivationCount: 4, fetchCount: 2 },
   artifacts: cargoRecord.artifacts.map(one => ({ ...one, reproducible: null })),
+}
+
+const limits: BuildLimits = {
+  ...{
+    sourceBytes: 1024,
+    sourceEntries: 10,
+    fetchSeconds: 60,
+    fetchBytes: 1024,
+    buildSeconds: 3600,
+    memoryBytes: 1024,
+  },
+  ...{ pids: 10, diskBytes: 1024, logBytes: 1024, artifactBytes: 1024, artifactCount: 2 },
+}
+
+/** The order that a host gave for this record. */
+export function orderOf(record: Omit<BuildRecord, 'order'>): BuildOrder {
+  const { request, jobId, builderId, imageSummary } = record
+  const { nonce, projectDir, toolchain, reproduce, archive, repoUrl, repoRef, fetchCaSha256, cratesMirror } = request
+  return {
+    ...{ jobId, nonce, projectDir, toolchain, reproduce, builderId, imageSummary, limits },
+    source: archive === null ? { kind: 'git', url: repoUrl ?? '', ref: repoRef } : { kind: 'archive', ...archive },
+    accepts: { caSha256: fetchCaSha256, cratesMirror },
+    fetch: record.networkPolicy === 'none' ? null : { proxy: 'http://10.0.0.1:8444', cratesMirror, ca: null },
+  }
+}
+
+/** What the client of this record asked for. */
+export function requestOf({ request, source }: BuildRecord): AskedRequest {
+  const { projectDir, toolchain, reproduce, archive, repoUrl, repoRef, fetchCaSha256, cratesMirror } = request
+  return {
+    ...{ projectDir, toolchain, reproduce, fetchCaSha256, cratesMirror },
+    sourceName: archive?.name ?? null,
+    source:
+      source.commit === null
+        ? { kind: 'tree', sha1: source.treeSha1, sha256: source.treeSha256 }
+        : { kind: 'commit', commit: source.commit, url: repoUrl ?? '', ref: repoRef },
+  }
 }

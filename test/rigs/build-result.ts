@@ -12,8 +12,10 @@ import { decodeReceipt, type Receipt } from '../../src/attest/receipt/receipt.ts
 import type { SimulatedReport } from '../../src/attest/simulator/report.ts'
 import { present } from '../../src/base/assert.ts'
 import { fromHex, toHex } from '../../src/base/bytes.ts'
+import type { BuildOrder } from '../../src/contract/build-order.ts'
+import { orderWords } from '../../src/guest/build/order.plan.ts'
 import type { BuildQuestion, ResultFiles } from '../../src/verifier/build-question.ts'
-import { ARTIFACTS, cargoRecord } from './build-record.ts'
+import { ARTIFACTS, cargoRecord, orderOf, requestOf } from './build-record.ts'
 import { countingRandom, measurement, operatorKey, sampleKeys, simulatedSource } from './receipt-samples.ts'
 import { simulatedAsOf, simulatedPlatform } from './simulated-platform.ts'
 
@@ -21,6 +23,8 @@ export type ResultChanges = {
   readonly record?: Partial<BuildRecord>
   readonly measurement?: Uint8Array
   readonly keys?: HybridKeys
+  /** Of the host's order, which otherwise is that of the record. */
+  readonly order?: Partial<BuildOrder>
   /** Fields of the statements, before they are signed. */
   readonly dispatch?: Readonly<Record<string, unknown>>
   readonly completion?: Readonly<Record<string, unknown>>
@@ -41,7 +45,8 @@ export async function sampleResult(changes: ResultChanges = {}): Promise<SampleR
   const { publicKeys, secretKeys } = changes.keys ?? sampleKeys()
   const vm = changes.measurement ?? measurement
   const base = { ...cargoRecord, ...changes.record }
-  const record: BuildRecord = { ...base, image: { ...base.image, measurement: toHex(vm) } }
+  const order = { ...orderOf(base), ...changes.order }
+  const record: BuildRecord = { ...base, order, image: { ...base.image, measurement: toHex(vm) } }
   const nonce = present(fromHex(record.request.nonce), 'a nonce')
   const issue = async (fields: StatementFields, nowMs: number): Promise<Receipt> =>
     await issueReceipt({
@@ -54,7 +59,8 @@ export async function sampleResult(changes: ResultChanges = {}): Promise<SampleR
     sourceDigest: present(fromHex(record.source.treeSha256), 'a tree'),
     networkPolicy: record.networkPolicy,
   }
-  const dispatched = { ...common, kind: 'build-dispatch', jobId: record.jobId, ...changes.dispatch } as const
+  const words = { ...orderWords(order), kind: 'build-dispatch', jobId: record.jobId } as const
+  const dispatched = { ...common, ...words, ...changes.dispatch }
   const dispatch = await issue(dispatched as StatementFields, record.startedAtMs)
   const documents = await writeDocuments(record, {
     publicKeys,
@@ -104,6 +110,7 @@ export async function buildQuestion(nonce: Uint8Array, changes: Partial<BuildQue
     roots: [authority.root],
     policy: { ...policyWithFloors(), measurements: [measurement] },
     pins: { measurement: 'required', vmpl: 'required', crl: 'required', tcb: 'required' },
+    request: requestOf(cargoRecord),
     crl: undefined,
     igvm: 'any',
     image: 'any',

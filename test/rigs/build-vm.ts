@@ -8,13 +8,8 @@ import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
-import type {
-  BuildEvidence,
-  BuildLimits,
-  BuildLine,
-  BuildOrder,
-  BuildProgress,
-} from '../../src/contract/build-agent.ts'
+import type { BuildEvidence, BuildLine, BuildProgress } from '../../src/contract/build-agent.ts'
+import type { BuildLimits, BuildOrder } from '../../src/contract/build-order.ts'
 import { endLeftCgroups } from '../../src/guest/build/confined/cgroup.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
 import { type HostEnd, makeHostEnd, type PortPaths } from './agent-port.ts'
@@ -189,6 +184,11 @@ export function orderOf(changes: Partial<BuildOrder>): BuildOrder {
     projectDir: null,
     toolchain: null,
     reproduce: false,
+    // As a client that names what its service has of its own; a test of a hostile host says otherwise.
+    accepts: {
+      caSha256: changes.fetch?.ca == null ? null : createHash('sha256').update(changes.fetch.ca).digest('hex'),
+      cratesMirror: changes.fetch?.cratesMirror ?? null,
+    },
     builderId,
     imageSummary: null,
     limits: testLimits,

@@ -41,6 +41,11 @@ const provenanceDigest = sha256(provenanceBytes)
 const sourceDigest = sha256(utf8('source tree'))
 const empty = new Uint8Array()
 
+/** What a dispatch says of an order that nobody looks at here. */
+export const dispatchWords = {
+  ...{ orderDigest: sha256(utf8('order')), fetchProxy: null, fetchMirror: null, fetchAuthoritiesDigest: null },
+}
+
 export function startBuildingGuest(path: string, options: BuildingGuestOptions): BuildingGuest {
   const keys = makeHybridKeys(systemRandom)
   const sign = portableSigner(keys.secretKeys, systemRandom)
@@ -61,7 +66,7 @@ export function startBuildingGuest(path: string, options: BuildingGuestOptions):
     }
     const fields: StatementFields =
       self.stage === 'dispatch'
-        ? { ...common, kind: 'build-dispatch', jobId }
+        ? { ...common, ...dispatchWords, kind: 'build-dispatch', jobId }
         : { ...common, kind: 'build', dispatchDigest, provenanceDigest }
     const statement = newStatement(self.state(fields), { publicKeys: keys.publicKeys, nowMs: Date.now() })
     if (self.stage === 'dispatch') dispatchDigest = sha256(statement)

@@ -89,16 +89,15 @@ function seenIn(block: string): SeenEvent[] {
 
 export const messageOf = (event: BuildEvent): string => ('msg' in event ? event.msg : '')
 
-/** '' where `strongroom verify build` finds nothing wrong; else its exit code and output. */
+/** '' where `strongroom verify build` finds nothing wrong; else its exit code and output. `asked`: the options that say what was asked for. */
 export async function verifyResult(
   { appliance, builder }: BuildsAppliance,
-  archive: string,
-  nonce: string,
+  { archive, nonce, asked }: { readonly archive: string; readonly nonce: string; readonly asked: readonly string[] },
 ): Promise<string> {
   const rootPem = join(appliance.stateDir, 'simulator/root.pem')
   const { exitCode, stdout, stderr } = await appliance.cli(
     ...['verify', 'build', archive, '--nonce', nonce, '--trust-simulated-root', rootPem],
-    ...['--image', builder, '--json'],
+    ...['--image', builder, '--json', ...asked],
   )
   return exitCode === 0 ? '' : `${exitCode}: ${stdout}${stderr}`
 }

@@ -28,6 +28,7 @@ export function addQueuedBuild(
   insertBuild(store.directory.db, {
     ...{ id, organizationId, hostId: store.hostId, nonce: id.slice(0, 8), vmId: null, diskBytes: 0, nowMs },
     ...{ sourceKind: kind, projectDir: null, toolchain: null, reproduce: false, ...source },
+    ...{ fetchCaSha256: null, cratesMirror: null },
   })
   return id
 }

@@ -62,6 +62,10 @@ export const fieldsOf = {
     jobId: '4f9d2c1e-0000-4000-8000-000000000001',
     sourceDigest: new Uint8Array(32).fill(11),
     networkPolicy: 'none',
+    orderDigest: new Uint8Array(32).fill(13),
+    fetchProxy: 'http://10.0.0.1:8444',
+    fetchMirror: 'sparse+https://crates.example/',
+    fetchAuthoritiesDigest: new Uint8Array(32).fill(14),
   },
   build: {
     ...common,

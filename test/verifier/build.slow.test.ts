@@ -3,7 +3,7 @@ import { launchDigest } from '../../src/attest/launch/digest.ts'
 import { present } from '../../src/base/assert.ts'
 import { fromHex, fromUtf8, utf8 } from '../../src/base/bytes.ts'
 import { type BuildCase, badChecks, flipped, openBuildCase, reasonOf, withFile, withJson } from '../rigs/build-case.ts'
-import { cargoRecord, nixRecord } from '../rigs/build-record.ts'
+import { cargoRecord, nixRecord, requestOf } from '../rigs/build-record.ts'
 import { buildQuestion, sampleResult } from '../rigs/build-result.ts'
 
 let one: BuildCase
@@ -52,7 +52,7 @@ describe('a good result', () => {
   test('passes for a Nix build with a short nonce, whose length is bound', async () => {
     // Goal: a nonce of 2 bytes needs no report of the family; padded or cut it is another nonce.
     const nix = await sampleResult({ record: nixRecord, measurement: one.measurement })
-    expect(badChecks(await one.ask(nix.files, { nonce: nix.nonce }))).toEqual([])
+    expect(badChecks(await one.ask(nix.files, { nonce: nix.nonce, request: requestOf(nixRecord) }))).toEqual([])
     for (const other of ['00', '000100', '00010000000000000000000000000000']) {
       const verdict = await one.ask(nix.files, { nonce: present(fromHex(other), 'hex') })
       expect(badChecks(verdict)).toContain('dispatch/nonce')

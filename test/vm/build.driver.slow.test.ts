@@ -27,6 +27,7 @@ import type { EvidenceSources } from '../../src/vm/report.driver.ts'
 import {
   type BuildingGuest,
   type BuildingGuestOptions,
+  dispatchWords,
   provenanceBytes,
   startBuildingGuest,
   type VouchedRequest,
@@ -197,7 +198,7 @@ describe('on a development platform', () => {
         state: fields => {
           const { nonce, operatorKey: key, image } = fields
           const common = { nonce, operatorKey: key, image, sourceDigest: dispatchDigest, networkPolicy: 'none' }
-          return { ...common, kind: 'build-dispatch', jobId }
+          return { ...common, ...dispatchWords, kind: 'build-dispatch', jobId }
         },
       },
     ],
@@ -252,6 +253,7 @@ describe('on a development platform', () => {
         toolchain: null,
         reproduce: false,
         fetch: null,
+        accepts: { caSha256: null, cratesMirror: null },
         imageSummary: null,
       },
       source: { kind: 'archive', name: null, sizeBytes: 1, sha256: digest },

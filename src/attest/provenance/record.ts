@@ -60,6 +60,9 @@ export type BuildRequestRecord = {
   readonly projectDir: string | null
   readonly toolchain: 'cargo' | 'nix' | null
   readonly reproduce: boolean
+  /** SHA-256 of the authorities' PEM that a fetch may trust beside the public ones, and the mirror that it may ask for crates. */
+  readonly fetchCaSha256: string | null
+  readonly cratesMirror: string | null
 }
 
 /** `networkPolicy` of both statements and of the provenance. */
@@ -89,8 +92,8 @@ export type BuildRecord = {
   readonly guest: Tool
   readonly command: readonly string[]
   readonly environment: Readonly<Record<string, string>>
-  /** As BuildLimits of contract/build-agent.ts. */
-  readonly limits: Readonly<Record<string, number>>
+  /** The host's whole order: BuildOrder of contract/build-order.ts, whose digest is in the receipt of the dispatch. */
+  readonly order: object
   readonly networkPolicy: NetworkPolicy
   readonly lockFile: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly sha256: string }
   readonly packages: readonly LockedPackage[]

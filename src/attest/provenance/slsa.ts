@@ -73,7 +73,7 @@ export function slsaStatement(
         internalParameters: {
           command: record.command,
           environment: record.environment,
-          limits: record.limits,
+          order: record.order,
           networkPolicy: record.networkPolicy,
           slsa: SLSA_LEVELS,
         },

@@ -96,6 +96,12 @@ export const STATEMENT_FIELDS = {
     jobId: name,
     sourceDigest: sha256Digest,
     networkPolicy: name,
+    /** SHA-256 of the host's whole order in its canonical text, `orderText` of contract/build-order.ts; the provenance has the order. */
+    orderDigest: sha256Digest,
+    /** All that opens a fetch, in clear: the host's proxy, the mirror in place of the crates registry, and the SHA-256 of the authorities' PEM. */
+    fetchProxy: { type: 'text-or-null', sizeBytesMax: 256 },
+    fetchMirror: { type: 'text-or-null', sizeBytesMax: 1024 },
+    fetchAuthoritiesDigest: { type: 'bytes-or-null', sizeBytes: 32 },
   },
   build: {
     ...COMMON,

@@ -189,7 +189,7 @@ const RECORD = {
     provenance_sha256: 'e5'.repeat(32),
     url: `https://builds.example/build/${id}/result`,
   },
-  commands: [`strongroom verify build ./hello --nonce 000102030405060708090a0b0c0d0e0f`],
+  commands: [`strongroom verify build ./hello --nonce 000102030405060708090a0b0c0d0e0f --source SOURCE`],
   error_type: null,
   error: null,
   created_at: '2026-11-22T08:30:00.000Z',

@@ -1,45 +1,41 @@
 // strongroom build: sends source to service C, follows the build, fetches the result and verifies it. Effects: the network, files.
 
-import { existsSync, mkdirSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { TOOLCHAINS } from '../../contract/build.ts'
+import type { AskedRequest, AskedSource } from '../../verifier/build-question.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { KIB, MIB, readTextInput } from '../input-file.ts'
-import { plainUrl, timeOption, urlOption } from '../options.ts'
+import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { bytesText, oneLine, paintFor, type ShownVerdict, wantsColour } from '../render.ts'
+import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/asked-build.ts'
 import { type BuildOptions, buildDocument, buildSummary, judgeResult } from '../verify/build.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { addPinOptions, withFlags } from '../verify/pin-options.ts'
 import { addEvidenceOptions } from '../verify/trust-options.ts'
 import { BuildClient } from './client.ts'
-import { packSource } from './pack.ts'
 import { createProgress, type Progress } from './progress.ts'
-import { listSource } from './source-files.ts'
+import { packDirectory, treeOfPacked } from './source-tree.ts'
 import { unpackResult } from './unpack.ts'
 
-type SubmitOptions = BuildOptions & {
-  api?: URL
-  keyFile?: string
-  ca?: string
-  nonce?: Uint8Array
-  ref?: string
-  projectDir?: string
-  toolchain?: string
-  reproduce?: boolean
-  output: string
-}
+type SubmitOptions = BuildOptions &
+  RequestOptions & {
+    api?: URL
+    keyFile?: string
+    ca?: string
+    nonce?: Uint8Array
+    output: string
+    downloadMib: number
+  }
 
 const nonceBytes = 16
-/** Larger sources are for git, or for a service that says so itself. */
-const archiveBytesMax = 1024 * MIB
 const apiEnv = 'STRONGROOM_BUILDS_API'
 
 export function addBuild(program: Command, cli: Cli): void {
@@ -58,23 +54,26 @@ export function addBuild(program: Command, cli: Cli): void {
     )
     .option('--ca <file>', "PEM of the authority that issued service C's certificate")
     .option('--nonce <hex>', '1 to 16 bytes, new for each build; drawn unless given', submitNonceOption)
-    .option('--ref <name>', 'branch, tag or commit of a git repository')
-    .option('--project-dir <path>', 'directory within the source; its root unless given')
-    .addOption(new Option('--toolchain <name>', 'detected unless given').choices([...TOOLCHAINS]))
-    .option('--reproduce', 'build twice and compare each artifact')
-    .option('--output <dir>', 'where the result goes, as an archive and unpacked', '.')
+    .option('--output <dir>', 'where the result goes: its archive, and unpacked once it is verified', '.')
+    .addOption(
+      new Option('--download-mib <count>', 'the largest result archive that is taken')
+        .default(4096)
+        .argParser(countOption(1, 1_048_576)),
+    )
     .option('--igvm <file>', 'for the verification: IGVM file that the VM is to be launched from')
     .option('--image <path>', "for the verification: the builder's image")
     .option('--policy <file>', 'for the verification: JSON as in `verify policy-schema`')
     .addOption(new Option('--as-of <time>', 'for the verification: its time').argParser(timeOption).hideHelp())
-  addPinOptions(addEvidenceOptions(submit), REPORT_PINS)
+  addPinOptions(addEvidenceOptions(addRequestOptions(submit)), REPORT_PINS)
     .addHelpText(
       'after',
       `${clientConfigHelp}
 Of a directory, .git, target, result and what .gitignore names are left out. Ctrl-C cancels the build on the server.
+The result must be built of exactly this source, by its git tree id, or of the --commit of the repository; --ref may be that commit.
+A result that is not good is not unpacked: its archive stays as JOB.unverified.tar.gz.
 ${helpText(
   'strongroom build submit . --api https://builds.example:8443 --policy policy.json',
-  'strongroom build submit https://git.example/acme/tool.git --ref v1.2.0 --output ./out',
+  'strongroom build submit https://git.example/acme/tool.git --ref v1.2.0 --commit COMMIT --output ./out',
 )}`,
     )
     .action(async (source: string, options: SubmitOptions, one: Command) => {
@@ -89,7 +88,7 @@ function submitNonceOption(text: string): Uint8Array {
 }
 
 type Ended =
-  | { readonly ok: true; readonly archive: string; readonly directory: string; readonly sha256: string }
+  | { readonly ok: true; readonly archive: string; readonly sha256: string }
   | { readonly ok: false; readonly errorType: string; readonly error: string }
 
 async function submitBuild(run: Run, source: string, options: SubmitOptions): Promise<void> {
@@ -104,11 +103,14 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
   for (const signal of ['SIGINT', 'SIGTERM', 'SIGHUP'] as const) io.onSignal(signal, () => stopping.abort())
   let jobId: string | null = null
   let ended: Ended
+  let asked: AskedRequest
   try {
     const sent = await requestOf(source, options, { nonce, progress, run })
-    jobId = await client.submit(sent, stopping.signal)
+    asked = sent.asked
+    jobId = await client.submit(sent.body, stopping.signal)
     await run.hint(`job ${jobId}, nonce ${toHex(nonce)}`)
-    ended = await followBuild(client, jobId, { output, progress, signal: stopping.signal })
+    const bytesMax = options.downloadMib * MIB
+    ended = await followBuild(client, jobId, { output, progress, bytesMax, signal: stopping.signal })
   } catch (error) {
     await progress.stop()
     if (!stopping.signal.aborted) throw error
@@ -116,7 +118,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
     return
   }
   await progress.stop()
-  await report(run, { jobId, nonce, ended, options })
+  await report(run, { jobId, nonce, ended, options, asked, output })
 }
 
 /** Its address and key, from the options, the environment, or client.toml. */
@@ -136,21 +138,32 @@ function clientOf({ io }: Run, options: SubmitOptions): BuildClient {
   return new BuildClient({ api, key, ca, clock: systemClock })
 }
 
+/** The body of the request, and what the result is held against. */
+type Sent = { readonly asked: AskedRequest; readonly body: object }
+
 async function requestOf(
   source: string,
   options: SubmitOptions,
   { nonce, progress, run }: { readonly nonce: Uint8Array; readonly progress: Progress; readonly run: Run },
-): Promise<object> {
+): Promise<Sent> {
+  const fields = askedFields(options)
   const common = {
     nonce: toHex(nonce),
     project_dir: options.projectDir ?? null,
-    toolchain: options.toolchain ?? null,
-    reproduce: options.reproduce ?? null,
+    toolchain: fields.toolchain,
+    reproduce: fields.reproduce,
+    fetch_ca_sha256: fields.fetchCaSha256,
+    crates_mirror: fields.cratesMirror,
   }
-  if (/^[a-z+]+:\/\//.test(source)) return { ...common, repo_url: source, repo_ref: options.ref ?? null }
-  if (options.ref !== undefined) {
-    throw new InputFault('--ref is for a git repository', {
-      param: 'ref',
+  if (/^[a-z+]+:\/\//.test(source)) {
+    const ref = options.ref ?? null
+    const asked = { ...fields, sourceName: null, source: askedCommit(source, options) }
+    return { asked, body: { ...common, repo_url: source, repo_ref: ref } }
+  }
+  const [param] = (['ref', 'commit'] as const).filter(name => options[name] !== undefined)
+  if (param !== undefined) {
+    throw new InputFault(`--${param} is for a git repository`, {
+      param,
       remedy: 'leave it out, or name the repository',
     })
   }
@@ -161,23 +174,44 @@ async function requestOf(
     })
   }
   await progress.phase('pack', source)
-  const { paths, leftOut } = await listSource(source)
-  const { bytes, fileCount } = await packSource(source, paths, archiveBytesMax)
-  await progress.phase('send', `${fileCount} files, ${bytesText(bytes.length)}`)
+  const { bytes, fileCount, leftOut } = await packDirectory(source)
+  // Over what is sent, not over the directory, which somebody may change meanwhile.
+  const tree = await treeOfPacked(bytes, 'source', fields.projectDir)
+  await progress.phase('send', `${fileCount} files, ${bytesText(bytes.length)}, git tree ${tree.sha1}`)
   await run.hint(`left out: ${leftOut.join(', ')}`)
+  const sourceName = `${basename(resolve(source))}.tar.gz`
   return {
-    ...common,
-    source_data: Buffer.from(bytes).toString('base64'),
-    source_name: `${basename(resolve(source))}.tar.gz`,
+    asked: { ...fields, sourceName, source: options.anySource === true ? 'any' : tree },
+    body: { ...common, source_data: Buffer.from(bytes).toString('base64'), source_name: sourceName },
   }
 }
 
-type Following = { readonly output: string; readonly progress: Progress; readonly signal: AbortSignal }
+/** What a branch or tag leads to, its server says; only a commit is a source. */
+function askedCommit(url: string, { commit, ref, anySource }: SubmitOptions): AskedSource | 'any' {
+  if (anySource === true && commit === undefined) return 'any'
+  const known = commit ?? (ref !== undefined && isCommit(ref) ? ref.toLowerCase() : undefined)
+  if (known !== undefined && anySource !== true) return { kind: 'commit', commit: known, url, ref: ref ?? null }
+  const message =
+    anySource === true
+      ? '--commit and --any-source contradict each other'
+      : 'the commit that has to be built is not known: a branch or tag leads wherever its server says'
+  throw new InputFault(message, {
+    param: 'commit',
+    remedy: `name the commit by --commit (\`git ls-remote ${oneLine(url)} ${oneLine(ref ?? 'HEAD')}\`), or accept any with --any-source`,
+  })
+}
+
+type Following = {
+  readonly output: string
+  readonly progress: Progress
+  readonly bytesMax: number
+  readonly signal: AbortSignal
+}
 
 async function followBuild(
   client: BuildClient,
   jobId: string,
-  { output, progress, signal }: Following,
+  { output, progress, bytesMax, signal }: Following,
 ): Promise<Ended> {
   for await (const { data } of client.events(jobId, signal)) {
     await progress.show(data)
@@ -186,10 +220,21 @@ async function followBuild(
       return { ok: false, errorType: data.result.error_type, error: data.result.error }
   }
   await progress.phase('download', jobId)
+  const archive = join(output, `${jobId}.unverified.tar.gz`)
+  const { sha256 } = await client.download(jobId, archive, { bytesMax, signal })
+  return { ok: true, archive, sha256 }
+}
+
+type KeptResult = { readonly archive: string; readonly directory: string }
+
+async function keepResult(
+  unverified: string,
+  { output, jobId, digests }: { output: string; jobId: string; digests: ReadonlyMap<string, string> },
+): Promise<KeptResult> {
+  const directory = await unpackResult(unverified, { output, jobId, digests })
   const archive = join(output, `${jobId}.tar.gz`)
-  const { sha256 } = await client.download(jobId, archive, signal)
-  await progress.phase('unpack', archive)
-  return { ok: true, archive, directory: await unpackResult(archive, output, jobId), sha256 }
+  renameSync(unverified, archive)
+  return { archive, directory }
 }
 
 async function cancelBuild(run: Run, client: BuildClient, jobId: string | null): Promise<void> {
@@ -210,9 +255,11 @@ type Reported = {
   readonly nonce: Uint8Array
   readonly ended: Ended
   readonly options: SubmitOptions
+  readonly asked: AskedRequest
+  readonly output: string
 }
 
-async function report(run: Run, { jobId, nonce, ended, options }: Reported): Promise<void> {
+async function report(run: Run, { jobId, nonce, ended, options, asked, output }: Reported): Promise<void> {
   const common = { job_id: jobId, nonce: toHex(nonce) }
   if (!ended.ok) {
     const { errorType: error_type, error } = ended
@@ -221,11 +268,17 @@ async function report(run: Run, { jobId, nonce, ended, options }: Reported): Pro
     run.exitWith(EXIT.failed)
     return
   }
-  const { archive, directory, sha256 } = ended
-  const { found, asOf } = await judgeResult(run, archive, { ...options, nonce })
+  const { sha256 } = ended
+  const { found, asOf, files } = await judgeResult(run, ended.archive, { ...options, nonce }, async () => asked)
+  // Nothing that can be run is there before the verdict, and then only what the verdict is of.
+  const kept = found.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
+  const archive = kept?.archive ?? ended.archive
+  const directory = kept?.directory ?? null
   const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
   const verification = buildDocument(found, shown, asOf)
-  const text = `${buildSummary({ found, shown }, run.paint, options.verbose === true)}result: ${directory}\narchive: ${archive}\n`
+  const result = directory ?? 'not unpacked, for the verdict is not good'
+  const summary = buildSummary({ found, shown }, run.paint, options.verbose === true)
+  const text = `${summary}result: ${result}\narchive: ${archive}\n`
   await run.result({ ...common, state: 'ok', archive, directory, sha256, verification }, text)
   if (!found.ok) run.exitWith(EXIT.failed)
 }

@@ -33,9 +33,12 @@ const attemptsMax = 10
 const retryMs = 1_000
 const answerBytesMax = 1_048_576
 const eventBytesMax = 262_144
+/** Of one build, from its first event to the last, with those that came twice. */
+const eventsBytesMax = 1_073_741_824
 
 export class BuildClient {
   readonly #options: BuildClientOptions
+  #eventBytes = 0
 
   constructor(options: BuildClientOptions) {
     this.#options = options
@@ -83,8 +86,12 @@ export class BuildClient {
     }
   }
 
-  /** Into a new file; what broke off goes on where it stopped. SHA-256 in hexadecimal. */
-  async download(jobId: string, path: string, signal: AbortSignal): Promise<{ sizeBytes: number; sha256: string }> {
+  /** Into a new file of at most `bytesMax`; what broke off goes on where it stopped. SHA-256 in hexadecimal. */
+  async download(
+    jobId: string,
+    path: string,
+    { bytesMax, signal }: { readonly bytesMax: number; readonly signal: AbortSignal },
+  ): Promise<{ sizeBytes: number; sha256: string }> {
     const part = `${path}.part`
     rmSync(part, { force: true })
     const { O_WRONLY, O_CREAT, O_EXCL } = fsConstants
@@ -97,11 +104,15 @@ export class BuildClient {
         try {
           const headers: Record<string, string> =
             sizeBytes === 0 ? {} : { range: `bytes=${sizeBytes}-`, 'if-range': etag ?? '' }
-          const response = await this.#send(`/build/${jobId}/result`, { headers, signal })
+          using silence = new Silence()
+          const either = AbortSignal.any([signal, silence.signal])
+          const response = await this.#send(`/build/${jobId}/result`, { headers, signal: either })
           if (sizeBytes > 0 && response.status !== 206)
             throw this.#strange('its result changed in the middle of the download')
           etag = response.headers.get('etag')
           for await (const bytes of response.body ?? []) {
+            silence.heard()
+            if (sizeBytes + bytes.length > bytesMax) throw this.#tooLarge(bytesMax)
             hash.update(bytes)
             await file.write(bytes)
             sizeBytes += bytes.length
@@ -115,6 +126,9 @@ export class BuildClient {
         }
       }
       await file.sync()
+    } catch (error) {
+      rmSync(part, { force: true })
+      throw error
     } finally {
       await file.close()
     }
@@ -128,34 +142,25 @@ export class BuildClient {
   }
 
   async *#stream(jobId: string, afterId: number, signal: AbortSignal): AsyncGenerator<SeenEvent> {
-    const silence = new AbortController()
+    using silence = new Silence()
     const response = await this.#send(`/build/${jobId}/events`, {
       headers: { accept: 'text/event-stream', ...(afterId === 0 ? {} : { 'last-event-id': String(afterId) }) },
       signal: AbortSignal.any([signal, silence.signal]),
     })
     const decoder = new TextDecoder()
     let held = ''
-    let timer: ReturnType<typeof setTimeout> | undefined
-    const listen = () => {
-      clearTimeout(timer)
-      timer = setTimeout(() => silence.abort(new Error('nothing came for a minute')), silenceMs)
-    }
-    try {
-      listen()
-      for await (const bytes of response.body ?? []) {
-        listen()
-        held += decoder.decode(bytes, { stream: true })
-        const blocks = held.split('\n\n')
-        held = blocks.pop() ?? ''
-        if (held.length > eventBytesMax) throw this.#strange('one of its events has no end')
-        for (const block of blocks) {
-          const event = eventOf(block)
-          if (event !== null) yield event
-        }
+    for await (const bytes of response.body ?? []) {
+      silence.heard()
+      this.#eventBytes += bytes.length
+      if (this.#eventBytes > eventsBytesMax) throw this.#strange('it sends events without an end')
+      held += decoder.decode(bytes, { stream: true })
+      const blocks = held.split('\n\n')
+      held = blocks.pop() ?? ''
+      if (held.length > eventBytesMax) throw this.#strange('one of its events has no end')
+      for (const block of blocks) {
+        const event = eventOf(block)
+        if (event !== null) yield event
       }
-    } finally {
-      clearTimeout(timer)
-      silence.abort()
     }
   }
 
@@ -189,10 +194,40 @@ export class BuildClient {
     })
   }
 
+  #tooLarge(bytesMax: number): Fault {
+    return new AdvisedFault('internal', `${this.#options.api.host}: its result has more than ${bytesMax} bytes`, {
+      remedy: 'build less, or take larger results with --download-mib',
+    })
+  }
+
   #strange(what: string): Fault {
     return new AdvisedFault('internal', `${this.#options.api.host}: ${oneLine(what)}`, {
       remedy: 'check that --api is a build service, of a version that this client knows',
     })
+  }
+}
+
+/** Its signal is aborted when nothing is heard for a while, and in the end. */
+class Silence implements Disposable {
+  readonly #controller = new AbortController()
+  #timer: ReturnType<typeof setTimeout> | undefined
+
+  constructor() {
+    this.heard()
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal
+  }
+
+  heard(): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => this.#controller.abort(new Error('nothing came for a minute')), silenceMs)
+  }
+
+  [Symbol.dispose](): void {
+    clearTimeout(this.#timer)
+    this.#controller.abort()
   }
 }
 
@@ -216,10 +251,17 @@ function eventOf(block: string): SeenEvent | null {
 
 const jsonLimits = { depthMax: 16 } as const
 
+/** Null for what is no JSON, or more of it than an answer has. */
 async function jsonOf(response: Response): Promise<unknown> {
-  const bytes = await response.arrayBuffer().catch(() => new ArrayBuffer(0))
+  const pieces: Uint8Array[] = []
+  let sizeBytes = 0
   try {
-    return bytes.byteLength > answerBytesMax ? null : parseJson(new Uint8Array(bytes), jsonLimits)
+    for await (const piece of response.body ?? []) {
+      sizeBytes += piece.length
+      if (sizeBytes > answerBytesMax) return null
+      pieces.push(piece)
+    }
+    return parseJson(Buffer.concat(pieces), jsonLimits)
   } catch {
     return null
   }

@@ -1,5 +1,6 @@
-// Unpacks a result that was downloaded, trusting nothing in it: plain files under plain names, in a new directory. Effects: writes files.
+// Unpacks a result that was verified, and nothing but that: plain files under plain names, in a new directory. Effects: writes files.
 
+import { createHash } from 'node:crypto'
 import { createReadStream, existsSync, constants as fsConstants, mkdirSync, renameSync, rmSync } from 'node:fs'
 import { open } from 'node:fs/promises'
 import { dirname, join } from 'node:path'
@@ -14,14 +15,24 @@ const totalBytesMax = 32 * 1024 * MIB
 const filesMax = 20_000
 const depthMax = 20
 
-/** The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that name is taken. Fault invalid_request. */
-export function unpackResult(archive: string, output: string, jobId: string): Promise<string> {
+export type UnpackOrder = {
+  readonly output: string
+  readonly jobId: string
+  /** SHA-256 of every file that was verified, by its path below the top-level directory: exactly these may be in the archive. */
+  readonly digests: ReadonlyMap<string, string>
+}
+
+/**
+ * The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that name is taken.
+ * Fault invalid_request, after which nothing of it is there.
+ */
+export function unpackResult(archive: string, { output, jobId, digests }: UnpackOrder): Promise<string> {
   const temporary = join(output, `.${jobId}.unpacking`)
   return readingInput(archive, async () => {
     rmSync(temporary, { recursive: true, force: true })
     mkdirSync(temporary, { recursive: true })
     try {
-      const top = await writeAll(archive, temporary)
+      const top = await writeAll(archive, temporary, digests)
       const wanted = join(output, top)
       const target = existsSync(wanted) ? `${wanted}-${jobId.slice(0, 8)}` : wanted
       renameSync(join(temporary, top), target)
@@ -33,7 +44,7 @@ export function unpackResult(archive: string, output: string, jobId: string): Pr
 }
 
 /** Name of the one top-level directory. Throws Malformed. */
-async function writeAll(archive: string, root: string): Promise<string> {
+async function writeAll(archive: string, root: string, digests: ReadonlyMap<string, string>): Promise<string> {
   const file = createReadStream(archive, { highWaterMark: MIB })
   const gunzip = createGunzip({ chunkSize: 256 * 1024 })
   file.on('error', error => gunzip.destroy(error))
@@ -51,7 +62,9 @@ async function writeAll(archive: string, root: string): Promise<string> {
       )
       top ??= first
       wellFormed(top === first, 'archive: more than one top-level directory')
-      await writeFile(join(root, ...components), entry)
+      const sha256 = await writeFile(join(root, ...components), entry)
+      const inner = components.slice(1).join('/')
+      wellFormed(digests.get(inner) === sha256, `archive: ${JSON.stringify(inner)} is not the file that was verified`)
     }
   } catch (error) {
     // zlib's own: damaged, cut short, or no gzip at all.
@@ -62,18 +75,23 @@ async function writeAll(archive: string, root: string): Promise<string> {
     file.destroy()
   }
   wellFormed(top !== null, 'archive: it is empty')
+  wellFormed(count === digests.size, `archive: ${count} files, and ${digests.size} were verified`)
   return top
 }
 
-async function writeFile(path: string, { content, isExecutable }: TarFile): Promise<void> {
+/** SHA-256 of what was written. */
+async function writeFile(path: string, { content, isExecutable }: TarFile): Promise<string> {
   mkdirSync(dirname(path), { recursive: true })
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fsConstants
   const handle = await open(path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, isExecutable ? 0o755 : 0o644)
+  const hash = createHash('sha256')
   try {
     for await (const part of content) {
+      hash.update(part)
       for (let at = 0; at < part.length; ) at += (await handle.write(part, at, part.length - at)).bytesWritten
     }
   } finally {
     await handle.close()
   }
+  return hash.digest('hex')
 }

@@ -1,10 +1,12 @@
 // strongroom verify build: the result of an attested build, offline. Effects: reads files.
 
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import type { Check } from '../../attest/verdict.ts'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
 import { type BuildVerdict, verifyBuild } from '../../verifier/build.ts'
+import type { AskedRequest, ResultFiles } from '../../verifier/build-question.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { loadClientDefaults } from '../client-config.ts'
@@ -12,10 +14,11 @@ import { EXIT, InputFault } from '../exit.ts'
 import { nativeSha384 } from '../measure/native.ts'
 import { timeOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build.ts'
 import { openBootImage, readIgvmFile } from './boot-source.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
 import { readResult } from './result-source.ts'
-import { verdictSummary } from './summary.ts'
+import { restLines, verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
 /** Of `verify build`, and of `build submit` for what it fetched. */
@@ -34,6 +37,11 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
     .command('build')
     .description('verify what was built of what, in which VM, on which hardware, for your nonce; needs no network')
     .argument('<project>', "the result's directory, or its tar.gz")
+    .option(
+      '--source <path>',
+      'the directory or archive that was sent: what was built must be this, by its git tree id',
+    )
+    .option('--repository <url>', 'with --commit: the repository that it must come from')
     .option('--nonce <hex>', 'the nonce that you sent with the request, 1 to 16 bytes', buildNonceOption)
     .addOption(new Option('--any-nonce', 'accept any nonce; the result may then be an old one'))
     .option('--igvm <file>', 'IGVM file that the VM was launched from, or the directory of an image with one')
@@ -43,17 +51,17 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
     )
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it may name the measurements and the operator key')
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
-  addPinOptions(addEvidenceOptions(command), REPORT_PINS)
+  addPinOptions(addEvidenceOptions(addRequestOptions(command)), REPORT_PINS)
     .addHelpText(
       'after',
       clientTrustHelp +
         helpText(
-          'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --igvm builder.igvm --image ./builder-image',
-          'strongroom verify build project.tar.gz --nonce 0011223344556677 --policy policy.json',
+          'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --source . --igvm builder.igvm --image ./builder-image',
+          'strongroom verify build project.tar.gz --nonce 0011223344556677 --commit COMMIT --policy policy.json',
         ),
     )
     .action(
-      async (project: string, options: BuildOptions, one: Command) =>
+      async (project: string, options: BuildOptions & SourceOptions, one: Command) =>
         await verifyResult(runOf(cli, one), project, options),
     )
 }
@@ -70,8 +78,8 @@ function buildNonceOption(text: string): Uint8Array {
   throw new InvalidArgumentError(`It must be 1 to ${nonceBytesMax} bytes in hexadecimal.`)
 }
 
-async function verifyResult(run: Run, project: string, options: BuildOptions): Promise<void> {
-  const { found, asOf } = await judgeResult(run, project, options)
+async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
+  const { found, asOf } = await judgeResult(run, project, options, askedBuild)
   const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
   await run.result(
     buildDocument(found, shown, asOf),
@@ -80,10 +88,15 @@ async function verifyResult(run: Run, project: string, options: BuildOptions): P
   if (!found.ok) run.exitWith(EXIT.failed)
 }
 
-export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number }
+export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number; readonly files: ResultFiles }
 
 /** Faults: invalid_request, for what cannot be read. */
-export async function judgeResult(run: Run, project: string, options: BuildOptions): Promise<JudgedResult> {
+export async function judgeResult<Options extends BuildOptions>(
+  run: Run,
+  project: string,
+  options: Options,
+  asked: (options: Options) => Promise<AskedRequest>,
+): Promise<JudgedResult> {
   const nonce = nonceOf(options)
   const pins = readPins(options)
   // Its policy and its image are those of instances.
@@ -92,13 +105,14 @@ export async function judgeResult(run: Run, project: string, options: BuildOptio
     ...{ nonce, pins, roots: await readRoots(trustRoot) },
     ...{ policy: await readPolicy(options.policy, pins), crl: await readCrl(options.crl) },
     igvm: readIgvmFile(options.igvm),
+    request: await asked(options),
   }
   await using boot = await openBootImage(options.image)
   const files = await readResult(project)
   const asOf = options.asOf ?? systemClock.nowMs()
   const hashes = { sha256: blockSha256(), sha384: nativeSha384 }
   const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
-  return { found, asOf }
+  return { found, asOf, files }
 }
 
 function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
@@ -114,15 +128,22 @@ export function buildSummary(
   paint: Paint,
   verbose: boolean,
 ): string {
-  const details = found.completion?.checks ?? []
+  const details = detailsOf(found)
   const { firstBroken, slsa } = found
   const reached = [slsa.build, slsa.buildEnvironment].filter(one => one !== null)
   const lines = [
+    // The checks by their groups name neither root nor VMPL nor firmware.
+    ...(verbose && found.ok ? restLines(details).map(line => `rests on ${line}`) : []),
     ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
     `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
     ...slsa.missing.map(one => `  missing: ${one}`),
   ]
   return verdictSummary(shown, { verbose, details, paint }) + lines.map(line => `${line}\n`).join('')
+}
+
+/** Every check of the last report by its own name. */
+function detailsOf({ completion, report }: BuildVerdict): readonly Check[] {
+  return completion?.checks ?? report?.details ?? []
 }
 
 export function buildDocument(found: BuildVerdict, shown: ShownVerdict, asOf: number) {
@@ -131,12 +152,14 @@ export function buildDocument(found: BuildVerdict, shown: ShownVerdict, asOf: nu
   const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
   return {
     ...verdictDocument(shown),
+    rests_on: found.ok ? restLines(detailsOf(found)) : [],
     as_of: iso(asOf),
     first_broken: found.firstBroken,
     slsa: { build: slsa.build, build_environment: slsa.buildEnvironment, missing: slsa.missing },
     measurement: measurement === null ? null : toHex(measurement),
     operator_key: statement === null ? null : toHex(statement.operatorKey),
     tpm: report?.tpm ?? null,
+    order: found.order,
     provenance: provenance === null ? null : provenanceDocument(provenance),
     receipts: {
       dispatch: dispatch === null ? null : verdictDocument(dispatch),

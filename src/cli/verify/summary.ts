@@ -2,6 +2,7 @@
 
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
+import { sourceCheckName } from '../../verifier/build-order.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
 
@@ -56,7 +57,7 @@ function isWaiver({ name, outcome, required }: Check): boolean {
   return (
     outcome === 'not-checked' &&
     !required &&
-    (name === upstreamCheckName || EVERY_PIN.some(pin => name === pinCheckName(pin)))
+    (name === upstreamCheckName || name === sourceCheckName || EVERY_PIN.some(pin => name === pinCheckName(pin)))
   )
 }
 
@@ -83,6 +84,9 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['launched', ['launch-document', 'image', 'launch-measurement']],
   ['disk', ['image-root-hash']],
+  ['source', [sourceCheckName]],
+  ['built', ['request']],
+  ['fetched', ['fetch']],
   ['artifacts', ['artifact-digests']],
   ['own key', ['own-key']],
   ['host key', ['known-hosts']],
@@ -91,7 +95,8 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['upstream', [upstreamCheckName]],
 ]
 
-function restLines(checks: readonly Check[]): string[] {
+/** One line for each: the root, the VMPL and the firmware among them. */
+export function restLines(checks: readonly Check[]): string[] {
   return RESTS.flatMap(([label, names]) => {
     const found = names.flatMap(name => checks.find(one => one.name === name && one.outcome === 'pass') ?? [])
     return found.length === 0 ? [] : [`${label}: ${found.map(one => oneLine(one.reason)).join('; ')}`]

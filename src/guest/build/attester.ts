@@ -1,15 +1,15 @@
 // The evidence of this VM's one build: two statements that its receipt keys sign, one before any source code runs, one when all is done, and a
 // report over each. Effects: the report device.
 //
-// What is signed is what the guest has found itself: of the host's words only the job's name, the nonce and, where there is no report
-// device, the launch that no hardware vouches for.
+// What is signed is what the guest has found itself. Of the host's words it has the job's name, the nonce, the digest of the whole order with
+// what in it opens a fetch, and, where there is no report device, the launch that no hardware vouches for.
 
 import { createHash } from 'node:crypto'
 import { evidenceBytes, familyReportData, type SnpEvidence } from '../../attest/provenance/evidence.ts'
 import { checkReport, newStatement, type StatementFields } from '../../attest/receipt/issue.ts'
 import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
 import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
-import { reportDataOf } from '../../attest/receipt/statement.ts'
+import { reportDataOf, type StatementOf } from '../../attest/receipt/statement.ts'
 import { decodeReport } from '../../attest/report/report.ts'
 import { equalConstantTime, fromBase64Url, fromHex, toBase64Url } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -25,8 +25,14 @@ export type Dispatch = {
   /** 32 bytes: the source's tree id in git's SHA-256 object format. */
   readonly sourceDigest: Uint8Array
   readonly networkPolicy: string
+  readonly order: OrderWords
 }
-export type Completion = Omit<Dispatch, 'stage' | 'jobId'> & {
+/** Of the host's order: its digest, and what opens a fetch in clear. */
+export type OrderWords = Pick<
+  StatementOf<'build-dispatch'>,
+  'orderDigest' | 'fetchProxy' | 'fetchMirror' | 'fetchAuthoritiesDigest'
+>
+export type Completion = Omit<Dispatch, 'stage' | 'jobId' | 'order'> & {
   readonly stage: 'completion'
   /** 32 bytes. */
   readonly provenanceDigest: Uint8Array
@@ -174,7 +180,7 @@ export class Attester {
       operatorKey: launch.operatorKey,
       image: { name: this.#deps.imageName, measurement: launch.measurement },
     }
-    if (stage.stage === 'dispatch') return { kind: 'build-dispatch', jobId: stage.jobId, ...common }
+    if (stage.stage === 'dispatch') return { kind: 'build-dispatch', jobId: stage.jobId, ...stage.order, ...common }
     if (this.#dispatchDigest === null) throw new Error('invariant broken: completion before dispatch')
     return { kind: 'build', dispatchDigest: this.#dispatchDigest, provenanceDigest: stage.provenanceDigest, ...common }
   }

@@ -5,7 +5,8 @@ import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
 import { messageOf } from '../../base/fault.ts'
 import { type Logger, redact } from '../../base/log.ts'
 import { type AgentRequest, agentProtocol } from '../../contract/agent.ts'
-import type { BuildAgentRequest, BuildOrder } from '../../contract/build-agent.ts'
+import type { BuildAgentRequest } from '../../contract/build-agent.ts'
+import type { BuildOrder } from '../../contract/build-order.ts'
 import type { Networking } from '../network.ts'
 import {
   type BuilderResponse,
@@ -19,6 +20,7 @@ import type { Attester, Stage } from './attester.ts'
 import { conduct } from './conduct.ts'
 import { BuildFailure, failureOf } from './failure.ts'
 import { Job } from './job.ts'
+import { orderProblem } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 
 export type BuilderDeps = {
@@ -140,6 +142,8 @@ export class Builder {
       if (this.#build.jobId === order.jobId) return ok
       return refuse('claimed', 'build: this VM has its build')
     }
+    const problem = orderProblem(order)
+    if (problem !== null) return refuse('bad_request', problem)
     this.#deps.record.write(order.jobId)
     const job = new Job()
     this.#build = { jobId: order.jobId, job }

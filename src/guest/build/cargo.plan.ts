@@ -1,6 +1,6 @@
 // Cargo's command lines and environment, and what its messages say (https://doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
-import { places, plainEnvironment, sourceDateEpoch } from './phase.ts'
+import { places, plainEnvironment } from './phase.ts'
 import { gitEnvironment } from './source/clone.plan.ts'
 
 /** The same on every machine: build scripts see it as NUM_JOBS. */
@@ -17,7 +17,6 @@ export function cargoEnvironment(path: string): Record<string, string> {
     CARGO_INCREMENTAL: '0',
     CARGO_TERM_COLOR: 'never',
     CARGO_NET_OFFLINE: 'true',
-    SOURCE_DATE_EPOCH: String(sourceDateEpoch),
   }
 }
 

@@ -4,9 +4,9 @@ import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { isArtifactName } from '../../attest/provenance/paths.ts'
 import { systemErrorCode } from '../../base/fault.ts'
-import type { BuildLimits } from '../../contract/build-agent.ts'
+import type { BuildLimits } from '../../contract/build-order.ts'
+import { showName } from '../../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
-import { showName } from './source/tree.plan.ts'
 
 /** A file that the build names: where it stands for us, and below which directory of the build's it has to be. */
 export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }

@@ -14,6 +14,7 @@ import { type Candidate, type Collected, collect } from './collect.ts'
 import { writeResult } from './exchange.ts'
 import { awaitProxy, proxyAddress } from './network.ts'
 import { nixRun } from './nix-run.ts'
+import { orderWords } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 import { findProject } from './project.ts'
 import { artifactEntry, resultArchive } from './result-archive.ts'
@@ -59,7 +60,10 @@ export async function conduct(
     `source tree ${source.tree.sha1}, ${source.tree.fileCount} files, ${source.tree.sizeBytes} bytes, ${seconds()}`,
   )
   const sourceDigest = bytesOf(source.tree.sha256)
-  await conducting.attest({ stage: 'dispatch', jobId: order.jobId, nonce, sourceDigest, networkPolicy })
+  await conducting.attest({
+    ...{ stage: 'dispatch', jobId: order.jobId, nonce, sourceDigest, networkPolicy },
+    order: orderWords(order),
+  })
   job.say('init', `dispatch receipt made before any source code runs, ${seconds()}`)
 
   const project = await findProject(source.root, { ...order, sourceName: source.name })
@@ -87,11 +91,11 @@ export async function conduct(
       jobId: order.jobId,
       builderId: order.builderId,
       request: requestOf(phase),
+      order,
       source: { uri: source.uri, commit: source.commit, treeSha1: source.tree.sha1, treeSha256: source.tree.sha256 },
       project: project.name,
       projectVersion: project.version,
       guest: await conducting.guest,
-      limits: order.limits,
       networkPolicy,
       lockFile: { name: project.lock.name, sha256: project.lock.sha256 },
       imageSummary: order.imageSummary,
@@ -136,11 +140,14 @@ async function builtAgain(
 }
 
 function requestOf({ order }: Phase) {
-  const { source, nonce, projectDir, toolchain, reproduce } = order
+  const { source, nonce, projectDir, toolchain, reproduce, accepts } = order
   const git = source.kind === 'git' ? source : null
   const archive =
     source.kind === 'archive' ? { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes } : null
-  return { nonce, repoUrl: git?.url ?? null, repoRef: git?.ref ?? null, archive, projectDir, toolchain, reproduce }
+  return {
+    ...{ nonce, repoUrl: git?.url ?? null, repoRef: git?.ref ?? null, archive, projectDir, toolchain, reproduce },
+    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+  }
 }
 
 function bytesOf(hex: string): Uint8Array {

@@ -2,6 +2,7 @@
 
 import { messageOf } from '../../base/fault.ts'
 import type { BuildErrorType } from '../../contract/build.ts'
+import { SourceFailure } from '../../linux/source/failure.ts'
 
 /** `message` goes to the client: it names the file or field, and says what to do. */
 export class BuildFailure extends Error {
@@ -17,6 +18,7 @@ export class BuildFailure extends Error {
 /** What went wrong that nobody foresaw is `internal`. */
 export function failureOf(error: unknown): BuildFailure {
   if (error instanceof BuildFailure) return error
+  if (error instanceof SourceFailure) return new BuildFailure('source_invalid', error.message, { cause: error })
   return new BuildFailure('internal', `the build VM failed: ${messageOf(error)}`, { cause: error })
 }
 

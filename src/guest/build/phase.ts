@@ -1,6 +1,7 @@
 // What every phase of a build works with. Types, and the directories that the phases share.
 
-import type { BuildOrder } from '../../contract/build-agent.ts'
+import type { BuildOrder } from '../../contract/build-order.ts'
+import { sourceDateEpoch } from '../../linux/source/tree.plan.ts'
 import type { Site } from './confined/program.ts'
 import type { Bind } from './confined/root.plan.ts'
 import type { Job } from './job.ts'
@@ -38,9 +39,6 @@ export const places = {
   ca: '/build/ca.pem',
   tmp: '/tmp',
 } as const
-
-/** 1980-01-01, the first that a zip can hold. */
-export const sourceDateEpoch = 315_532_800
 
 /** What is the same for every program. */
 export const plainEnvironment = {

@@ -6,9 +6,9 @@ import { sha256 } from '../../attest/hash.ts'
 import { isComponent } from '../../attest/provenance/paths.ts'
 import { toHex } from '../../base/bytes.ts'
 import type { Toolchain } from '../../contract/build.ts'
+import { readName, showName } from '../../linux/source/tree.plan.ts'
 import { lockBytesMax } from './cargo-lock.codec.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
-import { readName, showName } from './source/tree.plan.ts'
 
 export type Project = {
   /** Relative to the source; '' is its root. */

@@ -1,7 +1,7 @@
 // The five lines of strongroom-verify. Pure.
 
 import type { Check } from '../../attest/verdict.ts'
-import { harmless } from '../../base/harmless.ts'
+import { harmlessLine } from '../../base/harmless.ts'
 
 export const LINES = [
   'hardware attestation',
@@ -48,20 +48,17 @@ const wordChars = 'NOT CHECKED'.length
 /** Exactly one line each; with `verbose`, the checks below each. */
 export function linesText(lines: readonly Line[], { verbose }: { readonly verbose: boolean }): string {
   const text = lines.flatMap(line => [
-    `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${oneLine(line.reason)}`,
+    `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${harmlessLine(line.reason)}`,
     ...(verbose ? line.checks.map(one => `    ${WORDS[one.outcome].padEnd(wordChars)}  ${one.name}${after(one)}`) : []),
   ])
   return text.map(one => `${one}\n`).join('')
 }
 
 function after({ reason }: Check): string {
-  return reason === '' ? '' : `: ${oneLine(reason)}`
+  return reason === '' ? '' : `: ${harmlessLine(reason)}`
 }
 
 /** What others wrote is in some reasons. */
-function oneLine(text: string): string {
-  return harmless(text).replaceAll('\n', ' ')
-}
 
 /** For programs. */
 export function linesDocument(lines: readonly Line[], simulated: boolean, excused: readonly LineName[] = []) {

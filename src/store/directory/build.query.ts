@@ -26,6 +26,8 @@ export type NewBuild = Pick<
   | 'projectDir'
   | 'toolchain'
   | 'reproduce'
+  | 'fetchCaSha256'
+  | 'cratesMirror'
   | 'vmId'
   | 'diskBytes'
 > & { readonly nowMs: number }

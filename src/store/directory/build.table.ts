@@ -51,6 +51,9 @@ export const builds = sqliteTable(
     closedAtMs: integer('closed_at_ms'),
     /** Its result made room for others. */
     removedAtMs: integer('removed_at_ms'),
+    /** What its request lets a fetch rest on: SHA-256 of the service's authorities, and its mirror. */
+    fetchCaSha256: text('fetch_ca_sha256'),
+    cratesMirror: text('crates_mirror'),
   },
   table => [
     index('builds_state').on(table.state, table.createdAtMs),

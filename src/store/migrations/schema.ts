@@ -219,7 +219,7 @@ CREATE TABLE builds (
   finished_at_ms INTEGER,
   closed_at_ms INTEGER,
   removed_at_ms INTEGER
-) STRICT;
+, fetch_ca_sha256 TEXT, crates_mirror TEXT) STRICT;
 
 CREATE INDEX builds_state ON builds (state, created_at_ms);
 

@@ -68,6 +68,9 @@ const REFUSED: [string, object, string][] = [
   ]),
   ['another toolchain', { toolchain: 'make' }, '400 toolchain'],
   ['text for a flag', { reproduce: 'yes' }, '400 reproduce'],
+  ['authorities where there are none', { fetch_ca_sha256: '00'.repeat(32) }, '400 fetch_ca_sha256'],
+  ['authorities by no digest', { fetch_ca_sha256: '00' }, '400 fetch_ca_sha256'],
+  ['a mirror where there is none', { crates_mirror: 'sparse+https://a.example/' }, '400 crates_mirror'],
   ['a field that is none', { shell: 'true' }, '400 shell'],
   ['the prototype', { ['__proto__']: 1, constructor: {} }, '400 __proto__'],
 ]
@@ -157,6 +160,8 @@ test('goal: fields that are null are as if they were left out', async () => {
     project_dir: null,
     toolchain: null,
     reproduce: null,
+    fetch_ca_sha256: null,
+    crates_mirror: null,
   }
   const id = await rig.submit(empty)
   expect((await rig.ended(id)).state).toBe('ok')
@@ -266,4 +271,32 @@ describe('limits', () => {
     })
     expect(problem(tooBig)).toBe('429')
   })
+})
+
+test('goal: a VM gets the authorities and the mirror of its service only for a request that names them', async () => {
+  const own = { proxy: 'http://10.0.0.1:8444', cratesMirror: 'sparse+https://crates.example/', ca: 'PEM' }
+  const caSha256 = new Bun.CryptoHasher('sha256').update(own.ca).digest('hex')
+  await using rig = await startBuilds({ fetch: own })
+  const orderFor = async (change: object) => {
+    await rig.ended(await rig.submit(change))
+    const { accepts, fetch } = rig.world.ordered ?? {}
+    return { accepts, fetch }
+  }
+  expect(await orderFor({})).toEqual({
+    accepts: { caSha256: null, cratesMirror: null },
+    fetch: { ...own, cratesMirror: null, ca: null },
+  })
+  expect(await orderFor({ crates_mirror: own.cratesMirror })).toEqual({
+    accepts: { caSha256: null, cratesMirror: own.cratesMirror },
+    fetch: { ...own, ca: null },
+  })
+  const both = { crates_mirror: own.cratesMirror, fetch_ca_sha256: caSha256 }
+  expect(await orderFor(both)).toEqual({ accepts: { caSha256, cratesMirror: own.cratesMirror }, fetch: own })
+  for (const [change, message] of [
+    [{ fetch_ca_sha256: '00'.repeat(32) }, caSha256],
+    [{ crates_mirror: 'sparse+https://other.example/' }, own.cratesMirror],
+  ] as const) {
+    const { status, text } = await rig.send('POST', '/build', { body: body(change) })
+    expect([status, text]).toEqual([400, expect.stringContaining(message)])
+  }
 })

@@ -12,9 +12,18 @@ import { type BootImages, createBootImages, type ServedImage } from '../../../sr
 import { verifyCommands } from '../../../src/builds/oci/commands.plan.ts'
 import { OCI_PATHS, ociRoutes, serveOci } from '../../../src/builds/oci/registry.ts'
 import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
+import { cargoRecord } from '../../rigs/build-record.ts'
 import { sampleResult } from '../../rigs/build-result.ts'
 import { main } from '../../rigs/program.ts'
 import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+
+const plainRequest = {
+  sourceKind: 'archive',
+  projectDir: null,
+  toolchain: null,
+  fetchCaSha256: null,
+  cratesMirror: null,
+} as const
 
 const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-oci-`))
 const imageDirectory = join(dir, 'image')
@@ -282,21 +291,29 @@ describe('skopeo', () => {
     const env = { PATH: `${join(dir, 'bin')}:${process.env.PATH}`, XDG_CONFIG_HOME: join(dir, 'config') }
     const commands = verifyCommands({
       ...{ baseUrl: base, project: './project', nonce: toHex(nonce) },
+      asked: { ...plainRequest, sourceKind: 'git' },
       image: { name: 'builder', digest: image.digest, hasIgvm: image.hasIgvm },
     })
     const [pull, verify] = commands
     expect(await shell(present(pull, 'pull'), env)).toMatchObject({ code: 0, stderr: '' })
-    const done = await shell(present(verify, 'verify'), env)
+    const done = await shell(present(verify, 'verify').replace('COMMIT', cargoRecord.source.commit ?? ''), env)
     expect(done).toMatchObject({ code: 0, stdout: expect.stringContaining('VERDICT: PASS SIMULATED') })
   })
 
   test('printed without an IGVM file, without an image, and for TLS', () => {
-    const build = { baseUrl: 'https://builds.example:8444', project: './p', nonce: '0011' }
+    const build = { baseUrl: 'https://builds.example:8444', project: './p', nonce: '0011', asked: plainRequest }
     const pulled = { name: 'builder', digest: 'sha256:00', hasIgvm: false }
     expect(verifyCommands({ ...build, image: pulled })).toEqual([
       'skopeo copy docker://builds.example:8444/builder@sha256:00 dir:./builder-image',
-      'strongroom verify build ./p --nonce 0011 --image ./builder-image',
+      'strongroom verify build ./p --nonce 0011 --source SOURCE --image ./builder-image',
     ])
-    expect(verifyCommands({ ...build, image: null })).toEqual(['strongroom verify build ./p --nonce 0011'])
+    expect(verifyCommands({ ...build, image: null })).toEqual([
+      'strongroom verify build ./p --nonce 0011 --source SOURCE',
+    ])
+    const asked = { sourceKind: 'git', projectDir: "it's; id", toolchain: 'nix', fetchCaSha256: '00' } as const
+    const cratesMirror = 'sparse+https://crates.example/'
+    expect(verifyCommands({ ...build, image: null, asked: { ...asked, cratesMirror } })).toEqual([
+      `strongroom verify build ./p --nonce 0011 --commit COMMIT --project-dir 'it'\\''s; id' --toolchain nix --fetch-ca AUTHORITIES --crates-mirror ${cratesMirror}`,
+    ])
   })
 })

@@ -7,9 +7,13 @@ import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
+import type { BuildRecord } from '../../../src/attest/provenance/record.ts'
+import { present } from '../../../src/base/assert.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
+import { cargoRecord } from '../../rigs/build-record.ts'
 import { type SampleResult, sampleResult } from '../../rigs/build-result.ts'
+import { recordOf } from '../../rigs/build-submitter.ts'
 import { checksOf, expectUsageError, run, runHere, runJson } from '../../rigs/program.ts'
 import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
 
@@ -17,8 +21,10 @@ const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-verify-build-`))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 let good: SampleResult
+let measurement: Uint8Array
 let image: Awaited<ReturnType<typeof writeBuilderImage>>
 let options: string[]
+const commit = present(cargoRecord.source.commit, 'a commit')
 const imageDirectory = join(dir, 'image')
 const project = join(dir, 'demo')
 
@@ -44,14 +50,15 @@ const answer = async (path: string, ...more: string[]) => {
 beforeAll(async () => {
   image = await writeBuilderImage(imageDirectory)
   const { digest } = await measureIgvm(new Uint8Array(readFileSync(image.igvm)), { profile: 'qemu-kvm' })
-  good = await sampleResult({ measurement: digest })
+  measurement = digest
+  good = await sampleResult({ measurement })
   write(project, good.files)
   const { ark, ask } = (await simulatedPlatform('genoa')).authority.root
   const root = join(dir, 'root.pem')
   writeFileSync(root, [ark, ask].map(der => toPem(der, 'CERTIFICATE')).join(''))
   options = [
     ...['--nonce', toHex(good.nonce), '--trust-simulated-root', root, '--as-of', simulatedAsOf.toISOString()],
-    ...['--igvm', image.igvm, '--image', imageDirectory],
+    ...['--igvm', image.igvm, '--image', imageDirectory, '--commit', commit],
   ]
 })
 
@@ -170,6 +177,87 @@ describe('exit code 1', () => {
   })
 })
 
+// Goal: what was built is named or waived, and whichever it is, the verdict says it, with the root, the VMPL and the firmware below it.
+describe('the source', () => {
+  const bare = () => options.toSpliced(options.indexOf('--commit'), 2)
+  const wrapped = async (record: Partial<BuildRecord>) => {
+    const { files } = await sampleResult({ measurement, record: { ...(await recordOf(sourceDirectory)), ...record } })
+    return write(mkdtempSync(join(dir, 'archive-')), files)
+  }
+  const sourceDirectory = join(dir, 'hello')
+  beforeAll(() => {
+    mkdirSync(join(sourceDirectory, 'src'), { recursive: true })
+    writeFileSync(join(sourceDirectory, 'Cargo.toml'), '[package]')
+    writeFileSync(join(sourceDirectory, 'src/main.rs'), 'fn main() {}', { mode: 0o755 })
+  })
+
+  test('a directory, and the archive that somebody else packed of it', async () => {
+    const built = await wrapped({})
+    await system('tar', '-czf', 'hello.tar.gz', 'hello')
+    await system('python3', '-c', "import shutil; shutil.make_archive('hello', 'zip', '.', 'hello')")
+    const verify = async (path: string, ...more: string[]) =>
+      await runHere(['verify', 'build', built, ...bare(), '--source', path, ...more])
+    for (const path of [sourceDirectory, join(dir, 'hello.tar.gz'), join(dir, 'hello.zip')]) {
+      const { code, stdout } = await verify(path)
+      expect([path, code]).toEqual([path, 0])
+      for (const name of ['source: archive, git tree ', 'root: SIMULATED', 'VMPL: 0', 'firmware: snp']) {
+        expect(stdout).toContain(name)
+      }
+    }
+    expect((await verify(sourceDirectory, '--verbose')).stdout).toContain('rests on root: SIMULATED')
+    const { rests_on } = JSON.parse((await verify(sourceDirectory, '--json')).stdout)
+    expect(rests_on).toContain('VMPL: 0')
+    writeFileSync(join(sourceDirectory, 'src/main.rs'), 'fn main() { evil() }')
+    const other = await verify(sourceDirectory)
+    expect([other.code, other.stdout]).toEqual([1, expect.stringContaining('first broken link: source')])
+    // A mode is a part of the tree, too.
+    await system('tar', '--mode=0644', '-czf', 'mode.tar.gz', 'hello')
+    expect((await verify(join(dir, 'mode.tar.gz'))).code).toBe(1)
+  })
+
+  test('a commit, its repository and its ref', async () => {
+    const verify = async (...more: string[]) => (await runHere(['verify', 'build', project, ...bare(), ...more])).code
+    const named = ['--commit', commit, '--repository', 'https://git.example/demo.git', '--ref', 'main']
+    expect(await verify(...named)).toBe(0)
+    expect(await verify(...named.with(1, 'b'.repeat(40)))).toBe(1)
+    expect(await verify(...named.with(3, 'https://git.example/fork.git'))).toBe(1)
+    expect(await verify(...named.with(5, 'v1'))).toBe(1)
+    expect(await verify('--commit', commit, '--project-dir', 'sub')).toBe(1)
+    expect(await verify('--commit', commit, '--toolchain', 'cargo')).toBe(1)
+    expect(await verify('--commit', commit, '--crates-mirror', 'sparse+https://crates.example/')).toBe(1)
+    expect(await verify('--commit', commit, '--reproduce')).toBe(0)
+  })
+
+  test('named once, or waived', async () => {
+    const refuse = async (message: string, ...more: string[]) =>
+      await expectUsageError(['verify', 'build', project, ...bare(), ...more], message)
+    await refuse('exactly one of --source, --commit and --any-source')
+    await refuse('exactly one of', '--commit', commit, '--any-source')
+    await refuse('exactly one of', '--source', dir, '--commit', commit)
+    await refuse('It must be a whole commit id', '--commit', 'abc')
+    await refuse('--ref goes with --commit', '--any-source', '--ref', 'main')
+    await refuse('is no directory, and no archive', '--source', join(dir, 'nothing'))
+    const waived = await runHere(['verify', 'build', project, ...bare(), '--any-source'])
+    expect([waived.code, waived.stdout]).toEqual([0, expect.stringContaining(`any source: commit ${commit}`)])
+  })
+
+  test('of another builder of the family, which states no order', async () => {
+    const vectors = join(import.meta.dir, '../../vectors/builds/kex')
+    const at = join(dir, 'kex')
+    cpSync(vectors, at, { recursive: true })
+    const { subject } = JSON.parse(readFileSync(join(at, 'provenance.json'), 'utf8'))
+    mkdirSync(join(at, 'artifacts'))
+    writeFileSync(join(at, 'artifacts', subject[0].name), '')
+    const asked = ['--any-source', '--any-nonce', '--any-measurement', '--any-crl', '--any-tcb']
+    const { stdout } = await runHere(['verify', 'build', at, ...asked, '--as-of', '2026-06-01T00:00:00Z', '--json'])
+    const { checks, first_broken } = JSON.parse(stdout)
+    // Its artifact is not here; all else is good.
+    expect(first_broken).toBe('artifact-digests')
+    const source = checks.find(({ name }: { name: string }) => name === 'source')
+    expect(source.reason).toContain('accepted any source: ')
+  })
+})
+
 // Goal: what cannot be read is no verdict; nothing outside of the result is named, read or written.
 describe('exit code 2', () => {
   const refuse = (path: string, message: string) => expectUsageError(['verify', 'build', path, ...options], message)
@@ -247,7 +335,10 @@ with tarfile.open('hostile.tar.gz', 'w:gz', compresslevel=1) as tar:
     await expectUsageError(['verify', 'build', project, ...without], '--nonce is missing')
     await expectUsageError(['verify', 'build', project, ...options, '--any-nonce'], 'contradict')
     for (const nonce of ['', '0', 'zz', '00'.repeat(17)])
-      await expectUsageError(['verify', 'build', project, '--nonce', nonce], '1 to 16 bytes in hexadecimal')
+      await expectUsageError(
+        ['verify', 'build', project, '--any-source', '--nonce', nonce],
+        '1 to 16 bytes in hexadecimal',
+      )
     await expectUsageError(['verify', 'build', project, ...options, '--igvm', join(dir, 'no.igvm')], 'no such file')
     await expectUsageError(['verify', 'build', project, ...options, '--image', project], 'no such file')
   })

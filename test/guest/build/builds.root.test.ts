@@ -10,8 +10,10 @@ import { decodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { decodeStatement } from '../../../src/attest/receipt/statement.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { fromBase64, toHex } from '../../../src/base/bytes.ts'
+import { treeOfPacked } from '../../../src/cli/build/source-tree.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
 import { verifyBuild } from '../../../src/verifier/build.ts'
+import type { AskedRequest } from '../../../src/verifier/build-question.ts'
 import { flipped } from '../../rigs/build-case.ts'
 import { buildQuestion, resultFiles } from '../../rigs/build-result.ts'
 import {
@@ -127,21 +129,30 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: our own verifier takes what the VM wrote, for both toolchains, and finds out one changed bit of an artifact.
+  // Goal: our own verifier takes what the VM wrote, for both toolchains, and finds out one changed bit of an artifact, and that another archive was
+  // built than the one that the client has: client and VM compute the same tree id.
   test(
     'the verifier takes the result',
     async () => {
       const cases = noNix ? [vendoredProject()] : [vendoredProject(), flakeProject]
       for (const source of cases) {
         const files = filesOf(await built(source))
+        const yours = await treeOfPacked(archiveOf(source), 'source', null)
+        const request: AskedRequest = {
+          ...{ source: yours, sourceName: null, projectDir: null, toolchain: null, reproduce: false },
+          ...{ fetchCaSha256: null, cratesMirror: null },
+        }
         const asked = await buildQuestion(Uint8Array.from(Buffer.from(buildNonce, 'hex')), {
-          asOf: Date.now(),
+          ...{ asOf: Date.now(), request },
           pins: { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' },
           policy: { ...policyWithFloors(), measurements: [Uint8Array.from(Buffer.from(buildMeasurement, 'hex'))] },
         })
         const verdict = await verifyBuild(resultFiles(files), asked)
         expect(verdict.checks.filter(one => one.outcome === 'fail')).toEqual([])
         expect([verdict.ok, verdict.firstBroken, verdict.isOwn]).toEqual([true, null, true])
+        const other = await treeOfPacked(archiveOf({ ...source, 'backdoor.txt': '' }), 'source', null)
+        const swapped = await verifyBuild(resultFiles(files), { ...asked, request: { ...request, source: other } })
+        expect([swapped.ok, swapped.firstBroken]).toEqual([false, 'source'])
         const [artifact = ''] = [...files.keys()].filter(name => name.startsWith('artifacts/'))
         const changed = new Map(files).set(artifact, flipped(files.get(artifact) ?? new Uint8Array(1), 0))
         expect((await verifyBuild(resultFiles(changed), asked)).ok).toBe(false)

@@ -2,7 +2,9 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import type { BuildOrder } from '../../../src/contract/build-agent.ts'
+import { decodeStatement } from '../../../src/attest/receipt/statement.ts'
+import { fromBase64Url } from '../../../src/base/bytes.ts'
+import type { BuildOrder } from '../../../src/contract/build-order.ts'
 import {
   archiveOf,
   fetchedProject,
@@ -44,6 +46,8 @@ async function cloned(
   process.stdout.write(`${url} ${ref ?? ''}: ${Math.round(end.elapsedMs)} ms\n`)
   return end
 }
+
+const digestOf = (text: string | null) => new Bun.CryptoHasher('sha256').update(text ?? '').digest('hex')
 
 const provenanceOf = ({ archive }: BuildEnd) =>
   JSON.parse(
@@ -139,6 +143,40 @@ describe.skipIf(skipped)('sources from git', () => {
       }
       // Neither a redirect nor a submodule makes anybody go elsewhere.
       expect(new Set(servers.connected)).toEqual(new Set([`${new URL(plain.url).hostname}:443`, `${refusedHost}:443`]))
+    },
+    timeoutMs,
+  )
+
+  // Goal: a host cannot open the fetch by an authority or a mirror of its own: the VM refuses such an order, and goes on waiting for a true one.
+  test(
+    'an authority, and a mirror, that the request does not name',
+    async () => {
+      await using servers = await startFetchServers()
+      const { url, commit } = makeRepository(servers, 'plain', plainProject)
+      await using vm = await startBuildVm()
+      const source = { kind: 'git', url, ref: null } as const
+      const { fetch } = servers
+      const none = { caSha256: null, cratesMirror: null }
+      for (const [accepts, problem] of [
+        [none, 'build.order.fetch.ca: '],
+        [{ caSha256: '00'.repeat(32), cratesMirror: fetch.cratesMirror }, 'build.order.fetch.ca: '],
+        [{ caSha256: digestOf(fetch.ca), cratesMirror: null }, 'build.order.fetch.cratesMirror: '],
+      ] as const) {
+        await expect(vm.build({ source, fetch, accepts })).rejects.toThrow(problem)
+      }
+      // Without them it does as it is told, and finds that it cannot trust the git host.
+      const alone = { ...fetch, ca: null, cratesMirror: null }
+      const end = await vm.build({ source, fetch: alone, accepts: none })
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
+      await using other = await startBuildVm()
+      const good = await other.build({ source, fetch })
+      expect(good.result).toMatchObject({ status: 'ok' })
+      expect(provenanceOf(good).predicate.buildDefinition.externalParameters.source.digest.gitCommit).toBe(commit)
+      const statement = decodeStatement(fromBase64Url(good.evidence.dispatch?.statement ?? '') ?? new Uint8Array(0))
+      expect(statement).toMatchObject({
+        ...{ kind: 'build-dispatch', fetchProxy: fetch.proxy, fetchMirror: fetch.cratesMirror },
+        fetchAuthoritiesDigest: new Uint8Array(Buffer.from(digestOf(fetch.ca), 'hex')),
+      })
     },
     timeoutMs,
   )

@@ -3,8 +3,8 @@
 // Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one host, no redirects, no
 // credentials; each object is checked on its way in (git-config(1), gitattributes(5), gitprotocol-http(5)).
 
+import { showName } from '../../../linux/source/tree.plan.ts'
 import { BuildFailure } from '../failure.ts'
-import { showName } from './tree.plan.ts'
 
 export type CloneOrder = { readonly url: string; readonly ref: string | null }
 

@@ -1,14 +1,15 @@
 // Takes the source in, from the exchange disk or from a repository, and says what it is. Effects: files on the scratch disk, git.
 
 import * as fs from 'node:fs'
+import { takeArchive } from '../../../linux/source/archive-tree.ts'
+import { hashTree, type SourceTree } from '../../../linux/source/git-tree.ts'
+import { sourceDateEpoch } from '../../../linux/source/tree.plan.ts'
 import { checkSource } from '../exchange.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
-import { type Phase, sourceDateEpoch } from '../phase.ts'
+import { refuseUnless } from '../failure.ts'
+import type { Phase } from '../phase.ts'
 import { makeDir } from '../workspace.ts'
 import { checkClone } from './clone.plan.ts'
 import { cloneSource, refuseOtherTree } from './clone.ts'
-import { hashTree, type SourceTree } from './git-tree.ts'
-import { unpackArchive } from './unpack.ts'
 
 export type Source = {
   /** Root's; nobody else writes there. */
@@ -25,7 +26,7 @@ export type Source = {
 export async function takeSource(phase: Phase, device: string, openNetwork: () => Promise<string>): Promise<Source> {
   const { source, limits } = phase.order
   const into = `${phase.workDir}/source`
-  const bounds = { bytesMax: limits.sourceBytes, entriesMax: limits.sourceEntries, timeSeconds: sourceDateEpoch }
+  const bounds = { bytesMax: limits.sourceBytes, entriesMax: limits.sourceEntries }
   if (source.kind === 'git') {
     const url = checkClone(source)
     refuseUnless(
@@ -36,7 +37,7 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
     phase.job.say('fetch', `git fetch of ${url.href}${source.ref === null ? '' : `, ref ${source.ref}`}`)
     const cloned = await cloneSource(phase, source, await openNetwork(), into)
     fs.chmodSync(into, 0o755)
-    const tree = await hashTree(into, bounds)
+    const tree = await hashTree(into, { ...bounds, timeSeconds: sourceDateEpoch })
     refuseOtherTree(cloned, tree.sha1, into)
     phase.job.say('fetch', `commit ${cloned.commit}`)
     return { root: into, tree, uri: cloned.uri, commit: cloned.commit, name: baseName(url.pathname, /\.git$/) }
@@ -49,7 +50,10 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
   await checkSource(device, source)
   makeDir(into, 0)
   fs.chmodSync(into, 0o755)
-  const unpacked = await unpackArchive({ device, sizeBytes: source.sizeBytes, into, ...bounds })
+  const { root, stripped, unpacked, tree } = await takeArchive({
+    ...{ device, sizeBytes: source.sizeBytes, into, projectDir: phase.order.projectDir },
+    ...bounds,
+  })
   phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes unpacked`)
   if (unpacked.ignoredCount > 0) {
     phase.job.say(
@@ -57,22 +61,9 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
       `left out: .git with ${unpacked.ignoredCount} entries, which is not trusted; the tree id is of the files`,
     )
   }
-  const { root, stripped } = stripTop(into, phase.order.projectDir)
   if (stripped !== null) phase.job.say('init', `the one top-level directory ${stripped} is taken for the source's root`)
   const name = source.name === null ? (stripped ?? 'source') : baseName(source.name, /\.(?:tar\.gz|tgz|tar|zip)$/i)
-  return { root, tree: await hashTree(root, bounds), uri: '', commit: null, name }
-}
-
-/**
- * Archives of repositories have all their files below one directory that is not the repository's. Where project_dir begins with that
- * directory, the client counts it as a part of the source.
- */
-function stripTop(into: string, projectDir: string | null): { root: string; stripped: string | null } {
-  const [first, ...others] = fs.readdirSync(into, { withFileTypes: true })
-  if (first === undefined) throw new BuildFailure('source_invalid', 'source: there is no file in it')
-  const named = projectDir?.replace(/^(\.\/)+/, '').split('/')[0]
-  if (others.length > 0 || !first.isDirectory() || named === first.name) return { root: into, stripped: null }
-  return { root: `${into}/${first.name}`, stripped: first.name }
+  return { root, tree, uri: '', commit: null, name }
 }
 
 function baseName(path: string, ending: RegExp): string {

@@ -3,9 +3,9 @@
 
 import * as fs from 'node:fs'
 import { createGunzip } from 'node:zlib'
-import { ByteReader } from '../../../base/byte-reader.ts'
-import { looksLikeTar } from '../../../base/ustar.codec.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
+import { ByteReader } from '../../base/byte-reader.ts'
+import { looksLikeTar } from '../../base/ustar.codec.ts'
+import { refuseUnless, SourceFailure } from './failure.ts'
 import { type ArchiveEntry, readTar } from './tar.ts'
 import { readName, showName, TreePlan } from './tree.plan.ts'
 import { readZip } from './zip.ts'
@@ -27,7 +27,7 @@ export type Unpacked = {
   readonly ignoredCount: number
 }
 
-/** Failure `source_invalid`, after which `into` holds a part of the source. */
+/** SourceFailure, after which `into` holds a part of the source. */
 export async function unpackArchive(order: UnpackOrder): Promise<Unpacked> {
   const handle = await fs.promises.open(order.device, fs.constants.O_RDONLY)
   try {
@@ -46,8 +46,8 @@ function tarReader(order: UnpackOrder, format: 'tar.gz' | 'tar'): ByteReader {
   const bytesMax = tarBytesMax(order)
   return new ByteReader(tarBytes(order, format), {
     bytesMax,
-    tooMuch: () => new BuildFailure('source_invalid', `source: more than ${bytesMax} bytes unpacked; send less`),
-    tooLittle: () => new BuildFailure('source_invalid', 'source: the archive ends early; pack it anew'),
+    tooMuch: () => new SourceFailure(`source: more than ${bytesMax} bytes unpacked; send less`),
+    tooLittle: () => new SourceFailure('source: the archive ends early; pack it anew'),
   })
 }
 
@@ -63,7 +63,7 @@ async function formatOf(handle: fs.promises.FileHandle, sizeBytes: number): Prom
   if (startsWith(0x1f, 0x8b)) return 'tar.gz'
   if (startsWith(0x50, 0x4b, 0x03, 0x04)) return 'zip'
   if (looksLikeTar(head)) return 'tar'
-  throw new BuildFailure('source_invalid', 'source: neither gzip, tar nor zip with content; send a tar.gz, tar or zip')
+  throw new SourceFailure('source: neither gzip, tar nor zip with content; send a tar.gz, tar or zip')
 }
 
 async function* tarBytes({ device, sizeBytes }: UnpackOrder, format: 'tar.gz' | 'tar'): AsyncGenerator<Uint8Array> {
@@ -76,7 +76,7 @@ async function* tarBytes({ device, sizeBytes }: UnpackOrder, format: 'tar.gz' | 
     try {
       yield* gunzip
     } catch (cause) {
-      throw new BuildFailure('source_invalid', 'source: damaged gzip; pack it anew', { cause })
+      throw new SourceFailure('source: damaged gzip; pack it anew', { cause })
     } finally {
       gunzip.destroy()
     }
@@ -91,7 +91,7 @@ async function writeTree(
 ): Promise<Pick<Unpacked, 'fileCount' | 'ignoredCount'>> {
   const plan = new TreePlan(order.entriesMax)
   const must = (problem: string | null) =>
-    refuseUnless(problem === null, 'source_invalid', () => `source: ${problem}; correct the archive`)
+    refuseUnless(problem === null, () => `source: ${problem}; correct the archive`)
   let ignoredCount = 0
   let writtenBytes = 0
   let entryCount = 0

@@ -5,8 +5,8 @@
 
 import type * as fs from 'node:fs'
 import { createInflateRaw } from 'node:zlib'
-import { fromUtf8 } from '../../../base/bytes.ts'
-import { BuildFailure } from '../failure.ts'
+import { fromUtf8 } from '../../base/bytes.ts'
+import { SourceFailure } from './failure.ts'
 import type { ArchiveEntry } from './tar.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
@@ -40,7 +40,7 @@ type Central = {
   readonly unixMode: number
 }
 
-/** The content of a file is read before the next entry. Failure `source_invalid`. */
+/** The content of a file is read before the next entry. SourceFailure. */
 export async function* readZip(file: ZipFile): AsyncGenerator<ArchiveEntry> {
   const { entries, directoryOffset } = await readDirectory(file)
   const ordered = [...entries].sort((a, b) => a.localOffset - b.localOffset)
@@ -54,8 +54,8 @@ export async function* readZip(file: ZipFile): AsyncGenerator<ArchiveEntry> {
   if (at !== directoryOffset) throw invalid('zip: bytes between the last entry and the directory')
 }
 
-function invalid(problem: string): BuildFailure {
-  return new BuildFailure('source_invalid', `source: ${problem}`)
+function invalid(problem: string): SourceFailure {
+  return new SourceFailure(`source: ${problem}`)
 }
 
 function shown(name: Uint8Array): string {
@@ -114,7 +114,7 @@ async function readDirectory(file: ZipFile): Promise<{ entries: readonly Central
 
 const directoryBytesMax = 64 * 1024 * 1024
 
-function zip64(): BuildFailure {
+function zip64(): SourceFailure {
   return invalid('zip64; send a tar.gz, or a zip of fewer than 65,535 entries and 4 GiB')
 }
 
@@ -273,7 +273,7 @@ async function* inflated(file: ZipFile, entry: Central, dataOffset: number): Asy
   try {
     for await (const part of inflate) yield part
   } catch (error) {
-    if (error instanceof BuildFailure) throw error
+    if (error instanceof SourceFailure) throw error
     throw invalid(`${shown(entry.name)}: cannot be inflated; the archive is damaged`)
   } finally {
     inflate.destroy()

@@ -2,8 +2,10 @@
 //
 // Names are checked as a whole before anything is written, and links are made last, so that no file is ever written through one.
 
-import { fromUtf8 } from '../../../base/bytes.ts'
+import { fromUtf8 } from '../../base/bytes.ts'
 
+/** The time of every file of a source: 1980-01-01, the first that a zip can hold. */
+export const sourceDateEpoch = 315_532_800
 export const nameBytesMax = 1024
 export const componentBytesMax = 255
 export const depthMax = 64

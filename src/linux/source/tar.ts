@@ -3,9 +3,9 @@
 // Stricter than libraries for tar, which are made to read what any tar wrote: one name for one entry, from one place; no hard links,
 // devices, sparse files; an unknown keyword is refused, not skipped, for another reader may act on it.
 
-import { unreachable } from '../../../base/assert.ts'
-import type { ByteReader } from '../../../base/byte-reader.ts'
-import { fromUtf8 } from '../../../base/bytes.ts'
+import { unreachable } from '../../base/assert.ts'
+import type { ByteReader } from '../../base/byte-reader.ts'
+import { fromUtf8 } from '../../base/bytes.ts'
 import {
   decodePax,
   decodeUstar,
@@ -14,8 +14,8 @@ import {
   type UstarHeader,
   type UstarNumber,
   untilNul,
-} from '../../../base/ustar.codec.ts'
-import { BuildFailure } from '../failure.ts'
+} from '../../base/ustar.codec.ts'
+import { SourceFailure } from './failure.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
 export type ArchiveEntry = {
@@ -38,7 +38,7 @@ const paxIgnored =
 /** What the records before an entry say of it. */
 type Extension = { name: Uint8Array | null; target: string | null; seen: Set<string> }
 
-/** The content of a file is read or skipped before the next entry. Failure `source_invalid`. */
+/** The content of a file is read or skipped before the next entry. SourceFailure. */
 export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry> {
   let extension: Extension = { name: null, target: null, seen: new Set() }
   let sawGlobal = false
@@ -84,8 +84,8 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
   await checkEnd(reader)
 }
 
-function invalid(problem: string): BuildFailure {
-  return new BuildFailure('source_invalid', `source: ${problem}`)
+function invalid(problem: string): SourceFailure {
+  return new SourceFailure(`source: ${problem}`)
 }
 
 function shown(name: Uint8Array): string {

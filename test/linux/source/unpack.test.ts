@@ -2,10 +2,10 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
-import { BuildFailure } from '../../../../src/guest/build/failure.ts'
-import { unpackArchive } from '../../../../src/guest/build/source/unpack.ts'
-import { paxRecord, type TarEntry, tarOf, type ZipChange, type ZipEntry, zipOf } from '../../../rigs/archive-bytes.ts'
-import { listTree } from '../../../rigs/guest-root.ts'
+import { SourceFailure } from '../../../src/linux/source/failure.ts'
+import { unpackArchive } from '../../../src/linux/source/unpack.ts'
+import { paxRecord, type TarEntry, tarOf, type ZipChange, type ZipEntry, zipOf } from '../../rigs/archive-bytes.ts'
+import { listTree } from '../../rigs/guest-root.ts'
 
 const bounds = { bytesMax: 64 * 1024, entriesMax: 40 }
 
@@ -20,7 +20,7 @@ async function unpacked(archive: Uint8Array, limits = bounds): Promise<string[] 
     try {
       await unpackArchive({ device, sizeBytes: archive.length, into, ...limits })
     } catch (error) {
-      if (!(error instanceof BuildFailure) || error.errorType !== 'source_invalid') throw error
+      if (!(error instanceof SourceFailure)) throw error
       return error.message
     } finally {
       expect(fs.readdirSync(dir).sort()).toEqual(['device', 'into'])

@@ -5,8 +5,8 @@
 
 import { createHash, type Hash } from 'node:crypto'
 import * as fs from 'node:fs'
-import { concat, toHex, utf8 } from '../../../base/bytes.ts'
-import { refuseUnless } from '../failure.ts'
+import { concat, toHex, utf8 } from '../../base/bytes.ts'
+import { refuseUnless } from './failure.ts'
 import { componentBytesMax, depthMax, linkTargetProblem, showName } from './tree.plan.ts'
 
 export type SourceTree = {
@@ -31,7 +31,7 @@ const chunkBytes = 1024 * 1024
 type Ids = { readonly sha1: Uint8Array; readonly sha256: Uint8Array }
 type TreeEntry = { readonly mode: (typeof MODE)[keyof typeof MODE]; readonly name: Buffer; readonly ids: Ids }
 
-/** Failure `source_invalid` for what git cannot hold, for links that lead out, and beyond the bounds. */
+/** SourceFailure for what git cannot hold, for links that lead out, and beyond the bounds. */
 export async function hashTree(root: string, bounds: TreeBounds): Promise<SourceTree> {
   const counts = { files: 0, entries: 0, bytes: 0 }
   const real = await fs.promises.realpath(root)
@@ -41,11 +41,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     try {
       const { size } = await file.stat()
       counts.bytes += size
-      refuseUnless(
-        counts.bytes <= bounds.bytesMax,
-        'source_invalid',
-        () => `source: more than ${bounds.bytesMax} bytes`,
-      )
+      refuseUnless(counts.bytes <= bounds.bytesMax, () => `source: more than ${bounds.bytesMax} bytes`)
       const hashes = begin('blob', size)
       const chunk = new Uint8Array(Math.min(chunkBytes, Math.max(size, 1)))
       let readBytes = 0
@@ -55,7 +51,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
         readBytes += bytesRead
         for (const hash of hashes) hash.update(chunk.subarray(0, bytesRead))
       }
-      refuseUnless(readBytes === size, 'internal', () => `source: ${shown} changes while it is read`)
+      if (readBytes !== size) throw new Error(`source: ${shown} changes while it is read`)
       return end(hashes)
     } finally {
       await file.close()
@@ -66,25 +62,16 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     counts.entries += 1
     refuseUnless(
       counts.entries <= bounds.entriesMax,
-      'source_invalid',
       () => `source: more than ${bounds.entriesMax} files and directories`,
     )
     const path = Buffer.concat([dir, Buffer.from('/'), name])
     const shown = showName(path.subarray(Buffer.byteLength(root) + 1).toString('utf8'))
-    refuseUnless(name.length <= componentBytesMax, 'source_invalid', () => `source: ${shown}: too long a name`)
-    refuseUnless(
-      name.equals(Buffer.from(name.toString('utf8'))),
-      'source_invalid',
-      () => `source: ${shown}: a name that is not UTF-8`,
-    )
-    refuseUnless(
-      !/\p{Cc}/u.test(name.toString('utf8')),
-      'source_invalid',
-      () => `source: ${shown}: a control character in a name`,
-    )
+    refuseUnless(name.length <= componentBytesMax, () => `source: ${shown}: too long a name`)
+    refuseUnless(name.equals(Buffer.from(name.toString('utf8'))), () => `source: ${shown}: a name that is not UTF-8`)
+    refuseUnless(!/\p{Cc}/u.test(name.toString('utf8')), () => `source: ${shown}: a control character in a name`)
     const stat = await fs.promises.lstat(path)
     if (stat.isDirectory()) {
-      refuseUnless(depth < depthMax, 'source_invalid', () => `source: ${shown}: deeper than ${depthMax} directories`)
+      refuseUnless(depth < depthMax, () => `source: ${shown}: deeper than ${depthMax} directories`)
       const ids = await treeOf(path, depth + 1)
       if (ids !== null) return { mode: MODE.tree, name, ids }
       await fs.promises.rmdir(path)
@@ -99,7 +86,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
       for (const hash of hashes) hash.update(target)
       return { mode: MODE.link, name, ids: end(hashes) }
     }
-    refuseUnless(stat.isFile(), 'source_invalid', () => `source: ${shown}: neither file, directory nor link`)
+    refuseUnless(stat.isFile(), () => `source: ${shown}: neither file, directory nor link`)
     const mode = (stat.mode & 0o100) === 0 ? MODE.file : MODE.executable
     return { mode, name, ids: await blobOfFile(path.toString('utf8'), shown) }
   }
@@ -117,7 +104,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
   }
 
   const ids = await treeOf(Buffer.from(root), 0)
-  refuseUnless(ids !== null, 'source_invalid', () => 'source: there is no file in it')
+  refuseUnless(ids !== null, () => 'source: there is no file in it')
   return { sha1: toHex(ids.sha1), sha256: toHex(ids.sha256), fileCount: counts.files, sizeBytes: counts.bytes }
 }
 
@@ -148,7 +135,7 @@ type Link = { readonly path: string; readonly target: string; readonly shown: st
 /** By the real tree, links on the way included; what is not there may be anywhere inside. */
 async function checkLink({ path, target, shown, root }: Link): Promise<void> {
   const problem = linkTargetProblem(target)
-  refuseUnless(problem === null, 'source_invalid', () => `source: ${shown}: ${problem}`)
+  refuseUnless(problem === null, () => `source: ${shown}: ${problem}`)
   const parent = await fs.promises.realpath(path.slice(0, path.lastIndexOf('/')))
   const isInside = (place: string) => place === root || place.startsWith(`${root}/`)
   let at = parent
@@ -156,6 +143,6 @@ async function checkLink({ path, target, shown, root }: Link): Promise<void> {
     if (component === '' || component === '.') continue
     const next = component === '..' ? at.slice(0, at.lastIndexOf('/')) : `${at}/${component}`
     at = await fs.promises.realpath(next).catch(() => next)
-    refuseUnless(isInside(at), 'source_invalid', () => `source: ${shown}: a link that leads out of the source`)
+    refuseUnless(isInside(at), () => `source: ${shown}: a link that leads out of the source`)
   }
 }

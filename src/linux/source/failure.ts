@@ -1,0 +1,13 @@
+// A source that nobody may build: its files, names or links are not those of a plain tree. Pure.
+
+/** `message` names the file, and says what is wrong with it. */
+export class SourceFailure extends Error {
+  constructor(message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.name = 'SourceFailure'
+  }
+}
+
+export function refuseUnless(condition: boolean, message: () => string): asserts condition {
+  if (!condition) throw new SourceFailure(message())
+}
