@@ -228,15 +228,8 @@ export function recordOf({
   return {
     ...row,
     caller: {
-      ...{
-        organizationId,
-        keyPrefix,
-        keyDigest: '',
-        instanceId,
-        requestsPerMinute: 0,
-        tokensPerMinute: 0,
-        concurrencyMax: 0,
-      },
+      ...{ organizationId, keyPrefix, keyDigest: '', instanceId },
+      ...{ requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
       rules: NO_RULES,
       budgets: NO_BUDGETS,
     },

@@ -52,3 +52,10 @@ declare class TextDecoder {
 
 declare function atob(base64: string): string
 declare function btoa(binary: string): string
+
+/** WHATWG URL. */
+declare class URL {
+  constructor(text: string)
+  static canParse(text: string): boolean
+  readonly href: string
+}

@@ -1,14 +1,7 @@
-// The models that the configuration names, and the context size of each. Pure.
+// Context size of a model, as the configuration knows it. Pure.
 
-import { type OfferedModels, offeredModels } from '../contract/key-rules.ts'
 import type { Config } from './schema.ts'
 import { hasWorker } from './worker-checks.ts'
-
-/** What the gateway will serve; the built-in worker is what its attestation covers. */
-export function configuredModels({ inference: { worker, upstreams } }: Pick<Config, 'inference'>): OfferedModels {
-  const inside = hasWorker(worker) ? [{ models: [worker.model], isInside: true }] : []
-  return offeredModels([...inside, ...upstreams.map(({ models }) => ({ models, isInside: false }))])
-}
 
 /** Tokens of prompt and completion together that every server of this model has room for; null where one of them, or all, are unknown. */
 export function modelContextTokens(
