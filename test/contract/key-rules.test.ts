@@ -53,7 +53,7 @@ test('goal: an alias never leads out of what the attestation covers, where anyth
     ...[null, null, 'private'],
     ...['far', 'both', 'private'],
   ])
-  expect(modelNames(rules, split)).toEqual(['private', 'far', 'both', 'own'])
+  expect(modelNames(rules, split)).toEqual(['private', 'both', 'far', 'own'])
   for (const model of ['far', 'both']) {
     expect(rulesProblem({ models: null, aliases: [alias('gpt', model)] }, split)?.message).toContain('answered outside')
   }

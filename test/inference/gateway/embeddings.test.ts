@@ -11,7 +11,7 @@ import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../r
 import { postEncrypted } from '../../rigs/encrypted-client.ts'
 import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
-import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
+import { chargedTo, needsHost, viewOf } from '../../rigs/test-gateway.ts'
 import { until } from '../../rigs/until.ts'
 import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
 
@@ -88,15 +88,19 @@ describe('which endpoint a model has', () => {
     expect((await gateway.chat()).status).toBe(200)
   })
 
-  test('goal: a key may have a name of its own for it, and the upstream gets its id; what the key may not use is a 404', async () => {
-    const aliases = [{ name: 'text-embedding-3-small', model: EMBEDDING_MODEL }]
-    await using gateway = await start({ caller: { rules: { models: [EMBEDDING_MODEL], aliases } } })
-    const answer = await embed(gateway, { model: 'text-embedding-3-small' })
-    expect(await answer.json()).toMatchObject({ model: EMBEDDING_MODEL })
-    expect(upstream.seen.map(one => one.body.model)).toEqual([EMBEDDING_MODEL])
-    await using other = await start({ caller: { rules: { models: [MODEL], aliases: null } } })
-    expect((await embed(other)).status).toBe(404)
-  })
+  const noAlias = needsHost('no alias leads to an upstream outside where a worker is inside')
+  test.skipIf(noAlias)(
+    'goal: a key may have a name of its own for it, and the upstream gets its id; what the key may not use is a 404',
+    async () => {
+      const aliases = [{ name: 'text-embedding-3-small', model: EMBEDDING_MODEL }]
+      await using gateway = await start({ caller: { rules: { models: [EMBEDDING_MODEL], aliases } } })
+      const answer = await embed(gateway, { model: 'text-embedding-3-small' })
+      expect(await answer.json()).toMatchObject({ model: EMBEDDING_MODEL })
+      expect(upstream.seen.map(one => one.body.model)).toEqual([EMBEDDING_MODEL])
+      await using other = await start({ caller: { rules: { models: [MODEL], aliases: null } } })
+      expect((await embed(other)).status).toBe(404)
+    },
+  )
 
   test('goal: the list of models has both', async () => {
     await using gateway = await start()
