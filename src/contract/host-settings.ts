@@ -15,9 +15,11 @@ const closed = (worst: string): HostSetting => ({ stands: 'closed', worst })
 const attested = (worst: string): HostSetting => ({ stands: 'attested', worst })
 const stated = (worst: string): HostSetting => ({ stands: 'stated', worst })
 
+const miscount = availability('budgets end sooner or later, GET /v1/usage is wrong')
+const unreachable = availability('the VM has other addresses, and nobody reaches it')
 const protocol = closed('it pairs a request with its response; the VM reads nothing else into it')
 
-/** By `control.FIELD` of a snapshot, and by `OPERATION.FIELD` of a request. */
+/** By `control.PATH` of a snapshot, and by `OPERATION.PATH` of a request; `*` stands for any name. */
 export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.revision': stated('a VM that has just started takes an old set, so that a revoked key counts again'),
   'control.keys.prefix': availability('a key is missing: 401'),
@@ -31,9 +33,8 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.keys.concurrencyMax': availability('429'),
   'control.keys.expiresAtMs': availability('401'),
   'control.keys.models': availability('a model is a 404 for the key'),
-  'control.keys.aliases': closed(
-    'a name of the host’s choice; it stands for no served model and leads nowhere outside where a model is inside',
-  ),
+  'control.keys.aliases.name': closed('a name of the host’s choice, which stands for no served model'),
+  'control.keys.aliases.model': closed('it leads nowhere outside where a model is inside'),
   'control.keys.budgetNanoUsd': availability('429'),
   'control.keys.budgetTokens': availability('429'),
   'control.budgets.organizationId': availability('429'),
@@ -42,32 +43,63 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.prices.model': availability('budgets end sooner or later, and bills differ'),
   'control.prices.prompt_usd_per_million': availability('budgets end sooner or later, and bills differ'),
   'control.prices.completion_usd_per_million': availability('budgets end sooner or later, and bills differ'),
-  'control.upstreamKeys': stated('another account at an upstream outside, which sees the prompts anyway'),
+  'control.upstreamKeys.*': stated('another account at an upstream outside, which sees the prompts anyway'),
   'piece.document': protocol,
   'piece.offset': protocol,
   'piece.bytes': closed('a document counts by its digest or signature alone'),
   'workload.sha256': attested('HOST_DATA of the report is this digest'),
-  'workload.simulated': closed('a VM with a report device of its own refuses it'),
+  'workload.simulated.measurement': closed('a VM with a report device of its own refuses it'),
+  'workload.simulated.operatorKey': closed('a VM with a report device of its own refuses it'),
+  'workload.simulated.hostData': closed('a VM with a report device of its own refuses it'),
   'control.sha256': protocol,
   'control.signature': closed('the control key of workload.json must have signed the set'),
-  'addresses.hosts': stated(
+  'addresses.hosts.*': stated(
     'an upstream is led elsewhere: TLS, its pin or authority in workload.json decide whether it gets anything',
   ),
   'next.known': protocol,
   'next.booked': availability('rows that are told as booked are sent no more: usage is lost to the host’s own books'),
   'next.waitMs': protocol,
   'evidence_for.want': protocol,
-  'evidence_for.evidence': attested('a receipt with it verifies against the report, or not'),
+  'evidence_for.evidence.report': attested('a receipt with it verifies, or not'),
+  'evidence_for.evidence.vek': attested('a receipt with it verifies, or not'),
+  'evidence_for.evidence.chain': attested('a receipt with it verifies, or not'),
+  'evidence_for.evidence.crl': attested('a receipt with it verifies, or not'),
   'evidence_for.problem': availability('503 on /attestation'),
   'certificate_for.want': protocol,
   'certificate_for.clients': attested('the key is the VM’s own, and its digest is in the receipt'),
   'certificate_for.guests': attested('the key is the VM’s own, and its digest is in the receipt'),
   'spent_for.want': protocol,
-  'spent_for.sums': availability('budgets end sooner or later, GET /v1/usage is wrong'),
+  'spent_for.sums.key.requests': miscount,
+  'spent_for.sums.key.promptTokens': miscount,
+  'spent_for.sums.key.completionTokens': miscount,
+  'spent_for.sums.key.costNanoUsd': miscount,
+  'spent_for.sums.organization.requests': miscount,
+  'spent_for.sums.organization.promptTokens': miscount,
+  'spent_for.sums.organization.completionTokens': miscount,
+  'spent_for.sums.organization.costNanoUsd': miscount,
+  'spent_for.sums.booked': miscount,
+  'spent_for.sums.isShared': miscount,
   'days_for.want': protocol,
-  'days_for.sums': availability('GET /v1/usage is wrong'),
+  'days_for.sums.rows.day': miscount,
+  'days_for.sums.rows.model': miscount,
+  'days_for.sums.rows.requests': miscount,
+  'days_for.sums.rows.promptTokens': miscount,
+  'days_for.sums.rows.completionTokens': miscount,
+  'days_for.sums.rows.costNanoUsd': miscount,
+  'days_for.sums.isLast': miscount,
+  'days_for.sums.booked': miscount,
   'report.logFrom': protocol,
   'report.metricsFrom': protocol,
   'spans.from': protocol,
-  'network.network': availability('the VM has other addresses, and nobody reaches it'),
+  'network.network.address': unreachable,
+  'network.network.gateway': unreachable,
+  'network.network.v6.address': unreachable,
+  'network.network.v6.gateway': unreachable,
+  'network.network.v6.gatewayMac': unreachable,
+  'network.network.mtuBytes': unreachable,
+  'network.network.resolvers': stated('as `addresses.hosts`: TLS, its pin or authority in workload.json decide'),
+  /** No field of a schema. */
+  clock: stated(
+    'expired keys and certificates of upstreams count again; evidence is as fresh as its nonce, whatever the clock',
+  ),
 }

@@ -39,7 +39,10 @@ export function offeredModels(
   const modelsOf = (isInside: boolean) => upstreams.filter(one => one.isInside === isInside).flatMap(one => one.models)
   const outside = new Set(modelsOf(false))
   const inside = new Set(modelsOf(true)).difference(outside)
-  return { served: new Set(upstreams.flatMap(one => one.models)), aliased: inside.size > 0 ? inside : outside }
+  return {
+    served: new Set(upstreams.flatMap(one => one.models)),
+    aliased: upstreams.some(one => one.isInside) ? inside : outside,
+  }
 }
 
 /** Why these rules make no sense together, or for these models, with the field; null: they do. */

@@ -57,6 +57,9 @@ test('goal: an alias never leads out of what the attestation covers, where anyth
   for (const model of ['far', 'both']) {
     expect(rulesProblem({ models: null, aliases: [alias('gpt', model)] }, split)?.message).toContain('answered outside')
   }
+  // The one model inside is answered outside, too: then there is nothing that an alias may stand for.
+  const mixed = offeredModels([{ models: ['both'], isInside: true }, outside])
+  expect(['gpt', 'mixed'].map(name => resolveModel(rules, mixed, name))).toEqual([null, null])
   // Nothing is inside, and clients have allowed each upstream by its name.
   expect(resolveModel(rules, offeredModels([outside]), 'gpt')).toBe('far')
 })
