@@ -46,7 +46,7 @@ async function demo(steps: Steps): Promise<void> {
   await endInstance(steps, api, instance)
   const url = `https://builds.${domain}:8443`
   const inside = (argv: readonly string[], env: Record<string, string> = {}) => host.insideWith(argv, env)
-  await buildSteps(steps, { executable, directory, key, stateDir, url, run: inside })
+  await buildSteps(steps, { executable, directory, key, stateDir, url, builder: images.builder, run: inside })
   await step('strongroom doctor --leaks', () => strongroom('doctor', '--leaks').then(firstLine))
 }
 

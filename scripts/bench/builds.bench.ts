@@ -64,7 +64,7 @@ async function prepare(dir: string): Promise<string[]> {
   writeFileSync(root, [ark, ask].map(der => toPem(der, 'CERTIFICATE')).join(''))
   return [
     ...['verify', 'build', join(dir, 'project'), '--nonce', toHex(nonce), '--igvm', igvm, '--image', image],
-    '--any-source',
+    ...['--own-image', '--any-source'],
     ...['--trust-simulated-root', root, '--as-of', simulatedAsOf.toISOString()],
   ]
 }

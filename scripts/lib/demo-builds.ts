@@ -14,6 +14,8 @@ export type BuildDemo = {
   /** Of service C: https://HOST:PORT. */
   readonly url: string
   readonly key: string
+  /** Directory of the builder image that the demonstration has built itself. */
+  readonly builder: string
 }
 
 /** What the printed commands need to know of this appliance: its authority, and that its platform is simulated. */
@@ -34,10 +36,18 @@ export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo)
     const argv = ['curl', '--silent', '--show-error', '--fail', '--cacert', env.SSL_CERT_FILE ?? '', '--header', header]
     return JSON.parse(await run([...argv, `${url}/build/${submitted.job_id}`])) as { readonly commands: string[] }
   })
-  // As they are printed, in a directory of the client's own; only the client knows what it sent.
+  const policy = await step('strongroom verify policy-example', async () => {
+    const path = join(directory, 'builder-policy.json')
+    writeFileSync(path, await run([executable, 'verify', 'policy-example', '--image', demo.builder], env))
+    return path
+  })
+  // As they are printed, in a directory of the client's own; only the client knows what it sent, and which builder it expects.
   for (const command of commands) {
     await step(command.replace(/^(.{60}).+$/, '$1…'), async () => {
-      const said = await run(['sh', '-c', `cd "$HOME" && ${command.replace('SOURCE', project)}`], env)
+      const said = await run(
+        ['sh', '-c', `cd "$HOME" && ${command.replace('SOURCE', project).replace('POLICY', policy)}`],
+        env,
+      )
       return command.includes('verify') ? said.trim().replaceAll('\n', '\n          ') : ''
     })
   }

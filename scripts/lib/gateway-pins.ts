@@ -5,6 +5,7 @@ import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { policyWithFloors } from '../../src/attest/policy/floors.ts'
 import { encodePolicy } from '../../src/attest/policy/policy.ts'
+import { outsideEntry } from '../../src/attest/receipt/outside.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import { loadConfig } from '../../src/config/load.ts'
 import { encodeAllowlist } from '../../src/contract/allowlist.ts'
@@ -70,7 +71,7 @@ export async function pinGatewayVm({ configFile, directory, operatorKey }: Expec
   const policy = { ...policyWithFloors(), measurements, idKeyDigest: bytesOf(operatorKey) }
   const path = join(directory, 'gateway-vm-policy.json')
   writeFileSync(path, JSON.stringify(encodePolicy(policy)))
-  return ['--policy', path, ...upstreams.flatMap(({ name }) => ['--allow-outside', name])]
+  return ['--policy', path, ...upstreams.flatMap(({ name, url }) => ['--allow-outside', outsideEntry(name, url)])]
 }
 
 function bytesOf(hex: string): Uint8Array {

@@ -3,6 +3,7 @@
 
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
+import { outsideEntry } from '../attest/receipt/outside.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGateway } from '../config/listen.ts'
@@ -57,7 +58,7 @@ async function attestedGateway(parts: GuestGatewayParts): Promise<AttestedGatewa
     measurements: measurementsOf(parts),
     operatorKey: operatorKey.digest.toHex(),
     // Names are ASCII: their order is that of their bytes.
-    outside: config.inference.upstreams.map(({ name }) => name).toSorted(),
+    outside: config.inference.upstreams.map(({ name, url }) => outsideEntry(name, url)).toSorted(),
     simulatedRoot: isSnp ? null : simulatedRootPem((await simulatedPlatform()).root),
   }
 }

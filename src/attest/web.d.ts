@@ -58,4 +58,5 @@ declare class URL {
   constructor(text: string)
   static canParse(text: string): boolean
   readonly href: string
+  readonly origin: string
 }

@@ -16,8 +16,8 @@ export const AttestedGateway = Type.Object(
     measurements: Type.Array(Type.String({ pattern: '^[0-9a-f]{96}$' }), { minItems: 1, maxItems: 8 }),
     /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. */
     operatorKey: Type.String({ pattern: '^[0-9a-f]{96}$' }),
-    /** Names of the upstreams outside of its VM, byte-sorted: workload.json may name these and no others. */
-    outside: Type.Array(Type.String({ minLength: 1, maxLength: 64 }), { maxItems: 64, uniqueItems: true }),
+    /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: workload.json may have these and no others. */
+    outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
     /** PEM of a simulated platform's root; null on hardware. A VM with a report device of its own refuses a claim that names it. */
     simulatedRoot: Type.Union([Type.String({ minLength: 1, maxLength: 16_384 }), Type.Null()]),
   },

@@ -1,6 +1,7 @@
 // Whether a gateway VM is what it was launched as, asked as its clients ask: its five receipts over the connection that they name. Effects: one
 // connection.
 
+import { outsideEntry } from '../attest/receipt/outside.ts'
 import { toBase64Url, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -72,7 +73,7 @@ export async function verifyGatewayVm(
     configurationDigest: sha256(utf8(workload)),
     workload: utf8(workload),
     // The host launched it with these.
-    outside: document.upstreams.map(({ name }) => name),
+    outside: document.upstreams.map(({ name, url }) => outsideEntry(name, url)),
   })
   const bad = found.checks.find(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
   if (!found.ok || found.keys === null)

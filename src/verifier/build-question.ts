@@ -35,6 +35,11 @@ export type BuildQuestion = {
   readonly igvm: Uint8Array | 'any'
   /** The image that it booted. */
   readonly image: BootImage | 'any'
+  /**
+   * True: the caller has built the IGVM file or image, or has its digest from elsewhere than the service, so that its measurement is expected. False: it must
+   * match, and pins nothing, for a host hands out whatever image it has booted.
+   */
+  readonly ownImage: boolean
   /** Native ones where the caller has them: a disk is hashed whole. */
   readonly hashes?: FastHashes
 }

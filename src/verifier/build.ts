@@ -81,7 +81,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     evidence.ok ? pass('evidence-format', evidence.value.platform) : fail('evidence-format', evidence.reason),
     ...pinChecks(REPORT_PINS, question.pins, {
       ...{ policy: question.policy, allowlist: 'any' },
-      source: launch.measurements === null ? undefined : launch.source,
+      source: launch.measurements === null || question.ownImage !== true ? undefined : launch.source,
     }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     ...measuredBelow(launch, [

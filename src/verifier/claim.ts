@@ -7,6 +7,7 @@ import { parsedJson } from '../attest/encoding/json.ts'
 import { sha256 } from '../attest/hash.ts'
 import { type Parsed, wellFormed } from '../attest/malformed.ts'
 import type { Policy } from '../attest/policy/policy.ts'
+import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
 import type { Expected } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
@@ -18,7 +19,7 @@ import { shapeOf } from '../contract/shape.ts'
 export type ExpectedGateway = {
   /** The claim's launch digests have to be among these, its operator key this one. 'any' names nothing: pins.ts says what that takes. */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
-  /** Upstreams outside of the gateway's VM that may get prompts, by their names. */
+  /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
   /** The one reason for which a gateway may be unattested, by its name; 'none': it has to be attested. */
   readonly unattested: UnattestedReason | 'none'
@@ -175,7 +176,10 @@ function gatewayProblem(
   if (policy !== 'any' && policy.idKeyDigest !== 'any' && toHex(policy.idKeyDigest) !== operatorKey) {
     return `the gateway's operator key is ${operatorKey}, not ${toHex(policy.idKeyDigest)}`
   }
-  const leak = outside.find(one => !allowed.includes(one))
+  const leak = outside.find(entry => {
+    const { name, origin } = readOutside(entry)
+    return !isAllowed(allowed, name, origin)
+  })
   return leak === undefined
     ? null
     : `upstream ${leak} is OUTSIDE of the measured VM and may get prompts; accept that by --allow-outside ${leak}`

@@ -58,7 +58,7 @@ export type GatewayQuestion = {
    * absent: there is none, and HOST_DATA has to be the allowlist's.
    */
   readonly workload?: Uint8Array | null
-  /** Names of the upstreams outside of the measured VM that may get prompts. Left out: none, and a workload.json that names one fails. */
+  /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none, and a workload.json that has one fails. */
   readonly outside?: readonly string[]
 }
 

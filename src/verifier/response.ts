@@ -25,7 +25,7 @@ export type GatewayResponseVerdict = Verdict & {
 }
 
 export type ResponseWaivers = {
-  /** Names of upstreams that the attestation does not cover and whose answers are accepted; the verdict says so. Left out: none. */
+  /** Upstreams (`NAME`, or `NAME=ORIGIN`) that the attestation does not cover and whose answers are accepted; the verdict says so. Left out: none. */
   readonly outside?: readonly string[] | undefined
 }
 

@@ -1,7 +1,7 @@
 // workload.json of a gateway in a VM of its own: what its receipts have to agree with, and where prompts go. Pure.
 
 import { sha256 } from '../attest/hash.ts'
-import { isAllowed, outsideAdvice } from '../attest/receipt/response-verify.ts'
+import { isAllowed, originOf, outsideAdvice, outsideEntry } from '../attest/receipt/outside.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
@@ -9,7 +9,7 @@ import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { encodeAllowlist } from '../contract/allowlist.ts'
 import { shapeOf } from '../contract/shape.ts'
-import { WorkloadDocument, workloadBytesMax } from '../contract/workload.ts'
+import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
 /** What a gateway answers to GET /workload.json: the document, or that it has none. */
@@ -69,27 +69,37 @@ export function workloadChecks(
 
 /** Prompts leave what is measured for those upstreams alone that the relying party has named. */
 function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]): Check {
-  const strange = document.upstreams.map(({ name }) => name).filter(name => !isAllowed(outside, name))
-  const advice = strange.map(outsideAdvice).join(', ')
+  const strange = document.upstreams.filter(({ name, url }) => !isAllowed(outside, name, originOf(url)))
+  const advice = strange.map(({ name, url }) => outsideAdvice(outsideEntry(name, url))).join(', ')
   return check(
     'workload-upstreams',
     strange.length === 0,
-    `${boundaryText(document)}; nobody vouches for ${strange.join(', ')}: ${advice}`,
+    `${boundaryText(document)}; nobody vouches for ${strange.map(({ name }) => word(name)).join(', ')}: ${advice}`,
     boundaryText(document),
   )
 }
 
 /** Where the prompts for each model go. */
 function boundaryText({ worker, upstreams }: WorkloadDocument): string {
-  const inside = worker === null ? [] : [`${worker.model}: inside the measured VM`]
+  const inside =
+    worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
   const outside = upstreams.map(
-    upstream => `${upstream.models.join(', ')}: OUTSIDE, ${upstream.name} at ${upstream.url} (${trustText(upstream)})`,
+    ({ models, ...one }) =>
+      `OUTSIDE: ${models.map(word).join(', ')} to ${word(one.name)} at ${word(one.url)} (${trustText(one)})`,
   )
   // What leaves comes first: a summary may cut the line.
   return [...outside, ...inside].join('; ') || 'no models'
 }
 
-function trustText({ url, spkiSha256, ca }: WorkloadDocument['upstreams'][number]): string {
+const wordCharsMax = 64
+
+/** The host has written these names: none ends a line, looks like words of the verdict, or fills it. */
+function word(text: string): string {
+  if (/^[\x21-\x7e]+$/.test(text) && text.length <= wordCharsMax) return text
+  return JSON.stringify(text.slice(0, wordCharsMax)).replaceAll(' ', '\\u0020')
+}
+
+function trustText({ url, spkiSha256, ca }: Pick<WorkloadUpstream, 'url' | 'spkiSha256' | 'ca'>): string {
   if (!url.startsWith('https:')) return 'no TLS'
   if (spkiSha256 !== null) return `key ${spkiSha256}`
   return ca === null ? 'public authorities' : 'an authority of its own'

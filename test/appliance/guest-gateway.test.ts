@@ -77,7 +77,7 @@ test('goal: with a worker in a VM it is that of the image, the operator and ever
     const simulatedRoot = [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
     const measured = { measurements: [measurement], operatorKey: toHex(operatorKey) }
     const kind = 'attested' as const
-    const outside = ['away', 'far']
+    const outside = ['away', 'far'].map(name => `${name}=https://${name}.example`)
     const { baseUrl, address, gateway } = await claimed({ toml })
     expect([baseUrl, address]).toEqual(['https://inference.strongroom.internal:8442/v1', '169.254.88.1'])
     expect(gateway).toEqual({ kind, ...measured, outside, simulatedRoot })

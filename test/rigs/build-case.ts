@@ -42,7 +42,7 @@ export async function openBuildCase(): Promise<BuildCase> {
   }
   const base = await buildQuestion(good.nonce)
   const policy = { ...base.policy, measurements: 'any' } as const
-  const asked = { ...base, policy, igvm, image: bootImage(), hashes }
+  const asked = { ...base, policy, ownImage: true, igvm, image: bootImage(), hashes }
   return {
     ...{ good, igvm, image, measurement, bootImage },
     ask: async (files, changes = {}) => await verifyBuild(resultFiles(files), { ...asked, ...changes }),

@@ -112,6 +112,7 @@ export async function buildQuestion(nonce: Uint8Array, changes: Partial<BuildQue
     pins: { measurement: 'required', vmpl: 'required', crl: 'required', tcb: 'required' },
     request: requestOf(cargoRecord),
     crl: undefined,
+    ownImage: false,
     igvm: 'any',
     image: 'any',
     ...changes,

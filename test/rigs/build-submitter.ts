@@ -93,6 +93,7 @@ export async function openBuildSubmitter(): Promise<BuildSubmitter> {
   const asked = [
     ...['--ca', caFile, '--nonce', toHex(sample.nonce), '--trust-simulated-root', rootFile],
     ...['--as-of', simulatedAsOf.toISOString(), '--igvm', image.igvm, '--image', imageDirectory],
+    '--own-image',
   ]
   return {
     ...{ dir, source, rootFile, sample, archive },

@@ -97,7 +97,7 @@ export async function verifyResult(
   const rootPem = join(appliance.stateDir, 'simulator/root.pem')
   const { exitCode, stdout, stderr } = await appliance.cli(
     ...['verify', 'build', archive, '--nonce', nonce, '--trust-simulated-root', rootPem],
-    ...['--image', builder, '--json', ...asked],
+    ...['--image', builder, '--own-image', '--json', ...asked],
   )
   return exitCode === 0 ? '' : `${exitCode}: ${stdout}${stderr}`
 }

@@ -150,7 +150,7 @@ describe('real results of another builder', () => {
       {
         ...{ nonce: 'any', asOf: Date.UTC(2026, 5, 1), roots: AMD_ROOTS, policy: strictPolicy(), crl: undefined },
         pins: { measurement: 'any', vmpl: 'required', crl: 'any', tcb: 'any' },
-        ...{ igvm: 'any', image: 'any', request: anySource },
+        ...{ igvm: 'any', image: 'any', request: anySource, ownImage: false },
         ...changes,
       },
     )

@@ -62,18 +62,23 @@ describe('whose gateway it is', () => {
 
   test('goal: the verdict says for each model whether prompts leave what is measured, and to whom', async () => {
     expect((await judge()).textOf('workload-upstreams')).toBe(
-      `big: OUTSIDE, far at https://far.example/v1 (key ${'ab'.repeat(32)}); w: inside the measured VM`,
+      `OUTSIDE: big to far at https://far.example/v1 (key ${'ab'.repeat(32)}); inside the measured VM: w, file ${bench.workload.worker?.disk.fileSha256}`,
     )
+  })
+
+  test('goal: one that is allowed with its place passes there', async () => {
+    expect((await judge({ outside: ['far=https://far.example'] })).bad).toEqual([])
   })
 
   test('goal: an upstream outside fails the verdict unless its name is allowed, also under HOST_DATA that somebody pinned', async () => {
     const pinned = { ...policy, hostData: sha256(bench.workloadText) }
-    for (const outside of [undefined, [], ['near'], 'far', true] as unknown as string[][]) {
+    const elsewhere = ['far=https://other.example', 'far=http://far.example']
+    for (const outside of [undefined, [], ['near'], elsewhere, 'far', true] as unknown as string[][]) {
       for (const whose of [{}, { policy: pinned }]) {
         const { bad, textOf } = await judge({ ...whose, outside })
         expect([bad, textOf('workload-upstreams')]).toEqual([
           ['workload-upstreams'],
-          expect.stringContaining('nobody vouches for far: allow it by outside: ["far"]'),
+          expect.stringContaining('nobody vouches for far: allow it by outside: ["far=https://far.example"]'),
         ])
       }
     }

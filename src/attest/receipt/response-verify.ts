@@ -7,6 +7,7 @@ import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { type Parsed, parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
+import { isAllowed, outsideAdvice } from './outside.ts'
 import { keysDigest, type PublicKeys } from './public-keys.ts'
 import {
   decodeResponseReceipt,
@@ -25,7 +26,7 @@ export type ResponseQuestion = {
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array
-  /** Names of the upstreams outside of what the attestation covers whose answers are accepted; none where it is empty. */
+  /** Upstreams outside of what the attestation covers whose answers are accepted, as outside.ts reads them; none where it is empty. */
   readonly outside: readonly string[]
   /** Of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
   readonly salt?: Uint8Array | undefined
@@ -101,16 +102,6 @@ function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: Response
     name,
     `${who} answered, OUTSIDE what the attestation covers: nothing vouches for it; ${outsideAdvice(upstream)}`,
   )
-}
-
-/** Whether the relying party named it. Whatever is no list of names, in JavaScript, allows nothing. */
-export function isAllowed(outside: readonly string[], upstream: string): boolean {
-  return Array.isArray(outside) && outside.includes(upstream)
-}
-
-/** How a caller of the library allows an upstream; the command line has words of its own for it. */
-export function outsideAdvice(upstream: string): string {
-  return `allow it by outside: [${JSON.stringify(upstream)}]`
 }
 
 /** The receipt's own salt, or the caller's; one of the two has to be there. */

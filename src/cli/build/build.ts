@@ -16,7 +16,14 @@ import { KIB, MIB, readTextInput } from '../input-file.ts'
 import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { bytesText, oneLine, paintFor, type ShownVerdict, wantsColour } from '../render.ts'
 import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/asked-build.ts'
-import { type BuildOptions, buildDocument, buildSummary, judgeResult } from '../verify/build.ts'
+import {
+  type BuildOptions,
+  buildDocument,
+  buildSummary,
+  judgeResult,
+  ownImageOption,
+  withOwnImage,
+} from '../verify/build.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { addPinOptions, withFlags } from '../verify/pin-options.ts'
 import { addEvidenceOptions } from '../verify/trust-options.ts'
@@ -62,6 +69,7 @@ export function addBuild(program: Command, cli: Cli): void {
     )
     .option('--igvm <file>', 'for the verification: IGVM file that the VM is to be launched from')
     .option('--image <path>', "for the verification: the builder's image")
+    .addOption(ownImageOption())
     .option('--policy <file>', 'for the verification: JSON as in `verify policy-schema`')
     .addOption(new Option('--as-of <time>', 'for the verification: its time').argParser(timeOption).hideHelp())
   addPinOptions(addEvidenceOptions(addRequestOptions(submit)), REPORT_PINS)
@@ -274,7 +282,11 @@ async function report(run: Run, { jobId, nonce, ended, options, asked, output }:
   const kept = found.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
   const archive = kept?.archive ?? ended.archive
   const directory = kept?.directory ?? null
-  const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
+  const shown: ShownVerdict = {
+    ok: found.ok,
+    simulated: found.simulated,
+    checks: withFlags(found.checks).map(withOwnImage),
+  }
   const verification = buildDocument(found, shown, asOf)
   const result = directory ?? 'not unpacked, for the verdict is not good'
   const summary = buildSummary({ found, shown }, run.paint, options.verbose === true)

@@ -7,7 +7,7 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
 import { type BuildVerdict, verifyBuild } from '../../verifier/build.ts'
 import type { AskedRequest, ResultFiles } from '../../verifier/build-question.ts'
-import { REPORT_PINS } from '../../verifier/pins.ts'
+import { pinCheckName, REPORT_PINS } from '../../verifier/pins.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
@@ -28,6 +28,7 @@ export type BuildOptions = PinOptions &
     anyNonce?: boolean
     igvm?: string
     image?: string
+    ownImage?: boolean
     policy?: string
     asOf?: number
   }
@@ -49,6 +50,7 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
       '--image <path>',
       "the builder's image: its directory, as pulled or as built; or root.img beside its cmdline",
     )
+    .addOption(ownImageOption())
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it may name the measurements and the operator key')
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addPinOptions(addEvidenceOptions(addRequestOptions(command)), REPORT_PINS)
@@ -56,7 +58,7 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
       'after',
       clientTrustHelp +
         helpText(
-          'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --source . --igvm builder.igvm --image ./builder-image',
+          'strongroom verify build ./project --nonce 00112233445566778899aabbccddeeff --source . --igvm builder.igvm --image ./builder-image --own-image',
           'strongroom verify build project.tar.gz --nonce 0011223344556677 --commit COMMIT --policy policy.json',
         ),
     )
@@ -64,6 +66,14 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
       async (project: string, options: BuildOptions & SourceOptions, one: Command) =>
         await verifyResult(runOf(cli, one), project, options),
     )
+}
+
+/** Of `verify build` and `build submit`. */
+export function ownImageOption(): Option {
+  return new Option(
+    '--own-image',
+    'the --igvm or --image is your own build, or you know its digest from elsewhere than the service: its measurement counts as the expected one',
+  )
 }
 
 const clientTrustHelp = `
@@ -80,12 +90,22 @@ function buildNonceOption(text: string): Uint8Array {
 
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
   const { found, asOf } = await judgeResult(run, project, options, askedBuild)
-  const shown: ShownVerdict = { ok: found.ok, simulated: found.simulated, checks: withFlags(found.checks) }
+  const shown: ShownVerdict = {
+    ok: found.ok,
+    simulated: found.simulated,
+    checks: withFlags(found.checks).map(withOwnImage),
+  }
   await run.result(
     buildDocument(found, shown, asOf),
     buildSummary({ found, shown }, run.paint, options.verbose === true),
   )
   if (!found.ok) run.exitWith(EXIT.failed)
+}
+
+/** What an image does for the pin, which is missing. */
+export function withOwnImage(one: Check): Check {
+  const isMissing = one.name === pinCheckName('measurement') && one.outcome === 'fail'
+  return isMissing ? { ...one, reason: `${one.reason}; or say --own-image of an --image that is yours` } : one
 }
 
 export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number; readonly files: ResultFiles }
@@ -105,7 +125,7 @@ export async function judgeResult<Options extends BuildOptions>(
     ...{ nonce, pins, roots: await readRoots(trustRoot) },
     ...{ policy: await readPolicy(options.policy, pins), crl: await readCrl(options.crl) },
     igvm: readIgvmFile(options.igvm),
-    request: await asked(options),
+    ...{ request: await asked(options), ownImage: options.ownImage === true },
   }
   await using boot = await openBootImage(options.image)
   const files = await readResult(project)

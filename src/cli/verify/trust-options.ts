@@ -61,8 +61,8 @@ export type Trust = Pick<
 
 export function addOutsideOption(command: Command): Command {
   return command.option(
-    '--allow-outside <name>',
-    "accept that this upstream outside of the gateway's VM gets prompts; may be repeated",
+    '--allow-outside <name[=origin]>',
+    "accept that this upstream outside of the gateway's VM gets prompts, there or wherever its host says; may be repeated",
     (name: string, before: readonly string[] = []) => [...before, name],
   )
 }

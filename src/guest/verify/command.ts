@@ -30,7 +30,7 @@ import { judgeHostKey } from './host-key.ts'
 import { isGood, type Line, type LineName, lineOf, linesDocument, linesText } from './line.ts'
 import { judgeTpm } from './tpm.ts'
 
-export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME]... [--trust-simulated-root FILE]
+export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME[=ORIGIN]]... [--trust-simulated-root FILE]
 
 Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when all five pass, 1 when not, 2 for wrong arguments.
   --policy FILE                the measurements and the operator key that you expect, of this VM and of the gateway; JSON

@@ -5,6 +5,7 @@
 // expect, in a policy file or in a policy of their own (strongroom-gateway set).
 
 import type { Policy } from '../../attest/policy/policy.ts'
+import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -87,7 +88,7 @@ function comparedChecks(
     policy.idKeyDigest === 'any'
       ? named('pin-operator-key', by, 'name the one that you expect in a --policy')
       : check('pin-operator-key', gateway.operatorKey === toHex(policy.idKeyDigest), OTHER),
-    gateway.outside.length === 0 || isSubset(gateway.outside, outside)
+    gateway.outside.length === 0 || gateway.outside.every(entry => isAllowedEntry(outside, entry))
       ? pass('pin-outside', outsideWords(gateway))
       : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),
   ]
@@ -114,6 +115,11 @@ function provedWords({ by, baseUrl, gateway }: AttestedExpectation): string {
     by === 'claim' ? 'as the claim names it' : 'as you gave it to strongroom-gateway',
   ]
   return words.join('; ')
+}
+
+function isAllowedEntry(allowed: readonly string[], entry: string): boolean {
+  const { name, origin } = readOutside(entry)
+  return isAllowed(allowed, name, origin)
 }
 
 function outsideWords({ outside }: AttestedGateway): string {

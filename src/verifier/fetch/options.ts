@@ -27,7 +27,10 @@ export type AttestedFetchOptions = {
    * serves, when the policy names the operator's key or HOST_DATA.
    */
   readonly workload?: string | Uint8Array
-  /** Names of the upstreams outside of the gateway's measured VM that may get your prompts: all others fail the verification. Default: none. */
+  /**
+   * Upstreams outside of the gateway's measured VM that may get your prompts: `NAME=https://HOST`, or `NAME`, wherever its host leads it. All others fail
+   * the verification. Default: none.
+   */
   readonly outside?: readonly string[]
   /** Of a gateway without such a VM: its `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
   readonly configuration?: string | Uint8Array | 'any'
@@ -262,7 +265,7 @@ function readPins(given: Partial<Pins>): Pins {
 
 function readOutside(given: readonly string[]): readonly string[] {
   const isNames = Array.isArray(given) && given.every(name => typeof name === 'string' && name !== '')
-  if (!isNames) throw new OptionError('outside', "give the names of upstreams, like ['name']")
+  if (!isNames) throw new OptionError('outside', "give upstreams, like ['name=https://host']")
   return [...given]
 }
 

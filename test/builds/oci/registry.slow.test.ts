@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
+import { policyWithFloors } from '../../../src/attest/policy/floors.ts'
+import { encodePolicy } from '../../../src/attest/policy/policy.ts'
 import { present } from '../../../src/base/assert.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type BootImages, createBootImages, type ServedImage } from '../../../src/builds/oci/boot-images.ts'
@@ -281,6 +283,9 @@ describe('skopeo', () => {
       join(dir, 'config/strongroom/client.toml'),
       `trust_simulated_root = ${JSON.stringify(join(dir, 'config/strongroom/root.pem'))}\n`,
     )
+    // The measurement is the client's own knowledge.
+    const policyFile = join(dir, 'policy.json')
+    await Bun.write(policyFile, JSON.stringify(encodePolicy({ ...policyWithFloors(), measurements: [digest] })))
     // The program of this tree, at the fixed time at which the simulated certificates are valid.
     const program = join(dir, 'bin/strongroom')
     await Bun.write(
@@ -296,7 +301,12 @@ describe('skopeo', () => {
     })
     const [pull, verify] = commands
     expect(await shell(present(pull, 'pull'), env)).toMatchObject({ code: 0, stderr: '' })
-    const done = await shell(present(verify, 'verify').replace('COMMIT', cargoRecord.source.commit ?? ''), env)
+    const done = await shell(
+      present(verify, 'verify')
+        .replace('COMMIT', cargoRecord.source.commit ?? '')
+        .replace('POLICY', policyFile),
+      env,
+    )
     expect(done).toMatchObject({ code: 0, stdout: expect.stringContaining('VERDICT: PASS SIMULATED') })
   })
 
@@ -305,7 +315,7 @@ describe('skopeo', () => {
     const pulled = { name: 'builder', digest: 'sha256:00', hasIgvm: false }
     expect(verifyCommands({ ...build, image: pulled })).toEqual([
       'skopeo copy docker://builds.example:8444/builder@sha256:00 dir:./builder-image',
-      'strongroom verify build ./p --nonce 0011 --source SOURCE --image ./builder-image',
+      'strongroom verify build ./p --nonce 0011 --source SOURCE --policy POLICY --image ./builder-image',
     ])
     expect(verifyCommands({ ...build, image: null })).toEqual([
       'strongroom verify build ./p --nonce 0011 --source SOURCE',

@@ -58,7 +58,7 @@ beforeAll(async () => {
   writeFileSync(root, [ark, ask].map(der => toPem(der, 'CERTIFICATE')).join(''))
   options = [
     ...['--nonce', toHex(good.nonce), '--trust-simulated-root', root, '--as-of', simulatedAsOf.toISOString()],
-    ...['--igvm', image.igvm, '--image', imageDirectory, '--commit', commit],
+    ...['--igvm', image.igvm, '--image', imageDirectory, '--own-image', '--commit', commit],
   ]
 })
 
