@@ -13,8 +13,9 @@ const both = { ...services, network: `${poolV6}\nresolvers = ["9.9.9.9", "2620:f
 const alone = { ...services, network: `pool_v4 = ""\n${poolV6}\nresolvers = ["2620:fe::9"]` }
 const gatewayName = 'inference.strongroom.internal'
 const gatewayV6 = 'fd73:7472:6f6e:67::1'
-/** The gateway over IPv6, with the authority that a guest trusts for it. */
-const health = `curl --silent --show-error --max-time 10 --output /dev/null --write-out 'status %{http_code} of %{remote_ip}' \
+/** The gateway by the way that programs of the VM have, which reaches it over IPv6 where there is nothing else; and its address over IPv6 as such. */
+const health = `curl --silent --show-error --max-time 30 --output /dev/null --write-out 'status %{http_code}' http://127.0.0.1:18442/health; \
+  curl --silent --max-time 10 --insecure --output /dev/null --write-out ' and %{http_code} of %{remote_ip}' \
   --resolve '${gatewayName}:8442:[${gatewayV6}]' https://${gatewayName}:8442/health 2>&1`
 const script = `ip -json address show scope global; cat /etc/resolv.conf /etc/hosts; ${health}`
 
@@ -51,7 +52,7 @@ inOwnNetns(
           const text = rest.join('\n')
           expect(text).toContain('nameserver 2620:fe::9\n')
           expect(text).toContain(`${families.length === 1 ? gatewayV6 : '169.254.88.1'} ${gatewayName}\n`)
-          expect(text).toContain(`status 200 of ${gatewayV6}`)
+          expect(text).toContain(`status 200 and 200 of ${gatewayV6}`)
           expect(appliance.log()).not.toContain('"level":"error"')
           expect(await appliance.admin('doctor', '--leaks')).toMatchObject({ leaks: [] })
 

@@ -237,7 +237,9 @@ function postHead(
   { path, accept }: { path: string; accept: string },
 ): string {
   const lead = requestLead(target, endpoint, { method: 'POST', path })
-  return `${lead}accept: ${accept}\r\ncontent-type: application/json\r\ncontent-length: `
+  // llama-server closes its side after a stream without saying so, and a request on such a connection would be lost: asked to close, it says so.
+  const end = target.engine === 'llama-server' && accept === 'text/event-stream' ? 'connection: close\r\n' : ''
+  return `${lead}accept: ${accept}\r\n${end}content-type: application/json\r\ncontent-length: `
 }
 
 /** The request line and the fields that all requests have. */
