@@ -51,11 +51,14 @@ function blocksAt(content: unknown, path: string, { ignored }: Notes): Block[] {
 }
 
 function addAssistant(found: JsonObject[], blocks: readonly Block[], notes: Notes): void {
-  const said = blocks.filter(({ block }) => !['tool_use', 'thinking', 'redacted_thinking'].includes(String(block.type)))
+  const said = blocks.filter(({ block }) => !UNSAID.includes(block.type))
   const calls = blocks.filter(({ block }) => block.type === 'tool_use').map(({ block, path }) => callOf(block, path))
   const content = said.length === 0 && calls.length > 0 ? null : partsOf(said, found, notes)
   found.push({ role: 'assistant', content, ...(calls.length === 0 ? {} : { tool_calls: calls }) })
 }
+
+/** Blocks of an assistant that are no content. What is here in a block's `type` may be anything, which has no text of its own. */
+const UNSAID: readonly unknown[] = ['tool_use', 'thinking', 'redacted_thinking']
 
 function callOf({ id, name, input }: JsonObject, path: string): JsonObject {
   if (!isObject(input)) throw invalidField(`${path}.input`, 'must be an object.')

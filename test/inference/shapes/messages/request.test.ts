@@ -165,6 +165,8 @@ describe('a refusal', () => {
     [{ tool_choice: { type: 'required' } }, 'tool_choice.type', /auto, any, tool or none/],
     [{ output_config: { format: { type: 'text' } } }, 'output_config.format.type', /json_schema/],
     [{ messages: [{ role: 'tool', content: 'x' }] }, 'messages[0].role', /assistant/],
+    // An object that makes no text of itself.
+    [inAssistant({ type: { toString: 1, valueOf: 1 } }), 'messages[1].content[1].type', /must be text, image/],
     [inUser(use), 'messages[0].content[2].type', /tool_result/],
     [inUser({ ...result, tool_use_id: '' }), 'messages[0].content[2].tool_use_id', /not empty/],
     [inUser({ ...result, content: [{ type: 'x' }] }), 'messages[0].content[2].content[0].type', /text/],
