@@ -79,7 +79,7 @@ inOwnNetns(
         const root = ['--trust-simulated-root', join(appliance.stateDir, 'simulator/root.pem')]
         const verdict = await appliance.cli(...argv, ...root)
         expect(verdict.stdout).toContain('VERDICT: PASS SIMULATED')
-        expect(verdict.stdout).toContain(`${model}: inside the measured VM`)
+        expect(verdict.stdout).toContain(`inside the measured VM: ${model}, file `)
 
         // A daemon that dies takes no stream with it.
         const stream = await openai.chat.completions.create({ ...chat, max_tokens: 64, stream: true })
