@@ -4,7 +4,7 @@
 
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
-import type { UsageSummary } from '../src/contract/instance.ts'
+import type { UsageSummary } from '../src/contract/http/instance.ts'
 import { relockVariable } from './image/relock-when.ts'
 import { runCommand } from './lib/command.ts'
 import { buildSteps } from './lib/demo-builds.ts'

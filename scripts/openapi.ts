@@ -1,7 +1,7 @@
 // Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when one has drifted.
 
 import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
-import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi.ts'
+import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi/openapi.ts'
 import { openapiDocument } from '../src/instances/http/openapi.ts'
 
 const DOCUMENTS = {

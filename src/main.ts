@@ -3,7 +3,7 @@
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
-import { schemaChildCommand } from './inference/openai/schema-check-wire.ts'
+import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { relayCommand } from './inference/relay/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
 
@@ -53,7 +53,7 @@ const io: Io = {
 
 // Before the command line is loaded, which a child has no use for: it is to be small and started soon.
 if (process.argv[2] === schemaChildCommand) {
-  const { runSchemaChild } = await import('./inference/openai/schema-check-program.ts')
+  const { runSchemaChild } = await import('./inference/schema-check/program.ts')
   runSchemaChild()
   process.exit(0)
 }

@@ -1,7 +1,7 @@
 // Service B: 100,000 streams that their clients leave, at every point that there is: what is left of them, and whether the ledger has each once.
 // What must not be fails the benchmark; the figures are of growth, between the state after 2,000 streams and the last one.
 
-import { abandonStreams } from '../../test/rigs/abandoned-streams.ts'
+import { abandonStreams } from '../rigs/gateway/abandoned-streams.ts'
 import type { Figure, Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 

@@ -39,14 +39,14 @@ import {
   operatorKey,
   questionOf,
   sampleReceipt,
-} from '../../test/rigs/receipt-samples.ts'
+} from '../rigs/gateway/receipt-samples.ts'
 import {
   authorityValidity,
   chipIdOf,
   makeVekKey,
   SIMULATED_TCBS,
   vekValidity,
-} from '../../test/rigs/simulated-platform.ts'
+} from '../rigs/launch/simulated-platform.ts'
 import { browserBundle, gzipBytes, verifierEntry } from '../build-verifier.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'

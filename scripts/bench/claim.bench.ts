@@ -2,11 +2,11 @@
 // what a VM of it costs. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real OpenSSH.
 
 import { readFileSync } from 'node:fs'
-import type { AdminStatus } from '../../src/contract/admin.ts'
-import { type Appliance, createAppliance, imageDir } from '../../test/rigs/appliance.ts'
-import { type Customer, createCustomer } from '../../test/rigs/instances-client.ts'
-import { qemuProcesses } from '../../test/rigs/leftovers.ts'
-import { until } from '../../test/rigs/until.ts'
+import type { AdminStatus } from '../../src/contract/admin/admin.ts'
+import { type Appliance, createAppliance, imageDir } from '../rigs/appliance.ts'
+import { type Customer, createCustomer } from '../rigs/instances/instances-client.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
+import { until } from '../rigs/until.ts'
 import type { Figures } from './bench-report.ts'
 import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netns.ts'
 import type { BenchContext } from './main.ts'

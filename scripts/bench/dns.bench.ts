@@ -1,7 +1,7 @@
 // DNS: queries a second beside NSD, and under flood what it costs service A's listing, with the DNS server on its own thread and, to compare, on the
 // same one. Loopback only.
 
-import { type FloodFigures, measureFlood, withFloodTarget } from '../../test/rigs/dns-flood.ts'
+import { type FloodFigures, measureFlood, withFloodTarget } from '../rigs/dns/flood.ts'
 import type { Figures } from './bench-report.ts'
 import { measureDnsRatio } from './dns-rate.ts'
 import type { BenchContext } from './main.ts'

@@ -3,7 +3,7 @@
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
-import { type Appliance, createAppliance } from '../../test/rigs/appliance.ts'
+import { type Appliance, createAppliance } from '../rigs/appliance.ts'
 import {
   createGatewayClient,
   createModelFile,
@@ -11,11 +11,11 @@ import {
   gatewayTables,
   gatewayUrl,
   workerModel as model,
-} from '../../test/rigs/appliance-gateway.ts'
-import { buildCachedImage } from '../../test/rigs/image-build.ts'
-import { qemuProcesses } from '../../test/rigs/leftovers.ts'
-import { gatewaysOf, servingGateway } from '../../test/rigs/serving-gateway.ts'
-import { until } from '../../test/rigs/until.ts'
+} from '../rigs/gateway/appliance-gateway.ts'
+import { buildCachedImage } from '../rigs/build/image-build.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
+import { gatewaysOf, servingGateway } from '../rigs/gateway/serving-gateway.ts'
+import { until } from '../rigs/until.ts'
 import { pinGatewayVm } from '../lib/gateway-pins.ts'
 import type { Figures } from './bench-report.ts'
 import { measureEncryption } from './encryption.ts'

@@ -3,12 +3,12 @@
 
 import { join } from 'node:path'
 import { toHex } from '../../src/base/bytes.ts'
-import type { AttestedGateway } from '../../src/contract/inference-gateway.ts'
-import { EnclaveBench } from '../../test/rigs/enclave.ts'
-import { launchMeasurement } from '../../test/rigs/enclave-workload.ts'
-import { startEndpoint } from '../../test/rigs/instance-endpoint.ts'
-import { until } from '../../test/rigs/until.ts'
-import { startUpstream } from '../../test/rigs/upstream-server.ts'
+import type { AttestedGateway } from '../../src/contract/vm/inference-gateway.ts'
+import { EnclaveBench } from '../rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../rigs/enclave/workload.ts'
+import { startEndpoint } from '../rigs/instances/instance-endpoint.ts'
+import { until } from '../rigs/until.ts'
+import { startUpstream } from '../rigs/gateway/upstream-server.ts'
 import type { Figure, Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 
@@ -32,7 +32,7 @@ export async function run({ note, repoRoot }: BenchContext): Promise<Figures> {
     // The documents of this one; the process has a port of its own.
     await using documents = await startEndpoint({ baseUrl, gateway, key })
     const port = freePort()
-    const program = join(repoRoot, 'test/rigs/gateway-endpoint-program.ts')
+    const program = join(repoRoot, 'scripts/rigs/gateway/endpoint-program.ts')
     const root = documents.paths.runDir.replace(/\/run\/strongroom$/, '')
     const child = Bun.spawn([process.execPath, program, root, String(port)], { stdin: 'ignore', stderr: 'inherit' })
     try {

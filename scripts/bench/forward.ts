@@ -1,11 +1,11 @@
 // What the map to the gateway's VM costs: bytes from a VM to a client in the world, by the mapped port of this host and by the VM's own address,
 // through the same firewall. Namespaces stand for VM and world. Effects: needs root; namespaces, processes. As a program it prints its figures.
 
-import { rulesetText } from '../../src/vm/nft.plan.ts'
-import { gatewayPlan, listenPort, servicePort } from '../../test/rigs/gateway-guests.ts'
-import { createGuestNetwork, hostAddress } from '../../test/rigs/guest-network.ts'
-import type { Netns } from '../../test/rigs/netns.ts'
-import { guest } from '../../test/rigs/two-guests.ts'
+import { rulesetText } from '../../src/vm/network/nft.plan.ts'
+import { gatewayPlan, listenPort, servicePort } from '../rigs/gateway/guests.ts'
+import { createGuestNetwork, hostAddress } from '../rigs/guest/network.ts'
+import type { Netns } from '../rigs/netns.ts'
+import { guest } from '../rigs/guest/two-guests.ts'
 import type { Figures } from './bench-report.ts'
 import { percentile, round, type Say } from './in-netns.ts'
 

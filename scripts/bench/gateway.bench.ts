@@ -6,10 +6,10 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createNetns } from '../../test/rigs/netns.ts'
+import { createNetns } from '../rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
-import { measureChunks } from './gateway-chunks.ts'
-import { median as medianOf, type RequestCost, requestCost, round as roundTo } from './gateway-cost.ts'
+import { measureChunks } from './gateway/chunks.ts'
+import { median as medianOf, type RequestCost, requestCost, round as roundTo } from './gateway/cost.ts'
 import {
   installPortkey,
   type Load,
@@ -24,10 +24,10 @@ import {
   startStockNginx,
   startStreamingNginx,
   startStub,
-} from './gateway-processes.ts'
-import { measureRelays } from './gateway-relays.ts'
-import { measureSecured } from './gateway-secured.ts'
-import type { Mode } from './gateway-wire.ts'
+} from './gateway/processes.ts'
+import { measureRelays } from './gateway/relays.ts'
+import { measureSecured } from './gateway/secured.ts'
+import type { Mode } from './gateway/wire.ts'
 import type { BenchContext } from './main.ts'
 
 const rateRounds = 5

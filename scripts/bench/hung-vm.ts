@@ -1,9 +1,9 @@
 // What a VM that hangs costs the others: list and usage of service A while its QEMU is stopped, and how soon it goes when it is deleted.
 // Runs the compiled appliance in a network namespace of its own; real QEMU under TCG.
 
-import { createAppliance } from '../../test/rigs/appliance.ts'
-import { createCustomer } from '../../test/rigs/instances-client.ts'
-import { qemuProcesses } from '../../test/rigs/leftovers.ts'
+import { createAppliance } from '../rigs/appliance.ts'
+import { createCustomer } from '../rigs/instances/instances-client.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
 import type { Figures } from './bench-report.ts'
 import { measureInNetns, percentile, round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'

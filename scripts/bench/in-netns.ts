@@ -3,8 +3,8 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Appliance, imageDir } from '../../test/rigs/appliance.ts'
-import { createNetns } from '../../test/rigs/netns.ts'
+import { type Appliance, imageDir } from '../rigs/appliance.ts'
+import { createNetns } from '../rigs/netns.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 

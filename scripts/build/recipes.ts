@@ -5,8 +5,8 @@ import type { Recipe } from './executable.ts'
 /** Measured: nothing of the host may be among its inputs. */
 export const guestRecipe: Recipe = {
   name: 'strongroom-guest',
-  entry: 'src/guest/main.ts',
-  sources: ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
+  entry: 'src/guest-main.ts',
+  sources: ['src/guest-main.ts', 'src/guest', 'src/builder', 'src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   externals: [],
   tellsProvenance: false,
 }

@@ -1,7 +1,7 @@
 // Organizations and keys: made, used and revoked by the operator. Effects: those of an appliance.
 
 import { join } from 'node:path'
-import { createAppliance } from '../../test/rigs/appliance.ts'
+import { createAppliance } from '../rigs/appliance.ts'
 import { holdingFindings } from './audit.ts'
 import type { Findings, Scenario, Stage } from './scenario.ts'
 import { calmSettings, settledStart } from './settings.ts'

@@ -2,9 +2,9 @@
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
-import type { AdminLeaks } from '../../src/contract/admin.ts'
-import type { Appliance } from '../../test/rigs/appliance.ts'
-import { type Holdings, holdings } from '../../test/rigs/leftovers.ts'
+import type { AdminLeaks } from '../../src/contract/admin/admin.ts'
+import type { Appliance } from '../rigs/appliance.ts'
+import { type Holdings, holdings } from '../rigs/leftovers.ts'
 import type { Findings } from './scenario.ts'
 
 /** The daemon's own comparison of its ledger with the host. */

@@ -1,8 +1,8 @@
 // Instances: one that is deleted while its guest boots, one that is claimed, and one that runs while the daemon starts. Effects: those of an appliance.
 
-import { startWithCustomer } from '../../test/rigs/instances-client.ts'
-import { qemuProcesses, tpmProcesses } from '../../test/rigs/leftovers.ts'
-import { until } from '../../test/rigs/until.ts'
+import { startWithCustomer } from '../rigs/instances/instances-client.ts'
+import { qemuProcesses, tpmProcesses } from '../rigs/leftovers.ts'
+import { until } from '../rigs/until.ts'
 import { holdingFindings } from './audit.ts'
 import { OwnInstances } from './own-instances.ts'
 import type { Findings, Scenario, Stage } from './scenario.ts'

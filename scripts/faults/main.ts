@@ -5,8 +5,8 @@
 // Runs the compiled appliance in a network namespace of its own, with real QEMU. Needs root and dist/strongroom (scripts/build-appliance.ts).
 
 import { parseArgs } from 'node:util'
-import { imageDir } from '../../test/rigs/appliance.ts'
-import { createNetns } from '../../test/rigs/netns.ts'
+import { imageDir } from '../rigs/appliance.ts'
+import { createNetns } from '../rigs/netns.ts'
 import { print, printError, table } from '../lib/terminal.ts'
 import { accountsScenario } from './accounts.ts'
 import { buildsScenario } from './builds.ts'

@@ -1,7 +1,7 @@
 // What one run does with instances, what it was told of them, and what must be so of them after a crash. Effects: requests of a customer.
 
-import type { InstanceRecord } from '../../src/contract/instance.ts'
-import type { Customer } from '../../test/rigs/instances-client.ts'
+import type { InstanceRecord } from '../../src/contract/http/instance.ts'
+import type { Customer } from '../rigs/instances/instances-client.ts'
 import type { Findings } from './scenario.ts'
 
 const stepMs = 60_000

@@ -2,8 +2,8 @@
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
-import { startWithCustomer } from '../../test/rigs/instances-client.ts'
-import { until } from '../../test/rigs/until.ts'
+import { startWithCustomer } from '../rigs/instances/instances-client.ts'
+import { until } from '../rigs/until.ts'
 import { holdingFindings } from './audit.ts'
 import { OwnInstances } from './own-instances.ts'
 import type { Scenario, Stage } from './scenario.ts'

@@ -1,6 +1,6 @@
 // What a scenario of the fault suite has to say. Pure: types.
 
-import type { Appliance } from '../../test/rigs/appliance.ts'
+import type { Appliance } from '../rigs/appliance.ts'
 
 /** Sentences about what is wrong; empty: nothing is. */
 export type Findings = readonly string[]

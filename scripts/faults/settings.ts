@@ -2,8 +2,8 @@
 
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Appliance, createAppliance } from '../../test/rigs/appliance.ts'
-import { until } from '../../test/rigs/until.ts'
+import type { Appliance, createAppliance } from '../rigs/appliance.ts'
+import { until } from '../rigs/until.ts'
 
 /** Lines by table: no limits that many runs would meet, no graces that runs would wait for; with those of `tables`. */
 export function calmLines(tables: Readonly<Record<string, string>> = {}): Record<string, string> {

@@ -2,7 +2,7 @@
 
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'
-import { createAppliance } from '../../test/rigs/appliance.ts'
+import { createAppliance } from '../rigs/appliance.ts'
 import { holdingFindings } from './audit.ts'
 import type { Findings, Scenario, Stage } from './scenario.ts'
 import { calmSettings, settledStart } from './settings.ts'

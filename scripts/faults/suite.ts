@@ -1,6 +1,6 @@
 // Tries the points of a scenario: kills the daemon there, starts it again, waits until all has settled, and looks at what is left. Effects: an appliance, its death.
 
-import type { Appliance } from '../../test/rigs/appliance.ts'
+import type { Appliance } from '../rigs/appliance.ts'
 import { databaseFindings, filesOf, leaksOf, strayFiles } from './audit.ts'
 import { choosePoints } from './choose.plan.ts'
 import { contextOf, placeOf } from './effects.plan.ts'

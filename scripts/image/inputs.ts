@@ -46,7 +46,7 @@ export async function gatherInputs(paths: RecipePaths, executable: string, tools
 export async function baseInputs(paths: RecipePaths, recipe: MachineRecipe, tools: ToolVersions): Promise<Inputs> {
   return {
     'packages.lock': await sha256File(paths.packagesLock),
-    'base-tree.ts': await sha256File(join(paths.repo, 'scripts', 'image', 'base-tree.ts')),
+    'base.ts': await sha256File(join(paths.repo, 'scripts', 'image', 'tree', 'base.ts')),
     'recipe.sourceDateEpoch': String(recipe.sourceDateEpoch),
     'tool mmdebstrap': tools.mmdebstrap ?? '',
     'tool dpkg-deb': tools['dpkg-deb'] ?? '',

@@ -2,7 +2,7 @@
 // Effects: files below the demonstration's directory, processes in its namespace.
 
 import { join } from 'node:path'
-import type { AdminGateways } from '../../src/contract/admin-gateways.ts'
+import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
 import { below, domain, executable, type Host } from './demo-host.ts'
 import { pinGatewayVm } from './gateway-pins.ts'
 import type { Steps } from './steps.ts'

@@ -8,15 +8,15 @@ import { encodePolicy } from '../../src/attest/policy/policy.ts'
 import { outsideEntry } from '../../src/attest/receipt/outside.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import { loadConfig } from '../../src/config/load.ts'
-import { encodeAllowlist } from '../../src/contract/allowlist.ts'
-import { ATTESTED_WORKLOADS } from '../../src/contract/attestation.ts'
+import { encodeAllowlist } from '../../src/contract/vm/allowlist.ts'
+import { ATTESTED_WORKLOADS } from '../../src/contract/http/attestation.ts'
 import { simulatedMeasurement } from '../../src/host/simulated-host.ts'
 import { gatewayConfiguration } from '../../src/inference/attestation/configuration.ts'
 import { allowlistOf } from '../../src/inference/attestation/workloads.ts'
 import { loadUpstream } from '../../src/inference/upstream/target.ts'
 import { workerCommand } from '../../src/inference/worker/command.plan.ts'
 import { readWorkerImage } from '../../src/inference/worker/root.ts'
-import { loadGatewayImage } from '../../src/vm/image.driver.ts'
+import { loadGatewayImage } from '../../src/vm/launch/image.driver.ts'
 
 export type Expected = {
   /** argv of the daemon; the first is the executable. */

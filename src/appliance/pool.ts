@@ -8,7 +8,7 @@ import type { Config, Platform } from '../config/schema.ts'
 import { WarmPool } from '../instances/pool.ts'
 import type { Store } from '../store/db.ts'
 import type { VmSpec } from '../vm/engine.ts'
-import { imageDigest } from '../vm/image-digest.driver.ts'
+import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { roomFor } from '../vm/room.query.ts'
 import type { Engine } from './engine.ts'
 

@@ -3,9 +3,9 @@
 import { fromHex } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { Config } from '../config/schema.ts'
-import { type Allowlist, parseAllowlist, type WorkloadCandidate } from '../contract/allowlist.ts'
-import { ATTESTED_WORKLOADS } from '../contract/attestation.ts'
-import type { ImageManifest } from '../contract/image.ts'
+import { type Allowlist, parseAllowlist, type WorkloadCandidate } from '../contract/vm/allowlist.ts'
+import { ATTESTED_WORKLOADS } from '../contract/http/attestation.ts'
+import type { ImageManifest } from '../contract/vm/image.ts'
 import {
   type WorkloadDocument,
   type WorkloadModel,
@@ -14,7 +14,7 @@ import {
   workloadBytesMax,
   workloadFormat,
   workloadText,
-} from '../contract/workload.ts'
+} from '../contract/vm/workload.ts'
 import { allowlistOf } from '../inference/attestation/workloads.ts'
 import type { UpstreamTarget } from '../inference/upstream/target.ts'
 import { workerCommand } from '../inference/worker/command.plan.ts'

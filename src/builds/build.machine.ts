@@ -1,6 +1,6 @@
 // States of a build as data (contract 3.2). Pure. An absent cell is a refusal.
 
-import type { BuildState } from '../contract/build.ts'
+import type { BuildState } from '../contract/http/build.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
 
 export type BuildEvent =

@@ -10,8 +10,8 @@ import { decodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
-import type { AttestedStage } from '../contract/build-agent.ts'
-import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
+import type { AttestedStage } from '../contract/vm/build-agent.ts'
+import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
 
 /** What the verified receipts of one build say, digests in hexadecimal. */
 export type BuildProof = {

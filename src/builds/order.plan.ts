@@ -2,7 +2,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
-import type { BuildLimits, BuildOrder } from '../contract/build-order.ts'
+import type { BuildLimits, BuildOrder } from '../contract/vm/build-order.ts'
 import type { Build } from '../store/directory/build.table.ts'
 
 export type OrderSettings = {

@@ -1,11 +1,11 @@
 // Moves every build of this host towards its end: its turn, its VM, the build in it (follow.ts), the end of both. Effects: the VM engine, the store,
 // files. One worker per build, level-triggered, and one for the queue.
 
-import { Ages } from '../base/ages.ts'
+import { Ages } from '../base/work/ages.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
-import { createWorkers, type Workers } from '../base/workers.ts'
-import type { BuildEvent as WireEvent } from '../contract/build.ts'
+import { createWorkers, type Workers } from '../base/work/workers.ts'
+import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
 import type { Store } from '../store/db.ts'
 import {
   type BuildSet,
@@ -22,8 +22,8 @@ import type { Build } from '../store/directory/build.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import { type BuildEvent, nextState, taskOf } from './build.machine.ts'
-import { type EventLogs, hostEvent } from './events.ts'
-import { BuildFollower, broken, type FollowDeps, type Followed } from './follow.ts'
+import { type EventLogs, hostEvent } from './events/events.ts'
+import { BuildFollower, broken, type FollowDeps, type Followed } from './events/follow.ts'
 import { listInTurn } from './turns.query.ts'
 import type { BuildVms } from './vms.ts'
 

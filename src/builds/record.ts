@@ -3,7 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
-import { BuildRecord } from '../contract/build-api.ts'
+import { BuildRecord } from '../contract/http/build-api.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { BuildProof } from './evidence.verify.ts'
 

@@ -3,7 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
 import { parseFetchHost } from '../config/fetch-hosts.ts'
-import { BuildRequest, plainDirectory, type Toolchain } from '../contract/build.ts'
+import { BuildRequest, plainDirectory, type Toolchain } from '../contract/http/build.ts'
 
 /** A source that was sent, on disk. */
 export type Upload = { readonly path: string; readonly sizeBytes: number; readonly sha256: string }

@@ -1,7 +1,7 @@
 // What is kept of builds, and for how long: records by age, files by age and by room. Effects: the store, files.
 
 import { type Clock, pause } from '../base/clock.ts'
-import { JumpGuard } from '../base/jump-guard.ts'
+import { JumpGuard } from '../base/work/jump-guard.ts'
 import type { Logger } from '../base/log.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import {

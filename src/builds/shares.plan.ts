@@ -1,6 +1,6 @@
 // Which part of what service C has one organization may hold; without keys, one network, and all strangers together. Pure.
 
-import { type PlaceOwner, shareOf } from '../base/places.ts'
+import { type PlaceOwner, shareOf } from '../base/work/places.ts'
 import { networksOf } from '../http/client-network.ts'
 import type { Caller } from './types.ts'
 

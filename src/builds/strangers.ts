@@ -2,7 +2,7 @@
 // which a restart empties; how many all may is counted on disk.
 
 import type { Clock } from '../base/clock.ts'
-import { shareOf } from '../base/places.ts'
+import { shareOf } from '../base/work/places.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { strangerNetworks } from './shares.plan.ts'
 

@@ -1,6 +1,6 @@
 // What the parts of service C share. Types only.
 
-import type { BuildLimits } from '../contract/build-order.ts'
+import type { BuildLimits } from '../contract/vm/build-order.ts'
 
 /** Who is calling; null organization: nobody in particular, where no key is asked for. */
 export type Caller = {

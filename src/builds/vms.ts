@@ -8,7 +8,7 @@ import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { createWorkers, type Workers } from '../base/workers.ts'
+import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
 import {
   countBuilds,

@@ -3,7 +3,7 @@
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
 import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
-import { adminSocketName } from '../contract/admin.ts'
+import { adminSocketName } from '../contract/admin/admin.ts'
 import { EXIT_HELP } from './exit.ts'
 import type { Io } from './io.ts'
 import { type AdminClient, createClient } from './operator/client.ts'

@@ -3,7 +3,7 @@
 
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
-import { crossCheck } from './cross-checks.ts'
+import { crossCheck } from './checks/checks.ts'
 import { Config } from './schema.ts'
 import { type Lines, lineOf, readToml } from './toml.ts'
 

@@ -18,7 +18,7 @@ export type AddressesDeps = {
 }
 
 const lookMs = 60_000
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). */
 const addressesMax = 8
 
 export class Addresses {

@@ -7,7 +7,7 @@ import { createPublicKey, verify } from 'node:crypto'
 import { fromBase64Url, fromHex, toHex } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../contract/enclave.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../contract/vm/enclave.ts'
 import type { LedgerDb } from '../store/db.ts'
 import { advanceBooks, gatewayById } from '../store/ledger/gateway.query.ts'
 

@@ -3,7 +3,7 @@
 import { toBase64Url, utf8 } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/enclave.ts'
+import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/vm/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'

@@ -4,10 +4,10 @@ import type { LedgerDb } from '../store/db.ts'
 import { listGateways } from '../store/ledger/gateway.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { Vm } from '../store/ledger/vm.table.ts'
-import { gatewayImage } from '../vm/image.driver.ts'
-import type { Leak } from '../vm/leaks.plan.ts'
+import { gatewayImage } from '../vm/launch/image.driver.ts'
+import type { Leak } from '../vm/machine/leaks.plan.ts'
 
-/** As of other leaks (vm/leaks.plan.ts). */
+/** As of other leaks (vm/machine/leaks.plan.ts). */
 export type GatewayLeak = Leak & { readonly kind: 'gateway' }
 
 /** One that is being made or ended at the moment may show up. */

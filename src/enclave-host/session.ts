@@ -3,13 +3,13 @@
 // One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
 // sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
 
-import { Allowance } from '../base/allowance.ts'
+import { Allowance } from '../base/work/allowance.ts'
 import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { createSerial } from '../base/serial.ts'
-import type { EnclaveStatus, UsageBatch, Want } from '../contract/enclave.ts'
+import { createSerial } from '../base/work/serial.ts'
+import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
@@ -40,7 +40,7 @@ const reportMs = 5_000
 const logLinesMax = 1_000
 /** Of the metrics of one VM. */
 const metricsCharsMax = 1_048_576
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
 /** That are answered at a time: so many may be open. */
 const wantsMax = 16

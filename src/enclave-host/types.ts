@@ -1,8 +1,8 @@
 // What the host's side of the gateway VM needs of the engine and of the appliance. Types only.
 
 import type { VmEngine } from '../vm/engine.ts'
-import type { VmGateways } from '../vm/gateway.driver.ts'
-import type { RecordedLaunch } from '../vm/launch-policy.plan.ts'
+import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
+import type { RecordedLaunch } from '../vm/evidence/launch-policy.plan.ts'
 
 /** Where the firewall sends the gateway's clients, and what the gateway reaches. */
 export type GatewayRoute = {

@@ -4,10 +4,10 @@
 // the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
 
 import { Fault } from '../base/fault.ts'
-import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/enclave.ts'
+import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/vm/enclave.ts'
 import type { Store } from '../store/db.ts'
-import { prepareDaysPage } from '../store/directory/usage-day.query.ts'
-import { type MonthSum, prepareMonthSum } from '../store/directory/usage-month.query.ts'
+import { prepareDaysPage } from '../store/directory/usage/usage-day.query.ts'
+import { type MonthSum, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { gatewayById, listGateways } from '../store/ledger/gateway.query.ts'
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>

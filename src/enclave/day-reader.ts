@@ -4,12 +4,12 @@
 // One page is asked for at a time, organizations in turn: the host has more to answer.
 
 import type { Clock } from '../base/clock.ts'
-import { FairSerial } from '../base/fair-serial.ts'
-import { DaySums, type UsageRow } from '../contract/enclave.ts'
+import { FairSerial } from '../base/work/fair-serial.ts'
+import { DaySums, type UsageRow } from '../contract/vm/enclave.ts'
 import { checked } from '../contract/shape.ts'
 import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
 import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
-import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage-day.query.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage/usage-day.query.ts'
 import type { RecentRows } from './recent-rows.ts'
 import type { Wants } from './wants.ts'
 

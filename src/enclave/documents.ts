@@ -1,7 +1,7 @@
 // Documents that the host hands over in pieces, because a line of the channel is short. Effects: memory, bounded by the largest document.
 
 import { fromBase64, toHex } from '../base/bytes.ts'
-import { documentBytesMax } from '../contract/enclave.ts'
+import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { ok, type Refusal, refuse } from '../guest/wire.codec.ts'
 
 export type DocumentName = keyof typeof documentBytesMax

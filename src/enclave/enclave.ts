@@ -9,16 +9,16 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { type Logger, redact } from '../base/log.ts'
-import { type AgentRequest, agentProtocol } from '../contract/agent.ts'
+import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import {
   type EnclaveNext,
   type EnclaveReport,
   type EnclaveRequest,
   type EnclaveStatus,
   metricsPieceCharsMax,
-} from '../contract/enclave.ts'
+} from '../contract/vm/enclave.ts'
 import { type Shape, shapeOf } from '../contract/shape.ts'
-import { WorkloadDocument, workloadText } from '../contract/workload.ts'
+import { WorkloadDocument, workloadText } from '../contract/vm/workload.ts'
 import type { Networking } from '../guest/network.ts'
 import type { ReportDevice } from '../guest/report/device.ts'
 import { ok, type ReceivedLine, type Refusal, refuse } from '../guest/wire.codec.ts'
@@ -59,7 +59,7 @@ type Next = Extract<EnclaveRequest, { op: 'next' }>
 
 /** Requests that are being answered; a host that sends more without reading gets them refused. */
 const requestsMax = 64
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
 
 /** The workload in force, and what follows from it. */

@@ -5,9 +5,9 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { guestGatewayName } from '../contract/agent.ts'
-import { encodeAllowlist } from '../contract/allowlist.ts'
-import type { WorkloadDocument } from '../contract/workload.ts'
+import { guestGatewayName } from '../contract/vm/agent.ts'
+import { encodeAllowlist } from '../contract/vm/allowlist.ts'
+import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -52,7 +52,7 @@ export type EnclaveGatewayDeps = {
   readonly onChange: () => void
 }
 
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). */
 const reservedMax = 256
 
 export class EnclaveGateway {

@@ -1,9 +1,9 @@
 // The last lines of this VM's log, for its host to read: ids and codes, never text of a request. Effects: memory.
 
-import type { EnclaveReport } from '../contract/enclave.ts'
+import type { EnclaveReport } from '../contract/vm/enclave.ts'
 
 const linesMax = 512
-/** As the wire allows (contract/enclave.ts). As JSON no line has more than six bytes for each of them, so that one always has room. */
+/** As the wire allows (contract/vm/enclave.ts). As JSON no line has more than six bytes for each of them, so that one always has room. */
 const lineCharsMax = 1024
 const reportLinesMax = 32
 /** Of all lines of a report, as JSON: metrics are to fit beside them into one line of the channel. */

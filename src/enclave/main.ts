@@ -2,7 +2,7 @@
 
 import { messageOf } from '../base/fault.ts'
 import { version } from '../base/version.ts'
-import { schemaChildCommand } from '../inference/openai/schema-check-wire.ts'
+import { schemaChildCommand } from '../inference/schema-check/wire.ts'
 import { relayCommand } from '../inference/relay/wire.ts'
 
 const usage = `usage: strongroom-enclave init     PID 1 of the VM; started by the initrd
@@ -23,7 +23,7 @@ async function main(argv: readonly string[]): Promise<void> {
       return serveEnclave(version, enclaveSettings)
     }
     case schemaChildCommand: {
-      const { runSchemaChild } = await import('../inference/openai/schema-check-program.ts')
+      const { runSchemaChild } = await import('../inference/schema-check/program.ts')
       return runSchemaChild()
     }
     case relayCommand: {

@@ -1,7 +1,7 @@
 // Finished spans of this VM's requests, for its host to fetch. Effects: memory, bounded: of too many the oldest are dropped.
 
-import { type EnclaveSpans, spansPieceMax } from '../contract/enclave.ts'
-import type { TraceSpan } from '../contract/span.ts'
+import { type EnclaveSpans, spansPieceMax } from '../contract/vm/enclave.ts'
+import type { TraceSpan } from '../contract/vm/span.ts'
 
 const spansMax = 4_096
 /** Of all spans of an answer, as JSON: it fits into a line of the channel. */

@@ -3,7 +3,7 @@
 // Whoever issues the certificates can vouch for another key, too: what binds this one is the gateway's receipt, which names it.
 
 import { webcrypto } from 'node:crypto'
-import { loadX509 } from '../attest/simulator/x509-runtime.ts'
+import { loadX509 } from '../attest/x509/runtime.ts'
 import { toBase64Url } from '../base/bytes.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'

@@ -1,6 +1,6 @@
 // The upstreams of workload.json as the router takes them. Pure but for the key, which is read for each request.
 
-import type { WorkloadUpstream } from '../contract/workload.ts'
+import type { WorkloadUpstream } from '../contract/vm/workload.ts'
 import type { UpstreamTarget } from '../inference/upstream/target.ts'
 
 /** `keyOf`: the key to send at the moment; it changes with what the host may change while the gateway runs. */

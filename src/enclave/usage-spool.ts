@@ -6,7 +6,7 @@
 import { toBase64Url, toHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/enclave.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/vm/enclave.ts'
 import type { MeteringCounts } from '../inference/metering/ledger.ts'
 import type { UsageRecord } from '../inference/types.ts'
 

@@ -5,7 +5,7 @@
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { Want } from '../contract/enclave.ts'
+import type { Want } from '../contract/vm/enclave.ts'
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 export type NewWant = WithoutId<Want>
@@ -16,7 +16,7 @@ type Open = {
   readonly reject: (error: unknown) => void
 }
 
-/** As the wire allows (contract/enclave.ts). */
+/** As the wire allows (contract/vm/enclave.ts). */
 const wantsMax = 16
 
 export class Wants {

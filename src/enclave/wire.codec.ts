@@ -2,8 +2,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
-import type { AgentRequest, AgentResponse } from '../contract/agent.ts'
-import { ENCLAVE_REQUESTS, type ENCLAVE_RESPONSES, type EnclaveRequest } from '../contract/enclave.ts'
+import type { AgentRequest, AgentResponse } from '../contract/vm/agent.ts'
+import { ENCLAVE_REQUESTS, type ENCLAVE_RESPONSES, type EnclaveRequest } from '../contract/vm/enclave.ts'
 import { jsonOf, type ParsedRequest, parseRequest } from '../guest/wire.codec.ts'
 
 const EnclaveRequestSchema = Type.Union([...ENCLAVE_REQUESTS])

@@ -2,8 +2,8 @@
 
 import { messageOf } from '../base/fault.ts'
 import { type Logger, redact } from '../base/log.ts'
-import { createSerial } from '../base/serial.ts'
-import { type AgentRequest, type AgentResponse, agentProtocol } from '../contract/agent.ts'
+import { createSerial } from '../base/work/serial.ts'
+import { type AgentRequest, type AgentResponse, agentProtocol } from '../contract/vm/agent.ts'
 import type { Claiming } from './claim.ts'
 import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'

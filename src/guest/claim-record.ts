@@ -3,8 +3,8 @@
 import { createHash } from 'node:crypto'
 import { type Static, Type } from '@sinclair/typebox'
 import { fromBase64 } from '../base/bytes.ts'
-import type { Claim, Network } from '../contract/agent.ts'
-import { ClaimDocument, claimDocument, claimText } from '../contract/claim-document.ts'
+import type { Claim, Network } from '../contract/vm/agent.ts'
+import { ClaimDocument, claimDocument, claimText } from '../contract/vm/claim-document.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 

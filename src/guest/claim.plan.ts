@@ -1,7 +1,7 @@
 // What a claim makes of the guest, as files and names. Pure.
 
 import { fromBase64 } from '../base/bytes.ts'
-import type { Claim } from '../contract/agent.ts'
+import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl } from './gateway/address.ts'
 import { type GatewaySettings, gatewayProblem } from './gateway/expectation.codec.ts'
 import type { GuestPaths } from './paths.ts'

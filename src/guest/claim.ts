@@ -5,7 +5,7 @@ import { Check } from '@sinclair/typebox/value'
 import { fromUtf8 } from '../base/bytes.ts'
 import { messageOf, wrapFault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { Claim, type SealedClaim } from '../contract/agent.ts'
+import { Claim, type SealedClaim } from '../contract/vm/agent.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import {
   type ClaimPlan,

@@ -1,7 +1,7 @@
 // Addresses of the one network interface: a routed /32, a routed /128 or both, each behind an on-link gateway, as `ip` commands and resolv.conf. Pure.
 
 import { isIPv6 } from 'node:net'
-import type { Network } from '../contract/agent.ts'
+import type { Network } from '../contract/vm/agent.ts'
 
 /** The first wrong field in words, or null. The schema's patterns let 999.1.1.1 and ::::: through. */
 export function networkProblem({ address, gateway, v6, resolvers, mtuBytes }: Network): string | null {

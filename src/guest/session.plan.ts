@@ -1,6 +1,6 @@
 // What a claim gives to every session of the login user: environment and message of the day, as text. Pure.
 
-import type { Claim } from '../contract/agent.ts'
+import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 
 /** Variables of logins and of `ssh HOST COMMAND` alike. */

@@ -1,11 +1,11 @@
-// The guest's end of the agent wire (contract/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
+// The guest's end of the agent wire (contract/vm/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { nestsDeeper } from '../base/json.ts'
-import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/agent.ts'
-import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '../contract/build-agent.ts'
+import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/vm/agent.ts'
+import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '../contract/vm/build-agent.ts'
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 

@@ -20,7 +20,7 @@ import {
   NameConstraints,
 } from '@peculiar/asn1-x509'
 import type { Extension, PublicKey, X509Certificate } from '@peculiar/x509'
-import { loadX509 } from '../attest/simulator/x509-runtime.ts'
+import { loadX509 } from '../attest/x509/runtime.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'

@@ -2,9 +2,9 @@
 // the agent channel. Types only.
 
 import type { KeyRules } from '../contract/key-rules.ts'
-import type { TokensSource, UsageOutcome } from '../store/directory/usage.table.ts'
-import type { DayScope, DaySum } from '../store/directory/usage-day.query.ts'
-import type { MonthSum } from '../store/directory/usage-month.query.ts'
+import type { TokensSource, UsageOutcome } from '../store/directory/usage/usage.table.ts'
+import type { DayScope, DaySum } from '../store/directory/usage/usage-day.query.ts'
+import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 
 /** What a client asks for. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'

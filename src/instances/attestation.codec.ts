@@ -1,9 +1,9 @@
-// The attestation of an instance as the wire has it (contract/instance-attestation.ts), and its request. Pure.
+// The attestation of an instance as the wire has it (contract/http/instance-attestation.ts), and its request. Pure.
 
 import { fromBase64Url, toBase64Url } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
-import { nonceLength } from '../contract/attestation.ts'
-import { InstanceAttestation } from '../contract/instance-attestation.ts'
+import { nonceLength } from '../contract/http/attestation.ts'
+import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import { checked } from '../contract/shape.ts'
 import type { VmEvidence } from '../vm/engine.ts'
 import type { ClaimedAs } from './evidence.verify.ts'

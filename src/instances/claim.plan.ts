@@ -6,7 +6,7 @@ import { sha256 } from '../attest/hash.ts'
 import { fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import type { Claim, Network, SealedClaim } from '../contract/agent.ts'
+import type { Claim, Network, SealedClaim } from '../contract/vm/agent.ts'
 import {
   ClaimDocument,
   type ClaimFields,
@@ -14,7 +14,7 @@ import {
   claimDocumentCharsMax,
   claimFieldsOf,
   claimText,
-} from '../contract/claim-document.ts'
+} from '../contract/vm/claim-document.ts'
 import { checkedJson } from '../contract/shape.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 

@@ -3,7 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
-import { CreateInstance, idempotencyKeyCharsMax } from '../contract/instance.ts'
+import { CreateInstance, idempotencyKeyCharsMax } from '../contract/http/instance.ts'
 import { parsePublicKey } from './public-key.codec.ts'
 
 export type CreateRequest = {

@@ -8,7 +8,7 @@ import { verifyReceipt } from '../attest/receipt/verify.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
-import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/launch-policy.plan.ts'
+import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
 import { statedFields } from './claim.plan.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
@@ -26,7 +26,7 @@ export type ClaimedAs = {
   readonly publicKey: string
   /** The host key that the guest answered the claim with: `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
-  /** The document of the claim that it was sent and of the network in force: canonical text (contract/claim-document.ts). */
+  /** The document of the claim that it was sent and of the network in force: canonical text (contract/vm/claim-document.ts). */
   readonly claim: string
 }
 

@@ -5,7 +5,7 @@
 import { sha256 } from '../attest/hash.ts'
 import { fromBase64, fromUtf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
-import { publicKeyCharsMax } from '../contract/instance.ts'
+import { publicKeyCharsMax } from '../contract/http/instance.ts'
 
 /**
  * The normalized line: `type base64` or `type base64 comment`, single spaces between, none around.

@@ -3,8 +3,8 @@
 
 import { pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import { createWorkers, type Workers } from '../base/workers.ts'
-import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/instance.ts'
+import { createWorkers, type Workers } from '../base/work/workers.ts'
+import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/http/instance.ts'
 import type { DirectoryDb, Store } from '../store/db.ts'
 import { storeAttestation } from '../store/directory/attestation.query.ts'
 import {

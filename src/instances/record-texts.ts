@@ -2,7 +2,7 @@
 // Effects: reads the store.
 
 import { present } from '../base/assert.ts'
-import { createSerial } from '../base/serial.ts'
+import { createSerial } from '../base/work/serial.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { type InstanceState, instancesByIds, prepareInstanceStates } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'

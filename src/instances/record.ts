@@ -3,7 +3,7 @@
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'
 import { iso, isoOrNull } from '../base/clock.ts'
-import { egressLimitBytes, InstanceCreated, InstanceRecord } from '../contract/instance.ts'
+import { egressLimitBytes, InstanceCreated, InstanceRecord } from '../contract/http/instance.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 
 export function toRecord(row: Instance): InstanceRecord {

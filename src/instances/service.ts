@@ -17,7 +17,7 @@ import {
   supportedAgent,
   supportedInferenceMode,
   type UsageSummary,
-} from '../contract/instance.ts'
+} from '../contract/http/instance.ts'
 import { LimitedFault } from '../http/limited.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { findIdempotency, insertIdempotency } from '../store/directory/idempotency.query.ts'

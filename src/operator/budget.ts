@@ -1,8 +1,8 @@
 // Budgets of keys and organizations, between the admin interface and the store. Pure.
 
-import { nanoUsdOf, nanoUsdText } from '../contract/usd.ts'
+import { nanoUsdOf, nanoUsdText } from '../contract/http/usd.ts'
 import type { GatewayKeyTerms } from '../store/directory/gateway-key.query.ts'
-import type { MonthSum } from '../store/directory/usage-month.query.ts'
+import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 
 type AskedBudget = { readonly budget_usd?: string | null; readonly budget_tokens?: number | null }
 type BudgetTerms = Pick<GatewayKeyTerms, 'budgetNanoUsd' | 'budgetTokens'>

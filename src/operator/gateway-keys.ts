@@ -10,8 +10,8 @@ import {
   AdminGatewayKeyCreated,
   AdminGatewayKeyList,
   AdminGatewayKeySet,
-} from '../contract/admin.ts'
-import { documentBytesMax } from '../contract/enclave.ts'
+} from '../contract/admin/admin.ts'
+import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
 import { mintUnused } from '../http/bearer.ts'
 import type { DirectoryDb } from '../store/db.ts'
@@ -26,7 +26,7 @@ import {
 } from '../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../store/directory/gateway-key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
-import { monthOf, noUsage, prepareMonthSum } from '../store/directory/usage-month.query.ts'
+import { monthOf, noUsage, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
@@ -34,7 +34,7 @@ import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 
-/** Half of what a control snapshot may have (contract/enclave.ts). */
+/** Half of what a control snapshot may have (contract/vm/enclave.ts). */
 const rulesBytesMax = documentBytesMax.control / 2
 
 type GatewayKeysDeps = Pick<

@@ -4,8 +4,8 @@ import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
 import { iso, isoOrNull } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
-import type { AdminStatus } from '../contract/admin.ts'
-import { AdminGatewayLog, AdminGateways } from '../contract/admin-gateways.ts'
+import type { AdminStatus } from '../contract/admin/admin.ts'
+import { AdminGatewayLog, AdminGateways } from '../contract/admin/gateways.ts'
 import type { AdminDeps, GatewayVmControl, PlacedGatewayControl } from './deps.ts'
 
 export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {

@@ -14,8 +14,8 @@ import {
   eventCountMax,
   InstanceReference,
   Slug,
-} from '../contract/admin.ts'
-import { egressLimitBytes } from '../contract/instance.ts'
+} from '../contract/admin/admin.ts'
+import { egressLimitBytes } from '../contract/http/instance.ts'
 import { followConsole, readConsole } from '../host/qemu/console.ts'
 import type { DirectoryDb, LedgerDb } from '../store/db.ts'
 import { attestedKeyOf } from '../store/directory/attestation.query.ts'

@@ -11,8 +11,8 @@ import {
   AdminOrganizationList,
   Slug,
   slugProblem,
-} from '../contract/admin.ts'
-import { AdminBudgetSet } from '../contract/admin-key-terms.ts'
+} from '../contract/admin/admin.ts'
+import { AdminBudgetSet } from '../contract/admin/key-terms.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { countLiving } from '../store/directory/instance.query.ts'
 import { listKeys } from '../store/directory/key.query.ts'
@@ -24,7 +24,7 @@ import {
   setOrganizationStatus,
 } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
-import { monthOf, prepareMonthSum } from '../store/directory/usage-month.query.ts'
+import { monthOf, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'

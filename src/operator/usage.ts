@@ -2,7 +2,7 @@
 
 import { Elysia } from 'elysia'
 import type { Clock } from '../base/clock.ts'
-import { AdminUsage, AdminUsageQuery } from '../contract/admin-usage.ts'
+import { AdminUsage, AdminUsageQuery } from '../contract/admin/usage.ts'
 import {
   USAGE_GROUPS,
   UsageTable,
@@ -11,8 +11,8 @@ import {
   usageDaysOf,
   usageGroupsOf,
   usageRowsMax,
-} from '../contract/usage-rows.ts'
-import { sumUsagePiece, usagePieceEnd } from '../store/directory/usage-export.query.ts'
+} from '../contract/http/usage-rows.ts'
+import { sumUsagePiece, usagePieceEnd } from '../store/directory/usage/usage-export.query.ts'
 import type { AdminDeps } from './deps.ts'
 import { bySlug, organizationBySlug } from './organizations.ts'
 

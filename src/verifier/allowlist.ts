@@ -2,7 +2,7 @@
 
 import { sha256 } from '../attest/hash.ts'
 import { Malformed } from '../attest/malformed.ts'
-import { type Allowlist, parseAllowlist } from '../contract/allowlist.ts'
+import { type Allowlist, parseAllowlist } from '../contract/vm/allowlist.ts'
 
 export type ExpectedAllowlist = {
   /** SHA-256 of the exact file. Statements and HOST_DATA carry it. */

@@ -5,7 +5,7 @@
 
 export * from '../attest/index.ts'
 export type { ResponseClaim } from '../attest/receipt/response.ts'
-export type { ClaimDocument } from '../contract/claim-document.ts'
+export type { ClaimDocument } from '../contract/vm/claim-document.ts'
 export { type ExpectedAllowlist, readAllowlist } from './allowlist.ts'
 export type { ExpectedGateway } from './claim.ts'
 export {

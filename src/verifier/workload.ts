@@ -7,9 +7,9 @@ import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { encodeAllowlist } from '../contract/allowlist.ts'
+import { encodeAllowlist } from '../contract/vm/allowlist.ts'
 import { shapeOf } from '../contract/shape.ts'
-import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/workload.ts'
+import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
 /** What a gateway answers to GET /workload.json: the document, or that it has none. */

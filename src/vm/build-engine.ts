@@ -1,7 +1,7 @@
 // What service C sees of the VM engine beside what every service does. Pure: types, and the failures that they may meet.
 
-import type { AttestedStage, BuildProgress } from '../contract/build-agent.ts'
-import type { BuildOrder } from '../contract/build-order.ts'
+import type { AttestedStage, BuildProgress } from '../contract/vm/build-agent.ts'
+import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { VmEngine, VmEvidence } from './engine.ts'
 
 /** The stage that the guest waits at, and the build's nonce. */

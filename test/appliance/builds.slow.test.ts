@@ -12,11 +12,11 @@ import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
-import { simulatedTrust } from '../rigs/attested-guest.ts'
-import { writeBuilderImage } from '../rigs/build-image-directory.ts'
-import { certainClock } from '../rigs/builds-service.ts'
-import { addKey } from '../rigs/instances-service.ts'
-import { failure } from '../rigs/until.ts'
+import { simulatedTrust } from '../../scripts/rigs/guest/attested-guest.ts'
+import { writeBuilderImage } from '../../scripts/rigs/build/image-directory.ts'
+import { certainClock } from '../../scripts/rigs/build/builds-service.ts'
+import { addKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { failure } from '../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-compose-builds-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

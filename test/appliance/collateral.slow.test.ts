@@ -9,7 +9,7 @@ import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { startKdsServer } from '../rigs/kds-server.ts'
-import { until } from '../rigs/until.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const product = 'genoa'
 

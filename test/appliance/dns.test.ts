@@ -6,15 +6,15 @@ import { composeInstances, type InstancesParts } from '../../src/appliance/insta
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
-import { supportedAgent, supportedInferenceMode } from '../../src/contract/instance.ts'
+import { supportedAgent, supportedInferenceMode } from '../../src/contract/http/instance.ts'
 import { v4Bytes, v6Bytes } from '../../src/instances/dns/address.plan.ts'
 import { NameTableReader } from '../../src/instances/dns/name-table.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
 import type { VmView } from '../../src/vm/engine.ts'
-import { createManualClock } from '../rigs/clock.ts'
-import { publicKey } from '../rigs/instances-service.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 
 test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
   const store = openStore(':memory:')

@@ -5,8 +5,8 @@ import { firewallSettings, poolsOf } from '../../src/appliance/engine.ts'
 import { rangeOfV6 } from '../../src/base/ipv6.ts'
 import { guestGateway } from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { guestGatewayName } from '../../src/contract/agent.ts'
-import { rulesetText } from '../../src/vm/nft.plan.ts'
+import { guestGatewayName } from '../../src/contract/vm/agent.ts'
+import { rulesetText } from '../../src/vm/network/nft.plan.ts'
 
 const onHost = { gatewayInVm: false } as const
 const none = {

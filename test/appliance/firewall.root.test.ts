@@ -8,11 +8,11 @@ import { join } from 'node:path'
 import { serve } from '../../src/appliance/appliance.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
-import type { AdminStatus } from '../../src/contract/admin.ts'
+import type { AdminStatus } from '../../src/contract/admin/admin.ts'
 import { openStore } from '../../src/store/db.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 60_000
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-cut-off-'))

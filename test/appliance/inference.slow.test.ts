@@ -19,10 +19,10 @@ import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage.query.ts'
-import { startOtlpReceiver } from '../rigs/otlp-receiver.ts'
-import { until } from '../rigs/until.ts'
-import { startUpstream } from '../rigs/upstream-server.ts'
+import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
+import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 

@@ -13,7 +13,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import { listenDns } from '../../src/host/network/dns-socket.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { serveTls } from '../../src/http/serve.ts'
-import { failure } from '../rigs/until.ts'
+import { failure } from '../../scripts/rigs/until.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-listening-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))

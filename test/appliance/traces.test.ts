@@ -6,10 +6,10 @@ import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { target } from '../rigs/gateway-server.ts'
-import { startOtlpReceiver } from '../rigs/otlp-receiver.ts'
-import { attemptSpan } from '../rigs/trace-spans.ts'
-import { until } from '../rigs/until.ts'
+import { target } from '../../scripts/rigs/gateway/server.ts'
+import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
+import { attemptSpan } from '../rigs/gateway/trace-spans.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 function compose(toml: string) {
   const verdict = parseConfig(toml, 'f')

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { createTrust } from '../../src/appliance/trust.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
-import { simulatedPlatform } from '../rigs/simulated-platform.ts'
+import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 const operatorKeys = [new Uint8Array(48).fill(4), new Uint8Array(48).fill(5)]
 

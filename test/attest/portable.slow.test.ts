@@ -11,7 +11,7 @@ import { expectResults } from '../rigs/portable/expectations.ts'
 import { suiteInput } from '../rigs/portable/prepare.ts'
 import { bundledSuite, nodeMajor, runScript, type ScriptRuntime } from '../rigs/portable/runtimes.ts'
 import { runSuite } from '../rigs/portable/suite.ts'
-import { skipUnless } from '../rigs/skip.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const repo = resolve(import.meta.dir, '../..')
 

@@ -9,7 +9,7 @@ import {
   toBase64Portably,
   toBase64Url,
 } from '../../src/base/bytes.ts'
-import { generator } from '../rigs/fuzz.ts'
+import { generator } from '../rigs/hostile/fuzz.ts'
 
 test('goal: bytes of any length are written alike, and read back', () => {
   const below = generator(7)

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { ByteReader } from '../../src/base/byte-reader.ts'
-import { failure } from '../rigs/until.ts'
+import { failure } from '../../scripts/rigs/until.ts'
 
 async function* chunksOf(parts: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
   yield* parts

@@ -16,7 +16,7 @@ import {
   ustarPath,
   ustarSizeBytesEnd,
 } from '../../src/base/ustar.codec.ts'
-import { paxRecord, tarHeader } from '../rigs/archive-bytes.ts'
+import { paxRecord, tarHeader } from '../../scripts/rigs/archive-bytes.ts'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const plain: NewUstarHeader = {

@@ -5,11 +5,11 @@ import { describe, expect, test } from 'bun:test'
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { fromHex } from '../../src/base/bytes.ts'
-import type { BuildProgress } from '../../src/contract/build-agent.ts'
-import { launchText } from '../../src/contract/launch.ts'
-import { builderLaunch, exchangeBytes, goodScript, line, type Step } from '../rigs/build-engine.ts'
-import { type BuildsRig, startBuilds } from '../rigs/builds-service.ts'
-import { operatorKey } from '../rigs/receipt-samples.ts'
+import type { BuildProgress } from '../../src/contract/vm/build-agent.ts'
+import { launchText } from '../../src/contract/vm/launch.ts'
+import { builderLaunch, exchangeBytes, goodScript, line, type Step } from '../../scripts/rigs/build/engine.ts'
+import { type BuildsRig, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
+import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
 
 /** Ends as internal, with no result; then a good build is good. */
 async function checkRefused(rig: BuildsRig, id: string, words: RegExp): Promise<void> {

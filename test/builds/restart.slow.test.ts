@@ -5,9 +5,9 @@ import { expect, test } from 'bun:test'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { closeBuild } from '../../src/store/directory/build.query.ts'
-import { type Cut, goodScript, line, resultOf } from '../rigs/build-engine.ts'
-import { type BuildsRig, source, startBuilds } from '../rigs/builds-service.ts'
-import { until } from '../rigs/until.ts'
+import { type Cut, goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
+import { type BuildsRig, source, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 /** What every build must come to, whenever its daemon was killed. */
 async function checkEnd(rig: BuildsRig, id: string, seen: string): Promise<void> {

@@ -5,8 +5,8 @@ import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } f
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { clientConfigHelp, loadClientDefaults } from '../../src/cli/client-config.ts'
-import { isRoot } from '../rigs/netns.ts'
-import { skipUnless } from '../rigs/skip.ts'
+import { isRoot } from '../../scripts/rigs/netns.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'srt-client-config-'))
 afterAll(() => rmSync(home, { recursive: true }))

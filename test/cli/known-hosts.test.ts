@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { withKnownHost, writeKnownHost } from '../../src/cli/known-hosts.ts'
 import { readKnownHost } from '../../src/verifier/ssh-key.ts'
-import { ed25519Line } from '../rigs/instance-attestation.ts'
+import { ed25519Line } from '../rigs/instances/instance-attestation.ts'
 
 const hostname = 'k3v9x2ma.acme.agents.example'
 const host = readKnownHost(`${hostname} ${ed25519Line(1)}`, hostname)

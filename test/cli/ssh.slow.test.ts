@@ -6,11 +6,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { sshArguments } from '../../src/cli/ssh.ts'
 import { readKnownHost } from '../../src/verifier/ssh-key.ts'
-import { startInstanceApi } from '../rigs/instance-api.ts'
-import { sampleHostKey, sampleInstance } from '../rigs/instance-attestation.ts'
+import { startInstanceApi } from '../rigs/instances/instance-api.ts'
+import { sampleHostKey, sampleInstance } from '../rigs/instances/instance-attestation.ts'
 import { expectUsageError, main } from '../rigs/program.ts'
-import { skipUnless } from '../rigs/skip.ts'
-import { hasSshd, startSshServer } from '../rigs/ssh-server.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { hasSshd, startSshServer } from '../rigs/instances/ssh-server.ts'
 
 const noSshd = skipUnless(hasSshd(), 'needs ssh and sshd of OpenSSH')
 const dir = mkdtempSync(join(tmpdir(), 'srt-ssh-'))

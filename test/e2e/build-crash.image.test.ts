@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BuildEvent } from '../../src/contract/build.ts'
-import type { Appliance } from '../rigs/appliance.ts'
-import { archiveOf, withBuildScript } from '../rigs/build-sources.ts'
+import type { BuildEvent } from '../../src/contract/http/build.ts'
+import type { Appliance } from '../../scripts/rigs/appliance.ts'
+import { archiveOf, withBuildScript } from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsClient,
   createBuildsAppliance,
@@ -14,10 +14,10 @@ import {
   type SeenEvent,
   unpackResult,
   verifyResult,
-} from '../rigs/builds-client.ts'
-import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+} from '../../scripts/rigs/build/builds-client.ts'
+import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 600_000
 const artifactMiB = 6

@@ -5,7 +5,7 @@ import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { readDsse } from '../../src/attest/provenance/dsse.ts'
-import { answerCrate, archiveOf, gitProject, replyFiles } from '../rigs/build-sources.ts'
+import { answerCrate, archiveOf, gitProject, replyFiles } from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsAppliance,
   type BuildsClient,
@@ -14,7 +14,7 @@ import {
   messageOf,
   unpackResult,
   verifyResult,
-} from '../rigs/builds-client.ts'
+} from '../../scripts/rigs/build/builds-client.ts'
 import {
   cratesHost,
   flakeInputFiles,
@@ -23,8 +23,8 @@ import {
   gitHost,
   makeRepository,
   startFetchServers,
-} from '../rigs/fetch-servers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
+} from '../rigs/build/fetch-servers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 
 const timeoutMs = 900_000
 

@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BuildEvent } from '../../src/contract/build.ts'
-import type { BuildVmReserved } from '../../src/contract/build-api.ts'
+import type { BuildEvent } from '../../src/contract/http/build.ts'
+import type { BuildVmReserved } from '../../src/contract/http/build-api.ts'
 import {
   archiveOf,
   flakeProject,
@@ -12,7 +12,7 @@ import {
   type SourceFiles,
   vendoredWorkspace,
   withBuildScript,
-} from '../rigs/build-sources.ts'
+} from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsAppliance,
   type BuildsClient,
@@ -21,10 +21,10 @@ import {
   messageOf,
   unpackResult,
   verifyResult,
-} from '../rigs/builds-client.ts'
-import { holdings, NOTHING } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+} from '../../scripts/rigs/build/builds-client.ts'
+import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 900_000
 const pidsMax = 256
@@ -61,7 +61,7 @@ fn main() {
 `
 
 const hostileProject: SourceFiles = {
-  ...withBuildScript(readFileSync(join(import.meta.dir, '../rigs/hostile-build.rs'), 'utf8')),
+  ...withBuildScript(readFileSync(join(import.meta.dir, '../rigs/hostile/build.rs'), 'utf8')),
   // Of the proxy on the host.
   port: '8444',
   'Cargo.toml': `${plainProject['Cargo.toml']}[build-dependencies]\nbomb = { path = "bomb" }\n`,

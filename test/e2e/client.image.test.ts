@@ -3,11 +3,11 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Appliance, createAppliance, imageDir } from '../rigs/appliance.ts'
-import { createCustomer } from '../rigs/instances-client.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
+import { type Appliance, createAppliance, imageDir } from '../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { checksOf } from '../rigs/program.ts'
-import { startSshAgent } from '../rigs/ssh-agent.ts'
+import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
 
 const timeoutMs = 240_000
 

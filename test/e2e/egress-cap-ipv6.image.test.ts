@@ -3,12 +3,12 @@
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
-import { createAppliance } from '../rigs/appliance.ts'
-import { createCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { addUplinkV6, openUplink, sizeOf, worldAddress, worldAddressV6 } from '../rigs/tap-wire.ts'
-import { until } from '../rigs/until.ts'
+import { createAppliance } from '../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { addUplinkV6, openUplink, sizeOf, worldAddress, worldAddressV6 } from '../../scripts/rigs/network/tap-wire.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 300_000
 const capBytes = 1_048_576

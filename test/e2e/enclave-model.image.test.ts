@@ -2,13 +2,13 @@
 
 import { expect, test } from 'bun:test'
 import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
-import type { AdminGateways } from '../../src/contract/admin-gateways.ts'
+import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
 import { loadModel } from '../../src/host/models/models.ts'
-import { type Appliance, createAppliance } from '../rigs/appliance.ts'
-import { createGatewayClient, createModelFile, gatewayTables, workerModel as model } from '../rigs/appliance-gateway.ts'
-import { qemuProcesses } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
+import { createGatewayClient, createModelFile, gatewayTables, workerModel as model } from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import { qemuProcesses } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const testMs = 1_200_000
 const startMs = 300_000

@@ -5,7 +5,7 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
-import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
 import {
   caOf,
   createGatewayClient,
@@ -14,12 +14,12 @@ import {
   gatewayTables,
   gatewayUrl,
   workerModel as model,
-} from '../rigs/appliance-gateway.ts'
-import { qemuProcesses } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
+} from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import { qemuProcesses } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { memoryHolds } from '../rigs/process-memory.ts'
-import { gatewaysOf, servingGateway } from '../rigs/serving-gateway.ts'
-import { failure, until } from '../rigs/until.ts'
+import { gatewaysOf, servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
 
 const testMs = 600_000
 const messages = [{ role: 'user' as const, content: 'hello the world' }]

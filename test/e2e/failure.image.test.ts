@@ -6,11 +6,11 @@ import { sha256 } from '../../src/attest/hash.ts'
 import { launchDigest } from '../../src/attest/launch/digest.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { defaultConfig } from '../../src/config/load.ts'
-import { imageDir } from '../rigs/appliance.ts'
-import { qemuSpawned, startWithCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING, qemuProcesses } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+import { imageDir } from '../../scripts/rigs/appliance.ts'
+import { qemuSpawned, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 120_000
 /** Two boots, and minutes of silence. */

@@ -4,8 +4,8 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
-import type { GatewayUsageRows } from '../../src/contract/inference.ts'
-import { type Appliance, createAppliance, executable, imageDir } from '../rigs/appliance.ts'
+import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
+import { type Appliance, createAppliance, executable, imageDir } from '../../scripts/rigs/appliance.ts'
 import {
   caOf,
   createGatewayClient,
@@ -18,10 +18,10 @@ import {
   PRICE,
   workerModel,
   workerResponds,
-} from '../rigs/appliance-gateway.ts'
-import { createCustomer } from '../rigs/instances-client.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+} from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 300_000
 const model = workerModel

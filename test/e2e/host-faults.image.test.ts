@@ -6,12 +6,12 @@ import { chmodSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSy
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createAppliance } from '../rigs/appliance.ts'
-import { type Customer, createCustomer, startWithCustomer } from '../rigs/instances-client.ts'
-import { writeLaunchImage } from '../rigs/launch-image.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
+import { createAppliance } from '../../scripts/rigs/appliance.ts'
+import { type Customer, createCustomer, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { writeLaunchImage } from '../../scripts/rigs/launch/launch-image.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
-import { until } from '../rigs/until.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 120_000
 /** What is created fails at once. */

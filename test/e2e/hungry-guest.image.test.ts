@@ -1,10 +1,10 @@
 // What a customer can do to the own VM with everything that an instance has: one VM, one boot.
 
 import { expect, test } from 'bun:test'
-import { startWithCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { until } from '../rigs/until.ts'
+import { startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 420_000
 const readyMs = 150_000

@@ -1,10 +1,10 @@
 // An instance with IPv6, beside IPv4 and alone: a real VM, in a network namespace without a way to the world.
 
 import { expect, test } from 'bun:test'
-import { createAppliance } from '../rigs/appliance.ts'
-import { createCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
+import { createAppliance } from '../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 
 const timeoutMs = 240_000
 const poolV6 = 'pool_v6 = "2001:db8:88::/64"'

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { decode, encode } from 'dns-packet'
-import { createAppliance } from '../rigs/appliance.ts'
-import { createCustomer } from '../rigs/instances-client.ts'
-import { holdings, NOTHING } from '../rigs/leftovers.ts'
-import { inOwnNetns } from '../rigs/netns.ts'
-import { hostAddress, openUplink, worldAddress } from '../rigs/tap-wire.ts'
+import { createAppliance } from '../../scripts/rigs/appliance.ts'
+import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { hostAddress, openUplink, worldAddress } from '../../scripts/rigs/network/tap-wire.ts'
 
 const timeoutMs = 240_000
 const [listed, other] = ['198.51.100.7', '198.51.100.8']

@@ -1,11 +1,11 @@
 // Gateway VMs that turn against their host, over the channel: the host's one thread, its memory and its other gateway are what they were.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { EnclaveBench, type Machine } from '../rigs/enclave.ts'
-import { EnclaveMachine } from '../rigs/enclave-machine.ts'
-import { HostileMachine } from '../rigs/hostile-machine.ts'
-import { until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { EnclaveBench, type Machine } from '../../scripts/rigs/enclave/enclave.ts'
+import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
+import { HostileMachine } from '../rigs/hostile/machine.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const MIB = 1024 * 1024
 const testMs = 60_000

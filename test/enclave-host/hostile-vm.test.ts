@@ -17,15 +17,15 @@ import {
   usageMessage,
   usageRowsMax,
   type Want,
-} from '../../src/contract/enclave.ts'
+} from '../../src/contract/vm/enclave.ts'
 import { Books } from '../../src/enclave-host/books.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
-import { fakeSession, fakeStatus } from '../rigs/fake-gateway-vm.ts'
-import { openLedger } from '../rigs/gateway-keys.ts'
+import { fakeSession, fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
+import { openLedger } from '../rigs/gateway/keys.ts'
 
 const evidence = (at: number): Want => ({ id: `w${at}`, kind: 'evidence', reportData: 'A'.repeat(86), report: null })
 const certificate = (at: number): Want => ({ id: `w${at}`, kind: 'certificate', csr: 'AAAA' })

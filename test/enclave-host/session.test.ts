@@ -3,10 +3,10 @@
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
-import type { EnclaveNext, UsageBatch } from '../../src/contract/enclave.ts'
+import type { EnclaveNext, UsageBatch } from '../../src/contract/vm/enclave.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
-import { createManualClock } from '../rigs/clock.ts'
-import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/fake-gateway-vm.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/enclave/fake-gateway-vm.ts'
 
 const receiptKey = 'k'.repeat(43)
 const batch = { from: 0, rows: [], before: '', digest: '', signature: '' } as unknown as UsageBatch

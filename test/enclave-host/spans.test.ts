@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import type { EnclaveSpans } from '../../src/contract/enclave.ts'
-import type { TraceSpan } from '../../src/contract/span.ts'
-import { fakeSession, fakeStatus } from '../rigs/fake-gateway-vm.ts'
-import { requestSpan } from '../rigs/trace-spans.ts'
+import type { EnclaveSpans } from '../../src/contract/vm/enclave.ts'
+import type { TraceSpan } from '../../src/contract/vm/span.ts'
+import { fakeSession, fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
+import { requestSpan } from '../rigs/gateway/trace-spans.ts'
 
 function fetched(answer: (from: number) => EnclaveSpans | Promise<EnclaveSpans>, status = () => fakeStatus) {
   const offered: TraceSpan[] = []

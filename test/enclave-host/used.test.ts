@@ -1,14 +1,14 @@
 // Goal: a gateway VM is told its sums; while one gateway VM takes over from another, the new one counts what the old one may still cost, or is told nothing: a real store.
 
 import { expect, test } from 'bun:test'
-import { agentLineBytesMax } from '../../src/contract/agent.ts'
-import { daySumsPageMax, type EnclaveStatus } from '../../src/contract/enclave.ts'
+import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
+import { daySumsPageMax, type EnclaveStatus } from '../../src/contract/vm/enclave.ts'
 import { createTellUsed } from '../../src/enclave-host/used.ts'
-import { prepareUsageAppend } from '../../src/store/directory/usage.query.ts'
+import { prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
 import { advanceBooks, insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
-import { fakeStatus } from '../rigs/fake-gateway-vm.ts'
-import { openLedger } from '../rigs/gateway-keys.ts'
-import { usageRow } from '../rigs/usage-rows.ts'
+import { fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
+import { openLedger } from '../rigs/gateway/keys.ts'
+import { usageRow } from '../rigs/gateway/usage-rows.ts'
 
 test('goal: the sums of the books, with what drains elsewhere', () => {
   using ledger = openLedger()

@@ -4,10 +4,10 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { connectAgent } from '../rigs/booted-guest.ts'
-import type { EnclaveFacts } from '../rigs/enclave-program.ts'
-import { bootGuest } from '../rigs/guest-boot.ts'
-import { buildCachedImage, buildTestImage, programBench } from '../rigs/image-build.ts'
+import { connectAgent } from '../rigs/guest/booted-guest.ts'
+import type { EnclaveFacts } from '../rigs/enclave/program.ts'
+import { bootGuest } from '../../scripts/rigs/guest/boot.ts'
+import { buildCachedImage, buildTestImage, programBench } from '../../scripts/rigs/build/image-build.ts'
 
 const bootTimeoutMs = 300_000
 
@@ -33,7 +33,7 @@ function stagesOf(serial: string): string[] {
 // Goal: from inside, as root: nothing to run but what is measured, nothing that listens, the sandbox and model disks work; and a gateway that
 // is killed comes back, what has ended is collected, the machine powers off.
 test('what runs in the VM, and what does not', async () => {
-  await using bench = await programBench('enclave-program.ts')
+  await using bench = await programBench(join(import.meta.dir, '../rigs/enclave/program.ts'))
   const image = await buildTestImage({
     recipe: 'inference',
     cacheDir: join(bench.dir, 'cache'),

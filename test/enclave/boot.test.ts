@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { type InitSettings, nextDelayS, runInit, type Served } from '../../src/enclave/boot.ts'
-import { createManualClock } from '../rigs/clock.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 
 type Start = { readonly end: (exitCode: number) => void; readonly signals: string[]; readonly pid: number }
 

@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { RecentRows } from '../../src/enclave/recent-rows.ts'
 import { createDraw } from '../rigs/draw.ts'
-import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../rigs/metering-vm.ts'
-import { allOf, failure, until } from '../rigs/until.ts'
-import { usageSum } from '../rigs/usage-rows.ts'
+import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../rigs/enclave/metering-vm.ts'
+import { allOf, failure, until } from '../../scripts/rigs/until.ts'
+import { usageSum } from '../rigs/gateway/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-21', to: '2026-11-23' }
 const pageRows = 2

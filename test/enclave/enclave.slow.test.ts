@@ -3,10 +3,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { newUuid } from '../../src/base/ids.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
-import { sumUsage } from '../../src/store/directory/usage.query.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { failure, until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

@@ -5,12 +5,12 @@ import { sealRequest } from '../../src/attest/ehbp/client.ts'
 import { kemNames } from '../../src/attest/receipt/kem.ts'
 import { fromBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { sumUsage } from '../../src/store/directory/usage.query.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { openEncrypted } from '../rigs/encrypted-client.ts'
-import { newNonce } from '../rigs/gateway-attestation.ts'
-import { until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { openEncrypted } from '../../scripts/rigs/gateway/encrypted-client.ts'
+import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

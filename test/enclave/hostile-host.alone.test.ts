@@ -2,19 +2,19 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { writeFileSync } from 'node:fs'
-import { loadX509 } from '../../src/attest/simulator/x509-runtime.ts'
+import { loadX509 } from '../../src/attest/x509/runtime.ts'
 import { toBase64Url } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
-import { documentBytesMax, pieceBytesMax } from '../../src/contract/enclave.ts'
+import { documentBytesMax, pieceBytesMax } from '../../src/contract/vm/enclave.ts'
 import type { GatewayEngine } from '../../src/enclave-host/types.ts'
 import { type Authority, openAuthority } from '../../src/http/authority.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { EnclaveMachine } from '../rigs/enclave-machine.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
 import { openRawChannel } from '../rigs/raw-channel.ts'
-import { failure, until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

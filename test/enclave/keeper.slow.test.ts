@@ -7,13 +7,13 @@ import { createLogger } from '../../src/base/log.ts'
 import { GatewayKeeper } from '../../src/enclave-host/keeper.ts'
 import { gatewayLeaks } from '../../src/enclave-host/leaks.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
-import { sumUsage } from '../../src/store/directory/usage.query.ts'
+import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
 import { listGateways, moveGateway } from '../../src/store/ledger/gateway.query.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { prefixOf } from '../rigs/gateway-keys.ts'
-import { until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { prefixOf } from '../rigs/gateway/keys.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 120_000
 let upstream: TestUpstream

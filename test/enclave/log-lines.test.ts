@@ -1,8 +1,8 @@
 // Goal: the lines of a report fit into one line of the channel beside the metrics, whatever they are, and none is left out.
 
 import { expect, test } from 'bun:test'
-import { agentLineBytesMax } from '../../src/contract/agent.ts'
-import { metricsPieceCharsMax } from '../../src/contract/enclave.ts'
+import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
+import { metricsPieceCharsMax } from '../../src/contract/vm/enclave.ts'
 import { LogLines } from '../../src/enclave/log-lines.ts'
 import { encodeResponse } from '../../src/guest/wire.codec.ts'
 

@@ -6,9 +6,9 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, 
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { Fault } from '../../src/base/fault.ts'
-import type { WorkloadModel } from '../../src/contract/workload.ts'
+import type { WorkloadModel } from '../../src/contract/vm/workload.ts'
 import { type ModelsDeps, modelPath, openModel } from '../../src/enclave/models.ts'
-import { createManualClock } from '../rigs/clock.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-enclave-models-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -4,11 +4,11 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { splitResponse } from '../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
-import { metricsPieceCharsMax } from '../../src/contract/enclave.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { newNonce } from '../rigs/gateway-attestation.ts'
-import { until } from '../rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { metricsPieceCharsMax } from '../../src/contract/vm/enclave.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

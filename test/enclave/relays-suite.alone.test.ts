@@ -2,7 +2,7 @@
 // it measures time.
 
 import { expect, test } from 'bun:test'
-import { runAgainstEnclave } from '../rigs/enclave-suite.ts'
+import { runAgainstEnclave } from '../rigs/enclave/suite.ts'
 
 const suiteMs = 600_000
 

@@ -1,12 +1,12 @@
 // Goal: spans that nobody fetches take bounded room, an answer fits into a line of the channel, and what was dropped shows in the numbers.
 
 import { expect, test } from 'bun:test'
-import { agentLineBytesMax } from '../../src/contract/agent.ts'
-import { spansPieceMax } from '../../src/contract/enclave.ts'
-import { finishReasonsMax } from '../../src/contract/span.ts'
+import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
+import { spansPieceMax } from '../../src/contract/vm/enclave.ts'
+import { finishReasonsMax } from '../../src/contract/vm/span.ts'
 import { SpanSpool } from '../../src/enclave/span-spool.ts'
 import { encodeResponse } from '../../src/guest/wire.codec.ts'
-import { requestSpan } from '../rigs/trace-spans.ts'
+import { requestSpan } from '../rigs/gateway/trace-spans.ts'
 
 function spoolOf(count: number, from = 0): SpanSpool {
   const spool = new SpanSpool()

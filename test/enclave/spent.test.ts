@@ -4,9 +4,9 @@ import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
 import { createCost } from '../../src/inference/metering/price.ts'
 import { createDraw } from '../rigs/draw.ts'
-import { callerOf } from '../rigs/gateway-keys.ts'
-import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/metering-vm.ts'
-import { until } from '../rigs/until.ts'
+import { callerOf } from '../rigs/gateway/keys.ts'
+import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/enclave/metering-vm.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
 

@@ -1,7 +1,7 @@
 // Of the gateway's suite against the enclave what measures time; the rest is suite.slow.test.ts.
 
 import { test } from 'bun:test'
-import { expectPassesInEnclave, gatewayTestFiles } from '../rigs/enclave-suite.ts'
+import { expectPassesInEnclave, gatewayTestFiles } from '../rigs/enclave/suite.ts'
 
 const suiteMs = 600_000
 

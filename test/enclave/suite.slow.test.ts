@@ -2,7 +2,7 @@
 // which has the processors to itself here, too: suite.alone.test.ts.
 
 import { expect, test } from 'bun:test'
-import { expectPassesInEnclave, gatewayPhases, gatewayTestFiles } from '../rigs/enclave-suite.ts'
+import { expectPassesInEnclave, gatewayPhases, gatewayTestFiles } from '../rigs/enclave/suite.ts'
 
 const suiteMs = 900_000
 

@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { UsageSpool } from '../../src/enclave/usage-spool.ts'
 import type { UsageRecord } from '../../src/inference/types.ts'
-import { createManualClock } from '../rigs/clock.ts'
-import { callerOf } from '../rigs/gateway-keys.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { callerOf } from '../rigs/gateway/keys.ts'
 
 const recordOf = (id: string): UsageRecord => ({
   id,

@@ -15,8 +15,8 @@ import {
   seal,
   sshArgv,
   succeed,
-} from '../rigs/guest-root.ts'
-import { until } from '../rigs/until.ts'
+} from '../../scripts/rigs/guest/root.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const waitMs = 4_000
 

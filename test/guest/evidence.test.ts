@@ -9,21 +9,21 @@ import { decodeStatement, reportDataOf, statementContext } from '../../src/attes
 import { decodeReport } from '../../src/attest/report/report.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { GuestEvidence } from '../../src/contract/agent.ts'
+import { GuestEvidence } from '../../src/contract/vm/agent.ts'
 import type { ClaimRecord } from '../../src/guest/claim-record.ts'
 import { createEvidence } from '../../src/guest/evidence.ts'
 import { openConfigfs } from '../../src/guest/report/configfs.ts'
 import { createReportDevice, type ReportDevice } from '../../src/guest/report/device.ts'
 import { nativeKeys } from '../../src/linux/native-keys.ts'
-import { makeSandbox, type Sandbox } from '../rigs/guest-root.ts'
-import { sampleDocument, sampleFields } from '../rigs/sample-claim.ts'
+import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
+import { sampleDocument, sampleFields } from '../../scripts/rigs/instances/sample-claim.ts'
 import {
   bareReport,
   createTsmKernel,
   deviceMeasurement,
   deviceOperatorKey,
   type TsmSettings,
-} from '../rigs/tsm-kernel.ts'
+} from '../../scripts/rigs/guest/tsm-kernel.ts'
 
 const document = sampleDocument({
   ...{ organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.example.test', publicKey: 'ssh-ed25519 AAAA' },

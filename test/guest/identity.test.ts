@@ -3,7 +3,7 @@ import * as fs from 'node:fs'
 import { systemClock } from '../../src/base/clock.ts'
 import { createIdentity } from '../../src/guest/identity.ts'
 import { sshKeyType, sshPublicKeyOf } from '../../src/guest/ssh-host-key.codec.ts'
-import { makeSandbox, seal, succeed } from '../rigs/guest-root.ts'
+import { makeSandbox, seal, succeed } from '../../scripts/rigs/guest/root.ts'
 
 describe('the SSH host key', () => {
   // Goal: without one, the agent makes it, readable by root alone, and leaves no other file of it.

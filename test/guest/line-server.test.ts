@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type Logger, silentLogger } from '../../src/base/log.ts'
 import { serveLines } from '../../src/guest/line-server.ts'
-import { until } from '../rigs/until.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'line-server-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from '../../src/guest/session.plan.ts'
-import { attestedGateway, gatewayCa, makeClaim } from '../rigs/guest-root.ts'
+import { attestedGateway, gatewayCa, makeClaim } from '../../scripts/rigs/guest/root.ts'
 
 const publicKey = 'ssh-ed25519 AAAA'
 const claim = makeClaim(publicKey)

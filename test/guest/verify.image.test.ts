@@ -5,9 +5,9 @@ import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { decodeTpmEvidence, verifyTpmEvidence } from '../../src/attest/tpm/evidence.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
-import { claimedGuest } from '../rigs/booted-guest.ts'
-import { buildCachedImage } from '../rigs/image-build.ts'
-import { until } from '../rigs/until.ts'
+import { claimedGuest } from '../rigs/guest/booted-guest.ts'
+import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 900_000
 

@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { agentLineBytesMax } from '../../src/contract/agent.ts'
+import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
 import { encodeResponse, LineReader, parseRequest } from '../../src/guest/wire.codec.ts'
 
 const bytes = (text: string) => new TextEncoder().encode(text)

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { detectPlatform, hostCapacity, hostProduct, parseSnpLeaf, snpFacts } from '../../src/host/platform.ts'
-import { isRoot } from '../rigs/netns.ts'
+import { isRoot } from '../../scripts/rigs/netns.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'platform-test-'))
 afterAll(() => rmSync(dir, { recursive: true }))

@@ -5,7 +5,7 @@ import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync,
 import { join, resolve } from 'node:path'
 import { systemClock } from '../../src/base/clock.ts'
 import { type Sandbox, sandboxArgv, startSandboxed } from '../../src/host/sandbox.ts'
-import { skipUnless } from '../rigs/skip.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const nobody = { uid: 65534, gid: 65534 }
 const missing =

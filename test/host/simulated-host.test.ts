@@ -11,7 +11,7 @@ import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { createManualClock } from '../rigs/clock.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-simulated-host-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))

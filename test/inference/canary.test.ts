@@ -2,10 +2,10 @@
 // that is the whole side of its host, the bytes of the channel between them included.
 
 import { expect, test } from 'bun:test'
-import { chatBody, target } from '../rigs/gateway-server.ts'
-import { type RealGateway, startRealGateway } from '../rigs/real-gateway.ts'
-import { isEnclave, viewOf } from '../rigs/test-gateway.ts'
-import { until } from '../rigs/until.ts'
+import { chatBody, target } from '../../scripts/rigs/gateway/server.ts'
+import { type RealGateway, startRealGateway } from '../rigs/gateway/real-gateway.ts'
+import { isEnclave, viewOf } from '../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -15,7 +15,7 @@ import {
   startUpstream,
   USAGE,
   wellBehaved,
-} from '../rigs/upstream-server.ts'
+} from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const PROMPT = 'prompt-canary-7c1e5b'
 /** What clients say beside the prompt, and what they are answered. */

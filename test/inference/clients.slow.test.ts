@@ -6,10 +6,10 @@ import { HumanMessage } from '@langchain/core/messages'
 import { ChatOpenAI, OpenAIEmbeddings } from '@langchain/openai'
 import { embedMany, generateText, jsonSchema, streamText, type ToolSet } from 'ai'
 import OpenAI from 'openai'
-import { EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../rigs/embeddings-upstream.ts'
-import { KEY, MODEL, startGateway, type TestGateway, target } from '../rigs/gateway-server.ts'
-import { until } from '../rigs/until.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../rigs/upstream-server.ts'
+import { EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../scripts/rigs/gateway/embeddings-upstream.ts'
+import { KEY, MODEL, startGateway, type TestGateway, target } from '../../scripts/rigs/gateway/server.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import { silentLogger } from '../../src/base/log.ts'
 import { runRetention } from '../../src/instances/retention.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
-import { type Appliance, publicKey, startAppliance } from '../rigs/instances-service.ts'
+import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs

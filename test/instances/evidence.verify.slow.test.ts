@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { fromHex } from '../../src/base/bytes.ts'
-import { launchText } from '../../src/contract/launch.ts'
+import { launchText } from '../../src/contract/vm/launch.ts'
 import { type AttestationTrust, type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
 import type { VmEvidence } from '../../src/vm/engine.ts'
 import {
@@ -13,10 +13,10 @@ import {
   guestHostKey,
   launchDocument,
   simulatedTrust,
-} from '../rigs/attested-guest.ts'
-import { publicKey } from '../rigs/instances-service.ts'
-import { operatorKey } from '../rigs/receipt-samples.ts'
-import { simulatedAsOf } from '../rigs/simulated-platform.ts'
+} from '../../scripts/rigs/guest/attested-guest.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 const nonce = Uint8Array.from({ length: 32 }, (_, at) => at)
 const claimed: ClaimedAs = claimedOf({

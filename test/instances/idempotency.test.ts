@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
-import { type Appliance, publicKey, type SendOptions, settings, startAppliance } from '../rigs/instances-service.ts'
+import { type Appliance, publicKey, type SendOptions, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 const post = (appliance: Appliance, key: string, options: SendOptions = {}) =>

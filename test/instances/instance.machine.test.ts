@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { INSTANCE_TABLE, type InstanceEvent, nextStatus, taskOf } from '../../src/instances/instance.machine.ts'
 import type { InstanceStatus } from '../../src/store/directory/instance.table.ts'
 import type { VmState } from '../../src/store/ledger/vm.table.ts'
-import { VM_TABLE } from '../../src/vm/vm.machine.ts'
+import { VM_TABLE } from '../../src/vm/machine/vm.machine.ts'
 
 const statuses = Object.keys(INSTANCE_TABLE) as InstanceStatus[]
 const events = [...new Set(statuses.flatMap(status => Object.keys(INSTANCE_TABLE[status])))] as InstanceEvent[]

@@ -4,8 +4,8 @@ import { describe, expect, test } from 'bun:test'
 import { attestationOf } from '../../src/store/directory/attestation.query.ts'
 import { listChangesOverlapping } from '../../src/store/directory/instance.query.ts'
 import type { VmEngine } from '../../src/vm/engine.ts'
-import { provisioningBench } from '../rigs/provisioning-bench.ts'
-import { until } from '../rigs/until.ts'
+import { provisioningBench } from '../rigs/instances/provisioning-bench.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 type Engine = Pick<VmEngine, 'claim' | 'evidence' | 'handReceipt' | 'open'>
 /** The probe begins with the evidence, beside it. */

@@ -2,17 +2,17 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
+import { InstanceAttestation } from '../../src/contract/http/instance-attestation.ts'
 import { shapeOf } from '../../src/contract/shape.ts'
 import { readyMs } from '../../src/instances/billing.ts'
 import { attestationOf } from '../../src/store/directory/attestation.query.ts'
 import { listChangesOverlapping, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
-import { publicKey } from '../rigs/instances-service.ts'
-import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/provisioning-bench.ts'
-import { sampleGateway } from '../rigs/sample-claim.ts'
-import { until } from '../rigs/until.ts'
+import { evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/instances/provisioning-bench.ts'
+import { sampleGateway } from '../../scripts/rigs/instances/sample-claim.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 test('a running VM is claimed, attested, opened, probed with the attested host key as the only one, and then ready', async () => {
   // Goal: the order of the steps; the claim names its owner and opens only with the VM's own key; what was proved is kept with it.

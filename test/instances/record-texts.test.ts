@@ -6,7 +6,7 @@ import { RecordLists } from '../../src/instances/record-texts.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { deleteExpired, insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { publicKey } from '../rigs/instances-service.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 
 const recordCount = 200
 const textsPerTurn = 25

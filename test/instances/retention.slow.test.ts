@@ -6,7 +6,7 @@ import { type RetentionDeps, removeExpired, retentionIntervalMs, runRetention } 
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
-import { type Appliance, publicKey, settings, startAppliance } from '../rigs/instances-service.ts'
+import { type Appliance, publicKey, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 const never = new AbortController().signal

@@ -8,8 +8,8 @@ import { InstanceReconciler } from '../../src/instances/reconciler.ts'
 import { instanceById, listLiving, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
-import { VmReconciler } from '../../src/vm/reconciler.ts'
-import { type Appliance, publicKey, startAppliance } from '../rigs/instances-service.ts'
+import { VmReconciler } from '../../src/vm/machine/reconciler.ts'
+import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const sweepMs = 5_000
 const vmSpec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const

@@ -13,7 +13,7 @@ import {
   spawnDetached,
   waitGone,
 } from '../../src/linux/process.ts'
-import { until } from '../rigs/until.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 

@@ -3,7 +3,7 @@ import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, w
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { removeForeignTree } from '../../src/linux/tree.ts'
-import { failure } from '../rigs/until.ts'
+import { failure } from '../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'tree-test-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { readStat } from '../../src/linux/stat.ts'
 import { endProcessesOf, processesByUid } from '../../src/linux/users.ts'
-import { needsRoot } from '../rigs/netns.ts'
-import { failure, until } from '../rigs/until.ts'
+import { needsRoot } from '../../scripts/rigs/netns.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 10_000
 const uid = 88_000 + (process.pid % 1_000)

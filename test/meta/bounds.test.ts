@@ -48,5 +48,5 @@ test('goal: what is a bound is found, however it is written, and what one sender
   expect(names('  body_bytes_max: Count(1, 2, 3)')).toEqual([])
   expect(names('const waitersMax = 5', 'src/attest/x.ts')).toEqual([])
   expect(names('const toolsMax = 5', 'src/inference/openai/tools.ts')).toEqual([])
-  expect(names('const childrenMax = 5', 'src/inference/openai/schema-check-pool.ts')).toEqual(['childrenMax'])
+  expect(names('const childrenMax = 5', 'src/inference/schema-check/pool.ts')).toEqual(['childrenMax'])
 })

@@ -8,6 +8,7 @@ import {
   innerOrderFaults,
   LAYERS,
   layerFaults,
+  scriptFaults,
   suffixFaults,
 } from './layers.ts'
 import { readTree, type Tree } from './tree.ts'
@@ -36,6 +37,12 @@ describe('the sources', () => {
     expect(formFaults(readTree('scripts/**/*.ts'))).toEqual([])
   })
 
+  // Goal: tests stand on scripts and their rigs, never the other way round.
+  test('scripts without tests', () => {
+    expect(scriptFaults(readTree('scripts/**/*.ts'))).toEqual([])
+    expect(scriptFaults(treeOf({ 'scripts/a.ts': "import '../test/rigs/b.ts'" }))).toHaveLength(1)
+  })
+
   // Goal: the rules see the whole tree; a wrong root would pass everything.
   test('are all seen', () => {
     expect(sources.has('src/base/fault.ts')).toBe(true)
@@ -57,10 +64,13 @@ test('the matrix of units', () => {
   )
   expect(allowed).toHaveLength(137)
   for (const pair of allowed) expect(allowed).not.toContain(pair.split(' -> ').reverse().join(' -> '))
-  expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave)$/.test(pair))).toEqual([
+  expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave|builder)$/.test(pair))).toEqual([
     'src/enclave-host -> src/verifier',
     'src/cli -> src/verifier',
     'src/guest -> src/verifier',
+    'src/builder -> src/guest',
+    'src/guest-main.ts -> src/guest',
+    'src/guest-main.ts -> src/builder',
     'src/enclave -> src/guest',
   ])
   const services = ['src/instances', 'src/inference', 'src/builds', 'src/operator']

@@ -27,6 +27,8 @@ export const LAYERS = {
 /** Entry points of their own, beside the layers: they see these folders and themselves. */
 export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
+  'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
+  'src/guest-main.ts': ['src/guest', 'src/builder', 'src/base'],
   'src/verifier': ['src/base', 'src/contract', 'src/attest'],
   'src/enclave': [
     ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],
@@ -63,10 +65,19 @@ export const INNER_ORDERS = {
     ['gateway'],
     ['shapes'],
     ['openai', 'metrics', 'traces'],
-    ['upstream', 'worker'],
+    ['upstream', 'worker', 'schema-check'],
     ['attestation', 'encryption', 'keys', 'limits', 'metering'],
+    ['failure.ts'],
     ['types.ts'],
   ],
+  'src/vm': [
+    ['machine'],
+    ['evidence'],
+    ['launch', 'network', 'foreign-firewalls'],
+    ['room.query.ts', 'link.driver.ts', 'build-engine.ts'],
+    ['engine.ts', 'launch.plan.ts', 'admission.plan.ts'],
+  ],
+  'src/contract': [['admin'], ['http'], ['vm'], ['shape.ts', 'key-rules.ts']],
   'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
@@ -157,6 +168,13 @@ export function dependencyFaults(tree: Tree): string[] {
     }
   }
   return faults
+}
+
+/** Imports of scripts, which run without the tests, from the tests that run them. */
+export function scriptFaults(scripts: Tree): string[] {
+  return edgesOf(scripts)
+    .filter(edge => edge.to.startsWith('test/'))
+    .map(edge => `${edge.from}:${edge.line}: a script must not import ${edge.to}`)
 }
 
 const pureSuffix = /\.(?:schema|machine|plan|codec|verify)\.ts$/

@@ -28,7 +28,7 @@ test('every executable that an image holds is listed', () => {
 // Goal: the list says something: the agent's own files are on it, and nothing of the host is.
 test('the list holds the guest and nothing of the host', () => {
   const { files } = JSON.parse(readFileSync(join(root, MEASURED['strongroom-guest'].file), 'utf8'))
-  expect(files).toContain('src/guest/main.ts')
+  expect(files).toContain('src/guest-main.ts')
   expect(files).toContain('src/guest/evidence.ts')
   expect(roomsOf(files)).toEqual([
     'package.json',

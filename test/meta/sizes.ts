@@ -1,10 +1,13 @@
-// How long files and functions may be, a function with all that is nested in it. Pure.
+// How long files and functions may be, a function with all that is nested in it, and how full a folder. Pure.
 
 import { functionsOf, lineCountOf } from './source.ts'
 import type { Tree } from './tree.ts'
 
 export const fileLinesMax = 450
 export const functionLinesMax = 90
+
+/** Files side by side in one folder. */
+export const folderFilesMax = 22
 
 export type Exception = { readonly fileLinesMax?: number; readonly functionLinesMax?: number; readonly reason: string }
 
@@ -35,4 +38,12 @@ export function sizeFaults(tree: Tree, exceptions: Readonly<Record<string, Excep
     if (exception.reason.length < 20) faults.push(`${path}: an exception without a reason`)
   }
   return faults
+}
+
+/** Folders with more files side by side than one takes in at a glance. */
+export function folderFaults(tree: Tree): string[] {
+  const folders = Map.groupBy(tree.keys(), path => path.slice(0, path.lastIndexOf('/')))
+  return [...folders]
+    .filter(([, files]) => files.length > folderFilesMax)
+    .map(([folder, files]) => `${folder}: ${files.length} files side by side, at most ${folderFilesMax}`)
 }

@@ -24,7 +24,7 @@ import {
   AdminOrganizationList,
   AdminProblem,
   AdminStatus,
-} from '../../src/contract/admin.ts'
+} from '../../src/contract/admin/admin.ts'
 import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'

@@ -3,12 +3,12 @@
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { newUuid } from '../../src/base/ids.ts'
-import { AdminBuild, AdminBuildList } from '../../src/contract/admin.ts'
+import { AdminBuild, AdminBuildList } from '../../src/contract/admin/admin.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../rigs/queued-build.ts'
+import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../rigs/build/queued-build.ts'
 
 let store: Store
 let nowMs = Date.parse('2026-11-20T12:00:00.000Z')

@@ -2,12 +2,12 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import { egressLimitBytesMax } from '../../src/contract/admin-egress.ts'
-import { egressLimitBytes } from '../../src/contract/instance.ts'
+import { egressLimitBytesMax } from '../../src/contract/admin/egress.ts'
+import { egressLimitBytes } from '../../src/contract/http/instance.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { dismissVm } from '../../src/store/ledger/vm.query.ts'
-import { egressAdmin, nowMs, vmId } from '../rigs/egress-admin.ts'
+import { egressAdmin, nowMs, vmId } from '../rigs/instances/egress-admin.ts'
 
 const gib = 1024 ** 3
 

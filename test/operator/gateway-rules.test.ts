@@ -8,7 +8,7 @@ import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { openLedger, prefixOf } from '../rigs/gateway-keys.ts'
+import { openLedger, prefixOf } from '../rigs/gateway/keys.ts'
 
 function opened() {
   const ledger = openLedger()

@@ -2,9 +2,9 @@
 
 import { expect, test } from 'bun:test'
 import { listGoodGatewayKeys } from '../../src/store/directory/gateway-key.query.ts'
-import { createManualClock } from '../rigs/clock.ts'
-import { egressAdmin } from '../rigs/egress-admin.ts'
-import { until } from '../rigs/until.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { egressAdmin } from '../rigs/instances/egress-admin.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 test('goal: a change of keys is answered once the VMs of the gateway have them, or could not be told in time', async () => {
   const clock = createManualClock()

@@ -2,12 +2,12 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'
-import { usageRowsMax } from '../../src/contract/usage-rows.ts'
+import { usageRowsMax } from '../../src/contract/http/usage-rows.ts'
 import { exportUsage, usageRoutes } from '../../src/operator/usage.ts'
-import { prepareUsageAppend, sumUsage } from '../../src/store/directory/usage.query.ts'
-import type { Usage } from '../../src/store/directory/usage.table.ts'
-import { openLedger } from '../rigs/gateway-keys.ts'
-import { usageRow } from '../rigs/usage-rows.ts'
+import { prepareUsageAppend, sumUsage } from '../../src/store/directory/usage/usage.query.ts'
+import type { Usage } from '../../src/store/directory/usage/usage.table.ts'
+import { openLedger } from '../rigs/gateway/keys.ts'
+import { usageRow } from '../rigs/gateway/usage-rows.ts'
 
 const at = (text: string) => Date.parse(`${text}Z`)
 function opened(rows: readonly Usage[]) {

@@ -23,7 +23,7 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { until } from './until.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 export type BootedDebian = AsyncDisposable & {
   /** Its root directory as we see it: files in it can be read and written. */

@@ -15,10 +15,10 @@ import {
   type WireRequest,
   type WireResponse,
 } from '../../src/verifier/fetch/transport.ts'
-import { attestedOptions } from './attested-gateway.ts'
-import { createManualClock } from './clock.ts'
-import { serverContext } from './ehbp.ts'
-import { openRig, type RigOptions } from './gateway-attestation.ts'
+import { attestedOptions } from './gateway/attested-gateway.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { serverContext } from '../../scripts/rigs/gateway/ehbp.ts'
+import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
 
 export type FakeGateway = Disposable & {
   readonly keys: ReceiptKeys

@@ -4,7 +4,7 @@ import type { Product } from '../../src/attest/amd/product.ts'
 import { toPem } from '../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
 import { vcekRequest } from '../../src/host/kds/request.ts'
-import { chipIdOf, SIMULATED_TCBS, type SimulatedPlatform, simulatedPlatform } from './simulated-platform.ts'
+import { chipIdOf, SIMULATED_TCBS, type SimulatedPlatform, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 export type Respond = (request: Request) => Response | Promise<Response>
 

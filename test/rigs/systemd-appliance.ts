@@ -4,11 +4,11 @@ import { Resolver } from 'node:dns/promises'
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
-import { type Appliance, executable, imageDir } from './appliance.ts'
-import { gatewayTables } from './appliance-gateway.ts'
+import { type Appliance, executable, imageDir } from '../../scripts/rigs/appliance.ts'
+import { gatewayTables } from '../../scripts/rigs/gateway/appliance-gateway.ts'
 import { type BootedDebian, bootDebian } from './booted-debian.ts'
-import { buildCachedImage } from './image-build.ts'
-import { until } from './until.ts'
+import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
+import { until } from '../../scripts/rigs/until.ts'
 
 const repo = join(import.meta.dir, '../..')
 const unitsDir = join(repo, 'scripts/systemd')

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { Malformed } from '../../src/attest/malformed.ts'
 import { utf8 } from '../../src/base/bytes.ts'
-import { encodeAllowlist } from '../../src/contract/allowlist.ts'
+import { encodeAllowlist } from '../../src/contract/vm/allowlist.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 
 const image = { digest: '00'.repeat(32), commands: [['/usr/bin/strongroom']] }

@@ -5,11 +5,11 @@ import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { ATTESTED_WORKLOADS } from '../../src/contract/attestation.ts'
+import { ATTESTED_WORKLOADS } from '../../src/contract/http/attestation.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
-import { allowlistText, clearRig, gatewayQuestion, newNonce, openRig, openSample } from '../rigs/gateway-attestation.ts'
+import { allowlistText, clearRig, gatewayQuestion, newNonce, openRig, openSample } from '../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

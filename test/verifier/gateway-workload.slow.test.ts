@@ -5,13 +5,13 @@ import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { fromBase64Url, fromHex, toBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { workloadText } from '../../src/contract/workload.ts'
+import { workloadText } from '../../src/contract/vm/workload.ts'
 import { spkiDigestOf } from '../../src/http/pair.ts'
 import { getOverTls } from '../../src/linux/tls-get.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
-import { EnclaveBench } from '../rigs/enclave.ts'
-import { launchMeasurement } from '../rigs/enclave-workload.ts'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../../scripts/rigs/enclave/workload.ts'
 
 const far = { url: 'https://far.example/v1', spkiSha256: 'ab'.repeat(32), models: ['big'] }
 const bench = await EnclaveBench.start({ upstreams: [far] })

@@ -7,9 +7,9 @@ import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins, type Pins } from '../../src/verifier/pins.ts'
-import { createManualClock } from '../rigs/clock.ts'
-import { allowlistText, clearRig, newNonce, openRig, tlsSpkiDigest } from '../rigs/gateway-attestation.ts'
-import { simulatedAsOf, simulatedPlatform } from '../rigs/simulated-platform.ts'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { allowlistText, clearRig, newNonce, openRig, tlsSpkiDigest } from '../../scripts/rigs/gateway/attestation.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 afterAll(clearRig)
 

@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../src/base/bytes.ts'
 import { instanceAttestationBytesMax, verifyInstance } from '../../src/verifier/instance.ts'
-import { fuzz } from '../rigs/fuzz.ts'
-import { instanceQuestion, makeInstanceAttestation } from '../rigs/instance-attestation.ts'
+import { fuzz } from '../rigs/hostile/fuzz.ts'
+import { instanceQuestion, makeInstanceAttestation } from '../rigs/instances/instance-attestation.ts'
 
 const good = await makeInstanceAttestation()
 const question = await instanceQuestion()

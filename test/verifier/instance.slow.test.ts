@@ -4,8 +4,8 @@ import { describe, expect, test } from 'bun:test'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { fromBase64Url, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
-import type { InstanceAttestation } from '../../src/contract/instance-attestation.ts'
-import { type LaunchDocument, launchText } from '../../src/contract/launch.ts'
+import type { InstanceAttestation } from '../../src/contract/http/instance-attestation.ts'
+import { type LaunchDocument, launchText } from '../../src/contract/vm/launch.ts'
 import { toAttestation } from '../../src/instances/attestation.codec.ts'
 import {
   type InstanceQuestion,
@@ -14,7 +14,7 @@ import {
   verifyInstance,
 } from '../../src/verifier/instance.ts'
 import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
-import { claimedOf, evidenceOf, guestHostKey } from '../rigs/attested-guest.ts'
+import { claimedOf, evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
 import {
   ed25519Line,
   instanceQuestion,
@@ -28,9 +28,9 @@ import {
   samplePolicy,
   samplePublicKey,
   type WantedAttestation,
-} from '../rigs/instance-attestation.ts'
-import { operatorKey, sampleReceipt } from '../rigs/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../rigs/simulated-platform.ts'
+} from '../rigs/instances/instance-attestation.ts'
+import { operatorKey, sampleReceipt } from '../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 const good = await makeInstanceAttestation()
 

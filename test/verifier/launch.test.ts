@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { utf8 } from '../../src/base/bytes.ts'
 import { readExpectedImage } from '../../src/verifier/launch.ts'
-import { sampleManifestText } from '../rigs/instance-attestation.ts'
+import { sampleManifestText } from '../rigs/instances/instance-attestation.ts'
 
 describe('a manifest', () => {
   const edited = (edit: (manifest: Record<string, never>) => void) => {

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { join } from 'node:path'
 import type { ReportPins } from '../../src/verifier/pins.ts'
 import { defaultPolicy, verifySavedReport } from '../../src/verifier/report.ts'
-import { hclReportAs } from '../rigs/hcl-samples.ts'
+import { hclReportAs } from '../rigs/launch/hcl-samples.ts'
 
 const reports = join(import.meta.dir, '../vectors/reports')
 const bytes = async (name: string) => await Bun.file(join(reports, name)).bytes()

@@ -13,7 +13,7 @@ import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/ve
 import { allPins } from '../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { clearRig, newNonce, openRig, receiptKeys, simulatedHost, tlsSpkiDigest } from '../rigs/gateway-attestation.ts'
+import { clearRig, newNonce, openRig, receiptKeys, simulatedHost, tlsSpkiDigest } from '../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

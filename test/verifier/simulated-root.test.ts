@@ -7,7 +7,7 @@ import { toPem } from '../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../src/attest/malformed.ts'
 import { utf8 } from '../../src/base/bytes.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { simulatedPlatform } from '../rigs/simulated-platform.ts'
+import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 function pem(...certificates: Uint8Array[]): Uint8Array {
   return utf8(certificates.map(der => toPem(der, 'CERTIFICATE')).join(''))

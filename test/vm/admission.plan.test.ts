@@ -5,7 +5,7 @@ import { newUuid } from '../../src/base/ids.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { admission, type Capacity, type Lacking, type Occupancy } from '../../src/vm/admission.plan.ts'
 import { roomFor } from '../../src/vm/room.query.ts'
-import { engineBench, hello, roomy, spec } from '../rigs/vm-engine.ts'
+import { engineBench, hello, roomy, spec } from '../rigs/launch/vm-engine.ts'
 
 const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
 const none = { vms: 0, vcpus: 0, memoryMib: 0, diskGib: 0, booting: 0 }

@@ -1,5 +1,5 @@
 // evidence.json of a build: the report over its provenance in the shape that every reader of this family parses, and beside it our two receipts.
-// Pure; verifier/build.ts decides whether to trust one.
+// Pure; verifier/build/build.ts decides whether to trust one.
 //
 // The outer object of the family's readers ignores fields that it does not know; `evidence` and `cert_chain` refuse them.
 

@@ -92,7 +92,7 @@ export type BuildRecord = {
   readonly guest: Tool
   readonly command: readonly string[]
   readonly environment: Readonly<Record<string, string>>
-  /** The host's whole order: BuildOrder of contract/build-order.ts, whose digest is in the receipt of the dispatch. */
+  /** The host's whole order: BuildOrder of contract/vm/build-order.ts, whose digest is in the receipt of the dispatch. */
   readonly order: object
   readonly networkPolicy: NetworkPolicy
   readonly lockFile: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly sha256: string }

@@ -72,7 +72,7 @@ export const STATEMENT_FIELDS = {
     hostname: name,
     sshHostKeyDigest: sha256Digest,
     publicKeyDigest: sha256Digest,
-    /** SHA-256 of the claim document (contract/claim-document.ts), which has the whole claim and the network in force. */
+    /** SHA-256 of the claim document (contract/vm/claim-document.ts), which has the whole claim and the network in force. */
     claimDigest: sha256Digest,
     /** Where the instance sends its prompts; null where it has no gateway. */
     inferenceUrl: { type: 'text-or-null', sizeBytesMax: 512 },
@@ -96,7 +96,7 @@ export const STATEMENT_FIELDS = {
     jobId: name,
     sourceDigest: sha256Digest,
     networkPolicy: name,
-    /** SHA-256 of the host's whole order in its canonical text, `orderText` of contract/build-order.ts; the provenance has the order. */
+    /** SHA-256 of the host's whole order in its canonical text, `orderText` of contract/vm/build-order.ts; the provenance has the order. */
     orderDigest: sha256Digest,
     /** All that opens a fetch, in clear: the host's proxy, the mirror in place of the crates registry, and the SHA-256 of the authorities' PEM. */
     fetchProxy: { type: 'text-or-null', sizeBytesMax: 256 },

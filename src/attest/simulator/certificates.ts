@@ -12,7 +12,7 @@ import { wellFormed } from '../malformed.ts'
 import { OID } from '../x509/certificate.ts'
 import { pssSaltBytes } from '../x509/signature.ts'
 import type { SimulatedKeys } from './keys.ts'
-import { loadX509 } from './x509-runtime.ts'
+import { loadX509 } from '../x509/runtime.ts'
 
 export type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 

@@ -5,7 +5,7 @@
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
-import type { Deadlines } from '../../base/deadlines.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { checkBodyHeaders } from '../../http/body.ts'

@@ -1,7 +1,7 @@
 // The OpenAPI 3.1 document of service C, attested builds. Pure; committed under test/golden.
 
-import { BuildEvent, BuildRequest } from '../../contract/build.ts'
-import { BuildAccepted, BuildProblem, BuildRecord, BuildVmReserved } from '../../contract/build-api.ts'
+import { BuildEvent, BuildRequest } from '../../contract/http/build.ts'
+import { BuildAccepted, BuildProblem, BuildRecord, BuildVmReserved } from '../../contract/http/build-api.ts'
 import {
   type ApiFailure,
   type ApiOperation,

@@ -1,7 +1,7 @@
 // Errors of service C on the wire: `{error: {code, message, param?}}`, with the codes of service A. Pure.
 
 import { FAULTS, Fault, statusOf } from '../../base/fault.ts'
-import type { BuildProblem } from '../../contract/build-api.ts'
+import type { BuildProblem } from '../../contract/http/build-api.ts'
 import { retryAfterOf, UnavailableFault } from '../../http/limited.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { imageProvenanceName } from '../../attest/provenance/image.ts'
 import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
-import { ImageManifest } from '../../contract/image.ts'
+import { ImageManifest } from '../../contract/vm/image.ts'
 import { shapeOf } from '../../contract/shape.ts'
 import { type BootFile, bootManifest } from './manifest.plan.ts'
 

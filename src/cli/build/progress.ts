@@ -1,7 +1,7 @@
 // How a build goes, for people: on a terminal one line that moves and a line for each phase that is over; else each event on a line of its own.
 // Effects: prints on stderr; a timer while there is a spinner.
 
-import type { BuildEvent } from '../../contract/build.ts'
+import type { BuildEvent } from '../../contract/http/build.ts'
 import type { Io } from '../io.ts'
 import { oneLine, type Paint } from '../render.ts'
 

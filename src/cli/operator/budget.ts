@@ -1,6 +1,6 @@
 // Budgets of keys and organizations, for people. Pure.
 
-import type { AdminOrganization } from '../../contract/admin.ts'
+import type { AdminOrganization } from '../../contract/admin/admin.ts'
 
 type Budgeted = Pick<AdminOrganization, 'budget_usd' | 'budget_tokens' | 'month_cost_usd' | 'month_tokens'>
 

@@ -2,7 +2,7 @@
 
 import type { Command } from 'commander'
 
-import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin.ts'
+import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin/admin.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'

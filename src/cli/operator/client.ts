@@ -2,7 +2,7 @@
 
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
-import { AdminProblem } from '../../contract/admin.ts'
+import { AdminProblem } from '../../contract/admin/admin.ts'
 import { shapeOf } from '../../contract/shape.ts'
 import { isFaultCode } from '../exit.ts'
 

@@ -1,8 +1,8 @@
 // strongroom gateway usage: what an organization used of the inference gateway. Effects: requests to the daemon.
 
 import { type Command, Option } from 'commander'
-import { AdminUsage } from '../../contract/admin-usage.ts'
-import { usageCsv } from '../../contract/usage-rows.ts'
+import { AdminUsage } from '../../contract/admin/usage.ts'
+import { usageCsv } from '../../contract/http/usage-rows.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
 import { dash, json, oneLine, type Paint, table } from '../render.ts'
 

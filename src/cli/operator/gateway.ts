@@ -1,7 +1,7 @@
 // strongroom gateway key: keys of the inference gateway. strongroom metrics: what Prometheus reads. Effects: requests to the daemon.
 
 import type { Command } from 'commander'
-import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin.ts'
+import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
 import { aliasOption, budgetTokensMax, countOption, namesOption, nullFor, orWord } from '../options.ts'

@@ -1,7 +1,7 @@
 // strongroom inference: the VM of the gateway, as the operator sees it. Effects: requests to the daemon.
 
 import type { Command } from 'commander'
-import { AdminGatewayLog, AdminGateways } from '../../contract/admin-gateways.ts'
+import { AdminGatewayLog, AdminGateways } from '../../contract/admin/gateways.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { dash, oneLine, type Paint, table, timeText } from '../render.ts'

@@ -8,8 +8,8 @@ import {
   AdminInstance,
   AdminInstanceList,
   consoleTailBytesMax,
-} from '../../contract/admin.ts'
-import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin-egress.ts'
+} from '../../contract/admin/admin.ts'
+import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin/egress.ts'
 import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { bytesOption, countOption } from '../options.ts'

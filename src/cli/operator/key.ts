@@ -1,7 +1,7 @@
 // strongroom key: API keys of organizations. Effects: requests to the daemon.
 
 import { type Command, Option } from 'commander'
-import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin.ts'
+import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
 import { type Cli, helpText, path, runOf } from '../cli.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'
 

@@ -4,7 +4,7 @@ import { type Command, Option } from 'commander'
 import { systemClock } from '../../base/clock.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'
-import type { GoldenAnswer } from '../../contract/workload.ts'
+import type { GoldenAnswer } from '../../contract/vm/workload.ts'
 import { modelDiskBytes } from '../../host/models/disk.ts'
 import {
   type AddedModel,

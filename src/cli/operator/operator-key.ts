@@ -1,7 +1,7 @@
 // strongroom operator-key: the public half of the key that signs launches, for an operator to publish. Effects: one request to the daemon.
 
 import type { Command } from 'commander'
-import { AdminStatus } from '../../contract/admin.ts'
+import { AdminStatus } from '../../contract/admin/admin.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
 
 export function addOperatorKey(program: Command, cli: Cli): void {

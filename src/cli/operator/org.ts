@@ -3,7 +3,7 @@
 import type { Static } from '@sinclair/typebox'
 import type { Command } from 'commander'
 import { Fault } from '../../base/fault.ts'
-import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin.ts'
+import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin/admin.ts'
 import { type Cli, helpText, path, type Run, runOf } from '../cli.ts'
 import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'

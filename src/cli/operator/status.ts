@@ -1,7 +1,7 @@
 // strongroom status: what the daemon serves and how much is in use. Effects: one request to the daemon.
 
 import type { Command } from 'commander'
-import { AdminStatus } from '../../contract/admin.ts'
+import { AdminStatus } from '../../contract/admin/admin.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
 import { bytesText, dash, fields, oneLine, type Paint } from '../render.ts'
 

@@ -7,7 +7,7 @@ import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
-import { workloadBytesMax } from '../../contract/workload.ts'
+import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
 import { getOverTls, type TlsGet, type TlsResponse } from '../../linux/tls-get.ts'
 import {

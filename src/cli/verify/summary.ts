@@ -2,7 +2,7 @@
 
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
-import { sourceCheckName } from '../../verifier/build-order.ts'
+import { sourceCheckName } from '../../verifier/build/order.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
 

@@ -6,7 +6,7 @@
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
 import { messageOf } from '../../base/fault.ts'
-import { AgentRequest } from '../../contract/agent.ts'
+import { AgentRequest } from '../../contract/vm/agent.ts'
 import type { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 

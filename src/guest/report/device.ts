@@ -2,7 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { createSerial } from '../../base/serial.ts'
+import { createSerial } from '../../base/work/serial.ts'
 
 export type ReportDevice = {
   readonly kind: 'configfs-tsm' | 'sev-guest'

@@ -7,7 +7,7 @@ import { activationProof } from '../../attest/tpm/make-credential.ts'
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { createSerial } from '../../base/serial.ts'
+import { createSerial } from '../../base/work/serial.ts'
 import {
   activateCredential,
   createEndorsementKey,

@@ -9,7 +9,7 @@ import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
-import type { AttestedGateway } from '../../contract/inference-gateway.ts'
+import type { AttestedGateway } from '../../contract/vm/inference-gateway.ts'
 import { VerificationError } from '../../verifier/fetch/errors.ts'
 import { attestedFetch } from '../../verifier/fetch/node.ts'
 import {

@@ -8,7 +8,7 @@ import { VerityTree, verityLevels } from '../../attest/verity/tree.ts'
 import { present } from '../../base/assert.ts'
 import { toHex } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import type { WorkloadModel } from '../../contract/workload.ts'
+import type { WorkloadModel } from '../../contract/vm/workload.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
 import { erofsBlockBytes, erofsBlocks, erofsHead, erofsHeadBytes, hashOffsetOf } from './erofs.ts'
 

@@ -10,7 +10,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/shape.ts'
-import { type GoldenAnswer, WorkloadModel } from '../../contract/workload.ts'
+import { type GoldenAnswer, WorkloadModel } from '../../contract/vm/workload.ts'
 import {
   diskSpace,
   ensureDir,

@@ -61,7 +61,7 @@ export async function lookAtForwarding(options: ForwardingOptions): Promise<Othe
   }
 }
 
-/** Of our table: drops what has no VM at either end, or is empty (vm/nft.plan.ts). */
+/** Of our table: drops what has no VM at either end, or is empty (vm/network/nft.plan.ts). */
 export const othersChain = 'forward_others'
 
 const outputBytesMax = 4_194_304

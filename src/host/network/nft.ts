@@ -1,11 +1,11 @@
 // nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in our network namespace.
 //
-// The text of the ruleset is built in vm/nft.plan.ts. Changes run one after the other, each as one transaction of the kernel.
+// The text of the ruleset is built in vm/network/nft.plan.ts. Changes run one after the other, each as one transaction of the kernel.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { createSerial } from '../../base/serial.ts'
+import { createSerial } from '../../base/work/serial.ts'
 import { checked } from '../../contract/shape.ts'
 import { run } from '../../linux/command.ts'
 import { restoreGuard } from './guard.ts'

@@ -76,7 +76,7 @@ export type TapAddresses = {
   readonly v6?: { readonly gateway: string; readonly address: string }
   /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
-  /** Whether clients at loopback addresses of this host are led to the VM (vm/nft.plan.ts, which keeps it from coming back that way). */
+  /** Whether clients at loopback addresses of this host are led to the VM (vm/network/nft.plan.ts, which keeps it from coming back that way). */
   readonly loopbackClients?: boolean
   readonly mtuBytes: number
   readonly timeoutMs: number

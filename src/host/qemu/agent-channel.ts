@@ -1,11 +1,11 @@
-// Host side of the agent channel (contract/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects: one connection.
+// Host side of the agent channel (contract/vm/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects: one connection.
 //
 // The guest is hostile: whatever it sends, memory and reading rate are bounded, and only a checked response to a request of ours counts.
 // A request may be sent before the guest opens its port: it waits in the socket.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import { Allowance } from '../../base/allowance.ts'
+import { Allowance } from '../../base/work/allowance.ts'
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -21,9 +21,9 @@ import {
   type Network,
   type SealedClaim,
   type SimulatedLaunch,
-} from '../../contract/agent.ts'
-import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/build-agent.ts'
-import { ENCLAVE_RESPONSES, type EnclaveRequest } from '../../contract/enclave.ts'
+} from '../../contract/vm/agent.ts'
+import { BUILD_RESPONSES, type BuildAgentRequest } from '../../contract/vm/build-agent.ts'
+import { ENCLAVE_RESPONSES, type EnclaveRequest } from '../../contract/vm/enclave.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'

@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { type Clock, pause, systemClock } from '../../base/clock.ts'
 import { messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
-import { createSerial } from '../../base/serial.ts'
+import { createSerial } from '../../base/work/serial.ts'
 import { checkRegular, guardedFlags } from '../../linux/files.ts'
 import { connectUnix } from './unix-socket.ts'
 

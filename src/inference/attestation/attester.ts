@@ -8,7 +8,7 @@ import { assert } from '../../base/assert.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } from '../../contract/attestation.ts'
+import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } from '../../contract/http/attestation.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
 import { NetworkTurns } from './turns.ts'
 

@@ -2,7 +2,7 @@
 
 import { fromBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import { nonceLength } from '../../contract/attestation.ts'
+import { nonceLength } from '../../contract/http/attestation.ts'
 
 export const nonceBytes = 32
 

@@ -11,8 +11,8 @@ import {
   encodeAllowlist,
   parseAllowlist,
   type WorkloadCandidate,
-} from '../../contract/allowlist.ts'
-import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/attestation.ts'
+} from '../../contract/vm/allowlist.ts'
+import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/http/attestation.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
 /** An allowlist that admits exactly these. Pure. */

@@ -1,7 +1,7 @@
 // One request's account, closed exactly once however the request ends: its ticket, its ledger row, its observation.
 
 import type { Clock } from '../../base/clock.ts'
-import type { TokensSource, UsageOutcome } from '../../store/directory/usage.table.ts'
+import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
 import { type Budgets, hasBudget, type Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'

@@ -1,9 +1,9 @@
 // The body of an upstream's response, within bytes and time. Effects: reads one response.
 
-import type { Deadlines } from '../../base/deadlines.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 
 /** The whole body as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
 export async function readUpstreamBody(

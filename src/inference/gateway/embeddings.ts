@@ -1,7 +1,7 @@
 // One request for embeddings, from its body to the whole response. Effects: those of the upstream's request.
 
 import { utf8 } from '../../base/bytes.ts'
-import { createSharedTurns } from '../../base/turns.ts'
+import { createSharedTurns } from '../../base/work/turns.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -15,7 +15,7 @@ import {
   parseEmbeddingsRequest,
 } from '../openai/embeddings-request.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { estimateTokens } from './accounting.ts'

@@ -1,6 +1,6 @@
 // The gateway's requests as Bun's server hands them over. Effects: those of the requests.
 
-import type { GatewaySettings } from '../../contract/workload.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { FetchHandler } from '../../http/serve.ts'
 import type { GatewayFetch } from './front.ts'
 

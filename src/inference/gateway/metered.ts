@@ -3,7 +3,7 @@
 
 import type { RandomBytes } from '../../base/ids.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
-import { createSchemaChecks } from '../openai/schema-check-service.ts'
+import { createSchemaChecks } from '../schema-check/service.ts'
 import { shapeOf } from '../shapes/shapes.ts'
 import type { Operation } from '../types.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'

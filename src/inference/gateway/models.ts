@@ -1,7 +1,7 @@
 // The models that the gateway serves, as its clients are told of them. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import type { GatewayModel, GatewayModelList } from '../../contract/inference.ts'
+import type { GatewayModel, GatewayModelList } from '../../contract/http/inference.ts'
 import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
 import { invalidField } from '../openai/json-text.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'

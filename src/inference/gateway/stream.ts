@@ -2,15 +2,15 @@
 
 import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
-import type { Deadlines, MovingDeadline } from '../../base/deadlines.ts'
-import type { TokensSource } from '../../store/directory/usage.table.ts'
+import type { Deadlines, MovingDeadline } from '../../base/work/deadlines.ts'
+import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
 import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import { errorBody } from './responses.ts'
 import { type Outlet, openOutlet, type ReadBy } from './stream-outlet.ts'
 

@@ -1,7 +1,7 @@
 // The query of GET /v1/usage. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import { type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/usage-rows.ts'
+import { type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
 
 export const USAGE_FORMATS = ['json', 'csv'] as const
 /** The key is one. */

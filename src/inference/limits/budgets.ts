@@ -6,7 +6,7 @@
 
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage-month.query.ts'
+import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
 import type { Budget, Caller, SpentSource, Tokens } from '../types.ts'
 
 export type BudgetsDeps = {

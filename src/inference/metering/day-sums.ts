@@ -3,15 +3,15 @@
 // A page with the rows that belong to it is exact as of one moment, so whoever reads them gives both at once.
 
 import { Fault } from '../../base/fault.ts'
-import { tooManyUsageRows } from '../../contract/usage-rows.ts'
+import { tooManyUsageRows } from '../../contract/http/usage-rows.ts'
 import {
   type DayPlace,
   type DayScope,
   type DaySum,
   type DaysPage,
   dayOf,
-} from '../../store/directory/usage-day.query.ts'
-import { noUsage } from '../../store/directory/usage-month.query.ts'
+} from '../../store/directory/usage/usage-day.query.ts'
+import { noUsage } from '../../store/directory/usage/usage-month.query.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
 /** A row of usage as far as sums of days go. */

@@ -2,19 +2,19 @@
 // Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { FairSerial } from '../../base/fair-serial.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
-import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage.query.ts'
-import type { Usage } from '../../store/directory/usage.table.ts'
+import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage/usage.query.ts'
+import type { Usage } from '../../store/directory/usage/usage.table.ts'
 import {
   type DayScope,
   type DaySum,
   prepareDaysPage,
   type ReadDaysPage,
-} from '../../store/directory/usage-day.query.ts'
-import { prepareMonthSum } from '../../store/directory/usage-month.query.ts'
+} from '../../store/directory/usage/usage-day.query.ts'
+import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
 import { readDays, withUnbooked } from './day-sums.ts'
 import { tooMuchAsked } from './faults.ts'

@@ -1,6 +1,6 @@
 // Sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
 
-import { type MonthScope, type MonthSum, monthOf, noUsage } from '../../store/directory/usage-month.query.ts'
+import { type MonthScope, type MonthSum, monthOf, noUsage } from '../../store/directory/usage/usage-month.query.ts'
 import type { Caller } from '../types.ts'
 
 /** A row of usage as far as sums go. */

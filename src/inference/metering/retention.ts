@@ -2,13 +2,13 @@
 // Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { JumpGuard } from '../../base/jump-guard.ts'
+import { JumpGuard } from '../../base/work/jump-guard.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
-import { purgeUsage } from '../../store/directory/usage.query.ts'
-import { dayOf, purgeUsageDays } from '../../store/directory/usage-day.query.ts'
-import { monthOf, purgeUsageMonths } from '../../store/directory/usage-month.query.ts'
+import { purgeUsage } from '../../store/directory/usage/usage.query.ts'
+import { dayOf, purgeUsageDays } from '../../store/directory/usage/usage-day.query.ts'
+import { monthOf, purgeUsageMonths } from '../../store/directory/usage/usage-month.query.ts'
 
 export type LedgerRetentionDeps = {
   readonly store: Pick<DirectoryStore, 'db'>

@@ -1,7 +1,7 @@
 // The cluster-state-metrics: VMs, instances, the host resources that they hold, egress. Effects: reads the store for each scrape.
 
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
-import { INSTANCE_STATUSES } from '../../contract/instance.ts'
+import { INSTANCE_STATUSES } from '../../contract/http/instance.ts'
 import type { Store } from '../../store/db.ts'
 import { countInstances } from '../../store/directory/instance.query.ts'
 import { listEgress } from '../../store/ledger/egress.query.ts'

@@ -3,7 +3,7 @@
 // Labels come from short lists: no key, organization, address or prompt is ever among them.
 
 import { type Collector, type Family, type Labels, metricsText } from '../../base/prometheus.ts'
-import { GatewayErrorCode } from '../../contract/inference.ts'
+import { GatewayErrorCode } from '../../contract/http/inference.ts'
 import type { Observe, RequestObservation } from '../types.ts'
 import { createCounter, createHistogram, seriesMax } from './histogram.ts'
 

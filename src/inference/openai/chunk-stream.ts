@@ -1,6 +1,6 @@
 // A streamed completion's bytes made into events for the client: chunks, or what another API has in their place. Pure; holds one stream's state.
 
-import type { GatewayError } from '../../contract/inference.ts'
+import type { GatewayError } from '../../contract/http/inference.ts'
 import { ChunkConverter } from './chunk.ts'
 import type { CompletionPlan } from './completion-plan.ts'
 import { EventReader } from './event-reader.ts'

@@ -1,7 +1,7 @@
 // The events of a streamed completion, one at a time: OpenAI's chunks out of whatever the engine sends. Pure; holds one stream's state.
 
 import { present } from '../../base/assert.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import { type ChunkTemplate, templateOf } from './chunk-template.ts'
 import {
   type CompletionPlan,

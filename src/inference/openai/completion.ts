@@ -1,9 +1,9 @@
 // A whole completion of an engine made into OpenAI's: required fields are filled in, unknown ones dropped, invalid ones refused. Pure.
 // Schemas: OpenAI's published API description, CreateChatCompletionResponse and CreateCompletionResponse.
 
-import type { TokensSource } from '../../store/directory/usage.table.ts'
+import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import type { Tokens } from '../types.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import {
   type CompletionPlan,
   checkFormat,

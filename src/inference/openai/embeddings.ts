@@ -3,10 +3,10 @@
 // Schema: OpenAI's published API description, CreateEmbeddingResponse.
 
 import { Fault } from '../../base/fault.ts'
-import type { Turns } from '../../base/turns.ts'
-import type { TokensSource } from '../../store/directory/usage.table.ts'
+import type { Turns } from '../../base/work/turns.ts'
+import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import type { Tokens } from '../types.ts'
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import type { TokenCounts } from './completion.ts'
 import { dimensionsMax, type EmbeddingsRequest } from './embeddings-request.ts'
 import { isObject } from './json-text.ts'

@@ -6,7 +6,7 @@ import type { CompletionOperation } from '../types.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from './json-text.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { checkFields } from './request-fields.ts'
-import { checkSchemaBounds } from './schema-bounds.ts'
+import { checkSchemaBounds } from '../schema-check/bounds.ts'
 import { callableTools, parseToolChoice, parseTools, type ToolChoice } from './tools.ts'
 
 export type ResponseFormat =

@@ -1,6 +1,6 @@
 // Server-sent events (WHATWG HTML 9.2.6), read for any split of the bytes. Pure. Only `data` matters here; comments and other fields are dropped.
 
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 
 export type SseParser = {
   /** The data of every event that these bytes complete, in order. UpstreamFault malformed or too_large. */

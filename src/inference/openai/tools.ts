@@ -1,7 +1,7 @@
 // `tools` and `tool_choice` of a chat request. Pure. Fault invalid_request.
 
 import { invalidField, isObject } from './json-text.ts'
-import { checkSchemaBounds } from './schema-bounds.ts'
+import { checkSchemaBounds } from '../schema-check/bounds.ts'
 
 export type ToolChoice =
   | { readonly kind: 'auto' }

@@ -1,6 +1,6 @@
 // Values out of an upstream's JSON: what is not as it must be is UpstreamFault malformed. Pure.
 
-import { UpstreamFault } from '../upstream/fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import type { JsonObject } from './json-text.ts'
 
 export function parseUpstreamJson(text: string): unknown {

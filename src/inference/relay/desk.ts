@@ -5,7 +5,7 @@
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
-import type { TraceSpan } from '../../contract/span.ts'
+import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import { NO_TOKENS, type RequestAccount } from '../gateway/accounting.ts'
 import type { Gateway } from '../gateway/gateway.ts'

@@ -2,7 +2,7 @@
 
 import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { BudgetFault } from '../limits/budgets.ts'
-import { BusyFault, UpstreamFault } from '../upstream/fault.ts'
+import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { WireFault } from './wire.ts'
 
 export function wireFaultOf(error: unknown): WireFault {

@@ -2,7 +2,7 @@
 
 import { type Clock, onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
-import type { TraceSpan } from '../../contract/span.ts'
+import type { TraceSpan } from '../../contract/vm/span.ts'
 import { atMost, type RequestAccount } from '../gateway/accounting.ts'
 import type { Enter } from '../gateway/enter.ts'
 import type { Acquire } from '../gateway/failover.ts'

@@ -1,7 +1,7 @@
 // A handler on the gateway's address, by itself or beside others. Effects: a listening socket.
 
 import type { Logger } from '../../base/log.ts'
-import type { GatewaySettings } from '../../contract/workload.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { type FetchHandler, type ServedTls, serveTls } from '../../http/serve.ts'
 
 export type ListenOptions = {

@@ -4,7 +4,7 @@
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
-import { createDeadlines } from '../../base/deadlines.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { createLogger } from '../../base/log.ts'
 import { checkHost } from '../../http/head.ts'

@@ -1,7 +1,7 @@
 // The gateway on its address: by this process alone, or by several that this one decides for. Effects: a listening socket, or processes with one.
 
 import { availableParallelism, totalmem } from 'node:os'
-import { gatewayProcessesMax } from '../../contract/workload.ts'
+import { gatewayProcessesMax } from '../../contract/vm/workload.ts'
 import { unusedPortOf } from '../../http/serve.ts'
 import { gatewayHandler } from '../gateway/handler.ts'
 import type { RelayGauges } from '../metrics/gateway.ts'

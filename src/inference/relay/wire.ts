@@ -4,12 +4,12 @@
 // An ask has a number, by which the other end replies, once. A note has no reply. Both keep their order: what a relay says before the end of a
 // request is done before the request has ended.
 
-import type { TraceSpan } from '../../contract/span.ts'
-import type { GatewaySettings } from '../../contract/workload.ts'
+import type { TraceSpan } from '../../contract/vm/span.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { RequestEnd } from '../gateway/accounting.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
-import type { UpstreamReason } from '../upstream/fault.ts'
+import type { UpstreamReason } from '../failure.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 

@@ -7,7 +7,7 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
-import type { TraceSpan } from '../../contract/span.ts'
+import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Deliver, Delivery } from './collector.ts'
 import { encodeSpans, type OtlpNames } from './otlp.codec.ts'
 

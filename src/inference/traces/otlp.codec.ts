@@ -6,9 +6,9 @@ import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
 import { resourceFromAttributes } from '@opentelemetry/resources'
 import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import { version } from '../../base/version.ts'
-import { GatewayErrorCode } from '../../contract/inference.ts'
-import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/span.ts'
-import { REASONS } from '../upstream/fault.ts'
+import { GatewayErrorCode } from '../../contract/http/inference.ts'
+import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/vm/span.ts'
+import { REASONS } from '../failure.ts'
 
 /** What the configuration knows of an upstream. */
 export type TracedUpstream = {

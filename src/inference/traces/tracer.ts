@@ -11,8 +11,8 @@ import {
   finishReasonsMax,
   type RequestSpan,
   type TraceSpan,
-} from '../../contract/span.ts'
-import type { TraceSettings } from '../../contract/workload.ts'
+} from '../../contract/vm/span.ts'
+import type { TraceSettings } from '../../contract/vm/workload.ts'
 import type { Operation } from '../types.ts'
 import { parseTraceparent, type TraceParent, traceparentOf } from './traceparent.codec.ts'
 

@@ -1,9 +1,9 @@
 // Opens a connection to an upstream: TCP, TLS with a checked certificate and key, or a Unix socket. Effects: network.
 
 import type { Socket, SocketHandler } from 'bun'
-import type { Deadlines } from '../../base/deadlines.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import { Connection, type ConnectionDeps } from './connection.ts'
-import { UpstreamFault } from './fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import { type Endpoint, isPinned } from './target.ts'
 
 export type ConnectDeps = ConnectionDeps & {

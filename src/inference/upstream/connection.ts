@@ -5,7 +5,7 @@
 
 import type { Socket } from 'bun'
 import { assert } from '../../base/assert.ts'
-import { UpstreamFault } from './fault.ts'
+import { UpstreamFault } from '../failure.ts'
 import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-response.ts'
 
 export type UpstreamResponse = {

@@ -3,7 +3,7 @@
 // An ambiguous message is malformed: where its size can be read in two ways neither is taken, so that a response never runs over into that
 // of the next request.
 
-import { UpstreamFault } from './fault.ts'
+import { UpstreamFault } from '../failure.ts'
 
 export type ResponseHead = {
   readonly status: number

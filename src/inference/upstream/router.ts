@@ -5,9 +5,9 @@
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { shareOf } from '../../base/places.ts'
+import { shareOf } from '../../base/work/places.ts'
 import { wholeSeconds } from '../../http/window.ts'
-import { BusyFault, UpstreamFault } from './fault.ts'
+import { BusyFault, UpstreamFault } from '../failure.ts'
 
 export type RouterTarget = {
   readonly name: string

@@ -3,7 +3,7 @@
 import { fromUtf8 } from '../../base/bytes.ts'
 import { FAULTS, Fault, statusOf } from '../../base/fault.ts'
 import { type RandomBytes, randomName } from '../../base/ids.ts'
-import type { FailureEnvelope, Problem } from '../../contract/problem.ts'
+import type { FailureEnvelope, Problem } from '../../contract/http/problem.ts'
 import { retryAfterOf, UnavailableFault } from '../../http/limited.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 

@@ -1,7 +1,7 @@
 // The OpenAPI 3.1 document of service A, from the schemas in contract/ alone. Pure; committed under test/golden.
 
 import type { TSchema } from '@sinclair/typebox'
-import { AttestationReceipt } from '../../contract/attestation.ts'
+import { AttestationReceipt } from '../../contract/http/attestation.ts'
 import {
   CreateInstance,
   egressLimitBytes,
@@ -13,9 +13,9 @@ import {
   supportedAgent,
   supportedInferenceMode,
   UsageSummary,
-} from '../../contract/instance.ts'
-import { InstanceAttestation } from '../../contract/instance-attestation.ts'
-import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/problem.ts'
+} from '../../contract/http/instance.ts'
+import { InstanceAttestation } from '../../contract/http/instance-attestation.ts'
+import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/http/problem.ts'
 import {
   type ApiFailure,
   type ApiOperation,

@@ -4,7 +4,7 @@
 import { type AnyElysia, Elysia, NotFoundError } from 'elysia'
 import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
-import { createDeadlines } from '../../base/deadlines.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger, LogLevel } from '../../base/log.ts'

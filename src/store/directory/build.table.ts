@@ -1,7 +1,7 @@
 // Attested builds as their owners see them, the nonces that accepted ones have used, and build VMs that no build has taken yet.
 
 import { index, integer, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
-import { BUILD_ERROR_TYPES, BUILD_STATES, TOOLCHAINS } from '../../contract/build.ts'
+import { BUILD_ERROR_TYPES, BUILD_STATES, TOOLCHAINS } from '../../contract/http/build.ts'
 import { organizations } from './organization.table.ts'
 
 export const builds = sqliteTable(

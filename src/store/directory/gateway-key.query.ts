@@ -7,7 +7,7 @@ import { type DirectoryDb, prepareRaw } from '../db.ts'
 import { type GatewayKey, gatewayKeys } from './gateway-key.table.ts'
 import { type Instance, instances } from './instance.table.ts'
 import { type Organization, organizations } from './organization.table.ts'
-import { usage } from './usage.table.ts'
+import { usage } from './usage/usage.table.ts'
 
 export const gatewayTouchIntervalMs = 60_000
 export const gatewayKeyListMax = 1000

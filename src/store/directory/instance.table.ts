@@ -1,7 +1,7 @@
 // Instances as their owners see them (contract 2.2), and the log of their state changes, from which hours are billed.
 
 import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
-import { INSTANCE_STATUSES } from '../../contract/instance.ts'
+import { INSTANCE_STATUSES } from '../../contract/http/instance.ts'
 import { organizations } from './organization.table.ts'
 
 export const instances = sqliteTable(

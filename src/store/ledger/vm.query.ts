@@ -2,7 +2,7 @@
 
 import { and, asc, count, eq, inArray, isNotNull, lt, ne, or, type SQL, sql } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
-import { workloadBytesMax } from '../../contract/workload.ts'
+import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 

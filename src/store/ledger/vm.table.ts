@@ -36,7 +36,7 @@ export const vms = sqliteTable(
     closedAtMs: integer('closed_at_ms'),
     /** What it reaches once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
-    /** Canonical text of workload.json (contract/workload.ts), whose SHA-256 is then the HOST_DATA of its launch; null for none. */
+    /** Canonical text of workload.json (contract/vm/workload.ts), whose SHA-256 is then the HOST_DATA of its launch; null for none. */
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),
@@ -103,7 +103,7 @@ export const launches = sqliteTable('launches', {
   vmId: text('vm_id')
     .primaryKey()
     .references(() => vms.id, { onDelete: 'cascade' }),
-  /** Text of the launch document (contract/launch.ts). */
+  /** Text of the launch document (contract/vm/launch.ts). */
   document: text('document').notNull(),
   /** Launch digest, hexadecimal, as are the next two. */
   measurement: text('measurement').notNull(),

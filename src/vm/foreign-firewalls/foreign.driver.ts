@@ -2,7 +2,7 @@
 
 import { existsSync, readFileSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
-import { inTurns, type Turns } from '../../base/turns.ts'
+import { inTurns, type Turns } from '../../base/work/turns.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { readIptables } from './iptables-rules.codec.ts'
 import { readNftRules } from './nft-rules.codec.ts'

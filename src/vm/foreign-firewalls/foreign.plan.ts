@@ -5,7 +5,7 @@
 import { rangeOf } from '../../base/ipv4.ts'
 import { rangeOfV6 } from '../../base/ipv6.ts'
 import { shellWord } from '../../base/shell-word.ts'
-import type { Turns } from '../../base/turns.ts'
+import type { Turns } from '../../base/work/turns.ts'
 import {
   anywhere,
   anywhereV6,

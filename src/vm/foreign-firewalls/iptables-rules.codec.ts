@@ -1,6 +1,6 @@
 // Chains and rules out of iptables-save(8), of its legacy and its nftables kind. Pure. What is not known here is an unknown match, never none.
 
-import type { Turns } from '../../base/turns.ts'
+import type { Turns } from '../../base/work/turns.ts'
 import {
   type Chain,
   type Field,

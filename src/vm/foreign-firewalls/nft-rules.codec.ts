@@ -2,7 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { wrapFault } from '../../base/fault.ts'
-import type { Turns } from '../../base/turns.ts'
+import type { Turns } from '../../base/work/turns.ts'
 import { checked } from '../../contract/shape.ts'
 import {
   type Chain,

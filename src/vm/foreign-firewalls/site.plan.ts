@@ -2,8 +2,8 @@
 
 import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
-import { guestGatewayName } from '../../contract/agent.ts'
-import { gatewayVmPort } from '../../contract/enclave.ts'
+import { guestGatewayName } from '../../contract/vm/agent.ts'
+import { gatewayVmPort } from '../../contract/vm/enclave.ts'
 import type { FirewallSite } from './foreign.plan.ts'
 
 /** `uplink`: interface of the default route. */

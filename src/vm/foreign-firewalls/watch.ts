@@ -3,7 +3,7 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { inTurns } from '../../base/turns.ts'
+import { inTurns } from '../../base/work/turns.ts'
 import type { Firewalls } from './foreign.driver.ts'
 import { certainDrops, dropText, type FirewallSite, type ForeignDrop, foreignDrops } from './foreign.plan.ts'
 

@@ -12,7 +12,7 @@ import {
 } from '../../../src/attest/amd/tcb.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
-import { readReport } from '../../rigs/report-vectors.ts'
+import { readReport } from '../../rigs/attest/report-vectors.ts'
 
 const turin = { fmc: 0, bootloader: 1, tee: 0, snp: 2, microcode: 71 }
 

@@ -5,11 +5,11 @@ import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { decodeRoot, productOfName } from '../../../src/attest/amd/trusted-roots.ts'
 import { derBlocks, toPem } from '../../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
-import { loadX509 } from '../../../src/attest/simulator/x509-runtime.ts'
+import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { commonNameOf } from '../../../src/attest/x509/certificate.ts'
 import { isSignedBy } from '../../../src/attest/x509/signature.ts'
 import { toHex } from '../../../src/base/bytes.ts'
-import { vector } from '../../rigs/chain-vectors.ts'
+import { vector } from '../../rigs/attest/chain-vectors.ts'
 
 /** SHA-256 of the DER, computed with openssl. */
 const FINGERPRINTS = {

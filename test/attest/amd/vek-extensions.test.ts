@@ -6,8 +6,8 @@ import { derBlocks } from '../../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeCertificate, type Extensions, extensionsOf } from '../../../src/attest/x509/certificate.ts'
 import { present } from '../../../src/base/assert.ts'
-import { REAL, vector } from '../../rigs/chain-vectors.ts'
-import { expectedReports } from '../../rigs/report-vectors.ts'
+import { REAL, vector } from '../../rigs/attest/chain-vectors.ts'
+import { expectedReports } from '../../rigs/attest/report-vectors.ts'
 
 const int = (...bytes: number[]) => Uint8Array.from([2, bytes.length, ...bytes])
 const ia5 = (text: string) => Uint8Array.from([0x16, text.length, ...Array.from(text, char => char.charCodeAt(0))])

@@ -18,8 +18,8 @@ import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { nativeAesGcm } from '../../../src/linux/native-aes-gcm.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { ehbpKeys, frameOf, framesOf, sealedParts, serverContext, splitBytes, withFlip } from '../../rigs/ehbp.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { ehbpKeys, frameOf, framesOf, sealedParts, serverContext, splitBytes, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const plainBytesMax = 65_536
 const json = 'application/json'

@@ -16,8 +16,8 @@ import type { OvmfMetadata, OvmfSection } from '../../../src/attest/launch/ovmf.
 import { changeVmsa } from '../../../src/attest/launch/vmsa-layout.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromUtf8, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { ovmfFirmware } from '../../rigs/igvm-firmware.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 
 const read = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../../vectors/${name}`))
 const vector = read('igvm/bz-x64-vtl0-encrypted.igvm')

@@ -30,8 +30,8 @@ import {
 } from '../../../src/attest/launch/vmsa-layout.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { ovmfFirmware } from '../../rigs/igvm-firmware.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 
 const vector = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../../vectors/${name}`))
 const json = (name: string) => JSON.parse(new TextDecoder().decode(vector(name)))

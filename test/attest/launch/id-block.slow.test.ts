@@ -17,7 +17,7 @@ import { publicIdKey, signIdBlock } from '../../../src/attest/launch/id-block-si
 import { idKeyDigest, verifyIdBlock } from '../../../src/attest/launch/id-block-verify.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromBase64, toBase64, toHex } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const vector = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../../vectors/id-block/${name}`))
 const text =

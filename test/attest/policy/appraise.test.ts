@@ -8,7 +8,7 @@ import { type IdentifiedReport, identifyReport } from '../../../src/attest/repor
 import { decodeReport, encodeReport, type SnpReport } from '../../../src/attest/report/report.ts'
 import { type Outcome, verdict } from '../../../src/attest/verdict.ts'
 import { verifyReportSignature } from '../../../src/attest/verify/report-signature.ts'
-import { expectedReports, readReport, vekOf } from '../../rigs/report-vectors.ts'
+import { expectedReports, readReport, vekOf } from '../../rigs/attest/report-vectors.ts'
 
 const milan = decodeReport(await readReport('milan-v3.bin'))
 const turin = decodeReport(await readReport('turin-v5.bin'))

@@ -16,8 +16,8 @@ import { writeDocuments } from '../../../src/attest/provenance/write.ts'
 import { signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromHex, fromUtf8, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { cargoRecord, nixRecord } from '../../rigs/build-record.ts'
-import { countingRandom, sampleKeys } from '../../rigs/receipt-samples.ts'
+import { cargoRecord, nixRecord } from '../../../scripts/rigs/build/record.ts'
+import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const builds = join(import.meta.dir, '../../vectors/builds')
 const vectors = ['kex', 'ripgrep']

@@ -25,7 +25,7 @@ import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { statementContext } from '../../../src/attest/receipt/statement.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { countingRandom, sampleKeys } from '../../rigs/receipt-samples.ts'
+import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const message = utf8('a statement')
 const context = statementContext

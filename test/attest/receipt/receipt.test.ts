@@ -6,8 +6,8 @@ import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { decodeReceipt, encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { verifyReceipt } from '../../../src/attest/receipt/verify.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { questionOf, sampleReceipt } from '../../rigs/receipt-samples.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { questionOf, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const question = { ...(await questionOf('claim')), verifiers: nativeVerifiers }
 const sample = await sampleReceipt('claim')

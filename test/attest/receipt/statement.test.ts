@@ -13,8 +13,8 @@ import {
   type Statement,
 } from '../../../src/attest/receipt/statement.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { kinds, statementOf } from '../../rigs/receipt-samples.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { kinds, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const limits = { sizeBytesMax: 1024, depthMax: 3 }
 

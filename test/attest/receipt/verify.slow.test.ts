@@ -27,8 +27,8 @@ import {
   sampleReceipt,
   simulatedSource,
   statementOf,
-} from '../../rigs/receipt-samples.ts'
-import { simulatedAsOf, vekValidity } from '../../rigs/simulated-platform.ts'
+} from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, vekValidity } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const samples = {
   workload: await sampleReceipt('workload'),

@@ -7,8 +7,8 @@ import { decodeReport, FIELDS } from '../../../src/attest/report/report.ts'
 import { decodeHclReport, runtimeAttestationKey } from '../../../src/attest/tpm/hcl-report.ts'
 import type { Check } from '../../../src/attest/verdict.ts'
 import { concat } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { claimsOf, hclReportAs, withField } from '../../rigs/hcl-samples.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { claimsOf, hclReportAs, withField } from '../../rigs/launch/hcl-samples.ts'
 
 const real = await Bun.file(new URL('../../vectors/reports/wrong-chip.hcl.bin', import.meta.url)).bytes()
 const versions = [1, 2].flatMap(header => [1, 2].map(data => ({ header, data })))

@@ -23,7 +23,7 @@ import {
   reservedRanges,
 } from '../../../src/attest/report/report.ts'
 import { toHex } from '../../../src/base/bytes.ts'
-import { type ExpectedTcb, expectedReports, readReport } from '../../rigs/report-vectors.ts'
+import { type ExpectedTcb, expectedReports, readReport } from '../../rigs/attest/report-vectors.ts'
 
 const milan = await readReport('milan-v3.bin')
 const genoaV5 = await readReport('genoa-v5.bin')

@@ -15,14 +15,14 @@ import {
 } from '../../../src/attest/simulator/certificates.ts'
 import { exportSimulatedKeys, importSimulatedKeys } from '../../../src/attest/simulator/keys.ts'
 import { signSimulatedReport, simulateReport, unsignedReport } from '../../../src/attest/simulator/report.ts'
-import { loadX509 } from '../../../src/attest/simulator/x509-runtime.ts'
+import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { type Evidence, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { commonNameOf, decodeCertificate, isSame } from '../../../src/attest/x509/certificate.ts'
 import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
-import { failed, failures, vector } from '../../rigs/chain-vectors.ts'
-import { reissue } from '../../rigs/forged-chain.ts'
+import { failed, failures, vector } from '../../rigs/attest/chain-vectors.ts'
+import { reissue } from '../../rigs/attest/forged-chain.ts'
 import {
   authorityValidity,
   chipIdOf,
@@ -32,7 +32,7 @@ import {
   simulatedPlatform,
   simulatedPlatforms,
   vekValidity,
-} from '../../rigs/simulated-platform.ts'
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const rules = { asOf: simulatedAsOf, requireCrl: false, policy: 'any' } as const
 

@@ -6,7 +6,7 @@ import { BANKS } from '../../../src/attest/tpm/algorithm.ts'
 import { decodeEventLog, type LogEvent } from '../../../src/attest/tpm/event-log.ts'
 import { isDataMeasured, replayEventLog, verifyEventLog } from '../../../src/attest/tpm/event-log-verify.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const vectors = new URL('../../vectors/tpm/', import.meta.url)
 const logNames = ['rhel8-uefi.bin', 'ubuntu-2404-amd-sevsnp.bin'] as const

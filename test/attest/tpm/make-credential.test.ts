@@ -12,7 +12,7 @@ import {
 } from '../../../src/attest/tpm/make-credential.ts'
 import { ATTRIBUTES } from '../../../src/attest/tpm/public-area.ts'
 import { concat, fromBase64Url } from '../../../src/base/bytes.ts'
-import { eccSample, ekAttributes, sized, u16, u32 } from '../../rigs/tpm-samples.ts'
+import { eccSample, ekAttributes, sized, u16, u32 } from '../../rigs/launch/tpm-samples.ts'
 
 const { publicKey, privateKey } = generateKeyPairSync('rsa', { modulusLength: 2048 })
 const modulus = fromBase64Url(publicKey.export({ format: 'jwk' }).n ?? '') ?? new Uint8Array(0)

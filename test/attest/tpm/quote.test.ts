@@ -13,7 +13,7 @@ import {
 import { type PcrValues, QUOTE_CHECKS, type QuoteInput, verifyQuote } from '../../../src/attest/tpm/quote.ts'
 import { decodeQuote, decodeSignature, type TpmSignature } from '../../../src/attest/tpm/structures.ts'
 import { concat, fromBase64, fromHex, toBase64, toHex } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 import {
   akAttributes,
   eccSample,
@@ -28,7 +28,7 @@ import {
   samplePcrValues,
   sized,
   u16,
-} from '../../rigs/tpm-samples.ts'
+} from '../../rigs/launch/tpm-samples.ts'
 
 const vectors = new URL('../../vectors/tpm/', import.meta.url)
 const sampleQuote = new Uint8Array(await Bun.file(new URL('tpm_quote_sample.bin', vectors)).arrayBuffer())

@@ -20,8 +20,8 @@ import {
 import type { Verdict } from '../../../src/attest/verdict.ts'
 import { type EvidenceVerdict, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { concat, fromBase64Url, fromHex, utf8 } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import {
   akAttributes,
   eccSample,
@@ -30,7 +30,7 @@ import {
   rsaSample,
   sampleNonce,
   samplePcrValues,
-} from '../../rigs/tpm-samples.ts'
+} from '../../rigs/launch/tpm-samples.ts'
 
 const vectors = new URL('../../vectors/', import.meta.url)
 const vector = (await Bun.file(new URL('tpm/paravisor-bound.json', vectors)).json()) as {

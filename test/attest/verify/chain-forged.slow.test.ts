@@ -6,8 +6,8 @@ import { decodeReport } from '../../../src/attest/report/report.ts'
 import { issueSimulatedVcek, simulatedName } from '../../../src/attest/simulator/certificates.ts'
 import { prepareChain } from '../../../src/attest/verify/chain-prepare.ts'
 import { decodeCertificate, OID } from '../../../src/attest/x509/certificate.ts'
-import { chainChecks, failed, failures } from '../../rigs/chain-vectors.ts'
-import { AUTHORITY, type Forged, forge, reissue } from '../../rigs/forged-chain.ts'
+import { chainChecks, failed, failures } from '../../rigs/attest/chain-vectors.ts'
+import { AUTHORITY, type Forged, forge, reissue } from '../../rigs/attest/forged-chain.ts'
 import {
   chipIdOf,
   makeVekKey,
@@ -16,7 +16,7 @@ import {
   simulatedAsOf,
   simulatedPlatform,
   vekValidity,
-} from '../../rigs/simulated-platform.ts'
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 let platform: SimulatedPlatform
 let report: Uint8Array

@@ -4,9 +4,9 @@ import { beforeAll, describe, expect, test } from 'bun:test'
 import { GENOA_ROOT, MILAN_ROOT, type TrustedRoot } from '../../../src/attest/amd/roots.ts'
 import { decodeRoot } from '../../../src/attest/amd/trusted-roots.ts'
 import type { Check } from '../../../src/attest/verdict.ts'
-import { chainChecks, failed, failures, vector } from '../../rigs/chain-vectors.ts'
-import { reissue } from '../../rigs/forged-chain.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { chainChecks, failed, failures, vector } from '../../rigs/attest/chain-vectors.ts'
+import { reissue } from '../../rigs/attest/forged-chain.ts'
+import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const report = await vector('reports/milan-v2.bin')
 const vek = await vector('reports/milan-v2.vcek.der')

@@ -8,7 +8,7 @@ import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { CHAIN_CHECKS, verifyChain } from '../../../src/attest/verify/chain.ts'
 import { PREPARED_CHECKS, prepareChain } from '../../../src/attest/verify/chain-prepare.ts'
-import { chainChecks, failed, failures, REAL, vector, vectorsAsOf } from '../../rigs/chain-vectors.ts'
+import { chainChecks, failed, failures, REAL, vector, vectorsAsOf } from '../../rigs/attest/chain-vectors.ts'
 
 const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
 const blocksOf = (pem: string) => pem.match(/-----BEGIN[\s\S]*?-----END CERTIFICATE-----\n?/g) ?? []

@@ -8,8 +8,8 @@ import { CHAIN_CHECKS } from '../../../src/attest/verify/chain.ts'
 import { PREPARED_CHECKS, prepareChain } from '../../../src/attest/verify/chain-prepare.ts'
 import { type Evidence, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
-import { failed, failures, REAL, vector, vectorsAsOf } from '../../rigs/chain-vectors.ts'
-import { expectedReports } from '../../rigs/report-vectors.ts'
+import { failed, failures, REAL, vector, vectorsAsOf } from '../../rigs/attest/chain-vectors.ts'
+import { expectedReports } from '../../rigs/attest/report-vectors.ts'
 
 const rules = { asOf: vectorsAsOf, requireCrl: false, policy: 'any' } as const
 

@@ -3,7 +3,7 @@ import { X509Certificate } from 'node:crypto'
 import { findReport } from '../../../src/attest/report/form.ts'
 import { decodeReport, encodeReport, FIELDS, reportSizeBytes } from '../../../src/attest/report/report.ts'
 import { verifyReportSignature } from '../../../src/attest/verify/report-signature.ts'
-import { expectedReports, readReport, spkiOf, vekOf } from '../../rigs/report-vectors.ts'
+import { expectedReports, readReport, spkiOf, vekOf } from '../../rigs/attest/report-vectors.ts'
 
 const report = await readReport('milan-v3.bin')
 const vek = await vekOf('milan-v3.bin')

@@ -8,9 +8,9 @@ import { verdict } from '../../../src/attest/verdict.ts'
 import { decodeCertificate, OID } from '../../../src/attest/x509/certificate.ts'
 import { decodeCrl } from '../../../src/attest/x509/crl.ts'
 import { toHex } from '../../../src/base/bytes.ts'
-import { chainChecks, failed, vector } from '../../rigs/chain-vectors.ts'
-import { forgeCrl, pss } from '../../rigs/forged-chain.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { chainChecks, failed, vector } from '../../rigs/attest/chain-vectors.ts'
+import { forgeCrl, pss } from '../../rigs/attest/forged-chain.ts'
+import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const thisUpdate = new Date('2026-11-01T00:00:00Z')
 const nextUpdate = new Date('2026-12-01T00:00:00Z')

@@ -24,7 +24,7 @@ import {
 import { verityLevels } from '../../../src/attest/verity/tree.ts'
 import { checkVerity } from '../../../src/attest/verity/verify.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-verity-`))
 afterAll(() => rmSync(dir, { recursive: true }))

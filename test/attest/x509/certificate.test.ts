@@ -7,7 +7,7 @@ import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
 import { decodeCrl } from '../../../src/attest/x509/crl.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { vector } from '../../rigs/chain-vectors.ts'
+import { vector } from '../../rigs/attest/chain-vectors.ts'
 
 const bytes = (...all: number[]) => Uint8Array.from(all)
 const ascii = (tag: number, text: string) => ({ tag, contents: utf8(text), whole: utf8(text) })

@@ -1,7 +1,7 @@
 // Goal: a large source neither holds the event loop nor the memory, whatever its bytes; other requests are answered meanwhile.
 
 import { expect, test } from 'bun:test'
-import { randomNonce, startBuilds } from '../../rigs/builds-service.ts'
+import { randomNonce, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 
 const mib = 1_048_576
 /** Nearly every turn is shorter than this; the few longer ones are other processes', for tests share their machine. */

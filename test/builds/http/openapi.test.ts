@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { buildsOpenapiDocument } from '../../../src/builds/http/openapi.ts'
-import { BuildProblem, BuildRecord } from '../../../src/contract/build-api.ts'
-import { startBuilds } from '../../rigs/builds-service.ts'
+import { BuildProblem, BuildRecord } from '../../../src/contract/http/build-api.ts'
+import { startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document = JSON.parse(JSON.stringify(buildsOpenapiDocument()))

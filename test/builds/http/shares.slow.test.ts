@@ -2,9 +2,9 @@
 
 import { describe, expect, test } from 'bun:test'
 import { connect, type Socket } from 'node:net'
-import { goodScript } from '../../rigs/build-engine.ts'
-import { type BuildsRig, randomNonce, source, startBuilds } from '../../rigs/builds-service.ts'
-import { until } from '../../rigs/until.ts'
+import { goodScript } from '../../../scripts/rigs/build/engine.ts'
+import { type BuildsRig, randomNonce, source, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const source_data = source.toString('base64')
 const body = (change: object = {}) => ({ nonce: randomNonce(), source_data, ...change })

@@ -8,9 +8,9 @@ import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { createBootImages } from '../../../src/builds/oci/boot-images.ts'
 import { serveOci } from '../../../src/builds/oci/registry.ts'
-import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
-import { unpackOras } from '../../rigs/oras.ts'
-import { skipUnless } from '../../rigs/skip.ts'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { unpackOras } from '../../rigs/build/oras.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-oras-'))
 const imageDirectory = join(dir, 'image')

@@ -13,11 +13,11 @@ import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type BootImages, createBootImages, type ServedImage } from '../../../src/builds/oci/boot-images.ts'
 import { verifyCommands } from '../../../src/builds/oci/commands.plan.ts'
 import { OCI_PATHS, ociRoutes, serveOci } from '../../../src/builds/oci/registry.ts'
-import { writeBuilderImage } from '../../rigs/build-image-directory.ts'
-import { cargoRecord } from '../../rigs/build-record.ts'
-import { sampleResult } from '../../rigs/build-result.ts'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { cargoRecord } from '../../../scripts/rigs/build/record.ts'
+import { sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { main } from '../../rigs/program.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const plainRequest = {
   sourceKind: 'archive',

@@ -17,7 +17,7 @@ import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { packSource } from '../../../src/cli/build/pack.ts'
 import { listSource } from '../../../src/cli/build/source-files.ts'
-import { failure } from '../../rigs/until.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-pack-`))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
-import { writeLaunchImage } from '../../rigs/launch-image.ts'
+import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-igvm-'))

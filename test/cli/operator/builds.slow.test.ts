@@ -5,12 +5,12 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { newUuid } from '../../../src/base/ids.ts'
-import { adminSocketName } from '../../../src/contract/admin.ts'
+import { adminSocketName } from '../../../src/contract/admin/admin.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { main } from '../../rigs/program.ts'
-import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../../rigs/queued-build.ts'
+import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../../rigs/build/queued-build.ts'
 
 setDefaultTimeout(60_000)
 

@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
-import { egressAdmin } from '../../rigs/egress-admin.ts'
+import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { runWith } from '../../rigs/program.ts'
 
 const { admin, store, run, events, limit } = egressAdmin()

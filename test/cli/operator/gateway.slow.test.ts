@@ -16,7 +16,7 @@ import { createAdmin } from '../../../src/operator/api.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { main } from '../../rigs/program.ts'
 

@@ -5,10 +5,10 @@ import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
-import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/attested-servers.ts'
-import { allowlistText, clearRig, configurationText, receiptKeys } from '../../rigs/gateway-attestation.ts'
+import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/gateway/attested-servers.ts'
+import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
-import { simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 afterAll(clearRig)
 

@@ -8,7 +8,7 @@ import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
 import { toBase64Url, toHex } from '../../../src/base/bytes.ts'
-import { sampleApiKey, startInstanceApi } from '../../rigs/instance-api.ts'
+import { sampleApiKey, startInstanceApi } from '../../rigs/instances/instance-api.ts'
 import {
   ed25519Line,
   makeInstanceAttestation,
@@ -17,11 +17,11 @@ import {
   sampleManifestText,
   sampleNonce,
   samplePublicKey,
-} from '../../rigs/instance-attestation.ts'
+} from '../../rigs/instances/instance-attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
-import { operatorKey as sampleOperatorKey } from '../../rigs/receipt-samples.ts'
-import { sampleDocument, sampleGateway } from '../../rigs/sample-claim.ts'
-import { simulatedAsOf } from '../../rigs/simulated-platform.ts'
+import { operatorKey as sampleOperatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { sampleDocument, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
 const api = await startInstanceApi(dir)

@@ -2,8 +2,8 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { everything, file, startGateway, writeCaFile } from '../../rigs/attested-servers.ts'
-import { clearRig, imageDigest, simulatedHost } from '../../rigs/gateway-attestation.ts'
+import { everything, file, startGateway, writeCaFile } from '../../rigs/gateway/attested-servers.ts'
+import { clearRig, imageDigest, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
 import { checksOf, run, runHere } from '../../rigs/program.ts'
 
 afterAll(clearRig)

@@ -7,8 +7,8 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { everything, file } from '../../rigs/attested-servers.ts'
-import { clearRig, newNonce, openRig, receiptKeys } from '../../rigs/gateway-attestation.ts'
+import { everything, file } from '../../rigs/gateway/attested-servers.ts'
+import { clearRig, newNonce, openRig, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
 
 afterAll(clearRig)

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-simulated-'))
 afterAll(() => rmSync(dir, { recursive: true }))

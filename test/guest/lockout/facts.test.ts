@@ -8,7 +8,7 @@ import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { gatherFacts, LockoutFacts } from '../../../src/guest/lockout/facts.ts'
 import { serveLockout } from '../../../src/guest/lockout/socket.ts'
-import { makeSandbox } from '../../rigs/guest-root.ts'
+import { makeSandbox } from '../../../scripts/rigs/guest/root.ts'
 
 const files: Readonly<Record<string, string>> = {
   'etc/passwd': 'root:x:0:0:root:/root:/bin/bash\n',

@@ -13,8 +13,8 @@ import {
 } from '../../../src/guest/report/sev-guest.codec.ts'
 import { askSevGuest } from '../../../src/guest/report/sev-guest.ts'
 import type { ioctl } from '../../../src/linux/libc.ts'
-import { skipUnless } from '../../rigs/skip.ts'
-import { bareReport } from '../../rigs/tsm-kernel.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { bareReport } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const header = '/usr/include/linux/sev-guest.h'
 const reportData = Uint8Array.from({ length: 64 }, (_, at) => at + 1)

@@ -6,7 +6,7 @@ import { decodeReport } from '../../../src/attest/report/report.ts'
 import { concat } from '../../../src/base/bytes.ts'
 import { kernelFiles } from '../../../src/guest/report/configfs.ts'
 import { findSvsm } from '../../../src/guest/report/svsm.ts'
-import { createTsmKernel } from '../../rigs/tsm-kernel.ts'
+import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const reports = '/sys/kernel/config/tsm/report'
 const manifest = new Uint8Array(120).fill(0x42)

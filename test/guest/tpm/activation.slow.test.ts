@@ -10,7 +10,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createPrimary, readPrimary, responseCode } from '../../../src/guest/tpm/command.codec.ts'
 import { createTpm, type Tpm } from '../../../src/guest/tpm/tpm.ts'
-import { startSwtpm, type TestTpm } from '../../rigs/swtpm.ts'
+import { startSwtpm, type TestTpm } from '../../rigs/launch/swtpm.ts'
 
 const measured = { commandLine: new Uint8Array(1), image: new Uint8Array(1) }
 

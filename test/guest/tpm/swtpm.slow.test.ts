@@ -12,7 +12,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { pcrExtend, pcrRead, readPcrs, responseCode } from '../../../src/guest/tpm/command.codec.ts'
 import { createTpm } from '../../../src/guest/tpm/tpm.ts'
-import { startSwtpm, type TestTpm } from '../../rigs/swtpm.ts'
+import { startSwtpm, type TestTpm } from '../../rigs/launch/swtpm.ts'
 
 const measured = { commandLine: utf8('console=ttyS0 strongroom.root_hash=ab'), image: utf8('{"name":"instance"}') }
 const nonce = new Uint8Array(32).fill(7)

@@ -5,8 +5,8 @@ import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { judgeHostKey } from '../../../src/guest/verify/host-key.ts'
-import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../rigs/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
+import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const nowMs = simulatedAsOf.getTime()
 const policy: Policy = { ...strictPolicy(), measurements: [measurement] }

@@ -16,11 +16,11 @@ import { createTpm, type SvsmService, type Tpm } from '../../../src/guest/tpm/tp
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { isGood, LINES, lineOf } from '../../../src/guest/verify/line.ts'
 import { judgeTpm, type TpmQuestion } from '../../../src/guest/verify/tpm.ts'
-import { fieldsOf, measurement, operatorKey, sampleReceipt } from '../../rigs/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../rigs/simulated-platform.ts'
-import { startSwtpm, type TestTpm } from '../../rigs/swtpm.ts'
-import { ekAttributes, rsaSample } from '../../rigs/tpm-samples.ts'
-import { createTsmKernel } from '../../rigs/tsm-kernel.ts'
+import { fieldsOf, measurement, operatorKey, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { startSwtpm, type TestTpm } from '../../rigs/launch/swtpm.ts'
+import { ekAttributes, rsaSample } from '../../rigs/launch/tpm-samples.ts'
+import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const nowMs = simulatedAsOf.getTime()
 const platform = await simulatedPlatform('genoa')

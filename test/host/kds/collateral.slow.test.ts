@@ -9,9 +9,9 @@ import { createLogger } from '../../../src/base/log.ts'
 import { CollateralKeeper } from '../../../src/host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../../../src/host/kds/kds.ts'
 import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
-import { createManualClock, type ManualClock } from '../../rigs/clock.ts'
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { type KdsServer, startKdsServer } from '../../rigs/kds-server.ts'
-import { chipIdOf, SIMULATED_TCBS, simulatedAsOf } from '../../rigs/simulated-platform.ts'
+import { chipIdOf, SIMULATED_TCBS, simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const product = 'genoa'
 const vcek = vcekRequest({ product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] })

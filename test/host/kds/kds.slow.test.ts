@@ -9,8 +9,8 @@ import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simul
 import { silentLogger } from '../../../src/base/log.ts'
 import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.ts'
 import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
-import { createManualClock, type ManualClock } from '../../rigs/clock.ts'
-import { reissue } from '../../rigs/forged-chain.ts'
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
+import { reissue } from '../../rigs/attest/forged-chain.ts'
 import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 import {
   chipIdOf,
@@ -18,8 +18,8 @@ import {
   type SimulatedPlatform,
   simulatedPlatform,
   vekValidity,
-} from '../../rigs/simulated-platform.ts'
-import { until } from '../../rigs/until.ts'
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const product = 'genoa'
 const wanted = { product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] } as const

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { chainRequest, crlRequest, retryAfterMs, vcekRequest } from '../../../src/host/kds/request.ts'
-import { chipIdOf, SIMULATED_TCBS } from '../../rigs/simulated-platform.ts'
+import { chipIdOf, SIMULATED_TCBS } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const product = 'genoa'
 const wanted = { product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] } as const

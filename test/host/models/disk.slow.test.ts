@@ -18,7 +18,7 @@ import { ensureModel } from '../../../src/host/models/ensure.ts'
 import { erofsHead, hashOffsetOf } from '../../../src/host/models/erofs.ts'
 import { addModel, listModels, loadModel, settledAfterMs } from '../../../src/host/models/models.ts'
 import { writeGguf, writeSparseGguf } from '../../rigs/gguf-file.ts'
-import { until } from '../../rigs/until.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-model-disk-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { type AddDeps, addModel } from '../../../src/host/models/models.ts'
 import { writeGguf } from '../../rigs/gguf-file.ts'
-import { skipUnless } from '../../rigs/skip.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 const missing = skipUnless(process.getuid?.() === 0, 'a full disk: needs root to mount a tmpfs')
 const mib = 1024 * 1024

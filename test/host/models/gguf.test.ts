@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { tinyModel } from '../../../scripts/model/tiny-model.ts'
 import { ggufHeaderBytes, ggufPart, ggufProblem } from '../../../src/host/models/gguf.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 import { type GgufHeader, ggufHeader } from '../../rigs/gguf-file.ts'
 
 const sizeBytes = 1_000_000

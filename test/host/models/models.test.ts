@@ -21,7 +21,7 @@ import { join } from 'node:path'
 import { checkVerity } from '../../../src/attest/verity/verify.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import type { GoldenAnswer } from '../../../src/contract/workload.ts'
+import type { GoldenAnswer } from '../../../src/contract/vm/workload.ts'
 import { modelDiskBytes } from '../../../src/host/models/disk.ts'
 import { modelBytesMax } from '../../../src/host/models/erofs.ts'
 import {

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { type Answer, decode, encode } from 'dns-packet'
 import { askDns, parseResolvers, systemResolvers } from '../../../src/host/network/dns-ask.ts'
-import { failure } from '../../rigs/until.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 
 test('goal: the first three addresses, and no names', () => {
   const text =

@@ -3,7 +3,7 @@ import { connect } from 'node:net'
 import { join } from 'node:path'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type DnsLimits, type DnsTransport, listenDns } from '../../../src/host/network/dns-socket.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(20_000)
 const address = '127.0.0.1'

@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { connect } from 'node:net'
 import { listenTcp, type TcpLimits } from '../../../src/host/network/dns-tcp.ts'
-import { until } from '../../rigs/until.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const base: TcpLimits = {
   queryBytesMax: 4_096,

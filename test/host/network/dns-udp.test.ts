@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { UdpListener, type UdpOptions } from '../../../src/host/network/dns-udp.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 const limits = {
   queryBytesMax: 100,

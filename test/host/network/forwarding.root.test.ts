@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { lookAtForwarding, othersChain } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
-import { rulesetText } from '../../../src/vm/nft.plan.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
-import { plan } from '../../rigs/two-guests.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 5_000
 const look = (family: 'ipv4' | 'ipv6' = 'ipv4') =>

@@ -8,7 +8,7 @@ import { createLogger } from '../../../src/base/log.ts'
 import { lookAtGuard } from '../../../src/host/network/guard.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { run } from '../../../src/linux/command.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 
 const shipped = readFileSync(join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'), 'utf8')
 const timeoutMs = 5_000

@@ -12,10 +12,10 @@ import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { recordResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
-import { VmNetwork } from '../../../src/vm/network.driver.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
-import { planV6 } from '../../rigs/two-guests.ts'
-import { until } from '../../rigs/until.ts'
+import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 10_000
 

@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft, parseCounters } from '../../../src/host/network/nft.ts'
 import { run } from '../../../src/linux/command.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
-import { failure } from '../../rigs/until.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 
 const ruleset = `table inet strongroom {
   counter c_one { packets 3 bytes 500 }

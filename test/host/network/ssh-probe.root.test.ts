@@ -3,8 +3,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'nod
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { probeSsh } from '../../../src/host/network/ssh-probe.ts'
-import { needsRoot } from '../../rigs/netns.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(30_000)
 

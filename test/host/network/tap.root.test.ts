@@ -17,9 +17,9 @@ import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
 import { signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 /** include/uapi/linux/if_tun.h */
 const TUNGETIFF = 0x800454d2

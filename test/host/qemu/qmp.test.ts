@@ -6,7 +6,7 @@ import type { Socket } from 'bun'
 import { newUuid } from '../../../src/base/ids.ts'
 import { connectQmp, type QmpEvent, qmpLineBytesMax, qmpTimeoutMs } from '../../../src/host/qemu/qmp.ts'
 import { type ProcessIdentity, signalProcess, spawnDetached } from '../../../src/linux/process.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(30_000)
 const dir = mkdtempSync(join(tmpdir(), 'qmp-test-'))

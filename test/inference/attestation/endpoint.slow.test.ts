@@ -4,12 +4,12 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { systemClock } from '../../../src/base/clock.ts'
-import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/attestation.ts'
-import { GatewayError, gatewayError } from '../../../src/contract/inference.ts'
+import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/http/attestation.ts'
+import { GatewayError, gatewayError } from '../../../src/contract/http/inference.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
 import { verifyGateway } from '../../../src/verifier/gateway.ts'
-import { createManualClock } from '../../rigs/clock.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import {
   type Available,
   clearRig,
@@ -19,8 +19,8 @@ import {
   openSample,
   rigDir,
   workloads,
-} from '../../rigs/gateway-attestation.ts'
-import { until } from '../../rigs/until.ts'
+} from '../../../scripts/rigs/gateway/attestation.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 afterAll(clearRig)
 

@@ -9,8 +9,8 @@ import { createNonceLedger, nonceGapMs } from '../../../src/inference/attestatio
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
 import { freshAgeMsMax } from '../../../src/verifier/gateway.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { clearRig, rigDir } from '../../rigs/gateway-attestation.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { clearRig, rigDir } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

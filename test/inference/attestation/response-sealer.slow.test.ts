@@ -15,8 +15,8 @@ import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { receiptKeys } from '../../rigs/gateway-attestation.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { decodeCarried } from '../../rigs/receipt-upstream.ts'
 
 const clock = createManualClock()

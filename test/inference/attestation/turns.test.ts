@@ -3,7 +3,7 @@
 import { expect, test } from 'bun:test'
 import { networksOf } from '../../../src/http/client-network.ts'
 import { NetworkTurns, type TurnsDeps } from '../../../src/inference/attestation/turns.ts'
-import { createManualClock } from '../../rigs/clock.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const never = new AbortController().signal
 

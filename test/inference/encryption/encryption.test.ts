@@ -9,12 +9,12 @@ import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { GatewayError } from '../../../src/contract/inference.ts'
+import { GatewayError } from '../../../src/contract/http/inference.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { ehbpKeys, sealedParts, withFlip } from '../../rigs/ehbp.ts'
-import { chatEncrypted, errorOf, postEncrypted, postSealed } from '../../rigs/encrypted-client.ts'
+import { ehbpKeys, sealedParts, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
+import { chatEncrypted, errorOf, postEncrypted, postSealed } from '../../../scripts/rigs/gateway/encrypted-client.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -23,10 +23,10 @@ import {
   startGateway,
   type TestGateway,
   target,
-} from '../../rigs/gateway-server.ts'
-import { eventsOf } from '../../rigs/openai-schema.ts'
-import { chargedTo, samplesOf, viewOf } from '../../rigs/test-gateway.ts'
-import { delta, openSse, sendJson, sse, type TestUpstream } from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/server.ts'
+import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
+import { chargedTo, samplesOf, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { delta, openSse, sendJson, sse, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -8,15 +8,15 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
-import { ehbpKeys } from '../../rigs/ehbp.ts'
-import { target } from '../../rigs/gateway-server.ts'
+import { ehbpKeys } from '../../../scripts/rigs/gateway/ehbp.ts'
+import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
-import { type RealGateway, startRealGateway, startRealHostGateway } from '../../rigs/real-gateway.ts'
-import { skipUnless } from '../../rigs/skip.ts'
-import { isEnclave } from '../../rigs/test-gateway.ts'
-import { startUpstream } from '../../rigs/upstream-server.ts'
+import { type RealGateway, startRealGateway, startRealHostGateway } from '../../rigs/gateway/real-gateway.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { isEnclave } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
-const program = resolve(import.meta.dir, '../../rigs/stock-ehbp-client.mjs')
+const program = resolve(import.meta.dir, '../../rigs/gateway/stock-ehbp-client.mjs')
 const timeoutMs = 60_000
 
 const stack = new AsyncDisposableStack()

@@ -10,10 +10,10 @@ import {
   startGateway,
   type TestGateway,
   target,
-} from '../../rigs/gateway-server.ts'
-import { startRealGateway } from '../../rigs/real-gateway.ts'
-import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
-import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/server.ts'
+import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
+import { chargedTo, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../../../src/base/fault.ts'
-import { GatewayError, GatewayHealth, GatewayModelList } from '../../../src/contract/inference.ts'
+import { GatewayError, GatewayHealth, GatewayModelList } from '../../../src/contract/http/inference.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -13,11 +13,11 @@ import {
   startGateway,
   type TestGateway,
   target,
-} from '../../rigs/gateway-server.ts'
-import { openSocket } from '../../rigs/gateway-socket.ts'
-import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
-import { chargedTo, isEnclave, needsHost, viewOf } from '../../rigs/test-gateway.ts'
-import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/server.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
+import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
+import { chargedTo, isEnclave, needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,7 +1,7 @@
 // Mixed load for a while, and then the ledger row by row.
 
 import { expect, test } from 'bun:test'
-import { runMixedLoad } from '../../rigs/mixed-load.ts'
+import { runMixedLoad } from '../../../scripts/rigs/mixed/load.ts'
 
 const loadMs = 20_000
 

@@ -1,12 +1,12 @@
 // Requests whose fields have any name, any value and any number, at every endpoint that takes a body.
 
 import { expect, test } from 'bun:test'
-import { EMBEDDING_MODEL } from '../../rigs/embeddings-upstream.ts'
-import { fuzzSeed, generator } from '../../rigs/fuzz.ts'
-import { MODEL, startGateway, target } from '../../rigs/gateway-server.ts'
-import { mutatedJson } from '../../rigs/mutated-json.ts'
-import type { Json } from '../../rigs/shape-requests.ts'
-import { sendJson, startUpstream } from '../../rigs/upstream-server.ts'
+import { EMBEDDING_MODEL } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
+import { fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
+import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { mutatedJson } from '../../rigs/hostile/mutated-json.ts'
+import type { Json } from '../../rigs/gateway/shape-requests.ts'
+import { sendJson, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const image = 'data:image/png;base64,aaaa'
 const schema = { type: 'object', properties: { x: { type: 'integer' } }, required: ['x'], additionalProperties: false }

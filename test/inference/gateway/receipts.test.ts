@@ -7,7 +7,7 @@ import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
-import { keptReceiptsDefault } from '../../../src/contract/workload.ts'
+import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
 import { KeptReceipts } from '../../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { readAllowlist } from '../../../src/verifier/allowlist.ts'
@@ -15,7 +15,7 @@ import { freshAgeMsMax, verifyGateway } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
-import * as attestation from '../../rigs/gateway-attestation.ts'
+import * as attestation from '../../../scripts/rigs/gateway/attestation.ts'
 import {
   CALLER,
   chatBody,
@@ -25,10 +25,10 @@ import {
   startHostGateway,
   type TestGateway,
   target,
-} from '../../rigs/gateway-server.ts'
+} from '../../../scripts/rigs/gateway/server.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
-import { needsHost } from '../../rigs/test-gateway.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
+import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

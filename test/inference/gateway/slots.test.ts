@@ -1,11 +1,11 @@
 // Slots of keys and leases of upstreams after many requests that were aborted or failed. The limiter is the real one.
 
 import { expect, test } from 'bun:test'
-import { chatBody, target } from '../../rigs/gateway-server.ts'
-import { openSocket } from '../../rigs/gateway-socket.ts'
-import { startRealGateway } from '../../rigs/real-gateway.ts'
-import { viewOf } from '../../rigs/test-gateway.ts'
-import { until } from '../../rigs/until.ts'
+import { chatBody, target } from '../../../scripts/rigs/gateway/server.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
+import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
+import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -14,7 +14,7 @@ import {
   sse,
   startUpstream,
   wellBehaved,
-} from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const requestCount = 1_000
 const clientCount = 16

@@ -1,12 +1,12 @@
 // Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
 
 import { describe, expect, test } from 'bun:test'
-import { chatEncrypted } from '../../rigs/encrypted-client.ts'
-import { chatBody, eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
-import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../rigs/misbehaviour.ts'
-import { eventsOf, openAiFaults } from '../../rigs/openai-schema.ts'
-import { chargedTo, viewOf } from '../../rigs/test-gateway.ts'
-import { until } from '../../rigs/until.ts'
+import { chatEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { chatBody, eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
+import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
+import { chargedTo, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -15,7 +15,7 @@ import {
   type TestUpstream,
   USAGE,
   wellBehaved,
-} from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -5,13 +5,13 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import type { TraceSettings } from '../../../src/contract/workload.ts'
+import type { TraceSettings } from '../../../src/contract/vm/workload.ts'
 import { openCollector } from '../../../src/inference/traces/collector.ts'
 import { TraceExporter } from '../../../src/inference/traces/exporter.ts'
 import { createTracer } from '../../../src/inference/traces/tracer.ts'
-import { KEY, MODEL, startHostGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
-import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from '../../rigs/otlp-receiver.ts'
-import { until } from '../../rigs/until.ts'
+import { KEY, MODEL, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -21,7 +21,7 @@ import {
   startUpstream,
   type TestUpstream,
   wellBehaved,
-} from '../../rigs/upstream-server.ts'
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const waitMs = 5_000
 let undo: AsyncDisposableStack

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { type GatewayError, GatewayUsage, GatewayUsageRows } from '../../../src/contract/inference.ts'
-import type { DaySum } from '../../../src/store/directory/usage-day.query.ts'
-import { eachWithGateway, KEY, startHostGateway, type TestGateway, target } from '../../rigs/gateway-server.ts'
-import { needsHost } from '../../rigs/test-gateway.ts'
-import type { TestUpstream } from '../../rigs/upstream-server.ts'
+import { type GatewayError, GatewayUsage, GatewayUsageRows } from '../../../src/contract/http/inference.ts'
+import type { DaySum } from '../../../src/store/directory/usage/usage-day.query.ts'
+import { eachWithGateway, KEY, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import type { TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

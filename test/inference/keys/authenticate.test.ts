@@ -20,7 +20,7 @@ import { findGatewayKey, listGatewayKeys, revokeGatewayKey } from '../../../src/
 import { gatewayKeys } from '../../../src/store/directory/gateway-key.table.ts'
 import { instances } from '../../../src/store/directory/instance.table.ts'
 import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
-import { bearer, type Ledger, openLedger, prefixOf, secretOf } from '../../rigs/gateway-keys.ts'
+import { bearer, type Ledger, openLedger, prefixOf, secretOf } from '../../rigs/gateway/keys.ts'
 
 const digestOf = (key: string) => createHash('sha256').update(secretOf(key)).digest('hex')
 const defaults = { requestsPerMinute: 600, tokensPerMinute: 1_000_000, concurrencyMax: 32 }

@@ -6,7 +6,7 @@ import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import type { Budget, Caller } from '../../../src/inference/types.ts'
 import { createDraw } from '../../rigs/draw.ts'
-import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
+import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 
 const model = 'm'
 const none: Budget = { nanoUsd: null, tokens: null }

@@ -5,8 +5,8 @@ import { limitedPrefix } from '../../../src/http/client-network.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
 import { createLimiter, resetText } from '../../../src/inference/limits/limiter.ts'
 import type { Caller, Refusal, Ticket } from '../../../src/inference/types.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { callerOf } from '../../rigs/gateway-keys.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { callerOf } from '../../rigs/gateway/keys.ts'
 
 /** A fixed sequence of numbers in [0, 1): mulberry32. */
 function sequence(seed: number): () => number {

@@ -11,12 +11,12 @@ import {
 } from '../../../src/inference/metering/day-sums.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
-import { prepareUsageAppend } from '../../../src/store/directory/usage.query.ts'
-import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage-day.query.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
+import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage/usage-day.query.ts'
 import { createDraw } from '../../rigs/draw.ts'
-import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
-import { allOf, failure } from '../../rigs/until.ts'
-import { usageRow } from '../../rigs/usage-rows.ts'
+import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
+import { allOf, failure } from '../../../scripts/rigs/until.ts'
+import { usageRow } from '../../rigs/gateway/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-02', to: '2026-11-04' }
 const models = ['a', 'a\0', 'b', '\u{1f600}', '\uff5e', 'é']

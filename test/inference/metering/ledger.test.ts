@@ -4,8 +4,8 @@ import { describe, expect, test } from 'bun:test'
 import { flushIntervalMs, Metering, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
 import { createCost, microUsd } from '../../../src/inference/metering/price.ts'
 import type { UsageRecord } from '../../../src/inference/types.ts'
-import { findUsage, sumUsage } from '../../../src/store/directory/usage.query.ts'
-import { callerOf, openLedger } from '../../rigs/gateway-keys.ts'
+import { findUsage, sumUsage } from '../../../src/store/directory/usage/usage.query.ts'
+import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 
 const PRICES = [
   { model: 'tiny', prompt_usd_per_million: '0.10', completion_usd_per_million: '0.4' },

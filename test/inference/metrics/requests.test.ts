@@ -9,7 +9,7 @@ import { createMetrics, type Metrics } from '../../../src/inference/metrics/requ
 import type { RequestObservation } from '../../../src/inference/types.ts'
 import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
-import { openLedger } from '../../rigs/gateway-keys.ts'
+import { openLedger } from '../../rigs/gateway/keys.ts'
 
 function seen(changes: Partial<RequestObservation> = {}): RequestObservation {
   return {

@@ -11,8 +11,8 @@ import { createObfuscate } from '../../../src/inference/openai/obfuscation.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import { createSseParser, sseEvent } from '../../../src/inference/openai/sse.ts'
 import type { CompletionOperation } from '../../../src/inference/types.ts'
-import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
-import { type Below, fuzzSeed, generator } from '../../rigs/fuzz.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
+import { type Below, fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
 
 const limits = { eventBytesMax: 2_000, responseBytesMax: 500 }
 const chunkCount = Number(process.env.STRONGROOM_FUZZ_CHUNKS ?? 40_000)

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
-import { atOnce } from '../../../src/base/turns.ts'
+import { atOnce } from '../../../src/base/work/turns.ts'
 import {
   type Embeddings,
   embeddingsUsageBounds,
@@ -10,8 +10,8 @@ import {
   writeEmbeddings,
 } from '../../../src/inference/openai/embeddings.ts'
 import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
-import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
-import { base64Of, vectorOf } from '../../rigs/embeddings-upstream.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
+import { base64Of, vectorOf } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
 
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
   ...{ model: 'e', inputCount: 2, encoding: 'float', dimensions: null },

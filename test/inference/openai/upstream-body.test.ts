@@ -4,7 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import { compileSchema } from '../../../src/inference/openai/schema-check.ts'
+import { compileSchema } from '../../../src/inference/schema-check/check.ts'
 import { upstreamBody } from '../../../src/inference/openai/upstream-body.ts'
 
 const messages = '"messages":[{"role":"user","content":"Hi"}]'

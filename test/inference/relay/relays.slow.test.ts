@@ -3,11 +3,11 @@
 import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
-import { KEY, MODEL, target } from '../../rigs/gateway-server.ts'
-import { type RelayedGateway, startRelayedGateway } from '../../rigs/relayed-gateway.ts'
-import { postTo, samplesOf } from '../../rigs/test-gateway.ts'
-import { until } from '../../rigs/until.ts'
-import { type Behaviour, delta, openSse, sse, startUpstream, wellBehaved } from '../../rigs/upstream-server.ts'
+import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
+import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
+import { postTo, samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const waitMs = 20_000
 const noBudget = { nanoUsd: null, tokens: null }
@@ -217,7 +217,7 @@ test('goal: requests that wait for a place when their relay dies leave the queue
 
 test('goal: an owner that is killed takes its relays with it', async () => {
   const upstream = await startUpstream()
-  const program = join(import.meta.dir, '../../rigs/relayed-gateway-program.ts')
+  const program = join(import.meta.dir, '../../rigs/gateway/relayed-gateway-program.ts')
   const child = Bun.spawn([process.execPath, program, upstream.url], { stdout: 'pipe', stdin: 'ignore' })
   const reader = child.stdout.getReader()
   const { url, pids } = JSON.parse(Buffer.from((await reader.read()).value ?? []).toString())

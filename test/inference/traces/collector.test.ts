@@ -8,8 +8,8 @@ import { join } from 'node:path'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { type Deliver, type Delivery, openCollector } from '../../../src/inference/traces/collector.ts'
-import { type OtlpReceiver, startOtlpReceiver } from '../../rigs/otlp-receiver.ts'
-import { failure } from '../../rigs/until.ts'
+import { type OtlpReceiver, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 
 let dir: string
 let receiver: OtlpReceiver

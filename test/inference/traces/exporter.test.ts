@@ -4,9 +4,9 @@ import { describe, expect, test } from 'bun:test'
 import { createLogger } from '../../../src/base/log.ts'
 import type { Delivery } from '../../../src/inference/traces/collector.ts'
 import { TraceExporter, type TraceExporterDeps } from '../../../src/inference/traces/exporter.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { readExport } from '../../rigs/otlp-receiver.ts'
-import { requestSpan, traceNames } from '../../rigs/trace-spans.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { readExport } from '../../rigs/gateway/otlp-receiver.ts'
+import { requestSpan, traceNames } from '../../rigs/gateway/trace-spans.ts'
 
 const taken: Delivery = { kind: 'taken', rejected: 0 }
 const again: Delivery = { kind: 'again', reason: 'unreachable', retryAfterMs: 0 }

@@ -1,10 +1,10 @@
 // Goal: what goes out is OTLP/JSON as the specification has it, with the names of the GenAI conventions, and none that the configuration does not know.
 
 import { expect, test } from 'bun:test'
-import { finishReasonsMax, type TraceSpan } from '../../../src/contract/span.ts'
+import { finishReasonsMax, type TraceSpan } from '../../../src/contract/vm/span.ts'
 import { encodeSpans } from '../../../src/inference/traces/otlp.codec.ts'
-import { readExport } from '../../rigs/otlp-receiver.ts'
-import { attemptSpan, requestSpan, startUs, traceNames } from '../../rigs/trace-spans.ts'
+import { readExport } from '../../rigs/gateway/otlp-receiver.ts'
+import { attemptSpan, requestSpan, startUs, traceNames } from '../../rigs/gateway/trace-spans.ts'
 
 const sent = (...spans: TraceSpan[]) => readExport(Buffer.from(encodeSpans(spans, traceNames)).toString())
 

@@ -2,7 +2,7 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/deadlines.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
@@ -14,8 +14,8 @@ import {
   selfSigned,
   startRaw,
   textOf,
-} from '../../rigs/raw-upstream.ts'
-import { until } from '../../rigs/until.ts'
+} from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const client = new UpstreamClient({
   deadlines: createDeadlines(systemClock),

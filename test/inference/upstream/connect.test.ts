@@ -5,7 +5,7 @@ import { describe, expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
-import { target } from '../../rigs/gateway-server.ts'
+import { target } from '../../../scripts/rigs/gateway/server.ts'
 import {
   countedDeadlines,
   jsonResponse,
@@ -15,9 +15,9 @@ import {
   selfSignedUntil,
   startRaw,
   textOf,
-} from '../../rigs/raw-upstream.ts'
-import { skipUnless } from '../../rigs/skip.ts'
-import { until } from '../../rigs/until.ts'
+} from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const own = await selfSigned('127.0.0.1')
 const named = await selfSigned('localhost')

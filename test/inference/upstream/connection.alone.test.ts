@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/deadlines.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import {
   countedDeadlines,
@@ -13,8 +13,8 @@ import {
   selfSigned,
   startRaw,
   textOf,
-} from '../../rigs/raw-upstream.ts'
-import { until } from '../../rigs/until.ts'
+} from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const MIB = 1024 * 1024
 const own = await selfSigned('127.0.0.1')

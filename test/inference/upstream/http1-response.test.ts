@@ -1,9 +1,9 @@
 // The parser of upstreams' responses: the same result for every split of the bytes.
 
 import { describe, expect, test } from 'bun:test'
-import { UpstreamFault } from '../../../src/inference/upstream/fault.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
 import { headBytesMax, ResponseParser } from '../../../src/inference/upstream/http1-response.ts'
-import { fuzz } from '../../rigs/fuzz.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 type Reading = {
   /** `status type encoding length` of each answer. */

@@ -6,12 +6,12 @@ import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { loadUpstream } from '../../../src/inference/upstream/target.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { MODEL, startGateway, target } from '../../rigs/gateway-server.ts'
-import { selfSigned } from '../../rigs/raw-upstream.ts'
-import { needsHost, viewOf } from '../../rigs/test-gateway.ts'
-import { until } from '../../rigs/until.ts'
-import { sendJson, startUpstream, USAGE, wellBehaved } from '../../rigs/upstream-server.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { selfSigned } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { sendJson, startUpstream, USAGE, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 describe('over HTTP', () => {
   // Goal: with a cap of N, exactly N of N+1 requests are at the upstream, and the last one follows.

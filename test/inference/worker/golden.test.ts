@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Fault } from '../../../src/base/fault.ts'
-import type { GoldenAnswer } from '../../../src/contract/workload.ts'
+import type { GoldenAnswer } from '../../../src/contract/vm/workload.ts'
 import { certainAnswer, checkGolden, GOLDEN_PROMPTS, recordGolden } from '../../../src/inference/worker/golden.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-golden-'))

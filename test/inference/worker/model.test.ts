@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { toHex } from '../../../src/base/bytes.ts'
 import { createModelReader } from '../../../src/inference/worker/model.ts'
-import { admitOnce, sha256, standIn, until, workerBench } from '../../rigs/worker-bench.ts'
+import { admitOnce, sha256, standIn, until, workerBench } from '../../rigs/gateway/worker-bench.ts'
 
 /** All that an owner of the file can do to it; the last leaves size and time of writing as they were. */
 const CHANGES: [how: string, change: (path: string) => void][] = [

@@ -23,10 +23,10 @@ import { recordGolden } from '../../../src/inference/worker/golden.ts'
 import { createWorkerRoot, readWorkerImage } from '../../../src/inference/worker/root.ts'
 import { BuiltInWorker, type KnownModel, workerTiming } from '../../../src/inference/worker/worker.ts'
 import { removeForeignTree } from '../../../src/linux/tree.ts'
-import { descendants } from '../../rigs/appliance-gateway.ts'
-import { buildCachedImage } from '../../rigs/image-build.ts'
-import { skipUnless } from '../../rigs/skip.ts'
-import { settings as plainSettings, until } from '../../rigs/worker-bench.ts'
+import { descendants } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
+import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { settings as plainSettings, until } from '../../rigs/gateway/worker-bench.ts'
 
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to build an image and to become another user') ||

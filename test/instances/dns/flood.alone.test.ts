@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { Resolver } from 'node:dns/promises'
 import { readFile } from 'node:fs/promises'
-import { measureFlood, withFloodTarget } from '../../rigs/dns-flood.ts'
-import { askOverTcp } from '../../rigs/dns-query.ts'
+import { measureFlood, withFloodTarget } from '../../../scripts/rigs/dns/flood.ts'
+import { askOverTcp } from '../../rigs/dns/query.ts'
 
 const flood = { packetsPerSecond: 50_000, durationMs: 10_000 }
 /** Of the issue; other work on the same processors has its say in it, so the same listing without a flood is measured too. */

@@ -4,8 +4,8 @@ import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
 import { readQuery, writeResponse } from '../../../src/instances/dns/message.codec.ts'
 import { answerQuery, TRUNCATED } from '../../../src/instances/dns/zone.plan.ts'
-import { HOST, query } from '../../rigs/dns-query.ts'
-import { ask, fingerprint, resolve, seen, zone } from '../../rigs/dns-zone.ts'
+import { HOST, query } from '../../rigs/dns/query.ts'
+import { ask, fingerprint, resolve, seen, zone } from '../../rigs/dns/zone.ts'
 
 const packetOf = (answer: Uint8Array | null) => decode(Buffer.from(answer ?? []))
 const optOf = (answer: Uint8Array | null) => packetOf(answer).additionals?.find(record => record.type === 'OPT')

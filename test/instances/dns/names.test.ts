@@ -8,8 +8,8 @@ import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
 import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
 import type { VmView } from '../../../src/vm/engine.ts'
-import { type Appliance, startAppliance } from '../../rigs/instances-service.ts'
-import { until } from '../../rigs/until.ts'
+import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 type Vms = Map<string, Pick<VmView, 'state' | 'address' | 'addressV6'>>
 

@@ -8,10 +8,10 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { nameTableMemory } from '../../../src/instances/dns/name-table.ts'
 import { startDns } from '../../../src/instances/dns/server.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { query } from '../../rigs/dns-query.ts'
-import { withDns } from '../../rigs/dns-server.ts'
-import { failure, until } from '../../rigs/until.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { query } from '../../rigs/dns/query.ts'
+import { withDns } from '../../../scripts/rigs/dns/server.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 
 /** The first whole answer. */
 async function overUdp(port: number, message: Buffer, hostname = '127.0.0.1'): Promise<DecodedPacket> {

@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
-import { HOST, query } from '../../rigs/dns-query.ts'
-import { ask, fingerprint, resolve, type Seen, seen } from '../../rigs/dns-zone.ts'
+import { HOST, query } from '../../rigs/dns/query.ts'
+import { ask, fingerprint, resolve, type Seen, seen } from '../../rigs/dns/zone.ts'
 
 const found = (...answers: string[]): Seen => ({ rcode: 'NOERROR', aa: true, answers, authorities: [] })
 const absent = (rcode: string): Seen => ({ rcode, aa: true, answers: [], authorities: ['agents.example SOA'] })

@@ -1,4 +1,4 @@
-// Limits and words of the forwarder; what it does with a real firewall and network is in test/vm/names.root.test.ts.
+// Limits and words of the forwarder; what it does with a real firewall and network is in test/vm/network/names.root.test.ts.
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
@@ -6,9 +6,9 @@ import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { NameList } from '../../../src/config/allow-names.ts'
 import type { DnsAnswer } from '../../../src/host/network/dns-ask.ts'
 import { GuestResolver, type GuestResolverDeps } from '../../../src/instances/guest-dns/resolver.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { hostileMessages } from '../../rigs/dns-fuzz.ts'
-import { query } from '../../rigs/dns-query.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { hostileMessages } from '../../rigs/dns/fuzz.ts'
+import { query } from '../../rigs/dns/query.ts'
 
 const found = (name: string, data = '198.51.100.7', ttl = 60): DnsAnswer => ({
   ...{ code: 'NOERROR', isTruncated: false, authorities: [], additionals: [] },

@@ -9,8 +9,8 @@ import { attestationOf, storeAttestation } from '../../../src/store/directory/at
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
-import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../rigs/attested-guest.ts'
-import { type Appliance, type Changes, startAppliance } from '../../rigs/instances-service.ts'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
+import { type Appliance, type Changes, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 const claimNonce = new Uint8Array(32).fill(1)
 const freshNonce = Uint8Array.from({ length: 32 }, (_, at) => 255 - at)

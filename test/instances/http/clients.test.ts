@@ -1,8 +1,8 @@
 // Clients that are slow, break off, or speak no proper HTTP, over raw sockets.
 
 import { describe, expect, test } from 'bun:test'
-import { type Appliance, limits, publicKey, startAppliance } from '../../rigs/instances-service.ts'
-import { until } from '../../rigs/until.ts'
+import { type Appliance, limits, publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 const valid = { public_key: publicKey }
 const validText = JSON.stringify(valid)

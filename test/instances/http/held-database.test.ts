@@ -5,7 +5,7 @@ import { mkdtempSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { listInstances } from '../../../src/store/directory/instance.query.ts'
-import { publicKey, startAppliance } from '../../rigs/instances-service.ts'
+import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { holdLock } from '../../rigs/lock-holder.ts'
 import { failed, play } from '../../rigs/scenario.ts'
 

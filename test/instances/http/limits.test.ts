@@ -5,8 +5,8 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { removeExpired } from '../../../src/instances/retention.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
-import { createManualClock } from '../../rigs/clock.ts'
-import { type Answer, type Appliance, publicKey, settings, startAppliance } from '../../rigs/instances-service.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { type Answer, type Appliance, publicKey, settings, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 

@@ -9,11 +9,11 @@ import {
   InstanceList,
   InstanceRecord,
   UsageSummary,
-} from '../../../src/contract/instance.ts'
-import { FailureEnvelope, SuccessEnvelope } from '../../../src/contract/problem.ts'
+} from '../../../src/contract/http/instance.ts'
+import { FailureEnvelope, SuccessEnvelope } from '../../../src/contract/http/problem.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { parsePublicKey } from '../../../src/instances/public-key.codec.ts'
-import { startAppliance } from '../../rigs/instances-service.ts'
+import { startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document: Json = JSON.parse(JSON.stringify(openapiDocument()))

@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
-import { publicKey, startAppliance } from '../../rigs/instances-service.ts'
+import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 const header = 'X-Strongroom-Platform'
 

@@ -8,12 +8,12 @@ import {
   InstanceList,
   InstanceRecord,
   UsageSummary,
-} from '../../../src/contract/instance.ts'
-import { SuccessEnvelope } from '../../../src/contract/problem.ts'
+} from '../../../src/contract/http/instance.ts'
+import { SuccessEnvelope } from '../../../src/contract/http/problem.ts'
 import { moveInstance, setInstanceEgress } from '../../../src/store/directory/instance.query.ts'
 import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
 import { VM_FAILURE_CODES } from '../../../src/vm/engine.ts'
-import { publicKey, settings, startAppliance } from '../../rigs/instances-service.ts'
+import { publicKey, settings, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { expectNothingLeaks, failed, play, type Scenario } from '../../rigs/scenario.ts'
 
 const valid = { public_key: publicKey }

@@ -4,8 +4,8 @@ import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { SourceFailure } from '../../../src/linux/source/failure.ts'
 import { unpackArchive } from '../../../src/linux/source/unpack.ts'
-import { paxRecord, type TarEntry, tarOf, type ZipChange, type ZipEntry, zipOf } from '../../rigs/archive-bytes.ts'
-import { listTree } from '../../rigs/guest-root.ts'
+import { paxRecord, type TarEntry, tarOf, type ZipChange, type ZipEntry, zipOf } from '../../../scripts/rigs/archive-bytes.ts'
+import { listTree } from '../../../scripts/rigs/guest/root.ts'
 
 const bounds = { bytesMax: 64 * 1024, entriesMax: 40 }
 

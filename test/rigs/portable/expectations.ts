@@ -3,7 +3,7 @@
 import { expect } from 'bun:test'
 import { resolve } from 'node:path'
 import { present } from '../../../src/base/assert.ts'
-import { sampleHostKey, sampleInstance } from '../instance-attestation.ts'
+import { sampleHostKey, sampleInstance } from '../instances/instance-attestation.ts'
 
 const folder = resolve(import.meta.dir, '../../vectors')
 

@@ -11,7 +11,7 @@ import { concat, fromBase64Url, fromUtf8, toBase64, utf8 } from '../../../src/ba
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { ehbpKeys, serverContext } from '../ehbp.ts'
+import { ehbpKeys, serverContext } from '../../../scripts/rigs/gateway/ehbp.ts'
 import {
   allowlistText,
   clearRig,
@@ -22,7 +22,7 @@ import {
   receiptKeys,
   simulatedHost,
   tlsSpkiDigest,
-} from '../gateway-attestation.ts'
+} from '../../../scripts/rigs/gateway/attestation.ts'
 import {
   clientFiles,
   makeInstanceAttestation,
@@ -30,9 +30,9 @@ import {
   sampleManifestText,
   sampleNonce,
   samplePublicKey,
-} from '../instance-attestation.ts'
-import { kinds, sampleReceipt } from '../receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../simulated-platform.ts'
+} from '../instances/instance-attestation.ts'
+import { kinds, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { sealedPrompt, sealSample } from './encryption-suite.ts'
 import type { EncryptedVectors, GatewayVectors, InstanceVectors, SimulatedVectors, SuiteInput } from './input.ts'
 

@@ -18,7 +18,7 @@ import {
   type TrustedRoot,
   verifyEvidence,
 } from '../../../src/attest/index.ts'
-import { hclReportAs } from '../hcl-samples.ts'
+import { hclReportAs } from '../launch/hcl-samples.ts'
 import type { Vectors } from './input.ts'
 import { orRefused, type Told, told } from './outcome.ts'
 

@@ -33,8 +33,8 @@ import {
   sampleKeys,
   sampleReceipt,
   statementOf,
-} from '../receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../simulated-platform.ts'
+} from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { fromBase64Text, type SimulatedVectors, simulatedCrls, type Vectors } from './input.ts'
 import { orRefused, type Told, told } from './outcome.ts'
 

@@ -5,7 +5,7 @@ import { instancesScenario } from '../../../scripts/faults/instances.ts'
 import type { Scenario } from '../../../scripts/faults/scenario.ts'
 import { startScenario } from '../../../scripts/faults/start.ts'
 import { type PointResult, runScenario } from '../../../scripts/faults/suite.ts'
-import { inOwnNetns } from '../../rigs/netns.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 
 const timeoutMs = 240_000
 const seed = 13

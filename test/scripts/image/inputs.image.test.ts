@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { filesBelow } from '../../../scripts/image/digest.ts'
 import { baseInputs, gatherInputs, inputsDigest } from '../../../scripts/image/inputs.ts'
 import { readMachineRecipe, recipePaths } from '../../../scripts/image/recipe.ts'
-import { repo } from '../../rigs/image-build.ts'
+import { repo } from '../../../scripts/rigs/build/image-build.ts'
 
 const tools = { bun: '1', mmdebstrap: '1', 'dpkg-deb': '1' }
 

@@ -22,8 +22,8 @@ import {
   recipePaths,
 } from '../../../scripts/image/recipe.ts'
 import { lockChanges } from '../../../scripts/image/relock.ts'
-import { uuidOf } from '../../../scripts/image/verity.ts'
-import { repo } from '../../rigs/image-build.ts'
+import { uuidOf } from '../../../scripts/image/tree/verity.ts'
+import { repo } from '../../../scripts/rigs/build/image-build.ts'
 
 const entry = (name: string, fields: Partial<LockedPackage> = {}): LockedPackage => ({
   name,

@@ -4,7 +4,7 @@
 import { expect, test } from 'bun:test'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { basename, join } from 'node:path'
-import { buildTestImage, imageBench } from '../../rigs/image-build.ts'
+import { buildTestImage, imageBench } from '../../../scripts/rigs/build/image-build.ts'
 
 // Goal: anyone who rebuilds from the same inputs gets the same bytes, whatever their machine is set to.
 test('two builds under differing conditions have equal digests throughout', async () => {

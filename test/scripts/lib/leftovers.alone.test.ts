@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync } from 'node:fs'
 import { clearLeftovers, runMarkVariable } from '../../../scripts/lib/leftovers.ts'
-import { needsRoot } from '../../rigs/netns.ts'
-import { until } from '../../rigs/until.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
   'a process without a mark goes with the namespace of the test that started it',

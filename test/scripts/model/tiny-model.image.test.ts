@@ -6,7 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { encodeGguf } from '../../../scripts/model/gguf.ts'
 import { tinyModel, vocabulary } from '../../../scripts/model/tiny-model.ts'
-import { repo, run } from '../../rigs/image-build.ts'
+import { repo, run } from '../../../scripts/rigs/build/image-build.ts'
 
 // Goal: a changed byte is a changed model, and is changed on purpose: this digest is the record.
 test('two processes write equal bytes, and they are these', async () => {

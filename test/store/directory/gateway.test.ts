@@ -29,8 +29,8 @@ import {
   prepareUsageAppend,
   purgeUsage,
   sumUsage,
-} from '../../../src/store/directory/usage.query.ts'
-import { type Usage, usage } from '../../../src/store/directory/usage.table.ts'
+} from '../../../src/store/directory/usage/usage.query.ts'
+import { type Usage, usage } from '../../../src/store/directory/usage/usage.table.ts'
 
 const CONSTRAINT = 'SQLITE_CONSTRAINT_FOREIGNKEY'
 

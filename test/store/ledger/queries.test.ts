@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { assert } from '../../../src/base/assert.ts'
-import { workloadBytesMax } from '../../../src/contract/workload.ts'
+import { workloadBytesMax } from '../../../src/contract/vm/workload.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { egressOf, listEgress, raiseEgressLimit, recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { appendEvent, eventCountMax, listEvents, noteEvent } from '../../../src/store/ledger/event.query.ts'

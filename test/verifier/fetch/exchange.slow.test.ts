@@ -19,7 +19,7 @@ import {
   wholeAnswer,
   wireResponse,
 } from '../../rigs/fake-wire.ts'
-import { clearRig } from '../../rigs/gateway-attestation.ts'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

@@ -6,10 +6,10 @@ import { ConnectionError } from '../../../src/verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../../src/verifier/fetch/node-transport.ts'
 import type { Wire } from '../../../src/verifier/fetch/options.ts'
 import { PeerKeyError, type WireRequest } from '../../../src/verifier/fetch/transport.ts'
-import { type Certified, serverAuthority } from '../../rigs/attested-gateway.ts'
-import { clearRig } from '../../rigs/gateway-attestation.ts'
+import { type Certified, serverAuthority } from '../../rigs/gateway/attested-gateway.ts'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { httpResponse, newCertificate, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
-import { until } from '../../rigs/until.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 
 afterAll(clearRig)
 

@@ -3,8 +3,8 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
-import { attestedOptions } from '../../rigs/attested-gateway.ts'
-import { clearRig } from '../../rigs/gateway-attestation.ts'
+import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

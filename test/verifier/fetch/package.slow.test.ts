@@ -7,23 +7,23 @@ import { join } from 'node:path'
 import { buildVerifierPackage } from '../../../scripts/build/verifier-package.ts'
 import { runCommand } from '../../../scripts/lib/command.ts'
 import { toHex } from '../../../src/base/bytes.ts'
-import type { AttestationResponse } from '../../../src/contract/attestation.ts'
+import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { root } from '../../meta/tree.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/attested-gateway.ts'
-import { clearRig, newNonce } from '../../rigs/gateway-attestation.ts'
-import { KEY } from '../../rigs/gateway-server.ts'
+import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
+import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
+import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import {
   type ClientRuntime,
   type PackageClient,
   type PackageProject,
   pack,
   preparePackage,
-} from '../../rigs/package-project.ts'
+} from '../../rigs/package/package-project.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
-import { skipUnless } from '../../rigs/skip.ts'
-import { viewOf } from '../../rigs/test-gateway.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { httpResponse, newCertificate, type Relay, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
-import { startUpstream, type TestUpstream } from '../../rigs/upstream-server.ts'
+import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let project: PackageProject
 let upstream: TestUpstream

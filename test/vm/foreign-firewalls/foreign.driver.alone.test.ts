@@ -3,13 +3,13 @@
 
 import { afterEach, expect, test } from 'bun:test'
 import { silentLogger } from '../../../src/base/log.ts'
-import { atOnce, inTurns } from '../../../src/base/turns.ts'
+import { atOnce, inTurns } from '../../../src/base/work/turns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { lookAtFirewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
 import { type FirewallSite, foreignDrops } from '../../../src/vm/foreign-firewalls/foreign.plan.ts'
-import { rulesetText } from '../../../src/vm/nft.plan.ts'
-import { createNetns, inOwnNetns } from '../../rigs/netns.ts'
-import { plan } from '../../rigs/two-guests.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { createNetns, inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 30_000
 

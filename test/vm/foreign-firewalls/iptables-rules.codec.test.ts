@@ -1,7 +1,7 @@
 // Goal: what iptables-save prints is read for what it says, and what is not understood is unknown, not left out.
 
 import { expect, test } from 'bun:test'
-import { atOnce } from '../../../src/base/turns.ts'
+import { atOnce } from '../../../src/base/work/turns.ts'
 import { readIptables } from '../../../src/vm/foreign-firewalls/iptables-rules.codec.ts'
 
 const parseIptables = (text: string, family: string) => atOnce(readIptables(text, family))

@@ -3,7 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
-import { atOnce } from '../../../src/base/turns.ts'
+import { atOnce } from '../../../src/base/work/turns.ts'
 import { readNftRules } from '../../../src/vm/foreign-firewalls/nft-rules.codec.ts'
 import type { Match, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 

@@ -7,7 +7,7 @@ import type { Firewalls } from '../../../src/vm/foreign-firewalls/foreign.driver
 import { firewallSite } from '../../../src/vm/foreign-firewalls/site.plan.ts'
 import type { Chain } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 import { FirewallWatch } from '../../../src/vm/foreign-firewalls/watch.ts'
-import { createManualClock } from '../../rigs/clock.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const chain = (policy: 'accept' | 'drop', table = 'filter', family = 'ip'): Chain => ({
   ...{ family, table, name: 'FORWARD', rules: [] },

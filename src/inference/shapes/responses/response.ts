@@ -1,7 +1,7 @@
 // Objects of the Responses API out of what a chat completion has. Pure.
 // Schemas: OpenAI's published API description, Response and OutputItem.
 
-import type { GatewayError } from '../../../contract/inference.ts'
+import type { GatewayError } from '../../../contract/http/inference.ts'
 import { isObject, type JsonObject } from '../../openai/json-text.ts'
 import type { ResponseHead } from '../../openai/shape.ts'
 import type { Usage } from '../../openai/usage.ts'

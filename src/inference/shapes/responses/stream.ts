@@ -4,12 +4,12 @@
 // Reasoning and messages end when something else begins; calls of functions end with the response, because engines may send their pieces in turns.
 // What an item was is said again at its end and at the response's, so the text is kept, within a bound.
 
-import type { GatewayError } from '../../../contract/inference.ts'
+import type { GatewayError } from '../../../contract/http/inference.ts'
 import type { JsonObject } from '../../openai/json-text.ts'
 import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
-import { UpstreamFault } from '../../upstream/fault.ts'
+import { UpstreamFault } from '../../failure.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
 import type { RequestEcho } from './request.ts'

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { messagesShape } from '../../../../src/inference/shapes/messages/shape.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/shape-requests.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/shape-requests.ts'
 
 const hi = [{ role: 'user', content: 'Hi' }]
 const base = { model: 'm', max_tokens: 5, messages: hi }

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { gatewayError } from '../../../../src/contract/inference.ts'
+import { gatewayError } from '../../../../src/contract/http/inference.ts'
 import { MessagesStream } from '../../../../src/inference/shapes/messages/stream.ts'
-import { UpstreamFault } from '../../../../src/inference/upstream/fault.ts'
+import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/api-shapes.ts'
-import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/chat-chunks.ts'
+import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 

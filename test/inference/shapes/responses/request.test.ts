@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { responsesShape } from '../../../../src/inference/shapes/responses/shape.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/shape-requests.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/shape-requests.ts'
 
 const base = { model: 'm', input: 'Hi' }
 const tool = { type: 'function', name: 'f', description: 'd', parameters: { type: 'object' }, strict: true }

@@ -4,12 +4,12 @@ import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { accumulateResponse } from 'openai/lib/responses/ResponseAccumulator'
 import type { Response, ResponseStreamEvent } from 'openai/resources/responses/responses'
-import { gatewayError } from '../../../../src/contract/inference.ts'
+import { gatewayError } from '../../../../src/contract/http/inference.ts'
 import { chatOfResponse } from '../../../../src/inference/shapes/responses/request.ts'
 import { ResponsesStream } from '../../../../src/inference/shapes/responses/stream.ts'
-import { UpstreamFault } from '../../../../src/inference/upstream/fault.ts'
+import { UpstreamFault } from '../../../../src/inference/failure.ts'
 import { namedEventsOf } from '../../../rigs/api-shapes.ts'
-import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/chat-chunks.ts'
+import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = {
   prompt_tokens: 1,

@@ -1,0 +1,45 @@
+// What a chunk of a stream costs: CPU time of the gateway for each that it passes on, beside nginx without buffering and a relay that reads nothing;
+// and how late chunks are at 25,000 a second. Streams are paced as a model talks. Effects: load on processes that the caller has started.
+
+import type { Figures } from '../bench-report.ts'
+import { type ChunkCost, chunkCost, median, percentile, round } from './cost.ts'
+import type { Load, Running } from './processes.ts'
+
+const rounds = 3
+const pacedStreams = 100
+const manyStreams = 500
+
+export type ChunkRig = {
+  readonly load: Load
+  readonly stub: Running
+  readonly targets: { readonly ours: Running; readonly nginx: Running; readonly raw: Running }
+  readonly say: (line: string) => void
+}
+
+export async function measureChunks({ load, stub, targets, say }: ChunkRig): Promise<Figures> {
+  const all = Object.entries(targets)
+  const seen = new Map<string, number[]>(all.map(([name]) => [name, []]))
+  for (let turn = 0; turn < rounds; turn += 1) {
+    for (const [name, running] of all) seen.get(name)?.push((await chunkCost(load, stub, running, pacedStreams)).cpuUs)
+    say(`CPU for a chunk: ${all.map(([name]) => `${name} ${round(seen.get(name)?.at(-1) ?? 0)} µs`).join(', ')}`)
+  }
+  const cost = (name: string) => median(seen.get(name) ?? [])
+  const many = new Map<string, ChunkCost>()
+  for (const [name, running] of all) many.set(name, await chunkCost(load, stub, running, manyStreams))
+  const late = (name: string) => round(percentile(many.get(name)?.lagsMs ?? [], 0.99))
+  for (const [name, { perSecond }] of many) say(`${name}: ${Math.round(perSecond)} chunks/s, p99 ${late(name)} ms late`)
+  return {
+    chunkCpuRatioNginx: { value: round(cost('ours') / cost('nginx')), unit: '', aim: { atMost: 1.15 } },
+    chunkCpuRatioRaw: { value: round(cost('ours') / cost('raw')), unit: '', aim: null },
+    chunkCpuUs: { value: round(cost('ours')), unit: 'µs', aim: null, baseline: 'nginxChunkCpuUs' },
+    nginxChunkCpuUs: { value: round(cost('nginx')), unit: 'µs', aim: null },
+    rawChunkCpuUs: { value: round(cost('raw')), unit: 'µs', aim: null },
+    // Of one core.
+    chunksPerSecond: { value: Math.round(1_000_000 / cost('ours')), unit: '/s', aim: null },
+    chunkP99Ms25k: { value: late('ours'), unit: 'ms', aim: null, baseline: 'nginxChunkP99Ms25k' },
+    nginxChunkP99Ms25k: { value: late('nginx'), unit: 'ms', aim: null },
+    rawChunkP99Ms25k: { value: late('raw'), unit: 'ms', aim: null },
+    // What really went through while that was measured: fewer than 25,000 say that this machine has no cores for more.
+    chunkP99Rate: { value: Math.round(many.get('ours')?.perSecond ?? 0), unit: '/s', aim: null },
+  }
+}

@@ -1,0 +1,298 @@
+// Service C as its clients meet it: real HTTP on a free local port, a real database and files in a directory of its own, VMs that play scripts.
+
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { present } from '../../../src/base/assert.ts'
+import { type Clock, systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { createLogger } from '../../../src/base/log.ts'
+import { type Builds, createBuilds } from '../../../src/builds/builds.ts'
+import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
+import type { BuildsSettings } from '../../../src/builds/types.ts'
+import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
+import { createRequestRate } from '../../../src/http/rate.ts'
+import { createAuthenticate } from '../../../src/instances/http/auth.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { buildById } from '../../../src/store/directory/build.query.ts'
+import type { Build } from '../../../src/store/directory/build.table.ts'
+import type { Admission } from '../../../src/vm/admission.plan.ts'
+import { simulatedTrust } from '../guest/attested-guest.ts'
+import { exchangeBytes, type FakeBuildEngine, fakeBuildEngine } from './engine.ts'
+import { addKey } from '../instances/instances-service.ts'
+import { simulatedAsOf } from '../launch/simulated-platform.ts'
+import { until } from '../until.ts'
+
+export const buildLimits = {
+  sourceBytes: 1_048_576,
+  sourceEntries: 1000,
+  fetchSeconds: 60,
+  fetchBytes: 1_048_576,
+  buildSeconds: 60,
+  memoryBytes: 1_073_741_824,
+  pids: 100,
+  diskBytes: 1_073_741_824,
+  logBytes: 1_048_576,
+  artifactBytes: 1_048_576,
+  artifactCount: 10,
+}
+
+export const buildsSettings: BuildsSettings = {
+  concurrentMax: 4,
+  queueMax: 8,
+  perOrganizationMax: 100,
+  perDayMax: 1000,
+  uploadsMax: 8,
+  reservedMs: 60_000,
+  retentionMs: 86_400_000,
+  resultBytesMax: 64 * 1_048_576,
+  exchangeBytes,
+  eventBytesMax: 1_048_576,
+  fetchHosts: ['git.example'],
+  limits: buildLimits,
+  builderId: 'https://builds.example',
+}
+
+/** Runs on real time, from a moment at which the simulated certificates are valid. */
+export const certainClock: Clock = {
+  ...systemClock,
+  nowMs: () => Math.round(simulatedAsOf.getTime() + performance.now()),
+}
+
+export type BuildsChanges = {
+  readonly settings?: Partial<BuildsSettings>
+  readonly fetch?: BuildOrder['fetch']
+  readonly open?: boolean
+  readonly warm?: number
+  readonly room?: () => Admission
+  readonly body?: { readonly sourceBytesMax?: number; readonly timeoutMs?: number; readonly slowMs?: number }
+  readonly requestsPerMinute?: number
+  readonly clock?: Clock
+  readonly imageDirectory?: string
+  /** Whether builds are carried out; else they stay where their requests have put them. */
+  readonly starts?: boolean
+}
+
+export type Answer = {
+  readonly status: number
+  readonly headers: Headers
+  readonly text: string
+  readonly json: Readonly<Record<string, unknown>>
+}
+
+export type BuildsRig = AsyncDisposable & {
+  readonly directory: string
+  readonly world: FakeBuildEngine
+  readonly store: () => Store
+  readonly builds: () => Builds
+  readonly url: () => string
+  readonly keys: { readonly acme: string; readonly acmeRead: string; readonly globex: string }
+  /** Calls of the fetch gate, in order. */
+  readonly gate: string[]
+  readonly logged: string[]
+  readonly send: (method: string, path: string, options?: SendOptions) => Promise<Answer>
+  /** Submits a small archive and returns the job's id. */
+  readonly submit: (body?: object, path?: string) => Promise<string>
+  readonly build: (id: string) => Build
+  /** Waits until the build has ended and nothing is left to do for it. */
+  readonly ended: (id: string) => Promise<Build>
+  /** The whole of its events. */
+  readonly events: (id: string, query?: string) => Promise<SeenEvent[]>
+  /** As kill -9: nothing that the old daemon does from now on has an effect. Then another one on the same directory. */
+  readonly restart: (changes?: BuildsChanges) => Promise<void>
+}
+
+export type SendOptions = {
+  readonly key?: string | null
+  readonly body?: unknown
+  readonly bytes?: Uint8Array | string | ReadableStream
+  readonly headers?: Record<string, string>
+}
+
+export type SeenEvent = {
+  readonly id: number
+  readonly event: string
+  readonly data: Readonly<Record<string, unknown>>
+}
+
+export const source = Buffer.from('an archive')
+
+export function randomNonce(): string {
+  return Buffer.from(systemRandom(16)).toString('hex')
+}
+
+export async function startBuilds(first: BuildsChanges = {}): Promise<BuildsRig> {
+  const directory = mkdtempSync(join(tmpdir(), 'strongroom-builds-'))
+  const world = fakeBuildEngine(directory)
+  const logged: string[] = []
+  const gate: string[] = []
+  let changes = first
+  let daemon = startDaemon({ directory, world, logged, gate, changes })
+  const clock = { nowMs: certainClock.nowMs } as never
+  const keys = {
+    acme: addKey(daemon.store.directory, clock, 'acme', 'write'),
+    acmeRead: addKey(daemon.store.directory, clock, 'acme', 'read'),
+    globex: addKey(daemon.store.directory, clock, 'globex', 'write'),
+  }
+  const url = () => `http://127.0.0.1:${daemon.listener.port}`
+  const send = (method: string, path: string, options: SendOptions = {}) =>
+    sendTo(`${url()}${path}`, method, { key: keys.acme, ...options })
+  const build = (id: string) => present(buildById(daemon.store.directory.db, id), `build ${id}`)
+  return {
+    directory,
+    world,
+    logged,
+    gate,
+    keys,
+    url,
+    send,
+    build,
+    store: () => daemon.store,
+    builds: () => daemon.builds,
+    submit: async (body = {}, path = '/build') => {
+      const whole = { nonce: randomNonce(), source_data: source.toString('base64'), ...body }
+      const answer = await send('POST', path, { body: whole })
+      if (answer.status !== 200) throw new Error(answer.text)
+      return String(answer.json.job_id)
+    },
+    ended: async id => {
+      await until(`build ${id} has ended`, 10_000, () => build(id).closedAtMs !== null)
+      return build(id)
+    },
+    events: async (id, query = '') => parseEvents((await send('GET', `/build/${id}/events${query}`)).text),
+    restart: async further => {
+      changes = { ...changes, ...further }
+      await daemon.kill()
+      daemon = startDaemon({ directory, world, logged, gate, changes })
+    },
+    [Symbol.asyncDispose]: async () => {
+      await daemon.kill()
+      rmSync(directory, { recursive: true, force: true })
+    },
+  }
+}
+
+type DaemonParts = {
+  readonly directory: string
+  readonly world: FakeBuildEngine
+  readonly logged: string[]
+  readonly gate: string[]
+  readonly changes: BuildsChanges
+}
+
+function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
+  const clock = changes.clock ?? certainClock
+  const store = openStore(join(directory, 'strongroom.db'))
+  const log = createLogger({ level: 'debug', sink: text => logged.push(text), nowMs: clock.nowMs })
+  const settings = { ...buildsSettings, ...changes.settings }
+  const { engine, kill } = world.connect()
+  const watched: FetchGate = {
+    open: ({ buildId, address }) => void gate.push(`open ${buildId} ${address}`),
+    close: buildId => void gate.push(`close ${buildId}`),
+  }
+  const authenticate = createAuthenticate({ db: store.directory.db, clock, log })
+  const rate = createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 })
+  const limits = {
+    sourceBytesMax: 1_048_576,
+    documentBytesMax: 65_536,
+    timeoutMs: 10_000,
+    slowMs: 10_000,
+    depthMax: 16,
+    ...changes.body,
+  }
+  const builds = createBuilds({
+    directory: join(directory, 'builds'),
+    ...{ store, engine, clock, random: systemRandom, log, settings, gate: watched },
+    order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
+    trust: simulatedTrust,
+    ownUrl: 'https://builds.example',
+    imageDirectory: changes.imageDirectory ?? join(directory, 'no-image'),
+    imageSummaries: () => [],
+    vm: {
+      spec: { image: 'builder', vcpus: 1, memoryMib: 1024 },
+      shape: 'a shape',
+      warm: changes.warm ?? 0,
+      imageDigest: () => 'aa'.repeat(32),
+      room: changes.room ?? (() => ({ kind: 'admit' })),
+    },
+    http: {
+      caller: (headers, need) => {
+        if (changes.open === true && headers.get('authorization') === null)
+          return { organizationId: null, slug: null, keyPrefix: null }
+        const { organization, keyPrefix } = authenticate(headers, need)
+        return { organizationId: organization.id, slug: organization.slug, keyPrefix }
+      },
+      count: ({ keyPrefix }) => rate.take(keyPrefix ?? ''),
+      admitPublic: () => {},
+      baseUrl: '',
+      limits,
+      openapi: '{}',
+    },
+  })
+  const listener = Bun.serve({
+    hostname: '127.0.0.1',
+    port: 0,
+    development: false,
+    idleTimeout: 30,
+    maxRequestBodySize: Number.MAX_SAFE_INTEGER,
+    fetch: (request, server) =>
+      builds.fetch(request, {
+        address: () => server.requestIP(request)?.address ?? '',
+        mayPause: () => server.timeout(request, 255),
+      }),
+  })
+  if (changes.starts !== false) builds.start()
+  return {
+    store,
+    builds,
+    listener,
+    kill: async () => {
+      kill()
+      await listener.stop(true)
+      // A worker in the middle of a call never comes back, as after kill -9; the others stop at their next turn.
+      void builds.stop().catch(() => {})
+      await Bun.sleep(0)
+      store.close()
+    },
+  }
+}
+
+async function sendTo(url: string, method: string, options: SendOptions): Promise<Answer> {
+  const { key = null, body, bytes, headers = {} } = options
+  const response = await fetch(url, {
+    method,
+    headers: {
+      ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+      ...(body === undefined ? {} : { 'content-type': 'application/json' }),
+      ...headers,
+    },
+    ...(bytes !== undefined ? { body: bytes as string } : body === undefined ? {} : { body: JSON.stringify(body) }),
+  })
+  const text = await response.text()
+  let json: Answer['json'] = {}
+  try {
+    json = JSON.parse(text)
+  } catch {
+    // No JSON.
+  }
+  return { status: response.status, headers: response.headers, text, json }
+}
+
+export function parseEvents(text: string): SeenEvent[] {
+  return text
+    .split('\n\n')
+    .filter(block => block.includes('data: '))
+    .map(block => {
+      const field = (name: string) =>
+        block
+          .split('\n')
+          .find(text => text.startsWith(`${name}: `))
+          ?.slice(name.length + 2) ?? ''
+      return { id: Number(field('id')), event: field('event'), data: JSON.parse(field('data')) }
+    })
+}
+
+/** `type` and `msg` of each, for comparing. */
+export function saidBy(events: readonly SeenEvent[]): string[] {
+  return events.map(({ event, data }) => `${event}: ${data.msg ?? JSON.stringify(data.result ?? data.position)}`)
+}

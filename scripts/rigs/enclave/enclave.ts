@@ -1,0 +1,408 @@
+// A host with gateway VMs, without the VMs: enclaves as processes (enclave-machine.ts), and the host's whole side of them: store, books, keys,
+// authority, simulated platform. Effects: a directory, processes, sockets; cleans up after itself.
+
+import * as fs from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { recordOf } from '../../../src/appliance/gateway-vm.ts'
+import { toHex, utf8 } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { newUuid, systemRandom } from '../../../src/base/ids.ts'
+import { createLogger } from '../../../src/base/log.ts'
+import { defaultConfig } from '../../../src/config/load.ts'
+import { type ControlSnapshot, controlMessage, type UsageRow } from '../../../src/contract/vm/enclave.ts'
+import {
+  type GatewaySettings,
+  type WorkloadDocument,
+  type WorkloadUpstream,
+  workloadText,
+} from '../../../src/contract/vm/workload.ts'
+import { Addresses } from '../../../src/enclave-host/addresses.ts'
+import { Books } from '../../../src/enclave-host/books.ts'
+import { ControlSource } from '../../../src/enclave-host/control.ts'
+import { type ControlKey, openControlKey } from '../../../src/enclave-host/control-key.ts'
+import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
+import type { GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
+import { createTellUsed } from '../../../src/enclave-host/used.ts'
+import { type VerifiedGateway, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
+import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-channel.ts'
+import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
+import { createTls } from '../../../src/http/certificate.ts'
+import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { Metering } from '../../../src/inference/metering/ledger.ts'
+import { createCost } from '../../../src/inference/metering/price.ts'
+import { openStore, type Store } from '../../../src/store/db.ts'
+import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { insertGateway, listGateways, setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
+import { launchOf, recordLaunch } from '../../../src/store/ledger/launch.query.ts'
+import { dismissVm, insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
+import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
+import { VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
+import { ledgerHex } from '../../../src/vm/evidence/report.driver.ts'
+import { EnclaveMachine, type MachineOptions } from './machine.ts'
+import { gatewayVmSize, launchDocument, launchMeasurement, workloadOf } from './workload.ts'
+import { until } from '../until.ts'
+
+export type EnclaveBenchOptions = {
+  readonly upstreams?: readonly Partial<WorkloadUpstream>[]
+  readonly gateway?: Partial<GatewaySettings>
+  /** By the names of the upstreams. */
+  readonly upstreamKeys?: Readonly<Record<string, string>>
+  /** Without them each request costs 7 nano-dollars in the books, whatever it is. */
+  readonly prices?: ControlSnapshot['prices']
+  readonly machine?: MachineOptions
+  /** In place of a machine that is started for it. */
+  readonly newMachine?: () => Machine
+  /** With the authorities' keys in it, where they are not to be made anew. */
+  readonly authorityDir?: string
+}
+
+/** What stands for a VM; whoever lies in its place is one, too. */
+export type Machine = Pick<
+  EnclaveMachine,
+  'state' | 'channel' | 'port' | 'exited' | 'connect' | 'disconnect' | 'kill' | 'output'
+> &
+  AsyncDisposable
+
+/** One host with its gateway VMs. */
+export class EnclaveBench {
+  /** Of the host's side. */
+  readonly dir: string
+  readonly store: Store
+  readonly host: BenchHost
+  readonly metering: Metering
+  readonly control: ControlSource
+  readonly addresses: Addresses
+  readonly books: Books
+  readonly engine: GatewayEngine
+  /** What was asked of the firewall, in order. */
+  readonly routes: GatewayRoute[] = []
+  /** The VM whose row said `serving` when that was asked; null: none did. */
+  readonly servingAtRoutes: (string | null)[] = []
+  readonly log: string[] = []
+  /** What the books have written, in order. */
+  readonly rows: UsageRow[] = []
+  readonly caPem: string
+  /** Changes what a VM is launched for from now on. */
+  workload: WorkloadDocument
+  readonly #undo: AsyncDisposableStack
+  readonly #tls: Awaited<ReturnType<typeof createTls>>
+  readonly #machines = new Map<string, Machine>()
+  readonly #listeners: ((vmId: string) => void)[] = []
+  readonly #options: EnclaveBenchOptions
+  readonly #key: ControlKey
+  readonly #forged = new Map<string, { text: string; hostData: string }>()
+
+  static async start(options: EnclaveBenchOptions = {}): Promise<EnclaveBench> {
+    const undo = new AsyncDisposableStack()
+    const dir = fs.mkdtempSync(join(tmpdir(), 'srt-enclave-'))
+    undo.defer(() => fs.rmSync(dir, { recursive: true, force: true }))
+    const host = await sharedHost()
+    const tls = await createTls({
+      config: defaultConfig(),
+      stateDir: options.authorityDir ?? dir,
+      ...{ clock: systemClock, random: systemRandom, log: createLogger(quiet), onEvent: () => {} },
+    })
+    undo.defer(() => tls.stop())
+    const bench = new EnclaveBench({ undo, dir, host, tls, options })
+    await bench.addresses.look()
+    return bench
+  }
+
+  private constructor(parts: {
+    undo: AsyncDisposableStack
+    dir: string
+    host: BenchHost
+    tls: Awaited<ReturnType<typeof createTls>>
+    options: EnclaveBenchOptions
+  }) {
+    const { undo, dir, host, tls, options } = parts
+    this.#undo = undo
+    this.#tls = tls
+    this.#options = options
+    this.dir = dir
+    this.host = host
+    this.caPem = fs.readFileSync(tls.caFile ?? '', 'utf8')
+    this.store = openStore(join(dir, 'strongroom.db'))
+    undo.defer(() => this.store.close())
+    insertOrganization(this.store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+    const clock = systemClock
+    const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: clock.nowMs })
+    const { prices } = options
+    const cost = prices === undefined ? () => 7n : createCost(prices)
+    this.metering = new Metering({ store: this.store.directory, clock, log, cost })
+    undo.defer(() => this.metering.stop())
+    const key = openControlKey(join(dir, 'control.key'))
+    this.#key = key
+    const { upstreamKeys = { far: 'sk-far' } } = options
+    this.control = new ControlSource({ db: this.store.directory.db, key, upstreamKeys, prices: prices ?? [], clock })
+    const { upstreams = [], gateway = {} } = options
+    this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
+    this.addresses = new Addresses({
+      urls: this.workload.upstreams.map(one => one.url),
+      own: '10.0.0.1',
+      resolve: async () => ['127.0.0.1'],
+      clock,
+      log,
+    })
+    const write = (rows: readonly UsageRow[]) => {
+      this.metering.book(rows.map(recordOf))
+      this.rows.push(...rows)
+    }
+    this.books = new Books({ ledger: this.store.ledger.db, write, log })
+    this.engine = this.#newEngine()
+  }
+
+  get workloadText(): string {
+    return workloadText(this.workload)
+  }
+
+  /** Where clients of that VM go. */
+  url(vmId: string): string {
+    return `https://127.0.0.1:${this.machine(vmId).port}`
+  }
+
+  machine(vmId: string): Machine {
+    const machine = this.#machines.get(vmId)
+    if (machine === undefined) throw new Error(`there is no VM ${vmId}`)
+    return machine
+  }
+
+  /** A key of the organization, as its clients send it. */
+  addKey(changes: Partial<NewGatewayKey> = {}): string {
+    const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
+    insertGatewayKey(this.store.directory.db, {
+      ...{ organizationId: 'o1', instanceId: null, requestsPerMinute: 100_000, tokensPerMinute: null },
+      ...{ concurrencyMax: 10_000, expiresAtMs: null, nowMs: systemClock.nowMs(), prefix, secretSha256, ...changes },
+    })
+    return key
+  }
+
+  /** A VM that this host has launched for a workload, with its launch on record. */
+  async boot(vmId: string, text: string): Promise<void> {
+    const { db } = this.store.ledger
+    const { hostId } = this.store
+    const image = 'inference'
+    insertVm(db, { id: vmId, hostId, image, ...gatewayVmSize, network: 'gateway', workload: text, nowMs: 1 })
+    moveVm(db, { id: vmId, from: 'waiting', to: 'running', nowMs: 2, platform: 'tcg' })
+    const hostData = toHex(hostDataOf({ document: launchDocument, workload: text }))
+    const operatorKey = toHex(this.host.operatorKey)
+    recordLaunch(db, {
+      ...{ vmId, document: launchDocument, workload: text, measurement: launchMeasurement, hostData, operatorKey },
+      launchedAtMs: 3,
+    })
+    const machine = this.#options.newMachine?.() ?? new EnclaveMachine(this.#options.machine)
+    this.#machines.set(vmId, machine)
+    void machine.exited.then(code => this.#fail(vmId, new Error(`exit code ${code}`)))
+    this.#undo.use(machine)
+    await this.connect(vmId)
+    machine.state = 'running'
+    this.#tell(vmId)
+  }
+
+  connect(vmId: string): Promise<void> {
+    return this.machine(vmId).connect()
+  }
+
+  disconnect(vmId: string): void {
+    this.machine(vmId).disconnect()
+  }
+
+  kill(vmId: string): void {
+    this.#machines.get(vmId)?.kill()
+  }
+
+  output(vmId: string): string {
+    return this.machine(vmId).output()
+  }
+
+  /** One message to the VM, whatever it is. */
+  request(vmId: string, operation: AgentOperation): Promise<AgentSuccess> {
+    const { channel } = this.machine(vmId)
+    if (channel === null) throw new Error('the VM is not attached')
+    return channel.request(operation, 10_000)
+  }
+
+  /** The host hands over another text than the VM was launched for; the platform goes on to report the one that it was. */
+  forgeWorkload(vmId: string, text: string): void {
+    const launch = launchOf(this.store.ledger.db, vmId)
+    if (launch === null) throw new Error(`no launch of ${vmId}`)
+    this.#forged.set(vmId, { text, hostData: launch.hostData })
+  }
+
+  /** By the control key of this host. */
+  signedSnapshot(snapshot: ControlSnapshot): { bytes: Uint8Array; signature: Uint8Array } {
+    const bytes = utf8(JSON.stringify(snapshot))
+    return { bytes, signature: this.#key.sign(controlMessage(bytes)) }
+  }
+
+  /** The row of a VM that is to serve. */
+  addRow(vmId: string): void {
+    insertGateway(this.store.ledger.db, { vmId, hostId: this.store.hostId, shape: 's', nowMs: systemClock.nowMs() })
+  }
+
+  certify(csr: Uint8Array): Promise<{ clients: string; guests: string }> {
+    return this.#tls.certify(csr)
+  }
+
+  newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewaySession {
+    const { engine, control, addresses, books } = this
+    const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
+    const certify = (csr: Uint8Array) => this.certify(csr)
+    return new GatewaySession({
+      ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
+      spans: null,
+      tell: createTellUsed({ ...this.store, statusOf: () => null }),
+      ...changes,
+    })
+  }
+
+  verify(vmId: string): Promise<VerifiedGateway> {
+    const trust = async () => ({ roots: [this.host.root], simulated: true, operatorKeys: [this.host.operatorKey] })
+    return verifyGatewayVm(
+      { trust, clock: systemClock, random: systemRandom },
+      { url: this.url(vmId), launch: this.engine.launch(vmId) },
+    )
+  }
+
+  /** A VM that is asked for news; what follows is the caller's to wait for. */
+  async begin(
+    changes: Partial<SessionDeps> = {},
+  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+    const vmId = newUuid()
+    this.addRow(vmId)
+    await this.boot(vmId, this.workloadText)
+    const session = this.newSession(vmId, changes)
+    this.#undo.defer(() => session.stop())
+    session.start()
+    return { vmId, session }
+  }
+
+  /** A VM that serves and whose usage is booked. */
+  async serve(
+    changes: Partial<SessionDeps> = {},
+  ): Promise<{ readonly vmId: string; readonly session: GatewaySession }> {
+    const { vmId, session } = await this.begin(changes)
+    await until('the gateway is ready', 20_000, () => session.status?.state === 'ready' && session.status.revision > 0)
+    setReceiptKey(this.store.ledger.db, vmId, (await this.verify(vmId)).receiptKey)
+    return { vmId, session }
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#undo.disposeAsync()
+  }
+
+  /** The VM whose row says `serving`. */
+  servingRow(): string | null {
+    return listGateways(this.store.ledger.db, this.store.hostId).find(row => row.state === 'serving')?.vmId ?? null
+  }
+
+  #newEngine(): GatewayEngine {
+    const gateways = new VmGateways({
+      db: this.store.ledger.db,
+      sources: { collateral: null, simulated: async () => this.host },
+      linkOf: vmId => {
+        const channel = this.#machines.get(vmId)?.channel ?? null
+        return channel === null ? null : { channel }
+      },
+    })
+    return {
+      define: (vmId, spec) => void this.boot(vmId, spec.workload ?? '').catch(error => this.#fail(vmId, error)),
+      dismiss: vmId => {
+        dismissVm(this.store.ledger.db, vmId)
+        this.kill(vmId)
+      },
+      view: vmId => this.#view(vmId),
+      onChange: listener => void this.#listeners.push(listener),
+      open: () => {},
+      route: async route => {
+        this.routes.push(route)
+        this.servingAtRoutes.push(this.servingRow())
+      },
+      launch: vmId => {
+        const launch = launchOf(this.store.ledger.db, vmId)
+        if (launch === null) throw new Error(`no launch of ${vmId}`)
+        return { document: launch.document, workload: launch.workload, operatorKey: ledgerHex(launch.operatorKey) }
+      },
+      workload: (vmId, timeoutMs) =>
+        this.#forged.has(vmId) ? this.#forgedWorkload(vmId) : gateways.workload(vmId, timeoutMs),
+      control: (...args) => gateways.control(...args),
+      addresses: (...args) => gateways.addresses(...args),
+      next: (...args) => gateways.next(...args),
+      evidenceFor: (...args) => gateways.evidenceFor(...args),
+      certificateFor: (...args) => gateways.certificateFor(...args),
+      spentFor: (...args) => gateways.spentFor(...args),
+      daysFor: (...args) => gateways.daysFor(...args),
+      report: (...args) => gateways.report(...args),
+      spans: (...args) => gateways.spans(...args),
+      drain: (...args) => gateways.drain(...args),
+      completeEvidence: (...args) => gateways.completeEvidence(...args),
+    }
+  }
+
+  async #forgedWorkload(vmId: string): Promise<void> {
+    const forged = this.#forged.get(vmId)
+    const bytes = Buffer.from(forged?.text ?? '')
+    await this.request(vmId, { op: 'piece', document: 'workload', offset: 0, bytes: bytes.toString('base64') })
+    const operatorKey = toHex(this.host.operatorKey)
+    const simulated = { measurement: launchMeasurement, operatorKey, hostData: forged?.hostData ?? '' }
+    await this.request(vmId, { op: 'workload', sha256: sha256Of(bytes), simulated })
+  }
+
+  #view(vmId: string): ReturnType<GatewayEngine['view']> {
+    const machine = this.#machines.get(vmId)
+    if (machine === undefined) return null
+    const failed = machine.state === 'failed'
+    return {
+      id: vmId,
+      state: machine.state,
+      platform: 'tcg',
+      address: '127.0.0.1',
+      addressV6: null,
+      failureCode: failed ? 'agent_unreachable' : null,
+      failureMessage: failed ? 'The VM is gone.' : null,
+      failedAtMs: null,
+      guest: null,
+      opened: true,
+    }
+  }
+
+  #fail(vmId: string, error: unknown): void {
+    this.log.push(`VM ${vmId} failed: ${error}`)
+    const machine = this.#machines.get(vmId)
+    if (machine !== undefined) machine.state = 'failed'
+    this.#tell(vmId)
+  }
+
+  #tell(vmId: string): void {
+    for (const listener of this.#listeners) listener(vmId)
+  }
+}
+
+const quiet = { level: 'error', sink: () => {}, nowMs: systemClock.nowMs } as const
+
+/** `rootPem`: what its file held. */
+type BenchHost = Omit<SimulatedHost, 'rootFile'> & { readonly rootPem: string }
+
+let sharedHostOnce: Promise<BenchHost> | null = null
+
+/** Its keys take a second to make. */
+function sharedHost(): Promise<BenchHost> {
+  sharedHostOnce ??= (async () => {
+    const stateDir = fs.mkdtempSync(join(tmpdir(), 'srt-simulated-'))
+    try {
+      const deps = { stateDir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 } as const
+      const { rootFile, ...host } = await openSimulatedHost(deps)
+      return { ...host, rootPem: fs.readFileSync(rootFile, 'utf8') }
+    } finally {
+      // What it wrote is for the next start, and there is none. The runner of the tests tells nobody of its end.
+      fs.rmSync(stateDir, { recursive: true })
+    }
+  })()
+  return sharedHostOnce
+}
+
+function sha256Of(bytes: Uint8Array): string {
+  return new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+}

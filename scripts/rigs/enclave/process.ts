@@ -1,0 +1,70 @@
+// The gateway of a VM as a process of its own: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, where its children are the same
+// program in other roles, as those of strongroom-enclave are. Effects.
+
+import { serveEnclave } from '../../../src/enclave/serve.ts'
+import type { StartSandboxed } from '../../../src/host/sandbox.ts'
+import { schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
+import { relayCommand } from '../../../src/inference/relay/wire.ts'
+import { run } from '../../../src/linux/command.ts'
+import { openGuestEnd, type PortPaths } from '../guest/agent-port.ts'
+import { createTsmKernel } from '../guest/tsm-kernel.ts'
+
+export type EnclaveProcessSettings = {
+  readonly root: string
+  readonly port: PortPaths
+  readonly listenPort: number
+  readonly executable: string
+  readonly commandLine: string
+  readonly usageRowsMax: number
+  readonly modelFile: string
+}
+
+/** An engine that is always well and has one thing to say, on the socket of the sandbox. */
+const startScriptedWorker: StartSandboxed = ({ mounts }) => {
+  const socketDir = mounts.flatMap(mount => (mount.kind === 'bind' && mount.writable ? [mount.source] : []))[0]
+  const answer = {
+    ...{ id: 'x', object: 'chat.completion', created: 1, model: 'w' },
+    choices: [{ index: 0, message: { role: 'assistant', content: 'from inside' }, finish_reason: 'stop' }],
+    usage: { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7 },
+  }
+  const server = Bun.serve({
+    unix: `${socketDir}/worker.sock`,
+    fetch: ({ url }) => (url.endsWith('/health') ? new Response('{}') : Response.json(answer)),
+  })
+  const ended = Promise.withResolvers<number>()
+  const kill = async () => {
+    await server.stop(true)
+    ended.resolve(137)
+  }
+  return { pid: process.pid, exited: ended.promise, kill }
+}
+
+const childRoles: readonly string[] = [schemaChildCommand, relayCommand]
+
+if (import.meta.main) {
+  const [, , argument = ''] = process.argv
+  if (childRoles.includes(argument)) await import('../../../src/enclave/main.ts')
+  else await serve(JSON.parse(argument))
+}
+
+async function serve(settings: EnclaveProcessSettings): Promise<void> {
+  await serveEnclave('0.0.0-test', {
+    ...settings,
+    system: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
+    interfaceWaitMs: 0,
+    devicesWaitMs: 0,
+    configFiles: createTsmKernel({ provider: null }),
+    showStage: stage => process.stdout.write(`${stage}\n`),
+    openPort: async () => openGuestEnd(settings.port),
+    run,
+    // The real one would signal PID 1 of the machine that tests.
+    powerOff: async () => process.exit(0),
+    listen: { hostname: '127.0.0.1', port: settings.listenPort },
+    worker: {
+      user: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
+      startSandboxed: startScriptedWorker,
+      openModel: async () => {},
+      modelPath: () => settings.modelFile,
+    },
+  })
+}

@@ -1,0 +1,93 @@
+// A client of the gateway that encrypts, of our own codec: one request, its response opened. Effects: requests over the network.
+
+import { Value } from '@sinclair/typebox/value'
+import { type EhbpSuite, type ResponseLimits, type SealedRequest, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { GatewayError } from '../../../src/contract/http/inference.ts'
+import { chatBody, KEY } from './server.ts'
+import type { AnyGateway } from './test-gateway.ts'
+
+export type EncryptedInit = {
+  readonly suite?: EhbpSuite
+  /** Those of the gateway, unless they are given. */
+  readonly keys?: AgreementKeys
+  readonly headers?: Record<string, string>
+  readonly signal?: AbortSignal
+  /** What is sent in place of the sealed body. */
+  readonly change?: (sealed: Uint8Array) => Uint8Array | ReadableStream<Uint8Array>
+  readonly key?: string
+}
+
+export type EncryptedResponse = {
+  readonly request: SealedRequest
+  readonly response: Response
+  /** Every plain header of the response, and the sealed ones in the clear. */
+  readonly headers: Headers
+  /** The plain body; rejects when it is cut or changed. */
+  readonly text: () => Promise<string>
+  /** The plain bytes of each piece as it arrives. */
+  readonly pieces: () => AsyncGenerator<string>
+}
+
+type Server = Pick<AnyGateway, 'url' | 'publicKeys'>
+
+export async function postEncrypted(
+  gateway: Server,
+  path: string,
+  body: unknown,
+  init: EncryptedInit = {},
+): Promise<EncryptedResponse> {
+  const { suite = 'x25519', headers = {}, change = bytes => bytes, key = KEY } = init
+  const keys = init.keys ?? (await gateway.publicKeys())
+  const text = typeof body === 'string' ? body : JSON.stringify(body)
+  const request = await sealRequest({ keys, suite, random: systemRandom }, utf8(text))
+  const response = await fetch(gateway.url + path, {
+    method: 'POST',
+    body: change(request.body) as Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>,
+    headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', ...request.headers, ...headers },
+    ...(init.signal === undefined ? {} : { signal: init.signal }),
+  })
+  return await openEncrypted(request, response)
+}
+
+export async function openEncrypted(
+  request: SealedRequest,
+  response: Response,
+  limits?: ResponseLimits,
+): Promise<EncryptedResponse> {
+  const opener = await request.openResponse(response, limits)
+  const headers = new Headers(response.headers)
+  for (const [name, value] of Object.entries(opener.headers)) headers.set(name, value)
+  async function* pieces() {
+    const decoder = new TextDecoder()
+    for await (const bytes of response.body ?? []) yield decoder.decode(await opener.push(bytes), { stream: true })
+    opener.finish()
+  }
+  const all = async () => {
+    let text = ''
+    for await (const piece of pieces()) text += piece
+    return text
+  }
+  return { request, response, headers, text: all, pieces }
+}
+
+export function chatEncrypted(gateway: Server, more: Record<string, unknown> = {}, init: EncryptedInit = {}) {
+  return postEncrypted(gateway, '/v1/chat/completions', chatBody(more), init)
+}
+
+/** The error document of a response. */
+export async function errorOf(response: EncryptedResponse): Promise<GatewayError['error']> {
+  return Value.Decode(GatewayError, JSON.parse(await response.text())).error
+}
+
+/** A chat whose body was sealed before, or never; the response as it comes. */
+export async function postSealed({ url }: Server, headers: Record<string, string>, body: Uint8Array) {
+  const response = await fetch(`${url}/v1/chat/completions`, {
+    method: 'POST',
+    body: Uint8Array.from(body),
+    headers: { authorization: `Bearer ${KEY}`, 'content-type': 'application/json', ...headers },
+  })
+  return { response, text: await response.text() }
+}

@@ -1,0 +1,43 @@
+// VMs of the gateway, an instance and a VM that builds, as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
+
+import type { GatewayService, NftPlan, NftVm } from '../../../src/vm/network/nft.plan.ts'
+import { gateway, guest, plan, unspent } from '../guest/two-guests.ts'
+
+export const servicePort = 8442
+/** Of this host, which gives it to the gateway's VMs. */
+export const listenPort = 9442
+export const upstream = { address: '192.0.2.9', port: 443 } as const
+/** On this host. */
+export const hostUpstream = { address: gateway, port: 9999 } as const
+
+/** 1, 2 and 5: the gateway's. 3: an instance. 4: builds. */
+const networks = ['gateway', 'gateway', 'world', 'fetch', 'gateway'] as const
+
+export type GatewayChange = {
+  readonly service?: Partial<GatewayService>
+  /** By number. */
+  readonly vms?: Readonly<Record<number, Partial<NftVm>>>
+  readonly listen?: NftPlan['gatewayListen']
+}
+
+/** The first serves. */
+export function gatewayPlan({ service = {}, vms = {}, listen }: GatewayChange = {}): NftPlan {
+  return plan({
+    gatewayPorts: [listenPort],
+    gatewayListen: listen === undefined ? { address: '0.0.0.0', port: listenPort } : listen,
+    gatewayService: {
+      port: servicePort,
+      address: guest(1).address,
+      upstreams: [upstream, hostUpstream],
+      ...service,
+    },
+    vms: networks.map((network, at) => ({
+      ...guest(at + 1),
+      ...unspent,
+      limitBytes: network === 'gateway' ? Number.MAX_SAFE_INTEGER : unspent.limitBytes,
+      opened: true,
+      network,
+      ...vms[at + 1],
+    })),
+  })
+}

@@ -1,0 +1,35 @@
+// Waiting for the gateway's VMs of a whole appliance. Effects: asks the operator's socket.
+
+import { join } from 'node:path'
+import { adminSocketName } from '../../../src/contract/admin/admin.ts'
+import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import type { Appliance } from '../appliance.ts'
+import { until } from '../until.ts'
+
+const startMs = 180_000
+const pollMs = 50
+const logLinesShown = 40
+
+/** Not by the command line: its start costs what a VM needs to boot. */
+export async function gatewaysOf({ stateDir }: Pick<Appliance, 'stateDir'>): Promise<AdminGateways['gateways']> {
+  const response = await fetch('http://operator/inference', { unix: join(stateDir, adminSocketName) })
+  if (!response.ok) throw new Error(`GET /inference: ${response.status}: ${await response.text()}`)
+  return ((await response.json()) as AdminGateways).gateways
+}
+
+/** The VM that serves with all that it should, once it is another than `other`. What was said meanwhile is in the error. */
+export async function servingGateway(appliance: Appliance, other: string | null = null): Promise<string> {
+  let found = ''
+  const isThere = async () => {
+    const one = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
+    found = one?.vm ?? ''
+    await Bun.sleep(pollMs)
+    return found !== '' && found !== other && one?.problem === null
+  }
+  await until('a gateway VM serves', startMs, isThere).catch(async error => {
+    const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
+    const log = appliance.log().split('\n').slice(-logLinesShown)
+    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
+  })
+  return found
+}

@@ -1,0 +1,28 @@
+// What a gateway under test has recorded, as its books: no store. Each request costs 7 nano-dollars. State in memory.
+
+import { type DatedRow, readDays, withUnbooked } from '../../../src/inference/metering/day-sums.ts'
+import { MonthSums, scopesOf } from '../../../src/inference/metering/month-sums.ts'
+import type { SpentSource, UsageRecord } from '../../../src/inference/types.ts'
+
+export class SpentRecords implements SpentSource {
+  readonly #rows: DatedRow[] = []
+  readonly #months = new MonthSums()
+
+  add({ caller, atMs, model, tokens }: UsageRecord): void {
+    const { organizationId, keyPrefix } = caller
+    const amounts = { promptTokens: tokens.prompt, completionTokens: tokens.completion, costNanoUsd: 7 }
+    const row = { organizationId, keyPrefix, atMs, model, ...amounts }
+    this.#rows.push(row)
+    this.#months.add(row)
+  }
+
+  readonly spent: SpentSource['spent'] = (caller, month) => {
+    const { key, organization } = scopesOf(caller, month)
+    return { key: this.#months.of(key), organization: this.#months.of(organization) }
+  }
+
+  readonly load: SpentSource['load'] = async () => {}
+
+  readonly days: SpentSource['days'] = scope =>
+    readDays(async () => withUnbooked({ rows: [], isLast: true }, { scope, after: null }, this.#rows))
+}

@@ -1,0 +1,187 @@
+// A host with two guests and an uplink to the world: four namespaces joined by veth pairs that are named as taps would be. Needs root.
+
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { createNetns, type Netns } from '../netns.ts'
+import { gateway, guest, plan } from './two-guests.ts'
+
+export type GuestNetwork = Disposable & {
+  readonly host: Netns
+  readonly world: Netns
+  /** Two, or as many as were asked for. */
+  readonly guests: readonly [Netns, Netns, ...Netns[]]
+  /** Applies text to the host's firewall. */
+  readonly apply: (text: string) => Promise<string>
+  /** Bytes used, by the quota's name. */
+  readonly quotas: () => Promise<Record<string, number>>
+  /** Bytes of IPv4 that have come to the world or to a guest, fragment by fragment. */
+  readonly countArrivals: (where: Netns) => Promise<number>
+  /** Tells whoever connects its address, behind a greeting if there is one; then sends as many bytes more as a line asks for. */
+  readonly listen: (where: Netns, address: string, port: number, greeting?: string) => Promise<void>
+  /** The address that the server saw us as, or null when there is no way through. */
+  readonly reach: (from: Netns, address: string, port: number, local?: Local) => Promise<string | null>
+  /** Those of the targets that answer, tried at once. */
+  readonly reachAny: (from: Netns, targets: readonly Target[]) => Promise<Target[]>
+  /** A program that runs until the end; resolves once it has said `up`. */
+  readonly program: (where: Netns, code: string) => Promise<Program>
+}
+
+/** Where a connection comes from. */
+export type Local = { readonly localAddress?: string; readonly localPort?: number }
+
+export type Target = readonly [address: string, port: number]
+
+export type Program = {
+  readonly write: (line: string) => void
+  /** The first line that begins so, now or later. */
+  readonly says: (start: string) => Promise<string>
+}
+
+export const worldAddress = '192.0.2.9'
+export const hostAddress = '192.0.2.1'
+
+/** With the ruleset of `plan()` in force, and the host forwarding. */
+export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> {
+  using undo = new DisposableStack()
+  const host = undo.use(createNetns())
+  const world = undo.use(createNetns())
+  const create = () => undo.use(createNetns())
+  const guests = [create(), create(), ...Array.from({ length: guestCount - 2 }, create)] as const
+  const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
+  await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
+  await apply(rulesetText(plan()))
+  for (const [index, netns] of guests.entries()) await plugIn(host, netns, index + 1)
+  await host.run(['ip', '-batch', '-'], {
+    stdin: [
+      `link add uplink type veth peer name eth0 netns ${world.name}`,
+      'link set uplink up',
+      `address add ${hostAddress}/24 dev uplink`,
+    ].join('\n'),
+  })
+  const route = `route add 10.88.0.0/24 via ${hostAddress}`
+  await world.run(['ip', '-batch', '-'], {
+    stdin: ['link set eth0 up', `address add ${worldAddress}/24 dev eth0`, route].join('\n'),
+  })
+  for (const where of [world, ...guests]) await where.run(['nft', '--file', '-'], { stdin: arrivals })
+  const kept = undo.move()
+  const program = async (where: Netns, code: string) => {
+    const { child, ...running } = startProgram(where, code)
+    kept.defer(() => child.kill('SIGKILL'))
+    await running.says('up')
+    return running
+  }
+  return {
+    host,
+    world,
+    guests,
+    apply,
+    program,
+    quotas: async () => {
+      const { nftables } = JSON.parse(await host.run(['nft', '--json', 'list', 'quotas'])) as {
+        nftables: { quota?: { name: string; used: number } }[]
+      }
+      return Object.fromEntries(nftables.flatMap(({ quota }) => (quota ? [[quota.name, quota.used]] : [])))
+    },
+    countArrivals: async where => {
+      const { nftables } = JSON.parse(await where.run(['nft', '--json', 'list', 'counters'])) as {
+        nftables: { counter?: { name: string; bytes: number } }[]
+      }
+      return nftables.find(({ counter }) => counter?.name === 'arrived')?.counter?.bytes ?? 0
+    },
+    listen: async (where, address, port, greeting = '') => {
+      await program(where, serverCode(address, port, greeting))
+    },
+    reach,
+    reachAny,
+    [Symbol.dispose]: () => kept.dispose(),
+  }
+}
+
+/** Datagrams to port 9 are dropped, so that nobody answers that nobody listens. */
+const arrivals = `add table inet seen
+  add counter inet seen arrived
+  add chain inet seen pre { type filter hook prerouting priority -450; }
+  add rule inet seen pre iifname "eth0" meta nfproto ipv4 counter name arrived
+  add rule inet seen pre iifname "eth0" udp dport 9 drop
+`
+
+/** Guest `n` with its default route, as a tap would join it. Without segmentation offload, as a guest's tap: packets have the sizes that leave. */
+export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {
+  const { tap, mac, address } = guest(n)
+  await host.run(['ip', '-batch', '-'], {
+    stdin: [
+      `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
+      `link set ${tap} up`,
+      `address add ${gateway}/32 dev ${tap}`,
+      `route add ${address}/32 dev ${tap} src ${gateway}`,
+    ].join('\n'),
+  })
+  await netns.run(['ip', '-batch', '-'], {
+    stdin: [
+      `link set eth0 address ${mac} gso_max_segs 1 up`,
+      `address add ${address}/32 dev eth0`,
+      `route add ${gateway} dev eth0 scope link`,
+      `route add default via ${gateway}`,
+    ].join('\n'),
+  })
+}
+
+const serverCode = (address: string, port: number, greeting: string) => `
+  const pump = s => { while (s.data.left > 0) {
+    const sent = s.write(new Uint8Array(Math.min(s.data.left, 65536))); if (sent <= 0) return; s.data.left -= sent } }
+  Bun.listen({ hostname: '${address}', port: ${port}, socket: {
+    open(s) { s.data = { left: 0 }; s.write('${greeting}' + s.remoteAddress + '\\n') },
+    data(s, bytes) { s.data.left += Number(bytes.toString()) || 0; pump(s) }, drain: pump } })
+  console.log('up')`
+
+async function reach(from: Netns, address: string, port: number, local: Local = {}): Promise<string | null> {
+  const options = JSON.stringify({ host: address, port, ...local })
+  const code = `const timer = setTimeout(() => { console.log('-'); process.exit() }, 700)
+    require('node:net').connect(${options})
+      .on('data', d => { console.log(String(d).trim()); process.exit() })
+      .on('error', () => { console.log('-'); process.exit() })`
+  const seen = (await from.run([process.execPath, '-e', code])).trim()
+  return seen === '-' ? null : seen
+}
+
+async function reachAny(from: Netns, targets: readonly Target[]): Promise<Target[]> {
+  const code = `const found = ${JSON.stringify(targets)}.map(() => false); let left = found.length
+    const end = () => { console.log(JSON.stringify(found)); process.exit() }
+    setTimeout(end, 1000)
+    const settle = (at, is) => { found[at] ||= is; left -= 1; if (left === 0) end() }
+    ${JSON.stringify(targets)}.forEach(([host, port], at) => require('node:net').connect({ host, port })
+      .once('data', () => settle(at, true)).on('error', () => settle(at, false)))`
+  const found = JSON.parse(await from.run([process.execPath, '-e', code])) as boolean[]
+  return targets.filter((_, at) => found[at])
+}
+
+function startProgram(where: Netns, code: string) {
+  const child = Bun.spawn(where.argv([process.execPath, '-e', code]), {
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'inherit',
+  })
+  const reader = child.stdout.getReader()
+  let text = ''
+  const says = async (start: string) => {
+    for (;;) {
+      const found = text
+        .split('\n')
+        .slice(0, -1)
+        .findIndex(line => line.startsWith(start))
+      if (found >= 0) {
+        const lines = text.split('\n')
+        const [line = ''] = lines.splice(found, 1)
+        text = lines.join('\n')
+        return line
+      }
+      const { value, done } = await reader.read()
+      if (done) throw new Error(`ended with ${JSON.stringify(text)} before ${start}`)
+      text += Buffer.from(value).toString()
+    }
+  }
+  const write = (line: string) => {
+    child.stdin.write(`${line}\n`)
+    child.stdin.flush()
+  }
+  return { child, says, write }
+}

@@ -1,0 +1,58 @@
+// Two guests as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
+
+import type { NftPlan } from '../../../src/vm/network/nft.plan.ts'
+
+export const gateway = '169.254.88.1'
+export const guest = (n: number) => ({
+  tap: `srtest00000${n}`,
+  mac: `02:00:00:00:00:0${n}`,
+  address: `10.88.0.${n}`,
+  addressV6: null as string | null,
+})
+export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50_000, rescueUsedBytes: 0 } as const
+/** What is in the kernel of a guest with this tap. */
+export const objectsOf = (tap: string | null) =>
+  tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
+export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
+  table: 'strongroom',
+  tapPrefix: 'sr',
+  mtuBytes: 1500,
+  pool: '10.88.0.0/24',
+  v6: null,
+  ownNetworks: [],
+  egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
+  names: null,
+  dropOthers: false,
+  gateway,
+  gatewayPorts: [8442],
+  services: { ports: [8441, 8442], perAddressMax: 4, perNetworkMax: 6, allMax: 6 },
+  uids: { min: 70_000, max: 79_999 },
+  fetchPort: 3129,
+  gatewayListen: null,
+  gatewayService: null,
+  vms: [1, 2].map(n => ({ ...guest(n), ...unspent, opened: true, network: 'world' })),
+  removed: { quotas: [], counters: [] },
+  ...change,
+})
+export const gatewayV6 = 'fd73:7472:6f6e:67::1'
+export const poolV6 = '2001:db8:88::/64'
+/** The same guest with IPv6, beside IPv4 or alone. */
+export const guestV6 = (n: number, { alone = false } = {}) => ({
+  ...guest(n),
+  ...(alone ? { address: null } : {}),
+  addressV6: `2001:db8:88::${n}`,
+})
+/** The same plan with both families, or with IPv6 alone. */
+export const planV6 = ({ alone = false, v6 = {}, ...change }: PlanV6Change = {}): NftPlan =>
+  plan({
+    ...(alone ? { pool: null } : {}),
+    v6: { pool: poolV6, gateway: gatewayV6, allowed: [], source: { kind: 'pool' }, ...v6 },
+    vms: [1, 2].map(n => ({ ...guestV6(n, { alone }), ...unspent, opened: true, network: 'world' })),
+    ...change,
+  })
+type PlanV6Change = Partial<Omit<NftPlan, 'v6'>> & { readonly alone?: boolean; readonly v6?: Partial<NftPlan['v6']> }
+/** What a guest has used of its cap and of its allowance. */
+export function quotaOf(used: Readonly<Record<string, number>>, n: number): { cap: number; rescue: number } {
+  const { tap } = guest(n)
+  return { cap: used[tap] ?? -1, rescue: used[`${tap}_rescue`] ?? -1 }
+}

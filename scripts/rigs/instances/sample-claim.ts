@@ -1,0 +1,69 @@
+// A claim with every field that there is, the document of it, and what a statement says of that: right unless a test says otherwise.
+
+import { sha256 } from '../../../src/attest/hash.ts'
+import { toHex, utf8 } from '../../../src/base/bytes.ts'
+import type { Claim, Network } from '../../../src/contract/vm/agent.ts'
+import {
+  type ClaimDocument,
+  type ClaimFields,
+  claimDocument,
+  claimFieldsOf,
+  claimText,
+} from '../../../src/contract/vm/claim-document.ts'
+import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
+
+export const sampleGateway: AttestedGateway = {
+  kind: 'attested',
+  measurements: ['c1'.repeat(48)],
+  operatorKey: 'c2'.repeat(48),
+  outside: [],
+  simulatedRoot: '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n',
+}
+
+export const sampleNetwork: Network = {
+  address: '10.88.0.1',
+  gateway: '169.254.88.1',
+  v6: { address: 'fd00::2', gateway: 'fe80::1', gatewayMac: '02:00:00:00:00:01' },
+  mtuBytes: 1500,
+  resolvers: ['192.0.2.53'],
+}
+
+export type ClaimOwner = {
+  readonly organization: string
+  readonly name: string
+  readonly hostname: string
+  readonly publicKey: string
+}
+
+export function sampleClaim(owner: ClaimOwner, gateway: InferenceGateway = sampleGateway): Claim {
+  const { organization, name, hostname, publicKey } = owner
+  return {
+    ...{ claimId: 'claim-1', organization, name, hostname, publicKey },
+    inference: {
+      baseUrl: 'https://inference.strongroom.internal:8442/v1',
+      address: '169.254.88.1',
+      model: 'tiny',
+      gateway,
+      key: 'gw_00000000_secret',
+      contextTokens: 8192,
+    },
+    egress: { limitBytes: 5_368_709_120, names: 'any' },
+  }
+}
+
+export function sampleDocument(owner: ClaimOwner, gateway: InferenceGateway = sampleGateway): ClaimDocument {
+  return documentOf(sampleClaim(owner, gateway))
+}
+
+export function documentOf(claim: Claim, network: Network | null = sampleNetwork): ClaimDocument {
+  const { key } = claim.inference
+  return claimDocument(claim, network, key === null ? null : toHex(sha256(utf8(key))))
+}
+
+export function sampleClaimText(owner: ClaimOwner, gateway: InferenceGateway = sampleGateway): string {
+  return claimText(sampleDocument(owner, gateway))
+}
+
+export function sampleFields(document: ClaimDocument): ClaimFields {
+  return claimFieldsOf(document, text => sha256(utf8(text)))
+}

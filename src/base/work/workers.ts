@@ -1,0 +1,88 @@
+// One worker per key: one run at a time per key, keys independent of each other, woken by changes, retried with back-off after a failure. No I/O.
+//
+// Level-triggered: a wake says that something may have changed, not what. So wakes may be merged and repeated.
+
+import type { Clock } from '../clock.ts'
+
+export type Workers = {
+  /** Runs the key's work soon, or once more after the present run. Never throws, never waits. */
+  readonly wake: (key: string) => void
+  /** Wakes the key after `ms`, unless something wakes it earlier. */
+  readonly alarm: (key: string, ms: number) => void
+  /** Starts no more work; resolves when running work has ended. */
+  readonly stop: () => Promise<void>
+}
+
+export type WorkersDeps = {
+  readonly clock: Clock
+  readonly work: (key: string) => Promise<void>
+  /** A failure of `work`, with the time until the next attempt. */
+  readonly onFailure: (failure: { key: string; error: unknown; retryMs: number }) => void
+  readonly retryMinMs: number
+  readonly retryMaxMs: number
+}
+
+type Slot = { busy: Promise<void> | null; woken: boolean; failures: number; alarm: AbortController | null }
+
+export function createWorkers(deps: WorkersDeps): Workers {
+  const slots = new Map<string, Slot>()
+  let stopped = false
+
+  const slotOf = (key: string): Slot => {
+    const known = slots.get(key)
+    if (known) return known
+    const slot: Slot = { busy: null, woken: false, failures: 0, alarm: null }
+    slots.set(key, slot)
+    return slot
+  }
+
+  const wake = (key: string) => {
+    if (stopped) return
+    const slot = slotOf(key)
+    slot.woken = true
+    slot.busy ??= serve(key, slot)
+  }
+
+  const alarm = (key: string, ms: number) => {
+    if (stopped) return
+    const slot = slotOf(key)
+    slot.alarm?.abort()
+    const controller = new AbortController()
+    slot.alarm = controller
+    deps.clock.sleep(Math.max(ms, 1), controller.signal).then(
+      () => wake(key),
+      () => {},
+    )
+  }
+
+  const serve = async (key: string, slot: Slot): Promise<void> => {
+    // Not in the caller's turn of the event loop: the caller must neither wait nor see a failure.
+    await Promise.resolve()
+    while (slot.woken && !stopped) {
+      slot.woken = false
+      slot.alarm?.abort()
+      slot.alarm = null
+      try {
+        await deps.work(key)
+        slot.failures = 0
+      } catch (error) {
+        slot.failures += 1
+        const retryMs = Math.min(deps.retryMinMs * 2 ** (slot.failures - 1), deps.retryMaxMs)
+        deps.onFailure({ key, error, retryMs })
+        alarm(key, retryMs)
+      }
+    }
+    slot.busy = null
+    if (slot.alarm === null) slots.delete(key)
+  }
+
+  return {
+    wake,
+    alarm,
+    stop: async () => {
+      stopped = true
+      for (const slot of slots.values()) slot.alarm?.abort()
+      await Promise.allSettled([...slots.values()].map(slot => slot.busy))
+    },
+  }
+}

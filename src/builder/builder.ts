@@ -1,0 +1,196 @@
+// What a build VM does for each request of the host. Effects only through what it is given.
+
+import type { Tool } from '../attest/provenance/record.ts'
+import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { messageOf } from '../base/fault.ts'
+import { type Logger, redact } from '../base/log.ts'
+import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
+import type { BuildAgentRequest } from '../contract/vm/build-agent.ts'
+import type { BuildOrder } from '../contract/vm/build-order.ts'
+import type { Networking } from '../guest/network.ts'
+import {
+  type BuilderResponse,
+  ok,
+  parseBuilderRequest,
+  type ReceivedLine,
+  type Refusal,
+  refuse,
+} from '../guest/wire.codec.ts'
+import type { Attester, Stage } from './attester.ts'
+import { conduct } from './conduct.ts'
+import { BuildFailure, failureOf } from './failure.ts'
+import { Job } from './job.ts'
+import { orderProblem } from './order.plan.ts'
+import type { Phase } from './phase.ts'
+
+export type BuilderDeps = {
+  readonly version: string
+  readonly identity: { readonly bootId: string; readonly boxKey: string }
+  readonly networking: Networking
+  readonly attester: Attester
+  readonly keys: ReceiptKeys
+  readonly guest: Promise<Tool>
+  readonly image: { readonly name: string; readonly rootHash: string | null }
+  readonly takeNetworkDown: () => Promise<void>
+  /** Null where there is no exchange disk. */
+  readonly device: () => Promise<string | null>
+  /** The empty work directory of this build. */
+  readonly phaseOf: (order: BuildOrder, job: Job) => Phase
+  /** Job of this VM's build, kept as long as the VM runs: a builder that is started again takes no other. */
+  readonly record: { readonly read: () => string | null; readonly write: (jobId: string) => void }
+  readonly log: Logger
+}
+
+type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
+type Outcome = WithoutId<Extract<BuilderResponse, { ok: true }>> | Refusal
+
+/** Requests that are being answered; a host that sends more without reading gets them refused. */
+const requestsMax = 64
+
+export class Builder {
+  readonly #deps: BuilderDeps
+  /** The one build, from its order on. */
+  #build: { readonly jobId: string; readonly job: Job } | null
+  /** What the evidence that is waited for is about. */
+  #stage: Stage | null = null
+  #requests = 0
+
+  constructor(deps: BuilderDeps) {
+    this.#deps = deps
+    const jobId = deps.record.read()
+    this.#build = jobId === null ? null : { jobId, job: lostJob() }
+  }
+
+  /** As Agent of agent.ts. */
+  async handle(line: ReceivedLine): Promise<{ response: BuilderResponse; next: 'go_on' | 'power_off' } | null> {
+    const { log } = this.#deps
+    if (line.kind === 'dropped') {
+      log.warn('line dropped', { reason: line.reason })
+      return null
+    }
+    const parsed = parseBuilderRequest(line.text)
+    if (parsed === null) {
+      log.warn('line dropped', { reason: 'no_request' })
+      return null
+    }
+    if (parsed.kind === 'refused')
+      return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
+    const { id, op } = parsed.request
+    const outcome = await this.#perform(parsed.request)
+    return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
+  }
+
+  async #perform(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {
+    if (this.#requests >= requestsMax) return refuse('failed', 'too many requests at once')
+    this.#requests += 1
+    try {
+      const outcome = await this.#answer(request)
+      if (!outcome.ok)
+        this.#deps.log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
+      return outcome
+    } catch (error) {
+      const reason = redact(messageOf(error))
+      this.#deps.log.error('request failed', { op: request.op, reason })
+      return refuse('failed', reason)
+    } finally {
+      this.#requests -= 1
+    }
+  }
+
+  async #answer(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {
+    switch (request.op) {
+      case 'hello':
+        return this.#hello()
+      case 'network':
+        return this.#deps.networking.apply(request.network, { claimed: this.#build !== null })
+      case 'build':
+        return this.#take(request.order)
+      case 'progress':
+        if (this.#build === null) return refuse('unclaimed', 'progress: there is no build yet')
+        return { ok: true, progress: this.#build.job.progress(request.from) }
+      case 'vouch':
+        if (this.#stage === null) return refuse('unclaimed', 'vouch: no evidence is waited for')
+        return this.#deps.attester.make(this.#stage, request.simulated)
+      case 'vouched': {
+        const kept = this.#deps.attester.keep(request.stage, request.receipt, request.provenance)
+        if (kept.ok) this.#build?.job.evidenceIsComplete()
+        return kept
+      }
+      case 'cancel':
+        this.#build?.job.cancel()
+        return ok
+      case 'shutdown':
+        return ok
+      case 'claim':
+      case 'evidence':
+      case 'receipt':
+        return refuse('bad_request', `${request.op}: this VM builds; nobody claims it`)
+    }
+  }
+
+  async #hello(): Promise<Outcome> {
+    const { version, identity, attester } = this.#deps
+    const platform = await attester.platform()
+    return {
+      ok: true,
+      hello: { protocol: agentProtocol, version, ...identity, sshHostKey: null, claimId: null, platform },
+    }
+  }
+
+  #take(order: BuildOrder): Outcome {
+    if (this.#build !== null) {
+      if (this.#build.jobId === order.jobId) return ok
+      return refuse('claimed', 'build: this VM has its build')
+    }
+    const problem = orderProblem(order)
+    if (problem !== null) return refuse('bad_request', problem)
+    this.#deps.record.write(order.jobId)
+    const job = new Job()
+    this.#build = { jobId: order.jobId, job }
+    void this.#run(order, job)
+    return ok
+  }
+
+  /** Never rejects. */
+  async #run(order: BuildOrder, job: Job): Promise<void> {
+    const { log } = this.#deps
+    log.info('build begins', { job: order.jobId })
+    try {
+      const device = await this.#deps.device()
+      if (device === null) throw new Error('there is no exchange disk')
+      job.succeed(
+        await conduct({
+          ...this.#deps,
+          phase: this.#deps.phaseOf(order, job),
+          device,
+          attest: stage => this.#attest(stage, job),
+        }),
+      )
+      log.info('build done', { job: order.jobId })
+    } catch (error) {
+      const failure = failureOf(job.signal.aborted ? job.signal.reason : error)
+      // What a program of the source's printed is in the message: it is for the client, not for this VM's log.
+      log.warn('build failed', { job: order.jobId, type: failure.errorType })
+      await this.#deps.takeNetworkDown().catch(cause => log.error('network', { reason: messageOf(cause) }))
+      job.endNetwork()
+      job.fail(failure)
+    }
+  }
+
+  async #attest(stage: Stage, job: Job): Promise<void> {
+    this.#stage = stage
+    try {
+      await job.waitFor(stage.stage)
+    } finally {
+      this.#stage = null
+    }
+  }
+}
+
+/** Keys, log and phase were in the memory of the process that ended. */
+function lostJob(): Job {
+  const job = new Job()
+  job.endNetwork()
+  job.fail(new BuildFailure('internal', "the build VM's own program ended during the build; submit it again"))
+  return job
+}

@@ -1,0 +1,112 @@
+// Takes what a build has left: regular files only, by descriptor, when nothing of the build lives any more. Effects: reads files.
+
+import { createHash } from 'node:crypto'
+import * as fs from 'node:fs'
+import { isArtifactName } from '../attest/provenance/paths.ts'
+import { systemErrorCode } from '../base/fault.ts'
+import type { BuildLimits } from '../contract/vm/build-order.ts'
+import { showName } from '../linux/source/tree.plan.ts'
+import { BuildFailure, refuseUnless } from './failure.ts'
+
+/** A file that the build names: where it stands for us, and below which directory of the build's it has to be. */
+export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }
+
+export type Collected = {
+  readonly name: string
+  readonly path: string
+  readonly executable: boolean
+  readonly sizeBytes: number
+  readonly sha256: string
+}
+
+const chunkBytes = 1024 * 1024
+const SET_ID = 0o6000
+
+/** Sorted by name. Failures: `no_artifacts`, `limit_exceeded`, `build_failed` for what cannot be an artifact. */
+export async function collect(
+  candidates: readonly Candidate[],
+  limits: Pick<BuildLimits, 'artifactBytes' | 'artifactCount'>,
+): Promise<Collected[]> {
+  refuseUnless(
+    candidates.length <= limits.artifactCount,
+    'limit_exceeded',
+    () => `artifacts: ${candidates.length}, at most ${limits.artifactCount}`,
+  )
+  const byName = new Map<string, Candidate>()
+  for (const one of candidates) {
+    refuseUnless(isArtifactName(one.name), 'build_failed', () => `artifact ${showName(one.name)}: not a plain name`)
+    const other = [...byName.keys()].find(name => name.toLowerCase() === one.name.toLowerCase())
+    refuseUnless(
+      other === undefined,
+      'build_failed',
+      () =>
+        `artifacts ${showName(other ?? '')} and ${showName(one.name)}: names that differ in nothing, or in case alone`,
+    )
+    byName.set(one.name, one)
+  }
+  const collected: Collected[] = []
+  let leftBytes = limits.artifactBytes
+  for (const name of [...byName.keys()].sort()) {
+    const candidate = byName.get(name)
+    if (candidate === undefined) throw new Error('invariant broken: a name without its candidate')
+    const one = await measure(candidate, leftBytes)
+    leftBytes -= one.sizeBytes
+    collected.push(one)
+  }
+  refuseUnless(
+    collected.length > 0,
+    'no_artifacts',
+    () => 'the build left no artifact: no executable, cdylib or staticlib of the project',
+  )
+  return collected
+}
+
+async function measure({ name, root, relative }: Candidate, bytesMax: number): Promise<Collected> {
+  const shown = showName(name)
+  const path = `${root}/${relative}`
+  await checkParents(root, relative, shown)
+  const file = await openRegular(path, shown)
+  try {
+    const stat = await file.stat()
+    refuseUnless(stat.isFile(), 'build_failed', () => `artifact ${shown}: not a regular file`)
+    refuseUnless((stat.mode & SET_ID) === 0, 'build_failed', () => `artifact ${shown}: set-user-ID or set-group-ID`)
+    refuseUnless(stat.size <= bytesMax, 'limit_exceeded', () => 'artifacts: more bytes than the service allows')
+    const sha256 = createHash('sha256')
+    const chunk = new Uint8Array(chunkBytes)
+    let sizeBytes = 0
+    for (;;) {
+      const { bytesRead } = await file.read(chunk, 0, chunk.length, null)
+      if (bytesRead === 0) break
+      sizeBytes += bytesRead
+      sha256.update(chunk.subarray(0, bytesRead))
+    }
+    refuseUnless(sizeBytes === stat.size, 'internal', () => `artifact ${shown}: changes while it is read`)
+    return { name, path, executable: (stat.mode & 0o111) !== 0, sizeBytes, sha256: sha256.digest('hex') }
+  } finally {
+    await file.close()
+  }
+}
+
+/** Nobody writes there any more: what is no link now will be none when the file is opened. */
+async function checkParents(root: string, relative: string, shown: string): Promise<void> {
+  const components = relative.split('/')
+  refuseUnless(
+    !components.some(one => one === '' || one === '.' || one === '..'),
+    'build_failed',
+    () => `artifact ${shown}: not below the build's output`,
+  )
+  for (let depth = 1; depth < components.length; depth += 1) {
+    const parent = await fs.promises.lstat([root, ...components.slice(0, depth)].join('/')).catch(() => null)
+    refuseUnless(parent?.isDirectory() === true, 'build_failed', () => `artifact ${shown}: behind a link, or not there`)
+  }
+}
+
+export async function openRegular(path: string, shown: string): Promise<fs.promises.FileHandle> {
+  const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants
+  try {
+    return await fs.promises.open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK)
+  } catch (cause) {
+    const why = systemErrorCode(cause) === 'ELOOP' ? 'a link' : 'not there, or cannot be read'
+    throw new BuildFailure('build_failed', `artifact ${shown}: ${why}`, { cause })
+  }
+}

@@ -1,0 +1,157 @@
+// One build from its order to its result, phase by phase. Effects: all that the phases do.
+//
+//   source → tree id → dispatch receipt → detect → fetch → network gone → build → everything of it killed → artifacts → documents →
+//   completion receipt → archive
+
+import { RESULT_PATHS } from '../attest/provenance/paths.ts'
+import { NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'
+import { writeDocuments } from '../attest/provenance/write.ts'
+import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
+import { fromHex, toHex } from '../base/bytes.ts'
+import type { Attester, Stage } from './attester.ts'
+import { cargoRun } from './cargo/run.ts'
+import { type Candidate, type Collected, collect } from './collect.ts'
+import { writeResult } from './exchange.ts'
+import { awaitProxy, proxyAddress } from './network.ts'
+import { nixRun } from './nix/run.ts'
+import { orderWords } from './order.plan.ts'
+import type { Phase } from './phase.ts'
+import { findProject } from './project.ts'
+import { artifactEntry, resultArchive } from './result-archive.ts'
+import { takeSource } from './source/take.ts'
+
+export type Conducting = {
+  readonly phase: Phase
+  /** The exchange disk. */
+  readonly device: string
+  readonly attester: Attester
+  /** Sign the envelope. */
+  readonly keys: ReceiptKeys
+  /** Resolves when the host has completed the evidence. */
+  readonly attest: (stage: Stage) => Promise<void>
+  readonly guest: Promise<Tool>
+  readonly image: { readonly name: string; readonly rootHash: string | null }
+  readonly takeNetworkDown: () => Promise<void>
+}
+
+/** Every failure is a BuildFailure, or `internal`. */
+export async function conduct(
+  conducting: Conducting,
+): Promise<{ sizeBytes: number; sha256: string; provenanceSha256: string }> {
+  const { phase, attester } = conducting
+  const { job, order, site } = phase
+  const { nowMs, monotonicMs } = site.clock
+  const startedAtMs = nowMs()
+  const startedMs = monotonicMs()
+  const seconds = () => `${((monotonicMs() - startedMs) / 1000).toFixed(1)} s`
+  const nonce = bytesOf(order.nonce)
+  const networkPolicy = order.fetch === null ? NETWORK_POLICIES.none : NETWORK_POLICIES.fetchOnly
+  const openNetwork = async (): Promise<string> => {
+    const proxy = order.fetch?.proxy ?? ''
+    const address = proxyAddress(proxy)
+    job.wantNetwork()
+    await awaitProxy(address, site.clock, job.signal)
+    return proxy
+  }
+
+  const source = await takeSource(phase, conducting.device, openNetwork)
+  job.say(
+    'init',
+    `source tree ${source.tree.sha1}, ${source.tree.fileCount} files, ${source.tree.sizeBytes} bytes, ${seconds()}`,
+  )
+  const sourceDigest = bytesOf(source.tree.sha256)
+  await conducting.attest({
+    ...{ stage: 'dispatch', jobId: order.jobId, nonce, sourceDigest, networkPolicy },
+    order: orderWords(order),
+  })
+  job.say('init', `dispatch receipt made before any source code runs, ${seconds()}`)
+
+  const project = await findProject(source.root, { ...order, sourceName: source.name })
+  const where = project.dir === '' ? '' : ` in ${project.dir}`
+  job.say(
+    'detect',
+    `${project.toolchain}${where}, project ${project.name}, ${project.lock.name} ${project.lock.sha256}, ${seconds()}`,
+  )
+  const toolchain =
+    project.toolchain === 'cargo' ? cargoRun(phase, project, source.root) : nixRun(phase, project, source.root)
+
+  await toolchain.fetch(openNetwork)
+  // Before the first line of the source runs, and whether there was one or not.
+  await conducting.takeNetworkDown()
+  job.endNetwork()
+  job.say('fetch', `done, the network is gone, ${seconds()}`)
+
+  const artifacts = await collect(await toolchain.build(1), order.limits)
+  job.say('build', `done, artifacts: ${artifacts.map(one => one.name).join(', ')}; ${seconds()}`)
+  const reproducible = order.reproduce ? await builtAgain(phase, artifacts, () => toolchain.build(2)) : null
+
+  const documents = await writeDocuments(
+    {
+      ...(await toolchain.facts()),
+      jobId: order.jobId,
+      builderId: order.builderId,
+      request: requestOf(phase),
+      order,
+      source: { uri: source.uri, commit: source.commit, treeSha1: source.tree.sha1, treeSha256: source.tree.sha256 },
+      project: project.name,
+      projectVersion: project.version,
+      guest: await conducting.guest,
+      networkPolicy,
+      lockFile: { name: project.lock.name, sha256: project.lock.sha256 },
+      imageSummary: order.imageSummary,
+      image: { ...conducting.image, measurement: attester.measurement() },
+      startedAtMs,
+      finishedAtMs: nowMs(),
+      artifacts: artifacts.map(({ name, sha256, sizeBytes }) => ({
+        ...{ name, sha256, sizeBytes },
+        reproducible: reproducible === null ? null : reproducible.has(name),
+      })),
+      log: job.logBytes(),
+    },
+    conducting.keys,
+  )
+  job.say('provenance', `SHA-256 ${toHex(documents.provenanceDigest)}, ${seconds()}`)
+  const { provenanceDigest } = documents
+  await conducting.attest({ stage: 'completion', nonce, sourceDigest, networkPolicy, provenanceDigest })
+  job.say('attest', `completion receipt made, ${seconds()}`)
+
+  const entries = [
+    ...documents.files.map(({ path, bytes }) => ({ kind: 'bytes', path, bytes }) as const),
+    { kind: 'bytes', path: RESULT_PATHS.evidence, bytes: attester.evidenceFile() } as const,
+    ...artifacts.map(artifactEntry),
+  ]
+  const written = await writeResult(conducting.device, resultArchive(project.name, entries))
+  job.say('attest', `result: ${written.sizeBytes} bytes, SHA-256 ${written.sha256}, ${seconds()}`)
+  return { ...written, provenanceSha256: toHex(provenanceDigest) }
+}
+
+/** Names of the artifacts that a second build, in a copy of its own at the same place, has made byte by byte. */
+async function builtAgain(
+  { job, order }: Phase,
+  first: readonly Collected[],
+  build: () => Promise<Candidate[]>,
+): Promise<ReadonlySet<string>> {
+  job.say('build', 'once more, to compare')
+  const second = new Map((await collect(await build(), order.limits)).map(one => [one.name, one.sha256]))
+  const same = first.filter(one => second.get(one.name) === one.sha256).map(one => one.name)
+  for (const { name } of first)
+    job.say('build', `${name}: ${same.includes(name) ? 'reproducible' : 'differs between two builds'}`)
+  return new Set(same)
+}
+
+function requestOf({ order }: Phase) {
+  const { source, nonce, projectDir, toolchain, reproduce, accepts } = order
+  const git = source.kind === 'git' ? source : null
+  const archive =
+    source.kind === 'archive' ? { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes } : null
+  return {
+    ...{ nonce, repoUrl: git?.url ?? null, repoRef: git?.ref ?? null, archive, projectDir, toolchain, reproduce },
+    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+  }
+}
+
+function bytesOf(hex: string): Uint8Array {
+  const bytes = fromHex(hex)
+  if (bytes === null) throw new Error('invariant broken: the schema lets only hexadecimal through')
+  return bytes
+}

@@ -1,0 +1,124 @@
+// A cgroup for the programs of one phase: bounds memory, processes and processor time, and ends all of them at once. Effects: cgroup2
+// (Documentation/admin-guide/cgroup-v2.rst).
+
+import * as fs from 'node:fs'
+import type { Clock } from '../../base/clock.ts'
+import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
+
+export type CgroupLimits = {
+  readonly memoryBytes: number
+  readonly pids: number
+}
+
+/** Where cgroups are made. `needed`: controllers without which nothing is started. */
+export type CgroupSite = { readonly root: string; readonly needed: readonly Controller[] }
+export const controllers = ['memory', 'pids', 'cpu', 'io'] as const
+export type Controller = (typeof controllers)[number]
+
+/** How a bound was met; null: none was. */
+export type Exhausted = 'memory' | 'pids' | null
+
+export type Cgroup = {
+  readonly dir: string
+  readonly exhausted: () => Exhausted
+  /** Kills every process in it, waits until the last is gone, and removes it. Idempotent. Fault host.command_timeout. */
+  readonly end: () => Promise<void>
+}
+
+const prefix = 'strongroom-'
+const endTimeoutMs = 30_000
+const pollMs = 10
+/** Share of the processors where the VM's own agent wants some, too; it has 100. */
+const weight = '50'
+
+/** Fault host.unsupported: a controller is missing, or the limits do not take. */
+export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimits, clock: Clock): Cgroup {
+  const dir = `${site.root}/${prefix}${name}`
+  const has = enable(site)
+  try {
+    fs.mkdirSync(dir)
+    const set = (controller: Controller, file: string, value: string) => {
+      if (has.has(controller)) fs.writeFileSync(`${dir}/${file}`, value)
+    }
+    set('memory', 'memory.max', String(limits.memoryBytes))
+    // All or nothing: a build that goes on without one of its compilers ends later, and nobody knows why.
+    set('memory', 'memory.oom.group', '1')
+    set('pids', 'pids.max', String(limits.pids))
+    set('cpu', 'cpu.weight', weight)
+    // There only where the kernel's disk scheduler knows weights.
+    if (fs.existsSync(`${dir}/io.weight`)) set('io', 'io.weight', weight)
+  } catch (error) {
+    throw new Fault('host.unsupported', wrapFault(error, `cgroup ${dir}`).message, { cause: error })
+  }
+  const count = (file: string, event: string): number => {
+    const text = readOrEmpty(`${dir}/${file}`)
+    return Number(new RegExp(`^${event} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
+  }
+  // Its counts go with the directory.
+  let met: Exhausted = null
+  const exhausted = (): Exhausted => {
+    if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0)
+      met = 'memory'
+    if (met === null && count('pids.events', 'max') > 0) met = 'pids'
+    return met
+  }
+  return {
+    dir,
+    exhausted,
+    end: async () => {
+      exhausted()
+      await endCgroup(dir, clock)
+    },
+  }
+}
+
+/** Ends what a process of this program has left that did not live to end it. Fault host.command_timeout. */
+export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promise<void> {
+  const names = fs.existsSync(root) ? fs.readdirSync(root) : []
+  for (const name of names.filter(one => one.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
+}
+
+/** The controllers that its children get. */
+function enable({ root, needed }: CgroupSite): ReadonlySet<Controller> {
+  const offered = readOrEmpty(`${root}/cgroup.controllers`).trim().split(/\s+/)
+  const missing = needed.filter(one => !offered.includes(one))
+  if (missing.length > 0) throw new Fault('host.unsupported', `cgroup ${root}: no controller ${missing.join(', ')}`)
+  const enabled = new Set<Controller>()
+  for (const one of controllers) {
+    if (!offered.includes(one)) continue
+    try {
+      fs.writeFileSync(`${root}/cgroup.subtree_control`, `+${one}`)
+      enabled.add(one)
+    } catch (error) {
+      if (needed.includes(one))
+        throw new Fault('host.unsupported', wrapFault(error, `cgroup ${root}: ${one}`).message, { cause: error })
+    }
+  }
+  return enabled
+}
+
+async function endCgroup(dir: string, clock: Clock): Promise<void> {
+  const untilMs = clock.monotonicMs() + endTimeoutMs
+  for (;;) {
+    try {
+      fs.writeFileSync(`${dir}/cgroup.kill`, '1')
+      fs.rmdirSync(dir)
+      return
+    } catch (error) {
+      if (systemErrorCode(error) === 'ENOENT') return
+      // Busy: what was killed has not been reaped yet.
+      if (systemErrorCode(error) !== 'EBUSY') throw wrapFault(error, `end cgroup ${dir}`)
+    }
+    if (clock.monotonicMs() >= untilMs)
+      throw new Fault('host.command_timeout', `cgroup ${dir}: its processes do not end`)
+    await clock.sleep(pollMs)
+  }
+}
+
+function readOrEmpty(path: string): string {
+  try {
+    return fs.readFileSync(path, 'utf8')
+  } catch {
+    return ''
+  }
+}

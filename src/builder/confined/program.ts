@@ -1,0 +1,140 @@
+// Runs one program of a build in its own world, to its end or to the first bound that it meets; then nothing of it lives. Effects: processes, a
+// cgroup, files for its /etc.
+
+import * as fs from 'node:fs'
+import type { Clock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { plainEnv } from '../../linux/command.ts'
+import { endProcessesOf } from '../../linux/users.ts'
+import { BuildFailure } from '../failure.ts'
+import { type Cgroup, type CgroupSite, createCgroup } from './cgroup.ts'
+import { launchArgv, ownEtc, type RootPlan, rootArgv } from './root.plan.ts'
+
+export type Bounds = {
+  readonly timeoutMs: number
+  readonly memoryBytes: number
+  readonly pids: number
+  /** What it may add to the disk, and the size of one file. */
+  readonly diskBytes: number
+  /** What it may print, both streams together. */
+  readonly outputBytes: number
+}
+
+export type Program = {
+  /** For messages and the cgroup: one word. */
+  readonly name: string
+  readonly plan: RootPlan
+  readonly bounds: Bounds
+  readonly onStdout: (chunk: Uint8Array) => void
+  readonly onStderr: (chunk: Uint8Array) => void
+  readonly signal: AbortSignal
+}
+
+/** Where programs run. */
+export type Site = {
+  readonly cgroups: CgroupSite
+  /** A file system of the build's own: what a program adds to it is measured as a whole. */
+  readonly scratch: string
+  readonly clock: Clock
+}
+
+const diskPollMs = 250
+const killTimeoutMs = 30_000
+/** Inodes that one build may take for each MiB of its disk. */
+const inodesPerMiB = 1024
+
+/** The exit code. Failures: `limit_exceeded`, `cancelled`; `internal` when the program cannot be started or ended. */
+export async function runProgram(site: Site, program: Program): Promise<number> {
+  const { plan, bounds } = program
+  program.signal.throwIfAborted()
+  writeEtc(plan)
+  const cgroup = createCgroup(site.cgroups, program.name, bounds, site.clock)
+  try {
+    const code = await runInside(site, program, cgroup)
+    // The kernel may have ended a part of it, of which the rest made an error of its own.
+    if (code !== 0) refuseExhausted(program, cgroup)
+    return code
+  } catch (error) {
+    refuseExhausted(program, cgroup)
+    if (error instanceof BuildFailure) throw error
+    throw new BuildFailure('internal', `${program.name}: cannot be run: ${messageOf(error)}`, { cause: error })
+  } finally {
+    await cgroup.end()
+    // A process may have left the cgroup's reach only by a fault of the kernel's; its user it cannot change.
+    await endProcessesOf(plan.uid, killTimeoutMs, site.clock)
+  }
+}
+
+function refuseExhausted({ name, bounds }: Program, cgroup: Cgroup): void {
+  if (cgroup.exhausted() !== 'memory') return
+  throw new BuildFailure('limit_exceeded', `${name}: more than ${bounds.memoryBytes} bytes of memory`)
+}
+
+async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<number> {
+  const { plan, bounds, signal } = program
+  const over = Promise.withResolvers<never>()
+  over.promise.catch(() => {}) // raced below
+  const exceed = (what: string) => over.reject(new BuildFailure('limit_exceeded', `${program.name}: ${what}`))
+  const cancel = () => over.reject(signal.reason)
+  signal.addEventListener('abort', cancel, { once: true })
+  const deadline = setTimeout(() => exceed(`not done within ${bounds.timeoutMs / 1000} s`), bounds.timeoutMs)
+  const disk = watchDisk(site.scratch, bounds.diskBytes, exceed)
+  try {
+    const limits = { processesMax: bounds.pids, fileBytesMax: bounds.diskBytes }
+    const child = Bun.spawn(launchArgv(cgroup.dir, plan.uid, limits, rootArgv(plan)), {
+      stdin: 'ignore',
+      stdout: 'pipe',
+      stderr: 'pipe',
+      env: plainEnv,
+    })
+    let leftBytes = bounds.outputBytes
+    const take = (give: (chunk: Uint8Array) => void) => (chunk: Uint8Array) => {
+      give(chunk.subarray(0, Math.max(leftBytes, 0)))
+      leftBytes -= chunk.length
+      if (leftBytes < 0) exceed(`printed more than ${bounds.outputBytes} bytes`)
+    }
+    const outputs = Promise.all([
+      drain(child.stdout, take(program.onStdout)),
+      drain(child.stderr, take(program.onStderr)),
+    ])
+    outputs.catch(() => {}) // awaited below, where nothing ended it before
+    const code = await Promise.race([child.exited, over.promise])
+    // Whatever still holds the pipes was left behind; its words count until now.
+    await cgroup.end()
+    await Promise.race([outputs, over.promise])
+    return code
+  } finally {
+    clearTimeout(deadline)
+    clearInterval(disk)
+    signal.removeEventListener('abort', cancel)
+  }
+}
+
+function writeEtc({ etcDir, uid }: RootPlan): void {
+  fs.mkdirSync(etcDir, { recursive: true, mode: 0o755 })
+  for (const { name, textOf } of ownEtc) fs.writeFileSync(`${etcDir}/${name}`, textOf(uid), { mode: 0o644 })
+}
+
+/** The file system's own count: to walk a million files would take longer than to write them. */
+function watchDisk(path: string, bytesMax: number, exceed: (what: string) => void): ReturnType<typeof setInterval> {
+  const before = usedOf(path)
+  const inodesMax = Math.max(inodesPerMiB * Math.ceil(bytesMax / 1024 ** 2), 65_536)
+  return setInterval(() => {
+    const now = usedOf(path)
+    if (now.bytes - before.bytes > bytesMax) exceed(`more than ${bytesMax} bytes on disk`)
+    else if (now.inodes - before.inodes > inodesMax) exceed(`more than ${inodesMax} files on disk`)
+    else if (now.freeBytes < reserveBytes) exceed('the disk is full')
+  }, diskPollMs)
+}
+
+/** Left for what the VM itself writes. */
+const reserveBytes = 16 * 1024 * 1024
+
+function usedOf(path: string): { bytes: number; inodes: number; freeBytes: number } {
+  const { blocks, bfree, bavail, bsize, files, ffree } = fs.statfsSync(path)
+  return { bytes: (blocks - bfree) * bsize, inodes: files - ffree, freeBytes: bavail * bsize }
+}
+
+async function drain(stream: ReadableStream<Uint8Array>, take: (chunk: Uint8Array) => void): Promise<void> {
+  for await (const chunk of stream) take(chunk)
+}

@@ -1,0 +1,173 @@
+// The one build of this VM as the host sees it: its lines, what it waits for, and how it ended. No effects but through what it is given.
+
+import type { BuildStep } from '../contract/http/build.ts'
+import type { AttestedStage, BuildLine, BuildProgress } from '../contract/vm/build-agent.ts'
+import { BuildFailure } from './failure.ts'
+
+/** Per answer, as BuildProgress of contract/vm/build-agent.ts says. */
+const linesPerAnswerMax = 64
+const answerBytesMax = 60 * 1024
+/** Of `msg`; its schema allows more. */
+const messageCharsMax = 4000
+/** What stands in the log beyond these is not sent as events: the host takes them in portions, and the result comes after the last. */
+const linesMax = 10_000
+/** Of the log's end, in the message of a failure. */
+const tailCharsMax = 4000
+const errorCharsMax = 8000
+const outputLineCharsMax = 16_384
+
+export class Job {
+  readonly #lines: BuildLine[] = []
+  readonly #log: Uint8Array[] = []
+  #tailFrom = 0
+  readonly #cancelled = new AbortController()
+  #network: BuildProgress['network'] = 'unused'
+  #waiting: { readonly stage: AttestedStage; readonly done: () => void } | null = null
+  #result: BuildProgress['result'] = null
+
+  /** Aborted with a failure `cancelled`. */
+  get signal(): AbortSignal {
+    return this.#cancelled.signal
+  }
+
+  get waitsFor(): AttestedStage | null {
+    return this.#waiting?.stage ?? null
+  }
+
+  get networkIsDone(): boolean {
+    return this.#network === 'done'
+  }
+
+  /** A line of our own. */
+  say(type: BuildStep, text: string): void {
+    const msg = cleanLine(text).slice(0, messageCharsMax).toWellFormed()
+    this.#log.push(Buffer.from(`[${type}] ${msg}\n`))
+    this.#push(type, msg)
+  }
+
+  /** What a program prints: into the log as it is, as lines of this type without what a terminal would act on. Whatever it looks like, it stays text. */
+  output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
+    this.#tailFrom = this.#log.length
+    const decoder = new TextDecoder()
+    let held = ''
+    let isOverlong = false
+    const push = (line: string) => {
+      const msg = line.slice(0, messageCharsMax).toWellFormed()
+      if (msg.trim() !== '') this.#push(type, msg)
+    }
+    return chunk => {
+      this.#log.push(chunk.slice())
+      // A flood of short lines costs more than its bytes: beyond the bound they are not even cut.
+      if (type === 'build' && this.#lines.length > linesMax) return
+      const text = held + decoder.decode(chunk, { stream: true })
+      const end = text.lastIndexOf('\n') + 1
+      // Once for all lines of the chunk.
+      const [first = '', ...others] = cleanText(text.slice(0, end)).split('\n')
+      if (end > 0) {
+        if (!isOverlong) push(first)
+        isOverlong = false
+        for (const line of others) push(line)
+      }
+      held = isOverlong ? '' : text.slice(end)
+      if (held.length <= outputLineCharsMax) return
+      push(`${cleanText(held).slice(0, 200)}… (the line is whole in build.log)`)
+      held = ''
+      isOverlong = true
+    }
+  }
+
+  logBytes(): Uint8Array {
+    return Buffer.concat(this.#log)
+  }
+
+  /** The log's end, for the message of a failure; nothing from before the last program. */
+  tail(): string {
+    const parts: Uint8Array[] = []
+    let bytes = 0
+    for (let at = this.#log.length - 1; at >= this.#tailFrom && bytes < tailCharsMax; at -= 1) {
+      const part = this.#log[at]?.subarray(-tailCharsMax) ?? new Uint8Array(0)
+      parts.unshift(part)
+      bytes += part.length
+    }
+    return cleanText(new TextDecoder().decode(Buffer.concat(parts)))
+      .trim()
+      .slice(-tailCharsMax)
+      .toWellFormed()
+  }
+
+  wantNetwork(): void {
+    if (this.#network === 'done') throw new Error('invariant broken: the network was taken away for good')
+    this.#network = 'wanted'
+  }
+
+  endNetwork(): void {
+    this.#network = 'done'
+  }
+
+  /** Until the evidence of this stage is complete. Failure `cancelled`. */
+  waitFor(stage: AttestedStage): Promise<void> {
+    this.signal.throwIfAborted()
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        this.#waiting = null
+        reject(this.signal.reason)
+      }
+      this.signal.addEventListener('abort', stop, { once: true })
+      const done = () => {
+        this.signal.removeEventListener('abort', stop)
+        this.#waiting = null
+        resolve()
+      }
+      this.#waiting = { stage, done }
+    })
+  }
+
+  evidenceIsComplete(): void {
+    this.#waiting?.done()
+  }
+
+  succeed(result: { sizeBytes: number; sha256: string; provenanceSha256: string }): void {
+    this.#result = { status: 'ok', ...result }
+  }
+
+  fail({ errorType, message }: BuildFailure): void {
+    const error = message.slice(0, errorCharsMax).toWellFormed()
+    this.#result = { status: 'failed', error, errorType }
+  }
+
+  cancel(): void {
+    if (this.#result === null) this.#cancelled.abort(new BuildFailure('cancelled', 'the build was cancelled'))
+  }
+
+  progress(from: number): BuildProgress {
+    const lines: BuildLine[] = []
+    let bytes = 0
+    for (const line of this.#lines.slice(from, from + linesPerAnswerMax)) {
+      bytes += Buffer.byteLength(JSON.stringify(line)) + 1
+      if (bytes > answerBytesMax && lines.length > 0) break
+      lines.push(line)
+    }
+    const isLast = from + lines.length >= this.#lines.length
+    // With the last line, so that a host that ends at the result has them all.
+    return { lines, network: this.#network, waitsFor: this.waitsFor, result: isLast ? this.#result : null }
+  }
+
+  #push(type: BuildStep, msg: string): void {
+    const seq = this.#lines.length
+    if (seq > linesMax && type === 'build') return
+    this.#lines.push({ seq, type, msg: seq === linesMax ? '(more lines are in build.log alone)' : msg })
+  }
+}
+
+/** One line without escape sequences (ECMA-48), control characters and marks that change the direction of text. */
+export function cleanLine(text: string): string {
+  return cleanText(text).replaceAll('\n', '')
+}
+
+/** As cleanLine, with its line ends. */
+function cleanText(text: string): string {
+  return text
+    .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g, '')
+    .replaceAll('\t', '  ')
+    .replace(/[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]/g, '')
+}

@@ -1,0 +1,61 @@
+// The network of a build VM: there while something is fetched, then gone for good. Effects: TCP connections to the host's proxy, ip(8).
+
+import * as fs from 'node:fs'
+import type { Clock } from '../base/clock.ts'
+import type { run } from '../linux/command.ts'
+import { BuildFailure } from './failure.ts'
+
+const openTimeoutMs = 120_000
+const connectTimeoutMs = 3_000
+const pollMs = 200
+const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
+
+export type ProxyAddress = { readonly host: string; readonly port: number }
+
+/** Of `http://ADDRESS:PORT`; the host says it, and it becomes a part of command lines. Failure `internal`. */
+export function proxyAddress(proxy: string): ProxyAddress {
+  const [, host, port] = /^http:\/\/([0-9.]{7,15}):([1-9][0-9]{0,4})$/.exec(proxy) ?? []
+  if (host === undefined || Number(port) > 65_535)
+    throw new BuildFailure('internal', 'fetch.proxy: not http://ADDRESS:PORT')
+  return { host, port: Number(port) }
+}
+
+/** The host opens the way when it has seen that it is wanted. Failures: `source_unreachable`, `cancelled`. */
+export async function awaitProxy({ host, port }: ProxyAddress, clock: Clock, signal: AbortSignal): Promise<void> {
+  const untilMs = clock.monotonicMs() + openTimeoutMs
+  for (;;) {
+    signal.throwIfAborted()
+    if (await canConnect(host, port)) return
+    if (clock.monotonicMs() >= untilMs) {
+      throw new BuildFailure(
+        'source_unreachable',
+        "the service's fetch proxy is not reachable; try again, or ask the operator",
+      )
+    }
+    await clock.sleep(pollMs, signal)
+  }
+}
+
+async function canConnect(hostname: string, port: number): Promise<boolean> {
+  let late: ReturnType<typeof setTimeout> | undefined
+  const connecting = Bun.connect({ hostname, port, socket: { data() {}, error() {} } })
+  const socket = await Promise.race([
+    connecting.catch(() => null),
+    new Promise<null>(resolve => {
+      late = setTimeout(() => resolve(null), connectTimeoutMs)
+    }),
+  ])
+  clearTimeout(late)
+  // One that comes late is closed, too.
+  void connecting.then(one => one.end()).catch(() => {})
+  return socket !== null
+}
+
+/** Every interface but the loopback goes down, and what the kernel knew of ways goes with it. Faults: host.command_failed, host.command_timeout. */
+export async function takeNetworkDown(interfaces: string, runCommand: typeof run): Promise<void> {
+  const names = fs.existsSync(interfaces) ? fs.readdirSync(interfaces) : []
+  for (const name of names.filter(one => one !== 'lo')) {
+    await runCommand(['ip', 'address', 'flush', 'dev', name], ipBounds)
+    await runCommand(['ip', 'link', 'set', 'dev', name, 'down'], ipBounds)
+  }
+}

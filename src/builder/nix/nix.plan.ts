@@ -1,0 +1,144 @@
+// Nix's command lines and environment, and what it answers (nix.dev/manual/nix/2.26). Pure.
+
+import type { LockedPackage } from '../../attest/provenance/record.ts'
+import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
+import { places, plainEnvironment } from '../phase.ts'
+import { gitEnvironment } from '../source/clone.plan.ts'
+
+export const nixPlace = '/nix'
+/** The same on every machine: derivations see it as NIX_BUILD_CORES. */
+const cores = 4
+
+const OPTIONS = {
+  'extra-experimental-features': 'nix-command flakes',
+  substitute: 'false',
+  substituters: '',
+  builders: '',
+  sandbox: 'true',
+  'sandbox-fallback': 'false',
+  // What Nix promises to every derivation; Debian's has no shell built in. Static, so that it needs nothing else.
+  'sandbox-paths': '/bin/sh=/usr/bin/busybox',
+  // One user has the store and builds; in the sandbox a derivation sees nothing of it but its inputs.
+  'build-users-group': '',
+  // A flake's own settings would choose programs that run outside of the sandbox (post-build-hook).
+  'accept-flake-config': 'false',
+  'use-registries': 'false',
+  'flake-registry': '',
+  'require-sigs': 'true',
+  'max-jobs': '1',
+  cores: String(cores),
+  'warn-dirty': 'false',
+} as const satisfies Record<string, string>
+
+function nix(...argv: readonly string[]): string[] {
+  return ['nix', ...Object.entries(OPTIONS).flatMap(([name, value]) => ['--option', name, value]), ...argv]
+}
+
+const locked = ['--no-update-lock-file', '--no-write-lock-file'] as const
+
+export function nixBuildArgv(flake: string): string[] {
+  return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, `path:${flake}`)
+}
+
+/** Every derivation that these outputs come from. Before 2.9 the command had another name. */
+export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): string[] {
+  return nix(
+    '--offline',
+    ...(name === 'new' ? ['derivation', 'show'] : ['show-derivation']),
+    '--recursive',
+    ...drvPaths,
+  )
+}
+
+/** Puts the inputs that the lock names into the store, each with its narHash. */
+export function nixFetchArgv(flake: string): string[] {
+  return nix('flake', 'archive', ...locked, `path:${flake}`)
+}
+
+export function nixEnvironment(path: string): Record<string, string> {
+  return {
+    ...plainEnvironment,
+    PATH: path,
+    NIX_CONF_DIR: '/build/home',
+    NIX_USER_CONF_FILES: '',
+    NIX_REMOTE: 'local',
+    NIX_PATH: '',
+  }
+}
+
+/** Inputs from git are git's to fetch, by the rules of the build's own clone. */
+export function nixFetchEnvironment(path: string, proxy: string): Record<string, string> {
+  return { ...nixEnvironment(path), ...gitEnvironment(proxy), NIX_SSL_CERT_FILE: places.ca }
+}
+
+export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }
+
+/** Null for what is no answer of `nix build --json`. */
+export function readBuilt(text: string): readonly Built[] | null {
+  const answer = jsonOf(text)
+  if (!Array.isArray(answer)) return null
+  const built: Built[] = []
+  for (const one of answer) {
+    if (!isRecord(one) || typeof one.drvPath !== 'string' || !isRecord(one.outputs)) return null
+    const outputs = Object.values(one.outputs)
+    if (!outputs.every(path => typeof path === 'string' && storePathPattern.test(path))) return null
+    if (!storePathPattern.test(one.drvPath)) return null
+    built.push({ drvPath: one.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
+  }
+  return built
+}
+
+const storePathPattern = /^\/nix\/store\/[0-9a-df-np-sv-z]{32}-[0-9A-Za-z+._?=-]+$/
+
+export type Derivations = {
+  readonly count: number
+  readonly fetches: readonly Extract<LockedPackage, { kind: 'nix-fetch' }>[]
+}
+
+/** Null for what is no answer of `nix show-derivation`. */
+export function readDerivations(text: string): Derivations | null {
+  const answer = jsonOf(text)
+  if (!isRecord(answer)) return null
+  const fetches: Extract<LockedPackage, { kind: 'nix-fetch' }>[] = []
+  for (const [drvPath, one] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (!isRecord(one) || !isRecord(one.outputs)) return null
+    const env = isRecord(one.env) ? one.env : {}
+    for (const output of Object.values(one.outputs)) {
+      if (!isRecord(output) || typeof output.hash !== 'string') continue
+      const hash = hashOf(output.hash, String(output.hashAlgo ?? ''))
+      if (hash === null) continue
+      const file = drvPath.slice(drvPath.lastIndexOf('/') + 1)
+      const mode = String(output.hashAlgo ?? '').startsWith('r:') || output.method === 'nar' ? 'recursive' : 'flat'
+      fetches.push({
+        kind: 'nix-fetch',
+        name: typeof env.name === 'string' ? env.name : file,
+        drvPath: file,
+        outputHashMode: mode,
+        hash,
+        url: typeof env.url === 'string' && env.url !== '' ? env.url : null,
+      })
+    }
+  }
+  return { count: Object.keys(answer).length, fetches }
+}
+
+function hashOf(text: string, algorithm: string): { algorithm: 'sha256' | 'sha512'; hex: string } | null {
+  const name = algorithm.replace(/^r:/, '')
+  const known = (['sha256', 'sha512'] as const).find(one => one === name || text.startsWith(`${one}-`))
+  if (known === undefined) return null
+  const sizeBytes = known === 'sha256' ? 32 : 64
+  const bytes = text.includes('-') ? fromBase64(text.slice(text.indexOf('-') + 1)) : fromHex(text)
+  return bytes?.length === sizeBytes ? { algorithm: known, hex: toHex(bytes) } : null
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text)
+  } catch {
+    return null
+  }
+}
+
+function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

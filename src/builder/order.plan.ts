@@ -1,0 +1,36 @@
+// Of the host's order: what a build VM refuses in it, and what the dispatch receipt says of it. Pure.
+
+import { sha256 } from '../attest/hash.ts'
+import { toHex, utf8 } from '../base/bytes.ts'
+import { type BuildOrder, orderText } from '../contract/vm/build-order.ts'
+import type { OrderWords } from './attester.ts'
+
+/**
+ * Why the order is not taken; null: it is. An authority or a mirror decides what a fetch brings, so each must be the one that the client's
+ * request names. That the request in the order is the client's own, its verifier finds out.
+ */
+export function orderProblem({ accepts, fetch }: BuildOrder): string | null {
+  if (fetch === null) return null
+  const { ca, cratesMirror } = fetch
+  if (ca !== null && digestOf(ca) !== accepts.caSha256) {
+    return 'build.order.fetch.ca: authorities whose SHA-256 the request does not carry as fetch_ca_sha256'
+  }
+  if (cratesMirror !== null && cratesMirror !== accepts.cratesMirror) {
+    return 'build.order.fetch.cratesMirror: a mirror that the request does not name as crates_mirror'
+  }
+  return null
+}
+
+export function orderWords(order: BuildOrder): OrderWords {
+  const { fetch } = order
+  return {
+    orderDigest: sha256(utf8(orderText(order))),
+    fetchProxy: fetch?.proxy ?? null,
+    fetchMirror: fetch?.cratesMirror ?? null,
+    fetchAuthoritiesDigest: fetch?.ca == null ? null : sha256(utf8(fetch.ca)),
+  }
+}
+
+function digestOf(text: string): string {
+  return toHex(sha256(utf8(text)))
+}

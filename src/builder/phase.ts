@@ -1,0 +1,51 @@
+// What every phase of a build works with. Types, and the directories that the phases share.
+
+import type { BuildOrder } from '../contract/vm/build-order.ts'
+import { sourceDateEpoch } from '../linux/source/tree.plan.ts'
+import type { Site } from './confined/program.ts'
+import type { Bind } from './confined/root.plan.ts'
+import type { Job } from './job.ts'
+
+/** The programs of a build, as the build sees them. */
+export type Tools = {
+  /** PATH. */
+  readonly path: string
+  /** Where they come from, read-only. */
+  readonly binds: readonly Bind[]
+  /** Files of this machine behind their names. */
+  readonly fileOf: (name: string) => string
+}
+
+/** Who fetches, and who builds: numbers that nobody else in this VM has. */
+export const uids = { fetch: 61_001, build: 61_002 } as const
+
+export type Phase = {
+  readonly site: Site
+  readonly job: Job
+  readonly order: BuildOrder
+  readonly tools: Tools
+  /** Below the site's scratch: ours, and passable for the users of programs. */
+  readonly workDir: string
+  /** Of the system: certificates that git and cargo trust. */
+  readonly caBundle: string
+}
+
+/** Where the source stands in every build, on every machine. */
+export const places = {
+  source: '/build/source',
+  target: '/build/target',
+  home: '/build/home',
+  cargo: '/build/cargo',
+  ca: '/build/ca.pem',
+  tmp: '/tmp',
+} as const
+
+/** What is the same for every program. */
+export const plainEnvironment = {
+  HOME: places.home,
+  USER: 'build',
+  TMPDIR: places.tmp,
+  LC_ALL: 'C.UTF-8',
+  TZ: 'UTC',
+  SOURCE_DATE_EPOCH: String(sourceDateEpoch),
+} as const

@@ -1,0 +1,103 @@
+// git command lines that fetch one commit over https and put exactly its files on disk. Pure.
+//
+// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one host, no redirects, no
+// credentials; each object is checked on its way in (git-config(1), gitattributes(5), gitprotocol-http(5)).
+
+import { showName } from '../../linux/source/tree.plan.ts'
+import { BuildFailure } from '../failure.ts'
+
+export type CloneOrder = { readonly url: string; readonly ref: string | null }
+
+/** The repository without credentials and fragment. Failure `source_invalid`. */
+export function checkClone({ url, ref }: CloneOrder): URL {
+  const refuse = (problem: string): never => {
+    throw new BuildFailure('source_invalid', problem)
+  }
+  if (!/^https:\/\/[\x21-\x7e]+$/.test(url)) refuse('repo_url: not an https URL')
+  const parsed = URL.canParse(url) ? new URL(url) : refuse('repo_url: not a URL')
+  if (parsed.protocol !== 'https:') refuse('repo_url: not an https URL')
+  if (
+    parsed.username !== '' ||
+    parsed.password !== '' ||
+    url.slice('https://'.length).split('/')[0]?.includes('@') === true
+  ) {
+    refuse('repo_url: with a user or password; the service takes no credentials')
+  }
+  if (parsed.hash !== '' || parsed.search !== '')
+    refuse('repo_url: with a query or fragment; name a branch, tag or commit in repo_ref')
+  if (ref !== null && refProblem(ref) !== null) refuse(`repo_ref: ${showName(ref)} ${refProblem(ref)}`)
+  return parsed
+}
+
+/** git-check-ref-format(1), and nothing that an option or a refspec begins with. */
+function refProblem(ref: string): string | null {
+  if (/^[-+^:]/.test(ref)) return 'begins with a sign that has a meaning'
+  if (!/^[\x21-\x7e]+$/.test(ref)) return 'has a character that no ref has'
+  if (/[~^:?*[\\]|\.\.|@\{|\/\/|^\/|\/$|\.$|\.lock$|(?:^|\/)\./.test(ref) || ref === '@')
+    return 'is not the name of a branch, tag or commit'
+  return null
+}
+
+export const isCommit = (ref: string) => /^[0-9a-f]{40}$/.test(ref)
+
+export const gitPlaces = { dir: '/build/git', tree: '/build/source', ca: '/build/ca.pem' } as const
+
+/** git's whole environment, beside that of every program. */
+export function gitEnvironment(proxy: string): Record<string, string> {
+  return {
+    GIT_ALLOW_PROTOCOL: 'https',
+    GIT_CONFIG_NOSYSTEM: '1',
+    GIT_CONFIG_GLOBAL: '/dev/null',
+    GIT_TERMINAL_PROMPT: '0',
+    GIT_ASKPASS: '/bin/false',
+    GIT_LFS_SKIP_SMUDGE: '1',
+    GIT_NO_REPLACE_OBJECTS: '1',
+    GIT_SSL_CAINFO: gitPlaces.ca,
+    https_proxy: proxy,
+    no_proxy: '',
+  }
+}
+
+const CONFIG = {
+  'core.hooksPath': '/dev/null',
+  'core.attributesFile': '/dev/null',
+  'core.fsmonitor': 'false',
+  'core.autocrlf': 'false',
+  'core.symlinks': 'true',
+  'core.fileMode': 'true',
+  'core.protectHFS': 'true',
+  'core.protectNTFS': 'true',
+  'credential.helper': '',
+  'protocol.allow': 'never',
+  'protocol.https.allow': 'always',
+  'http.followRedirects': 'false',
+  'http.lowSpeedLimit': '1000',
+  'http.lowSpeedTime': '60',
+  'transfer.fsckObjects': 'true',
+  'fetch.fsckObjects': 'true',
+  'fetch.recurseSubmodules': 'false',
+  'submodule.recurse': 'false',
+  'transfer.bundleURI': 'false',
+  'gc.auto': '0',
+  'maintenance.auto': 'false',
+  'advice.detachedHead': 'false',
+} as const satisfies Record<string, string>
+
+/** Wins over the repository's own attributes, so that files are what the commit says, byte by byte. */
+export const attributes = '* -text !eol -ident -filter !working-tree-encoding -diff -merge\n'
+
+function git(...argv: readonly string[]): string[] {
+  const config = Object.entries(CONFIG).flatMap(([name, value]) => ['-c', `${name}=${value}`])
+  return ['git', ...config, `--git-dir=${gitPlaces.dir}`, `--work-tree=${gitPlaces.tree}`, ...argv]
+}
+
+export const initArgv = () => git('init', '--quiet', '--template=', '--initial-branch=main')
+
+/** A ref that is a commit, or HEAD, or the name of a branch or tag. */
+export function fetchArgv(url: URL, ref: string | null): string[] {
+  const options = ['--quiet', '--depth=1', '--no-tags', '--no-recurse-submodules', '--no-write-fetch-head', '--refmap=']
+  return git('fetch', ...options, '--', url.href, `${ref ?? 'HEAD'}:refs/strongroom/source`)
+}
+
+export const checkoutArgv = () => git('checkout', '--quiet', '--force', '--detach', 'refs/strongroom/source')
+export const idsArgv = () => git('rev-parse', 'refs/strongroom/source^{commit}', 'refs/strongroom/source^{tree}')

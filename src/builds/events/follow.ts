@@ -1,0 +1,317 @@
+// One build in its VM: source and order in, progress out, evidence, result. Effects: through the VM engine, files, the store.
+//
+// The guest is hostile: what it says is held against the wire, the order and its evidence, and whatever does not fit ends the build as
+// `internal`. Each step may be repeated, for a daemon that was killed begins again with the row and the events that it finds.
+
+import { present } from '../../base/assert.ts'
+import { fromHex } from '../../base/bytes.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { type BuildErrorType, isOfService } from '../../contract/http/build.ts'
+import type { AttestedStage, BuildProgress } from '../../contract/vm/build-agent.ts'
+import type { DirectoryStore } from '../../store/db.ts'
+import { type BuildSet, buildById, setBuild } from '../../store/directory/build.query.ts'
+import type { Build } from '../../store/directory/build.table.ts'
+import type { BuildEngine } from '../../vm/build-engine.ts'
+import type { HostTrust } from '../../vm/evidence/launch-policy.plan.ts'
+import type { EventLog, NewEvent } from './events.ts'
+import { judgeBuild } from '../evidence.verify.ts'
+import { readResult, writeSource } from '../exchange.ts'
+import type { FetchGate } from '../fetch/proxy.ts'
+import type { BuildFiles } from '../files.ts'
+import { buildDeadlineMs, type OrderSettings, orderOf } from '../order.plan.ts'
+import { proofOf } from '../record.ts'
+
+export type FollowDeps = {
+  readonly directory: DirectoryStore
+  readonly engine: BuildEngine
+  readonly clock: Clock
+  readonly log: Logger
+  readonly files: BuildFiles
+  readonly trust: () => Promise<HostTrust>
+  readonly gate: FetchGate
+  readonly order: OrderSettings
+  readonly exchangeBytes: number
+  /** As BuildRetention.makeRoom. */
+  readonly makeRoom: (bytes: number) => boolean
+}
+
+/** What a build came to. `unwanted`: somebody else has ended it, or the daemon stops. */
+export type Followed =
+  | {
+      readonly kind: 'finished'
+      readonly result: Required<Pick<Build, 'resultBytes' | 'resultSha256' | 'provenanceSha256'>>
+    }
+  | { readonly kind: 'broken'; readonly errorType: BuildErrorType; readonly error: string }
+  | { readonly kind: 'unwanted' }
+
+const requestTimeoutMs = 30_000
+const vouchTimeoutMs = 60_000
+/** For the guest to take its order, from the first attempt. */
+const orderDeadlineMs = 300_000
+/** How long a guest that runs may give no answer. */
+const silenceMs = 120_000
+/** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
+const collateralWaitMs = 180_000
+/** Of taking evidence, where it is not certificates that are waited for. */
+const attemptsMax = 3
+const pauseBusyMs = 20
+const pauseMinMs = 50
+const pauseMaxMs = 300
+const retryMs = 1_000
+/** The guest closes its network itself, somewhat before the host does. */
+const fetchSlackMs = 30_000
+const linesMax = 64
+
+const unwanted = { kind: 'unwanted' } as const
+
+export function broken(errorType: BuildErrorType, error: string): Followed {
+  return { kind: 'broken', errorType, error: error.slice(0, errorCharsMax) }
+}
+
+const errorCharsMax = 8192
+
+export class BuildFollower {
+  readonly #deps: FollowDeps
+  readonly #id: string
+  readonly #vmId: string
+  readonly #events: EventLog
+  readonly #signal: AbortSignal
+  #networkOpenedMs: number | null = null
+
+  /** `signal`: aborted when this daemon stops. */
+  constructor(deps: FollowDeps, of: { build: Build; vmId: string; events: EventLog; signal: AbortSignal }) {
+    this.#deps = deps
+    this.#id = of.build.id
+    this.#vmId = of.vmId
+    this.#events = of.events
+    this.#signal = of.signal
+  }
+
+  /** Hands over source and order. Null: the guest has them. */
+  async order(build: Build): Promise<Followed | null> {
+    const { engine, clock, files, order } = this.#deps
+    if (build.orderedAtMs === null) {
+      try {
+        const { sourceBytes: sizeBytes, sourceSha256: sha256 } = build
+        if (sizeBytes !== null && sha256 !== null) {
+          await writeSource(files.path(build.id, 'source'), engine.exchange(this.#vmId), { sizeBytes, sha256 })
+        }
+      } catch (error) {
+        return this.#internal('the source could not be handed over', error)
+      }
+      // From here on the disk may hold the guest's result: the source is never written again.
+      if (!this.#set('starting', { orderedAtMs: clock.nowMs() })) return unwanted
+    }
+    const deadlineMs = clock.monotonicMs() + orderDeadlineMs
+    for (;;) {
+      if (!this.#isStill('starting')) return unwanted
+      try {
+        const imageSummary = engine.imageSummary(this.#vmId)
+        await engine.order(this.#vmId, orderOf(build, { ...order, imageSummary }), requestTimeoutMs)
+        return null
+      } catch (error) {
+        if (this.#signal.aborted) return unwanted
+        if (isRefusal(error)) return this.#internal('the build VM refused its order', error)
+        if (clock.monotonicMs() >= deadlineMs) return this.#internal('the build VM took no order', error)
+      }
+      await pause(clock, retryMs, this.#signal)
+    }
+  }
+
+  /** From the order to the end. */
+  async follow(build: Build): Promise<Followed> {
+    const { clock, order } = this.#deps
+    // By the wall clock only once: one that is set meanwhile ends no build, and lets none go on for ever.
+    const agedMs = Math.max(0, clock.nowMs() - (build.orderedAtMs ?? build.createdAtMs))
+    const deadlineMs = clock.monotonicMs() - agedMs + buildDeadlineMs(build, order.limits)
+    let heardMs = clock.monotonicMs()
+    let waitMs = pauseMinMs
+    while (this.#isStill('running')) {
+      if (clock.monotonicMs() >= deadlineMs)
+        return broken('limit_exceeded', 'The build took longer than all its limits together.')
+      let progress: BuildProgress
+      try {
+        progress = await this.#deps.engine.progress(this.#vmId, this.#events.nextSeq, requestTimeoutMs)
+        heardMs = clock.monotonicMs()
+      } catch (error) {
+        if (this.#signal.aborted) return unwanted
+        if (isRefusal(error)) return this.#internal('the build VM refused to say how its build goes', error)
+        if (!this.#runs()) return unwanted
+        if (clock.monotonicMs() - heardMs >= silenceMs) return this.#internal('the build VM does not answer', error)
+        await pause(clock, retryMs, this.#signal)
+        continue
+      }
+      const end = await this.#step(progress)
+      if (end !== null) return end
+      const hasLines = progress.lines.length > 0
+      if (progress.lines.length >= linesMax) waitMs = pauseBusyMs
+      else waitMs = hasLines ? pauseMinMs : Math.min(pauseMaxMs, waitMs * 2)
+      await pause(clock, waitMs, this.#signal)
+    }
+    return unwanted
+  }
+
+  /** What one answer asks for. Null: the build goes on. */
+  async #step(progress: BuildProgress): Promise<Followed | null> {
+    const { lines, network, waitsFor, result } = progress
+    const events = this.#eventsOf(lines)
+    if (events === null) return this.#internal('the build VM sent lines out of turn', null)
+    this.#events.append(events)
+    this.#network(network)
+    if (waitsFor !== null) return this.#vouch(waitsFor)
+    // Every line first.
+    if (result === null || lines.length > 0) return null
+    this.#closeNetwork()
+    if (result.status === 'failed') return broken(result.errorType, result.error)
+    return this.#takeResult(result)
+  }
+
+  /** Null: they are not the next ones, or none that a guest may send. */
+  #eventsOf(lines: BuildProgress['lines']): NewEvent[] | null {
+    const events: NewEvent[] = []
+    for (const [at, { seq, type, msg }] of lines.entries()) {
+      if (seq !== this.#events.nextSeq + at || isOfService(type)) return null
+      events.push({ data: { type, msg }, seq })
+    }
+    return events
+  }
+
+  /** `wanted` opens it once, `done` and its time close it for good. */
+  #network(wanted: BuildProgress['network']): void {
+    const { engine, clock, gate, order, log } = this.#deps
+    const { network } = this.#row()
+    if (network === 'closed' || order.fetch === null) {
+      if (wanted === 'wanted' && order.fetch === null)
+        log.warn('a build wants a network that it has not', { build: this.#id })
+      return
+    }
+    if (wanted === 'done') {
+      this.#closeNetwork()
+      return
+    }
+    const fetchMs = order.limits.fetchSeconds * 1000 + fetchSlackMs
+    if (wanted === 'wanted' && this.#networkOpenedMs === null) {
+      const address = engine.view(this.#vmId)?.address ?? null
+      if (address === null) return
+      this.#networkOpenedMs = clock.monotonicMs()
+      if (network === 'unused' && !this.#set('running', { network: 'open' })) return
+      gate.open({ buildId: this.#id, address, bytesMax: order.limits.fetchBytes })
+      engine.open(this.#vmId)
+    }
+    if (this.#networkOpenedMs !== null && clock.monotonicMs() - this.#networkOpenedMs >= fetchMs) this.#closeNetwork()
+  }
+
+  #closeNetwork(): void {
+    const { engine, gate } = this.#deps
+    gate.close(this.#id)
+    if (this.#row().network === 'closed') return
+    engine.close(this.#vmId)
+    this.#set('running', { network: 'closed' })
+  }
+
+  /** Completes the evidence of a stage and judges it. What cannot be had now is asked for again; what is wrong is the end. */
+  async #vouch(stage: AttestedStage): Promise<Followed | null> {
+    const { engine, clock, trust, order, log } = this.#deps
+    const row = this.#row()
+    const earlier = proofOf(row)
+    const isNext = stage === 'dispatch' ? earlier === null : earlier !== null && earlier.provenance === null
+    if (!isNext) return this.#internal(`the build VM asks for the evidence of its ${stage} out of turn`, null)
+    const deadlineMs = clock.monotonicMs() + collateralWaitMs
+    let failures = 0
+    for (;;) {
+      if (!this.#isStill('running')) return unwanted
+      try {
+        const nonce = present(fromHex(row.nonce), 'a nonce is stored in hexadecimal')
+        const evidence = await engine.vouch(this.#vmId, { stage, nonce }, vouchTimeoutMs)
+        const judgement = await judgeBuild(evidence, {
+          stage,
+          jobId: row.id,
+          nonce: row.nonce,
+          mayFetch: order.fetch !== null,
+          asOf: clock.nowMs(),
+          trust: await trust(),
+          earlier,
+        })
+        if (!judgement.ok) {
+          log.error('the evidence of a build is not good', { build: row.id, stage, failed: judgement.failed })
+          return broken(
+            'internal',
+            `The evidence of the build VM at ${stage} is not good: ${judgement.failed.join('; ')}`,
+          )
+        }
+        const { proof } = judgement
+        const { simulated, measurement } = proof
+        return this.#set('running', { evidence: JSON.stringify(proof), simulated, measurement }) ? null : unwanted
+      } catch (error) {
+        if (this.#signal.aborted) return unwanted
+        if (isRefusal(error)) return this.#internal(`the build VM gave no evidence of its ${stage}`, error)
+        if (clock.monotonicMs() >= deadlineMs) return this.#internal(`there is no evidence of the ${stage}`, error)
+        log.warn('the evidence of a build could not be taken', { build: row.id, stage, error })
+        if (!(error instanceof Fault && error.code === 'attest.unavailable')) failures += 1
+        if (failures >= attemptsMax) return this.#internal(`the evidence of the ${stage} could not be taken`, error)
+      }
+      await pause(clock, retryMs, this.#signal)
+    }
+  }
+
+  async #takeResult(said: Extract<BuildProgress['result'], { status: 'ok' }>): Promise<Followed> {
+    const { engine, files, exchangeBytes, makeRoom } = this.#deps
+    const { sizeBytes, sha256, provenanceSha256 } = said
+    const proof = proofOf(this.#row())
+    if (proof === null || proof.provenance === null) {
+      return broken('internal', 'The evidence of the build was not complete when its result came; submit it again.')
+    }
+    if (proof.provenance !== provenanceSha256) {
+      return this.#internal('the result is not the one that the build VM has vouched for', null)
+    }
+    if (sizeBytes > exchangeBytes)
+      return this.#internal('the build VM says that its result is larger than its disk', null)
+    if (!makeRoom(sizeBytes))
+      return broken('limit_exceeded', 'There is no room for the result among those of other builds.')
+    try {
+      await readResult(engine.exchange(this.#vmId), files.path(this.#id, 'resultPart'), { sizeBytes, sha256 })
+      if (!this.#isStill('running')) return unwanted
+      await files.finishResult(this.#id)
+    } catch (error) {
+      return this.#internal('the result could not be taken over', error)
+    }
+    return { kind: 'finished', result: { resultBytes: sizeBytes, resultSha256: sha256, provenanceSha256 } }
+  }
+
+  /** For the client in one sentence; the cause is for the operator. */
+  #internal(what: string, error: unknown): Followed {
+    const { log } = this.#deps
+    log.error('a build failed on this host', {
+      build: this.#id,
+      vm: this.#vmId,
+      what,
+      ...(error === null ? {} : { error }),
+    })
+    const isSaid = error instanceof Fault && error.code === 'channel.refused'
+    return broken('internal', `This service failed: ${what}${isSaid ? `: ${messageOf(error)}` : ''}.`)
+  }
+
+  #row(): Build {
+    const row = buildById(this.#deps.directory.db, this.#id)
+    if (row === null) throw new Fault('internal', `build ${this.#id} has no record`)
+    return row
+  }
+
+  #isStill(state: Build['state']): boolean {
+    return !this.#signal.aborted && this.#row().state === state
+  }
+
+  #runs(): boolean {
+    return this.#deps.engine.view(this.#vmId)?.state === 'running'
+  }
+
+  #set(state: Build['state'], set: BuildSet): boolean {
+    return setBuild(this.#deps.directory.db, { id: this.#id, state, ...set })
+  }
+}
+
+function isRefusal(error: unknown): boolean {
+  return error instanceof Fault && error.code === 'channel.refused'
+}

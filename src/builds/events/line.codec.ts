@@ -1,0 +1,47 @@
+// A build's events as lines of events.jsonl, and as server-sent events (https://html.spec.whatwg.org/#server-sent-events). Pure.
+//
+// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`, written by us alone: `data` is cut out of it as it stands, never parsed and written again.
+
+import type { BuildEvent } from '../../contract/http/build.ts'
+
+export type EventLine = {
+  /** Counts from 1 without a gap. */
+  readonly id: number
+  /** The guest's own number of a line of its; null for one of the service. */
+  readonly seq: number | null
+  readonly atMs: number
+  readonly data: BuildEvent
+}
+
+/** With its LF. `type` comes first in `data`, whatever object it was. */
+export function toLine({ id, seq, atMs, data }: EventLine): string {
+  const { type, ...rest } = data
+  return `{"id":${id},"seq":${seq ?? 'null'},"atMs":${atMs},"data":${JSON.stringify({ type, ...rest })}}\n`
+}
+
+const HEAD = /^\{"id":([0-9]{1,15}),"seq":(null|[0-9]{1,15}),"atMs":[0-9]{1,16},"data":(?=\{"type":"([a-z]{1,16})")/
+
+export type ReadLine = {
+  readonly id: number
+  readonly seq: number | null
+  readonly type: string
+  /** JSON text of the event. */
+  readonly data: string
+}
+
+/** Of a line without its LF; null: it is none of ours, as after a power cut. */
+export function readLine(line: string): ReadLine | null {
+  const match = HEAD.exec(line)
+  if (match === null || !line.endsWith('}}')) return null
+  const [head, id = '', seq = '', type = ''] = match
+  return { id: Number(id), seq: seq === 'null' ? null : Number(seq), type, data: line.slice(head.length, -1) }
+}
+
+/** JSON text has no line breaks. */
+export function toServerSentEvent({ id, type, data }: ReadLine): string {
+  return `event: ${type}\nid: ${id}\ndata: ${data}\n\n`
+}
+
+export const ping = ': ping\n\n'
+/** Milliseconds after which a client that was cut off asks again. */
+export const retryLine = 'retry: 1000\n\n'

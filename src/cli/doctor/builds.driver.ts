@@ -1,0 +1,48 @@
+// Collects the facts about service C for `strongroom doctor`. Effects: reads files.
+
+import { existsSync } from 'node:fs'
+import { messageOf } from '../../base/fault.ts'
+import { readAuthorities } from '../../builds/fetch/authorities.ts'
+import type { Config } from '../../config/schema.ts'
+import { diskRoomGib } from '../../vm/launch/disk.driver.ts'
+import type { BuildFacts } from './builds.plan.ts'
+import { builderMeasurement, checkBuilderImage } from './image-check.driver.ts'
+
+/** Null: service C is off. Never throws. */
+export async function lookAtBuilds(config: Config, stateDir: string): Promise<BuildFacts | null> {
+  const { listen, builds } = config
+  if (listen.builds === '') return null
+  const image = await outcomeOf(() => checkBuilderImage(builds.image_dir))
+  const fetchesNothing = builds.fetch_hosts.length === 0
+  return {
+    image,
+    measurement: image.ok ? await outcomeOf(() => builderMeasurement(config)) : null,
+    authorities:
+      fetchesNothing || builds.fetch_ca_file === ''
+        ? null
+        : await outcomeOf(() => {
+            readAuthorities(builds.fetch_ca_file)
+            return builds.fetch_ca_file
+          }),
+    roomGib: roomGib(config, stateDir),
+  }
+}
+
+/** As the daemon counts it. Null: nobody knows before the first start, or without permission. */
+function roomGib({ capacity }: Config, stateDir: string): number | null {
+  if (capacity.scratch_gib !== 0) return capacity.scratch_gib
+  if (!existsSync(`${stateDir}/vms`)) return null
+  try {
+    return diskRoomGib(stateDir)
+  } catch {
+    return null
+  }
+}
+
+async function outcomeOf(work: () => string | Promise<string>): Promise<BuildFacts['image']> {
+  try {
+    return { ok: true, text: await work() }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}

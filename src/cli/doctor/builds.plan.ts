@@ -1,0 +1,59 @@
+// What service C needs, judged from the facts that were found. Pure.
+
+import type { Config } from '../../config/schema.ts'
+import { type Check, fail, fromOutcome, type Outcome, pass, skip } from './check.ts'
+
+export type BuildFacts = {
+  readonly image: Outcome
+  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
+  readonly measurement: Outcome | null
+  /** `builds.fetch_ca_file`; null where it is not read. */
+  readonly authorities: Outcome | null
+  /** What the scratch and exchange disks of all VMs may take up, GiB; null: not known. */
+  readonly roomGib: number | null
+}
+
+/** One line where the service is off. */
+export function buildChecks(
+  facts: BuildFacts | null,
+  { builds, vm, capacity }: Pick<Config, 'builds' | 'vm' | 'capacity'>,
+): Check[] {
+  if (facts === null) return [skip('builds', 'listen.builds is off: there is no service C')]
+  const { image, measurement, authorities, roomGib } = facts
+  return [
+    fromOutcome(
+      'builder image',
+      image,
+      `build it (bun scripts/build-image.ts builder) or copy it to builds.image_dir (${builds.image_dir}) again, or correct builds.image_dir`,
+    ),
+    measurement === null
+      ? skip('builder measurement', 'there is no builder image')
+      : fromOutcome(
+          'builder measurement',
+          measurement,
+          `set builds.vcpus (${builds.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the builder image has a launch digest for`,
+        ),
+    fetchCheck(builds, authorities),
+    diskCheck(builds, { roomGib, isConfigured: capacity.scratch_gib !== 0 }),
+  ]
+}
+
+function fetchCheck(builds: Config['builds'], authorities: Outcome | null): Check {
+  const name = 'builder fetch'
+  if (builds.fetch_hosts.length === 0) return skip(name, 'builds.fetch_hosts is empty: builds fetch nothing')
+  const remedy = `put PEM certificates in builds.fetch_ca_file (${builds.fetch_ca_file}), readable to root, or set it to ""`
+  if (authorities !== null && !authorities.ok) return fail(name, authorities.text, remedy)
+  const hosts = `${builds.fetch_hosts.length} hosts through port ${builds.fetch_port}`
+  return pass(name, authorities === null ? hosts : `${hosts}, with the authorities of ${authorities.text}`)
+}
+
+function diskCheck(builds: Config['builds'], room: { roomGib: number | null; isConfigured: boolean }): Check {
+  const name = 'builder disk'
+  const { scratch_gib: scratchGib, exchange_gib: exchangeGib } = builds
+  const neededGib = scratchGib + exchangeGib
+  if (room.roomGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
+  const detail = `a build VM needs ${neededGib} GiB (builds.scratch_gib ${scratchGib}, builds.exchange_gib ${exchangeGib}); all VMs together have ${room.roomGib} GiB`
+  if (room.roomGib >= neededGib) return pass(name, detail)
+  const more = room.isConfigured ? 'raise capacity.scratch_gib' : 'free space in the state directory'
+  return fail(name, detail, `${more}, or lower builds.scratch_gib and builds.exchange_gib`)
+}

@@ -1,0 +1,44 @@
+// Whether guests run here, judged from a canary. Pure.
+
+import type { Platform } from '../../config/schema.ts'
+import { type Check, fail, pass, skip } from './check.ts'
+
+export type CanaryFacts =
+  /** It has said its byte. */
+  | { readonly kind: 'ran'; readonly tookMs: number }
+  /** It was started and said nothing. `isGone`: it could be ended. */
+  | { readonly kind: 'silent'; readonly tookMs: number; readonly isGone: boolean }
+  /** QEMU refused. */
+  | { readonly kind: 'failed'; readonly text: string }
+  /** It was not started, and why. */
+  | { readonly kind: 'none'; readonly reason: string }
+
+const name = 'canary'
+
+export function canaryCheck(facts: CanaryFacts, platform: Platform): Check {
+  const accelerator = platform === 'tcg' ? 'software emulation' : 'KVM'
+  switch (facts.kind) {
+    case 'none':
+      return skip(name, facts.reason)
+    case 'ran': {
+      const snp = platform === 'snp' ? '; that its memory is encrypted, the evidence of each VM shows' : ''
+      return pass(name, `a guest ran under ${accelerator} within ${facts.tookMs} ms${snp}`)
+    }
+    case 'silent': {
+      const left = facts.isGone ? '' : '; its QEMU does not even die'
+      const detail = `a guest was started under ${accelerator} and did nothing within ${facts.tookMs} ms${left}`
+      return fail(name, detail, platform === 'tcg' ? SLOW_REMEDY : HANG_REMEDY)
+    }
+    case 'failed':
+      return fail(
+        name,
+        `QEMU could not start a guest under ${accelerator}: ${facts.text}`,
+        platform === 'tcg' ? FAILED_REMEDY : `${FAILED_REMEDY}; else ${HANG_REMEDY}`,
+      )
+  }
+}
+
+const HANG_REMEDY =
+  'run the appliance on a host whose KVM runs guests: not in a VM without nested virtualization; for development alone set platform = "tcg", which is slow and SIMULATED'
+const SLOW_REMEDY = 'look what else takes the CPU of this host, then run doctor again'
+const FAILED_REMEDY = 'correct vm.qemu, or install qemu-system-x86 with its firmware and modules; then run doctor again'

@@ -1,0 +1,134 @@
+// Asks, as clients do, who is said to serve the appliance's domain: the name servers of the zone above it. Effects: DNS queries.
+
+import type { Answer } from 'dns-packet'
+import { messageOf } from '../../base/fault.ts'
+import { askDns, type DnsAnswer, type DnsQuestion } from '../../host/network/dns-ask.ts'
+import { type DelegationFacts, privateName } from './delegation.plan.ts'
+
+export type DelegationOptions = {
+  readonly domain: string
+  /** Addresses of resolvers; the first that answers is used. */
+  readonly resolvers: readonly string[]
+  readonly port?: number
+  readonly timeoutMs?: number
+}
+
+const askedServersMax = 3
+const labelsMax = 10
+/** Whoever answers may send any number. */
+const namesMax = 8
+
+/** Never throws; done within a dozen times `timeoutMs`. */
+export async function lookAtDelegation(options: DelegationOptions): Promise<DelegationFacts> {
+  const { domain, resolvers } = options
+  const why = privateName(domain)
+  if (why !== null) return { kind: 'none', reason: why }
+  if (resolvers.length === 0) return { kind: 'none', reason: '/etc/resolv.conf names no resolver to ask' }
+  try {
+    return await new Delegation(options).find()
+  } catch (error) {
+    return { kind: 'none', reason: messageOf(error) }
+  }
+}
+
+class Delegation {
+  readonly #options: Required<DelegationOptions>
+  #resolver: string | null = null
+
+  constructor(options: DelegationOptions) {
+    this.#options = { port: 53, timeoutMs: 1_000, ...options }
+  }
+
+  async find(): Promise<DelegationFacts> {
+    const zone = await this.#zoneAbove()
+    if (zone === null) return { kind: 'none', reason: 'the resolver knows no zone above the domain' }
+    let failure = `no name server of ${zone.name} has an address`
+    for (const name of zone.servers.slice(0, askedServersMax)) {
+      const [server] = await this.#addressesOf(name)
+      if (server === undefined) continue
+      try {
+        return await this.#asked(zone.name, { name, server })
+      } catch (error) {
+        failure = messageOf(error)
+      }
+    }
+    return { kind: 'none', reason: failure }
+  }
+
+  /** The nearest zone above the domain that has name servers of its own. */
+  async #zoneAbove(): Promise<{ readonly name: string; readonly servers: readonly string[] } | null> {
+    const labels = this.#options.domain.split('.')
+    for (let from = 1; from < Math.min(labels.length, labelsMax); from += 1) {
+      const name = labels.slice(from).join('.')
+      const { answers } = await this.#resolve(name, 'NS')
+      const servers = namesOf(answers, name)
+      if (servers.length > 0) return { name, servers }
+    }
+    return null
+  }
+
+  async #asked(zone: string, { name, server }: { name: string; server: string }): Promise<DelegationFacts> {
+    const { domain } = this.#options
+    const { answers, authorities, additionals } = await this.#ask({
+      server,
+      name: domain,
+      type: 'NS',
+      recursion: false,
+    })
+    const nameServers = namesOf([...answers, ...authorities], domain)
+    const addresses = nameServers.flatMap(one => addressesIn(additionals, one))
+    // Names of another zone come without their addresses.
+    for (const one of addresses.length === 0 ? nameServers.slice(0, askedServersMax) : [])
+      addresses.push(...(await this.#addressesOf(one)))
+    return {
+      kind: 'asked',
+      zone,
+      by: name,
+      nameServers: nameServers.slice(0, namesMax),
+      addresses: [...new Set(addresses)].slice(0, namesMax),
+    }
+  }
+
+  async #addressesOf(name: string): Promise<string[]> {
+    return addressesIn((await this.#resolve(name, 'A')).answers, null)
+  }
+
+  async #resolve(name: string, type: 'A' | 'NS'): Promise<DnsAnswer> {
+    const { resolvers } = this.#options
+    let failure: unknown = null
+    for (const server of this.#resolver === null ? resolvers : [this.#resolver]) {
+      try {
+        const answer = await this.#ask({ server, name, type, recursion: true })
+        this.#resolver = server
+        return answer
+      } catch (error) {
+        failure = error
+      }
+    }
+    throw failure
+  }
+
+  #ask(question: Omit<DnsQuestion, 'port' | 'timeoutMs'>): Promise<DnsAnswer> {
+    const { port, timeoutMs } = this.#options
+    return askDns({ ...question, port, timeoutMs })
+  }
+}
+
+function namesOf(records: readonly Answer[], owner: string): string[] {
+  return records.flatMap(record => (record.type === 'NS' && isSameName(record.name, owner) ? [plain(record.data)] : []))
+}
+
+/** `owner` null: whoever; an alias leads to another name. */
+function addressesIn(records: readonly Answer[], owner: string | null): string[] {
+  return records.flatMap(record =>
+    record.type === 'A' && (owner === null || isSameName(record.name, owner)) ? [record.data] : [],
+  )
+}
+
+function isSameName(one: string, other: string): boolean {
+  return plain(one) === plain(other)
+}
+
+function plain(name: string): string {
+  return name.toLowerCase().replace(/\.$/, '')
+}

@@ -1,0 +1,66 @@
+// Whether the world finds this host when it asks for names of instances. Pure.
+
+import type { Config } from '../../config/schema.ts'
+import { type Check, fail, pass, skip } from './check.ts'
+
+export type DelegationFacts =
+  /** Nobody was asked, or nobody answered. */
+  | { readonly kind: 'none'; readonly reason: string }
+  | {
+      readonly kind: 'asked'
+      /** Above the domain. */
+      readonly zone: string
+      /** The name server of that zone that was asked. */
+      readonly by: string
+      readonly nameServers: readonly string[]
+      /** IPv4, of these. */
+      readonly addresses: readonly string[]
+    }
+
+/** Names that nobody delegates (RFC 2606, RFC 6761, RFC 6762, RFC 8375; ICANN reserves .internal). */
+const PRIVATE = [
+  'internal',
+  'test',
+  'example',
+  'invalid',
+  'localhost',
+  'local',
+  'onion',
+  'home.arpa',
+  'lan',
+  'intranet',
+  'corp',
+  'home',
+]
+
+/** Why nobody can delegate the domain; null: somebody can. */
+export function privateName(domain: string): string | null {
+  const labels = domain.split('.')
+  if (labels.length < 2) return `${domain} has no zone above it but the root`
+  const found = PRIVATE.find(name => domain === name || domain.endsWith(`.${name}`))
+  return found === undefined ? null : `nobody delegates names below .${found}: clients have to ask this host themselves`
+}
+
+/** `address`: at which clients reach this host's DNS; null: not known. */
+export function delegationCheck(
+  facts: DelegationFacts,
+  { domain, listen }: Pick<Config, 'domain' | 'listen'>,
+  address: string | null,
+): Check {
+  const name = 'delegation'
+  if (listen.dns === '') return skip(name, 'listen.dns is off: another server has to name instances')
+  if (facts.kind === 'none') return skip(name, facts.reason)
+  const { zone, by, nameServers, addresses } = facts
+  const remedy = `put into the zone ${zone}: "${domain}. NS ns.${domain}." and "ns.${domain}. A ${address ?? 'ADDRESS OF THIS HOST'}"`
+  if (nameServers.length === 0)
+    return fail(name, `${by} knows no name servers of ${domain}: nobody finds instances`, remedy)
+  const told = `${by} says ${nameServers.join(', ')}`
+  if (addresses.length === 0) return fail(name, `${told}, and none of them has an IPv4 address`, remedy)
+  if (address === null) return skip(name, `${told} at ${addresses.join(', ')}; the address of this host is not known`)
+  if (addresses.includes(address)) return pass(name, `${told} at ${addresses.join(', ')}`)
+  return fail(
+    name,
+    `${told} at ${addresses.join(', ')}, and this host is ${address}`,
+    `${remedy}; or correct network.public_v4`,
+  )
+}

@@ -1,0 +1,66 @@
+// strongroom doctor: what this host has and lacks; with --leaks, where the ledger and the host differ. Effects: looks at the host, requests to the daemon.
+
+import type { Command } from 'commander'
+import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { EXIT } from '../exit.ts'
+import { dash, oneLine, type Paint, table } from '../render.ts'
+import type { Check } from './check.ts'
+import { lookAtHost } from './host.driver.ts'
+import { judge } from './host.plan.ts'
+
+const leaksTimeoutMs = 60_000
+
+export function addDoctor(program: Command, cli: Cli): void {
+  program
+    .command('doctor')
+    .description(
+      'check whether this host has what strongroom needs. Exit code 0: no check says FAIL (WARN and SKIP may); 1: one does, or something leaked',
+    )
+    .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
+    .option('--no-canary', 'boot no VM of a few seconds to see whether guests run')
+    .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))
+    .action(async ({ leaks, canary }: { leaks?: boolean; canary: boolean }, command: Command) => {
+      const run = runOf(cli, command)
+      if (leaks === true) await reportLeaks(run)
+      else await reportHost(run, { canary })
+    })
+}
+
+async function reportHost(run: Run, { canary }: { readonly canary: boolean }): Promise<void> {
+  const facts = await lookAtHost({
+    loaded: run.config(),
+    stateDir: run.stateDir,
+    client: run.client(),
+    progress: run.hint,
+    canary,
+  })
+  const checks = judge(facts)
+  const ok = checks.every(check => check.result !== 'FAIL')
+  const platform = facts.config.platform === 'auto' ? facts.detected.platform : facts.config.platform
+  await run.result({ ok, platform, checks }, checksText(checks, run.paint))
+  if (!ok) run.exitWith(EXIT.failed)
+}
+
+async function reportLeaks(run: Run): Promise<void> {
+  const found = await run.client().request({ path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs })
+  await run.result(found, leaksText(found.leaks, run.paint))
+  if (found.leaks.length > 0) run.exitWith(EXIT.failed)
+}
+
+function checksText(checks: readonly Check[], paint: Paint): string {
+  const width = Math.max(...checks.map(check => check.name.length))
+  return checks
+    .map(({ name, result, detail, remedy }) => {
+      const verdict = paint.word(result) + ' '.repeat('SKIP'.length - result.length)
+      const line = `${verdict}  ${name.padEnd(width)}  ${oneLine(detail)}\n`
+      return remedy === null ? line : `${line}${' '.repeat('SKIP'.length + width + 4)}remedy: ${oneLine(remedy)}\n`
+    })
+    .join('')
+}
+
+function leaksText(leaks: readonly AdminLeak[], paint: Paint): string {
+  if (leaks.length === 0) return 'nothing leaked\n'
+  const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail, dash(leak.vm), leak.remedy].map(oneLine))
+  return table(['KIND', 'NAME', 'DETAIL', 'VM', 'REMEDY'], rows, paint)
+}

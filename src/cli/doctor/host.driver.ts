@@ -1,0 +1,196 @@
+// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
+
+import { accessSync, constants, existsSync } from 'node:fs'
+import { messageOf } from '../../base/fault.ts'
+import type { LoadedConfig } from '../../config/load.ts'
+import type { Config, Platform } from '../../config/schema.ts'
+import { AdminLeaks, AdminStatus } from '../../contract/admin/admin.ts'
+import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/kept.ts'
+import { hasConntrack } from '../../host/network/conntrack.ts'
+import { defaultRouteAddress } from '../../host/network/default-route.ts'
+import { systemResolvers } from '../../host/network/dns-ask.ts'
+import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
+import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
+import { plainEnv, run } from '../../linux/command.ts'
+import { diskSpace } from '../../linux/files.ts'
+import type { AdminClient } from '../operator/client.ts'
+import { lookAtBuilds } from './builds.driver.ts'
+import { bootCanary } from './canary.driver.ts'
+import type { CanaryFacts } from './canary.plan.ts'
+import type { Outcome } from './check.ts'
+import { lookAtDelegation } from './delegation.driver.ts'
+import { lookAtGateway } from './gateway.driver.ts'
+import type { GuardFacts, HostFacts } from './host.plan.ts'
+import { checkInstanceImage, checkMeasurement } from './image-check.driver.ts'
+import { lookAtMachine } from './machine.driver.ts'
+import { lookAtNetwork } from './network.driver.ts'
+import { lookAtSnp } from './snp.driver.ts'
+import { groupsOfVms, lookAtDevice } from './vm-identity.driver.ts'
+
+const commandTimeoutMs = 10_000
+const leaksTimeoutMs = 60_000
+const canaryTimeoutMs = 5_000
+const canaryMemoryMib = 64
+const outputBytesMax = 262_144
+
+export async function lookAtHost(deps: {
+  readonly loaded: LoadedConfig
+  readonly stateDir: string
+  readonly client: AdminClient
+  /** Told before what takes seconds. */
+  readonly progress: (text: string) => Promise<void>
+  /** Whether to boot a VM that shows that VMs run. */
+  readonly canary: boolean
+}): Promise<HostFacts> {
+  const { loaded, stateDir, progress } = deps
+  const { config } = loaded
+  const { vm } = config
+  const isRoot = process.getuid?.() === 0
+  const first = {
+    uid: vm.uid_min,
+    vcpus: vm.vcpus,
+    memoryMib: vm.memory_mib,
+    diskGib: vm.scratch_gib,
+    systemd: true,
+  }
+  const detected = detectPlatform()
+  const platform = config.platform === 'auto' ? detected.platform : config.platform
+  const [kvmDevice, sevDevice, qemu, qemuObjects, swtpm, nft, ip, status] = await Promise.all([
+    lookAtDevice('/dev/kvm', { ...first, platform: 'kvm', groups: groupsOfVms('kvm') }),
+    lookAtDevice('/dev/sev', { ...first, platform: 'snp', groups: groupsOfVms('snp') }),
+    firstLine([vm.qemu, '--version']),
+    command([vm.qemu, '-machine', 'none', '-object', 'help']),
+    firstLine([vm.swtpm, '--version']),
+    isRoot
+      ? command(['nft', 'list', 'tables']).then(outcome => (outcome.ok ? firstLine(['nft', '--version']) : outcome))
+      : null,
+    firstLine(['ip', '-Version']),
+    deps.client.request({ path: '/status', response: AdminStatus }).catch(messageOf),
+  ])
+  const daemonPid = typeof status === 'string' ? null : status.pid
+  await progress('reading the images, to check them against the digests of their manifests …')
+  const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
+  const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
+  const nowMs = Date.now()
+  return {
+    configFile: loaded.file,
+    config,
+    isRoot,
+    detected,
+    snp: await outcomeOf(async () => {
+      const { cbitpos, asidCount } = snpFacts()
+      return `C-bit ${cbitpos}, ${asidCount} ASIDs`
+    }),
+    kvmDevice,
+    sevDevice,
+    qemu,
+    qemuObjects,
+    swtpm,
+    nft,
+    ip,
+    conntrack: hasConntrack(),
+    missingTools: hostTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null),
+    // What nft cannot list is not loaded: the check of nft itself says why.
+    guard: isRoot
+      ? await lookAtGuard(commandTimeoutMs)
+          .catch(() => ({ prefixes: null }))
+          .then(guardFacts)
+      : null,
+    tunDevice: existsSync('/dev/net/tun'),
+    routeAddress: defaultRouteAddress(),
+    image,
+    measurement,
+    collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
+    nowMs,
+    gateway: await lookAtGateway(config, deps),
+    builds: await lookAtBuilds(config, stateDir),
+    snpHost: lookAtSnp(vm),
+    canary: await canaryFacts({ vm, platform, isRoot, isWanted: deps.canary, progress }),
+    network: await lookAtNetwork(config, { isRoot }),
+    machine: lookAtMachine({ config, platform, stateDir, daemonPid }),
+    delegation: await lookAtDelegation({ domain: config.domain, resolvers: systemResolvers() }),
+    leaks: daemonPid === null ? null : await leaksOf(deps.client),
+    stateDir,
+    stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
+    stateDirWritable: isWritable(stateDir),
+    systemd: existsSync('/run/systemd/system'),
+    daemon:
+      typeof status === 'string'
+        ? { ok: false, text: status }
+        : { ok: true, text: `version ${status.version}, pid ${status.pid}, platform ${status.platform}` },
+    daemonPid,
+  }
+}
+
+async function canaryFacts({
+  vm,
+  platform,
+  isRoot,
+  isWanted,
+  progress,
+}: {
+  readonly vm: Config['vm']
+  readonly platform: Platform
+  readonly isRoot: boolean
+  readonly isWanted: boolean
+  readonly progress: (text: string) => Promise<void>
+}): Promise<CanaryFacts> {
+  if (!isWanted) return { kind: 'none', reason: 'left out by --no-canary' }
+  if (!isRoot) return { kind: 'none', reason: 'needs root' }
+  await progress('booting a canary, to see whether guests run …')
+  // The highest: the daemon draws from the whole range and hardly ever ends this one while the canary has it.
+  const confinement = { uid: vm.uid_max, groups: groupsOfVms(platform), platform, systemd: true } as const
+  return await bootCanary({
+    ...{ qemu: vm.qemu, platform, timeoutMs: canaryTimeoutMs },
+    vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0 },
+  })
+}
+
+async function leaksOf(client: AdminClient): Promise<HostFacts['leaks']> {
+  try {
+    const { leaks } = await client.request({ path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs })
+    return { ok: true, kinds: leaks.map(({ kind, detail }) => `${kind} ${detail}`) }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}
+
+/** Null before the first start, and for processors that nobody here knows. */
+function collateralIn(directory: string, nowMs: number): HostFacts['collateral'] {
+  const product = hostProduct()
+  if (product === null || !existsSync(directory)) return null
+  const kept = keptCollateral(directory, product)
+  return { kept, problem: collateralProblem(kept, nowMs) }
+}
+
+function command(argv: readonly string[]): Promise<Outcome> {
+  return outcomeOf(async () => (await run(argv, { timeoutMs: commandTimeoutMs, outputBytesMax })).stdout)
+}
+
+async function firstLine(argv: readonly string[]): Promise<Outcome> {
+  const outcome = await command(argv)
+  return { ...outcome, text: outcome.text.split('\n')[0] ?? '' }
+}
+
+async function outcomeOf(work: () => Promise<string>): Promise<Outcome> {
+  try {
+    return { ok: true, text: await work() }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}
+
+function isWritable(path: string): boolean {
+  try {
+    accessSync(path, constants.W_OK)
+    return true
+  } catch {
+    return false
+  }
+}
+
+const hostTools = ['prlimit', 'choom', 'setpriv'] as const
+
+function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
+  return { prefixes, file: guardFile, installed: existsSync(guardFile) }
+}

@@ -1,0 +1,324 @@
+// What a host needs, judged from the facts that were found. Pure.
+
+import { isoOrNull } from '../../base/clock.ts'
+import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
+import type { Config, Platform } from '../../config/schema.ts'
+import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
+import { type BuildFacts, buildChecks } from './builds.plan.ts'
+import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
+import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
+import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
+import { type MachineFacts, machineChecks } from './machine.plan.ts'
+import { type NetworkFacts, networkChecks } from './network.plan.ts'
+import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
+
+/** A device that QEMU opens. */
+export type DeviceFacts = {
+  /** Of opening it for reading and writing as the identity that VMs get. */
+  readonly outcome: Outcome
+  readonly group: string
+  /** Permission bits. */
+  readonly mode: number
+}
+
+export type GuardFacts = {
+  /** The beginnings of interface names that it shuts; null where its table is not loaded. */
+  readonly prefixes: readonly string[] | null
+  /** Its file. */
+  readonly file: string
+  readonly installed: boolean
+}
+
+export type HostFacts = {
+  readonly configFile: string | null
+  readonly config: Config
+  readonly isRoot: boolean
+  readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
+  readonly snp: Outcome
+  /** /dev/kvm and /dev/sev; null where there is none. Their outcomes count only as root, who can take a VM's identity. */
+  readonly kvmDevice: DeviceFacts | null
+  readonly sevDevice: DeviceFacts | null
+  /** First line of `--version`. */
+  readonly qemu: Outcome
+  /** The object types that QEMU has, one on each line. */
+  readonly qemuObjects: Outcome
+  /** First line of `--version`. */
+  readonly swtpm: Outcome
+  /** Null when not run as root, which nft needs. */
+  readonly nft: Outcome | null
+  readonly ip: Outcome
+  readonly conntrack: boolean
+  /** Programs of util-linux without which no VM starts and no schema is checked; those that are missing. */
+  readonly missingTools: readonly string[]
+  /** Null when not run as root. */
+  readonly guard: GuardFacts | null
+  readonly tunDevice: boolean
+  /** IPv4 address of the default route's interface; null when there is none, or several. */
+  readonly routeAddress: string | null
+  readonly image: Outcome
+  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
+  readonly measurement: Outcome | null
+  /** What is kept for SNP reports; null where there are none, or before the first start. */
+  readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
+  readonly nowMs: number
+  readonly snpHost: SnpHostFacts
+  readonly canary: CanaryFacts
+  readonly network: NetworkFacts
+  readonly machine: MachineFacts
+  readonly delegation: DelegationFacts
+  /** Where ledger and host differ, as the daemon says; null: none answers. */
+  readonly leaks:
+    | { readonly ok: true; readonly kinds: readonly string[] }
+    | { readonly ok: false; readonly text: string }
+    | null
+  /** Service B. */
+  readonly gateway: GatewayFacts
+  /** Service C; null when it is off. */
+  readonly builds: BuildFacts | null
+  readonly stateDir: string
+  /** Null when the directory does not exist yet. */
+  readonly stateDirFreeBytes: number | null
+  readonly stateDirWritable: boolean
+  readonly systemd: boolean
+  readonly daemon: Outcome
+  readonly daemonPid: number | null
+}
+
+/** In the order in which an operator would fix them. */
+export function judge(facts: HostFacts): Check[] {
+  const { config, snpHost, network, machine } = facts
+  const platform = config.platform === 'auto' ? facts.detected.platform : config.platform
+  return [
+    pass('configuration', facts.configFile ?? 'no file, all defaults'),
+    platformCheck(facts, platform),
+    kvmCheck(facts, platform),
+    sevCheck(facts, platform),
+    ...snpChecks(snpHost, config, platform),
+    canaryCheck(facts.canary, platform),
+    qemuCheck(facts, platform),
+    tpmCheck(facts, platform),
+    firmwareCheck(snpHost, platform),
+    nftCheck(facts),
+    guardCheck(facts),
+    ...networkChecks(network, config, facts.daemonPid),
+    fromOutcome('ip', facts.ip, 'install iproute2'),
+    facts.conntrack
+      ? pass('conntrack', 'installed')
+      : fail(
+          'conntrack',
+          'the command conntrack is missing',
+          'install conntrack; without it the daemon does not start',
+        ),
+    facts.missingTools.length === 0
+      ? pass('util-linux', 'prlimit, choom, setpriv')
+      : fail('util-linux', `not installed: ${facts.missingTools.join(', ')}`, 'install util-linux'),
+    facts.tunDevice
+      ? pass('tun', '/dev/net/tun')
+      : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
+    hostNamesCheck(facts),
+    delegationCheck(facts.delegation, config, hostAddresses(config, facts.routeAddress).ns),
+    fromOutcome(
+      'image',
+      facts.image,
+      'build or copy the guest image again, or correct vm.image_dir in the configuration',
+    ),
+    facts.measurement === null
+      ? skip('measurement', 'there is no image')
+      : fromOutcome('measurement', facts.measurement, MEASUREMENT_REMEDY),
+    collateralCheck(facts, platform),
+    ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
+    ...buildChecks(facts.builds, facts.config),
+    stateDirCheck(facts),
+    ...machineChecks(machine, config, facts),
+    facts.systemd
+      ? pass('systemd', 'VMs run in scopes of their own')
+      : skip('systemd', 'systemd does not run here; VMs run in sessions of their own'),
+    ledgerCheck(facts),
+    facts.daemon.ok ? pass('daemon', facts.daemon.text) : skip('daemon', facts.daemon.text),
+  ]
+}
+
+const MEASUREMENT_REMEDY =
+  'set vm.vcpu_type and vm.vcpus to a shape that the image has a launch digest for; leave vm.firmware empty'
+export const qemuMinimum = [7, 2] as const
+export const qemuMinimumSnp = [9, 1] as const
+const stateFreeBytesMin = 1_073_741_824
+
+function platformCheck({ config, detected }: HostFacts, platform: Platform): Check {
+  const detail = `${platform} (${detected.reasons.join('; ')})`
+  if (RANK[platform] > RANK[detected.platform]) {
+    return fail(
+      'platform',
+      `${platform} is configured, but this host has ${detected.platform}: ${detail}`,
+      PLATFORM_REMEDY,
+    )
+  }
+  return pass('platform', config.platform === 'auto' ? detail : `${detail}, pinned by the configuration`)
+}
+
+const RANK: Record<Platform, number> = { tcg: 0, kvm: 1, snp: 2 }
+const PLATFORM_REMEDY = 'set platform to "auto", or enable SVM and SEV-SNP in the BIOS setup and in the kvm_amd module'
+
+function kvmCheck(facts: HostFacts, platform: Platform): Check {
+  if (platform === 'tcg') return skip('kvm', 'the platform is tcg: software emulation, slow')
+  return deviceCheck('kvm', '/dev/kvm', facts.kvmDevice, facts) ?? pass('kvm', '/dev/kvm, which VMs can open')
+}
+
+function sevCheck(facts: HostFacts, platform: Platform): Check {
+  if (platform !== 'snp') return skip('sev-snp', 'not an SNP host: all evidence is SIMULATED')
+  if (!facts.snp.ok) return fail('sev-snp', facts.snp.text, SNP_REMEDY)
+  return deviceCheck('sev-snp', '/dev/sev', facts.sevDevice, facts) ?? pass('sev-snp', facts.snp.text)
+}
+
+const SNP_REMEDY = 'load the cpuid module (modprobe cpuid); set sev_snp=1 for kvm_amd; enable SEV-SNP in the BIOS setup'
+
+/** Null when VMs can open it. */
+function deviceCheck(name: string, path: string, device: DeviceFacts | null, facts: HostFacts): Check | null {
+  const { uid_min: uid } = facts.config.vm
+  if (device === null) return fail(name, `${path} does not exist`, moduleRemedy(path))
+  if (!facts.isRoot) return skip(name, 'needs root')
+  const { outcome, group, mode } = device
+  if (outcome.ok) return null
+  const detail = `VMs cannot open ${path} (as uid ${uid}): ${outcome.text}; it has group ${group}, mode ${mode.toString(8)}`
+  return fail(name, detail, outcome.text === 'Permission denied' ? accessRemedy(path) : moduleRemedy(path))
+}
+
+function moduleRemedy(path: string): string {
+  return `enable virtualization in the BIOS setup; load the module that makes ${path}: modprobe kvm_amd (kvm_intel on Intel)`
+}
+
+/** Everybody in the group root could do more than open this device, so it is given to a group of its own. */
+function accessRemedy(path: string): string {
+  const kernelName = path.slice('/dev/'.length)
+  const rule = `KERNEL=="${kernelName}", GROUP="kvm", MODE="0660"`
+  const apply = `udevadm control --reload; udevadm trigger --name-match=${kernelName}`
+  return `write ${rule} to /etc/udev/rules.d/60-strongroom.rules; run ${apply}; QEMU gets the group by itself`
+}
+
+function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform): Check {
+  if (!qemu.ok) return fail('qemu', qemu.text, `install QEMU, or correct vm.qemu (${config.vm.qemu})`)
+  const version = parseQemuVersion(qemu.text)
+  const minimum = platform === 'snp' ? qemuMinimumSnp : qemuMinimum
+  if (version === null) return fail('qemu', `no version in ${JSON.stringify(qemu.text)}`, 'install QEMU')
+  const [major, minor] = version
+  if (major < minimum[0] || (major === minimum[0] && minor < minimum[1])) {
+    return fail(
+      'qemu',
+      `version ${major}.${minor}; ${platform} needs ${minimum.join('.')} or later`,
+      'install a later QEMU',
+    )
+  }
+  const needed = config.vm.snp_boot === 'igvm' ? ['sev-snp-guest', 'igvm-cfg'] : ['sev-snp-guest']
+  const missing = needed.filter(name => !qemuObjects.ok || !qemuObjects.text.split(/\s+/).includes(name))
+  if (platform === 'snp' && missing.length > 0) {
+    return fail(
+      'qemu',
+      `version ${major}.${minor} was built without ${missing.join(', ')}`,
+      'install a QEMU that has it',
+    )
+  }
+  return pass('qemu', `version ${major}.${minor}`)
+}
+
+/** `QEMU emulator version 10.0.2 (Debian …)`. */
+export function parseQemuVersion(text: string): readonly [major: number, minor: number] | null {
+  const match = /version (\d+)\.(\d+)/.exec(text)
+  return match === null ? null : [Number(match[1]), Number(match[2])]
+}
+
+function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {
+  if (platform === 'snp') return pass('tpm', 'swtpm is not needed: on snp a VM has the TPM of its SVSM, or none')
+  if (config.vm.tpm === 'off') return skip('tpm', 'vm.tpm is "off": VMs get no TPM')
+  if (swtpm.ok) return pass('tpm', `${swtpm.text}; it is the host's, so its evidence says vtpm:host-untrusted`)
+  return warn(
+    'tpm',
+    `VMs get no TPM: ${swtpm.text}`,
+    `install swtpm, or correct vm.swtpm (${config.vm.swtpm}), or set vm.tpm to "off"`,
+  )
+}
+
+function nftCheck({ nft }: HostFacts): Check {
+  if (nft === null) return skip('nft', 'needs root')
+  return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
+}
+
+function guardCheck({ guard, config }: HostFacts): Check {
+  if (guard === null) return skip('guard', 'needs root')
+  const { prefixes, file, installed } = guard
+  if (prefixes === null) {
+    const detail =
+      'table inet strongroom_guard is not loaded: when the daemon is down, nothing keeps VMs from this host and the network'
+    return warn(
+      'guard',
+      detail,
+      installed ? `run systemctl restart strongroom-guard, which loads ${file}` : GUARD_REMEDY,
+    )
+  }
+  const { tap_prefix: tapPrefix } = config.network
+  const covered = prefixes.length > 0 && prefixes.every(prefix => tapPrefix.startsWith(prefix))
+  if (covered) return pass('guard', `shuts ${prefixes.join('*, ')}* while the daemon is down`)
+  const shut = prefixes.length === 0 ? 'no interfaces' : `${prefixes.join('*, ')}*`
+  const detail = `it shuts ${shut}, but network.tap_prefix is ${JSON.stringify(tapPrefix)}: taps are not held while the daemon is down`
+  return warn('guard', detail, `write define taps = "${tapPrefix}*" in ${file}; run systemctl restart strongroom-guard`)
+}
+
+const GUARD_REMEDY =
+  'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as README says; run systemctl enable --now strongroom-guard'
+
+function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
+  if (config.listen.dns === '') return skip('host names', 'listen.dns is off: another server has to name this host')
+  const addresses = hostAddresses(config, routeAddress)
+  const names = (Object.keys(addresses) as HostName[]).filter(name => config.listen[HOST_LISTENERS[name]] !== '')
+  const missing = names.filter(name => addresses[name] === null)
+  return missing.length === 0
+    ? pass('host names', names.map(name => `${name}.${config.domain} is ${addresses[name]}`).join(', '))
+    : fail(
+        'host names',
+        `no address for ${missing.map(name => `${name}.${config.domain}`).join(', ')}`,
+        'set network.public_v4 to the IPv4 address at which clients reach this host',
+      )
+}
+
+function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): Check {
+  const name = 'collateral'
+  if (platform !== 'snp') return skip(name, 'not an SNP host: reports are SIMULATED')
+  if (collateral === null) return skip(name, 'the first start fetches it')
+  const { kept, problem } = collateral
+  if (problem?.kind === 'bad') return fail(name, problem.text, problem.remedy)
+  const { veks, chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
+  const ages = `${veks.count} VEKs, the newest ${ageText(veks.fetchedAtMs, nowMs)}; chain ${ageText(chainFetchedAtMs, nowMs)}; CRL ${ageText(crlFetchedAtMs, nowMs)}, next update ${isoOrNull(crlNextUpdateMs)}`
+  if (problem === null) return pass(name, ages)
+  return warn(name, `${problem.text} (${ages})`, problem.remedy)
+}
+
+function ageText(atMs: number | null, nowMs: number): string {
+  if (atMs === null) return 'none'
+  const hours = Math.max(0, Math.floor((nowMs - atMs) / 3_600_000))
+  return hours < 48 ? `${hours} h old` : `${Math.floor(hours / 24)} days old`
+}
+
+/** VMs that are being made or ended at the moment show up, too. */
+function ledgerCheck({ leaks }: HostFacts): Check {
+  const name = 'ledger'
+  if (leaks === null) return skip(name, 'the daemon does not answer')
+  if (!leaks.ok) return skip(name, leaks.text)
+  if (leaks.kinds.length === 0) return pass(name, 'what is on this host is in the ledger, and the reverse')
+  const kinds = [...Map.groupBy(leaks.kinds, kind => kind)].map(([kind, all]) => `${all.length} ${kind}`)
+  const detail = `it and this host differ: ${kinds.join(', ')}`
+  return warn(
+    name,
+    detail,
+    'run strongroom doctor --leaks, which names each with its remedy; what is there twice in a row is a leak',
+  )
+}
+
+function stateDirCheck({ stateDir, stateDirFreeBytes, stateDirWritable }: HostFacts): Check {
+  if (stateDirFreeBytes === null) return skip('state directory', `${stateDir} is made by the first start`)
+  if (!stateDirWritable)
+    return fail('state directory', `${stateDir} cannot be written`, 'run as root, or check --state-dir')
+  const free = `${stateDir}, ${Math.floor(stateDirFreeBytes / 1_048_576)} MiB free`
+  return stateDirFreeBytes < stateFreeBytesMin
+    ? fail('state directory', free, `free some space: at least ${stateFreeBytesMin / 1_048_576} MiB are needed`)
+    : pass('state directory', free)
+}

@@ -1,0 +1,185 @@
+// What of this host's network keeps the appliance from its work, or does more than it should. Pure.
+
+import { atOnce } from '../../base/work/turns.ts'
+import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'
+import type { Config } from '../../config/schema.ts'
+import type { OtherForwarding } from '../../host/network/forwarding.ts'
+import type { Listening } from '../../host/network/listening.ts'
+import type { Firewalls } from '../../vm/foreign-firewalls/foreign.driver.ts'
+import { dropText, foreignDrops } from '../../vm/foreign-firewalls/foreign.plan.ts'
+import { firewallSite } from '../../vm/foreign-firewalls/site.plan.ts'
+import {
+  anywhere,
+  anywhereV6,
+  chainName,
+  type Packet,
+  passesBy,
+  trace,
+} from '../../vm/foreign-firewalls/trace.plan.ts'
+import { type Check, fail, pass, skip, warn } from './check.ts'
+
+export type NetworkFacts = {
+  /** Null when not run as root. Text: why it is not known. */
+  readonly forwarding: OtherForwarding | string | null
+  /** The same of IPv6. */
+  readonly forwardingV6: OtherForwarding | string | null
+  /** Null when not run as root. */
+  readonly firewalls: Firewalls | null
+  /** Tables of family inet that are ours. */
+  readonly ownTables: ReadonlySet<string>
+  /** Interface of the default route. */
+  readonly uplink: string | null
+  /** Text: why it is not known. */
+  readonly listening: readonly Listening[] | string
+  readonly isRoot: boolean
+}
+
+/** `daemonPid`: null when no daemon answers. */
+export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: number | null): Check[] {
+  const { network } = config
+  return [
+    forwardingCheck('forwarding', facts.forwarding, droppingRules(facts, 'ipv4'), network),
+    ...(network.pool_v6 === ''
+      ? []
+      : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, droppingRules(facts, 'ipv6'), network)]),
+    ...firewallChecks(facts, config),
+    portsCheck(facts, config, daemonPid),
+    ...namesChecks(facts, config, daemonPid),
+  ]
+}
+
+/** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */
+function forwardingCheck(
+  name: string,
+  forwarding: NetworkFacts['forwarding'],
+  ruledOutBy: string | null,
+  network: Config['network'],
+): Check {
+  if (forwarding === null) return skip(name, 'needs root')
+  if (typeof forwarding === 'string') return skip(name, forwarding)
+  const { forwards, interfaces, droppedBy, droppedByUs } = forwarding
+  if (!forwards) return pass(name, 'off; the daemon turns it on')
+  const others = 'what is forwarded for others'
+  if (droppedByUs) return pass(name, `on; our own rules drop ${others} (network.forward_others)`)
+  const dropping = droppedBy[0] ?? ruledOutBy
+  if (dropping !== null) return pass(name, `on; ${dropping} drops ${others}`)
+  if (interfaces.length < 2) return pass(name, `on; beside instances this host is in one network only`)
+  const between = `between ${interfaces.join(', ')}`
+  const detail = `on, and nothing drops ${others}: every neighbour can use this host as a router ${between}`
+  const remedy =
+    network.forward_others === 'drop'
+      ? 'start strongroom: network.forward_others is "drop", and its rules are not there'
+      : 'set network.forward_others = "drop" and restart strongroom; or, where this host is to route, drop what it is not to in a chain of your own'
+  return warn(name, detail, remedy)
+}
+
+/** The base chain whose rules, not its policy, drop a stranger's packet; null: none does for certain. */
+function droppingRules({ firewalls, uplink }: NetworkFacts, family: Packet['family']): string | null {
+  const everybody = family === 'ipv4' ? anywhere : anywhereV6
+  const chains = firewalls?.chains ?? []
+  const stranger: Packet = {
+    ...{ name: 'a stranger', family, iifname: uplink, oifname: null, saddr: everybody, daddr: everybody },
+    ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+  }
+  const forward = chains.filter(chain => chain.base?.hook === 'forward' && passesBy(chain, stranger))
+  const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
+  return found === undefined ? null : chainName(found)
+}
+
+function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: Config): Check[] {
+  const name = 'firewalls'
+  if (firewalls === null) return [skip(name, 'needs root')]
+  const { chains, unread } = firewalls
+  const drops = atOnce(foreignDrops(chains, firewallSite(config, uplink), ownTables))
+  const found = drops.map(drop => {
+    const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
+    return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)
+  })
+  if (unread.length > 0) return [...found, skip(name, `not all can be read: ${unread.join('; ')}`)]
+  if (found.length > 0) return found
+  const others = new Set(chains.filter(chain => chain.base !== null).map(({ family, table }) => `${family} ${table}`))
+  for (const own of ownTables) others.delete(`inet ${own}`)
+  const who = others.size === 0 ? 'no other firewall' : [...others].join(', ')
+  return [pass(name, `${who}: nothing that instances or services need is dropped`)]
+}
+
+function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonPid: number | null): Check {
+  const name = 'ports'
+  if (typeof listening === 'string') return skip(name, listening)
+  const wanted = LISTENERS.flatMap(listener => wantedOf(listener, config))
+  const taken = wanted.flatMap(({ listener, protocol, address }) => {
+    const found = listening.find(
+      one => one.protocol === protocol && one.holder?.pid !== daemonPid && listenOverlap(address, addressOf(one)),
+    )
+    // Without a name it may be the daemon's.
+    return found === undefined || (found.holder === null && (!isRoot || daemonPid !== null))
+      ? []
+      : [{ listener, found }]
+  })
+  const [first] = taken
+  if (first === undefined) {
+    const ports = wanted.map(({ protocol, address }) => `${protocol} ${address.port}`).join(', ')
+    return pass(name, daemonPid === null ? `free: ${ports}` : `free or the daemon's: ${ports}`)
+  }
+  const details = taken.map(
+    ({ listener, found }) =>
+      `${holderText(found)} has ${found.protocol} ${found.host}:${found.port} (listen.${listener})`,
+  )
+  return fail(name, details.join('; '), takenRemedy(first.listener, first.found))
+}
+
+/** Nothing where there is no list of names. */
+function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, daemonPid: number | null): Check[] {
+  const name = 'names'
+  if (network.allow_names.length === 0) return []
+  const count = `${network.allow_names.length} in network.allow_names`
+  if (typeof listening === 'string') return [skip(name, `${count}; ${listening}`)]
+  const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
+  const taken = listening.find(
+    one =>
+      one.protocol === 'udp' &&
+      one.holder?.pid !== daemonPid &&
+      own.some(address => listenOverlap(address, addressOf(one))) &&
+      // Without a name it may be the daemon's.
+      !(one.holder === null && (!isRoot || daemonPid !== null)),
+  )
+  if (taken !== undefined) {
+    const remedy = `keep it off ${own.map(({ hostname }) => hostname).join(' and ')}, or end it`
+    const where = `udp ${taken.host}:${taken.port}, where instances ask for names`
+    return [fail(name, `${holderText(taken)} has ${where}`, remedy)]
+  }
+  return [pass(name, `${count}: instances reach these alone; asked for at ${network.resolvers.join(', ')}`)]
+}
+
+type Wanted = {
+  readonly listener: Listener
+  readonly protocol: 'tcp' | 'udp'
+  readonly address: { hostname: string; port: number }
+}
+
+/** Clients of a gateway in a VM are led there by the firewall: the host listens at no port for it. */
+function wantedOf(listener: Listener, { listen, inference }: Config): Wanted[] {
+  if (listen[listener] === '' || (listener === 'inference' && inference.placement === 'vm')) return []
+  const address = listenAddress(listen[listener])
+  const protocols = listener === 'dns' ? (['tcp', 'udp'] as const) : (['tcp'] as const)
+  return protocols.map(protocol => ({ listener, protocol, address }))
+}
+
+function addressOf({ host, port }: Listening): { hostname: string; port: number } {
+  return { hostname: host === '*' ? '::' : host, port }
+}
+
+function holderText({ holder }: Listening): string {
+  return holder === null ? 'somebody' : `${holder.name} (pid ${holder.pid})`
+}
+
+function takenRemedy(listener: Listener, { holder, port, protocol }: Listening): string {
+  if (holder?.name === 'systemd-resolve') {
+    return 'write DNSStubListener=no below [Resolve] in /etc/systemd/resolved.conf; run systemctl restart systemd-resolved; or name one address of this host in listen.dns'
+  }
+  const who =
+    holder === null
+      ? `find it: ss --listening --numeric --processes '( sport = :${port} )'`
+      : `systemctl status ${holder.pid} names its unit: stop and disable that`
+  return `${who}; or give listen.${listener} another port than ${protocol} ${port}`
+}

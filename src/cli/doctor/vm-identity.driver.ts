@@ -1,0 +1,45 @@
+// Opens devices as the identity that VMs get, for `strongroom doctor`. Effects: runs a command that opens a file and closes it again.
+
+import { readFileSync, statSync } from 'node:fs'
+import { messageOf } from '../../base/fault.ts'
+import { groupsOfDevices } from '../../host/system.ts'
+import { run } from '../../linux/command.ts'
+import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan.ts'
+import type { Outcome } from './check.ts'
+import type { DeviceFacts } from './host.plan.ts'
+
+/** Null when there is no such device. `vm`: as what it is opened. Needs root, as the start of a VM does. Never throws. */
+export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {
+  const stat = statSync(path, { throwIfNoEntry: false })
+  if (stat === undefined) return null
+  return { outcome: await openAsVm(path, vm), group: groupName(stat.gid), mode: stat.mode & 0o777 }
+}
+
+/** Through the very command line that QEMU is started with, so that user, groups and capabilities are those of a VM. */
+async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
+  try {
+    const argv = confinedArgv(vm, ['sh', '-c', 'exec 3<>"$1"', 'sh', path])
+    await run(argv, { timeoutMs: 10_000, outputBytesMax: 4_096 })
+    return { ok: true, text: 'opened' }
+  } catch (error) {
+    const message = messageOf(error)
+    // `sh: 1: cannot create /dev/kvm: Permission denied`: the last part is the system's word.
+    const word = /cannot (?:create|open) .*: ([A-Za-z ]+)$/.exec(message)?.[1]
+    return { ok: false, text: word ?? message }
+  }
+}
+
+/** The groups that VMs of the platform get. None where their start would fail for it; opening the device then says so. */
+export function groupsOfVms(platform: Confinement['platform']): number[] {
+  try {
+    return groupsOfDevices(platform)
+  } catch {
+    return []
+  }
+}
+
+/** The number where the group has no name (group(5)). */
+function groupName(gid: number): string {
+  const lines = readFileSync('/etc/group', 'utf8').split('\n')
+  return lines.find(line => line.split(':')[2] === String(gid))?.split(':')[0] ?? String(gid)
+}

@@ -1,0 +1,68 @@
+// The admin interface's words on the gateway: its VMs, their log, and the gateway in short. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { AdminTraces } from './traces.ts'
+import { OneOf } from '../shape.ts'
+
+const closed = { additionalProperties: false } as const
+const TextOrNull = Type.Union([Type.String(), Type.Null()])
+const CountOrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
+const Time = Type.String({ description: 'ISO 8601 UTC' })
+
+const GatewayPlacement = OneOf(['vm', 'host', 'off'])
+
+/** VMs of the gateway: those that are, then the last that were. */
+export const AdminGateways = Type.Object(
+  {
+    placement: GatewayPlacement,
+    /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
+    problem: TextOrNull,
+    gateways: Type.Array(
+      Type.Object(
+        {
+          vm: Type.String(),
+          state: OneOf(['starting', 'serving', 'draining', 'gone']),
+          address: TextOrNull,
+          since: Time,
+          /** Whether it is launched from what configuration and image say now. */
+          current: Type.Boolean(),
+          /** HOST_DATA of its reports. */
+          workload_sha256: TextOrNull,
+          keys_revision: CountOrNull,
+          requests_running: CountOrNull,
+          usage_waiting: CountOrNull,
+          /** Since when rows wait and none is booked; null: none waits. */
+          usage_waiting_since: Type.Union([Time, Type.Null()]),
+          usage_booked: Type.Integer({ minimum: 0 }),
+          /** Why it does not do all that it should. */
+          problem: TextOrNull,
+          /** Why it is gone. */
+          reason: TextOrNull,
+        },
+        closed,
+      ),
+    ),
+  },
+  closed,
+)
+export type AdminGateways = Static<typeof AdminGateways>
+
+export const AdminGatewayLog = Type.Object(
+  { lines: Type.Array(Type.Object({ seq: Type.Integer({ minimum: 0 }), line: Type.String() }, closed)) },
+  closed,
+)
+
+/** Service B in short. */
+export const AdminGatewaySummary = Type.Object(
+  {
+    placement: GatewayPlacement,
+    /** The VM that serves, else the newest that starts; null: there is none. */
+    vm: TextOrNull,
+    state: Type.Union([OneOf(['serving', 'starting']), Type.Null()]),
+    /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
+    problem: TextOrNull,
+    /** Null: nothing is traced. */
+    traces: Type.Union([AdminTraces, Type.Null()]),
+  },
+  closed,
+)

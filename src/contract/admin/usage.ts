@@ -1,0 +1,15 @@
+// Usage of the inference gateway in the admin interface. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { Slug } from './admin.ts'
+import { usageRows } from '../http/usage-rows.ts'
+
+export const AdminUsage = Type.Object({ organization: Slug, ...usageRows }, { additionalProperties: false })
+export type AdminUsage = Static<typeof AdminUsage>
+
+/** `by`: names with commas in between; empty: one row with the sums. */
+export const AdminUsageQuery = Type.Object({
+  from: Type.String({ maxLength: 32 }),
+  to: Type.String({ maxLength: 32 }),
+  by: Type.Optional(Type.String({ maxLength: 64 })),
+})

@@ -1,0 +1,110 @@
+// Service C on the wire: what a client sends for a build, the events of one, and its record. Pure.
+//
+// Field and event names are those that public client scripts of attested-build services send and read.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../shape.ts'
+
+const closed = { additionalProperties: false } as const
+
+/** Why a build failed; stable names. */
+export const BUILD_ERROR_TYPES = [
+  'source_invalid',
+  'source_unreachable',
+  'lock_missing',
+  'toolchain_undetected',
+  'checksum_mismatch',
+  'build_failed',
+  'no_artifacts',
+  'limit_exceeded',
+  'cancelled',
+  'internal',
+] as const
+export const BuildErrorType = OneOf(BUILD_ERROR_TYPES)
+export type BuildErrorType = Static<typeof BuildErrorType>
+
+export const TOOLCHAINS = ['cargo', 'nix'] as const
+export const Toolchain = OneOf(TOOLCHAINS)
+export type Toolchain = Static<typeof Toolchain>
+
+/** 1 to 16 bytes. Its length is bound in the receipts, too. */
+export const BuildNonce = Type.String({
+  pattern: '^([0-9a-fA-F]{2}){1,16}$',
+  description: 'Hexadecimal, 1 to 16 bytes, new for each build.',
+})
+
+/** Body of `POST /build`: exactly one of `repo_url` and `source_data`. */
+export const BuildRequest = Type.Object(
+  {
+    nonce: BuildNonce,
+    repo_url: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 2048, description: 'A git repository, https only.' }),
+    ),
+    repo_ref: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 256, description: 'Branch, tag or commit of repo_url.' }),
+    ),
+    source_data: Type.Optional(Type.String({ minLength: 1, description: 'tar.gz, tar or zip in standard base64.' })),
+    source_name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, description: 'File name of source_data.' })),
+    project_dir: Type.Optional(
+      Type.String({ minLength: 1, maxLength: 1024, description: 'Directory in the source; its root unless given.' }),
+    ),
+    toolchain: Type.Optional(Toolchain),
+    reproduce: Type.Optional(Type.Boolean({ description: 'Build twice and compare each artifact.' })),
+    fetch_ca_sha256: Type.Optional(
+      Type.String({
+        pattern: '^[0-9a-f]{64}$',
+        description:
+          "SHA-256 of the service's own certificate authorities (PEM file) that fetches may trust beside the public ones; none without it.",
+      }),
+    ),
+    crates_mirror: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 512,
+        description: "The service's own mirror that may stand in the place of the crates registry; none without it.",
+      }),
+    ),
+  },
+  closed,
+)
+export type BuildRequest = Static<typeof BuildRequest>
+
+/** `project_dir` as a service writes it down: without `.`, and without a slash at its end. Null: the source's root. */
+export function plainDirectory(directory: string): string | null {
+  const parts = directory.replace(/\/$/, '').split('/')
+  const plain = parts.filter(part => part !== '.').join('/')
+  return plain === '' ? null : plain
+}
+
+/** What a step of a build is about, in the order in which a build takes them. */
+export const BUILD_STEPS = ['vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host'] as const
+export const BuildStep = OneOf(BUILD_STEPS)
+export type BuildStep = Static<typeof BuildStep>
+
+/** Lines of these steps come from the service, those of the others from the VM. */
+export function isOfService(step: BuildStep): boolean {
+  return step === 'vm' || step === 'host'
+}
+
+/** The `data` of one server-sent event. After `complete` there is no other. */
+export const BuildEvent = Type.Union([
+  Type.Object({ type: Type.Literal('queued'), position: Type.Integer({ minimum: 0 }) }, closed),
+  Type.Object({ type: BuildStep, msg: Type.String({ maxLength: 4096 }) }, closed),
+  Type.Object(
+    {
+      type: Type.Literal('complete'),
+      result: Type.Union([
+        Type.Object({ status: Type.Literal('ok') }, closed),
+        Type.Object(
+          { status: Type.Literal('failed'), error: Type.String({ maxLength: 8192 }), error_type: BuildErrorType },
+          closed,
+        ),
+      ]),
+    },
+    closed,
+  ),
+])
+export type BuildEvent = Static<typeof BuildEvent>
+
+export const BUILD_STATES = ['queued', 'starting', 'running', 'ok', 'failed', 'cancelled'] as const
+export type BuildState = (typeof BUILD_STATES)[number]

@@ -1,0 +1,116 @@
+// The parts of the inference gateway's wire that are ours (contract 2.4, 4.2, 7.2): errors, models, health. Pure.
+// Chat and completion bodies are OpenAI's; src/inference/openai says what we require of them.
+
+import { type Static, Type } from '@sinclair/typebox'
+import type { FaultCode } from '../../base/fault.ts'
+import { OneOf } from '../shape.ts'
+import { UsageSums, usageRows } from './usage-rows.ts'
+
+const closed = { additionalProperties: false } as const
+
+/** Faults that a client of the gateway sees under their own code, with the status of FAULTS. Every other one is `internal`. */
+export const GATEWAY_PUBLIC_CODES = [
+  'invalid_request',
+  'context_length_exceeded',
+  'unauthenticated',
+  'not_found',
+  'method_not_allowed',
+  'body_timeout',
+  'conflict',
+  'body_too_large',
+  'key_config_mismatch',
+  'rate_limited',
+  'budget_exceeded',
+  'upstream_failed',
+  'metering_unavailable',
+  'attestation_unavailable',
+] as const satisfies readonly FaultCode[]
+
+/** `code` of every error that the gateway responds with. */
+export const GatewayErrorCode = OneOf([...GATEWAY_PUBLIC_CODES, 'internal'])
+export type GatewayErrorCode = Static<typeof GatewayErrorCode>
+
+/** `type` of an error by its code, as OpenAI's API has it; official clients print it. */
+export const GATEWAY_ERROR_TYPES = {
+  invalid_request: 'invalid_request_error',
+  context_length_exceeded: 'invalid_request_error',
+  unauthenticated: 'authentication_error',
+  not_found: 'invalid_request_error',
+  method_not_allowed: 'invalid_request_error',
+  body_timeout: 'invalid_request_error',
+  conflict: 'invalid_request_error',
+  body_too_large: 'invalid_request_error',
+  key_config_mismatch: 'invalid_request_error',
+  rate_limited: 'rate_limit_error',
+  // As OpenAI has it: its clients tell people that there is no more to spend.
+  budget_exceeded: 'insufficient_quota',
+  upstream_failed: 'upstream_error',
+  metering_unavailable: 'server_error',
+  attestation_unavailable: 'server_error',
+  internal: 'server_error',
+} as const satisfies Record<GatewayErrorCode, string>
+
+/** Body of every error response: no envelope and no request id, unlike service A's. `code` and `message` are the contract's (7.2). */
+export const GatewayError = Type.Object(
+  {
+    error: Type.Object(
+      {
+        code: GatewayErrorCode,
+        message: Type.String(),
+        type: OneOf([...new Set(Object.values(GATEWAY_ERROR_TYPES))]),
+        param: Type.Union([Type.String(), Type.Null()], {
+          description: 'The field that is wrong, such as `messages[0].content`; null when it is not one field.',
+        }),
+      },
+      closed,
+    ),
+  },
+  closed,
+)
+export type GatewayError = Static<typeof GatewayError>
+
+/** The body of an error response. `param`: the field that is wrong, where it is one. */
+export function gatewayError(code: GatewayErrorCode, message: string, param: string | null = null): GatewayError {
+  return { error: { code, message, type: GATEWAY_ERROR_TYPES[code], param } }
+}
+
+export const GatewayModel = Type.Object(
+  {
+    id: Type.String(),
+    object: Type.Literal('model'),
+    created: Type.Integer({
+      description: 'Unix time in seconds since when this gateway process has served the model.',
+    }),
+    owned_by: Type.String(),
+  },
+  closed,
+)
+export type GatewayModel = Static<typeof GatewayModel>
+export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
+export type GatewayModelList = Static<typeof GatewayModelList>
+
+/** What has been used in the running calendar month. A request counts once it has ended. */
+export const GatewayUsage = Type.Object(
+  {
+    object: Type.Literal('usage'),
+    period: Type.Object(
+      {
+        start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
+        end: Type.String({ description: 'Begin of the next one.' }),
+      },
+      closed,
+    ),
+    key: UsageSums,
+    organization: Type.Union([UsageSums, Type.Null()], {
+      description: 'All keys together; null for a key that was made for an instance.',
+    }),
+  },
+  closed,
+)
+export type GatewayUsage = Static<typeof GatewayUsage>
+
+/** What the key has used, by model and day. */
+export const GatewayUsageRows = Type.Object({ object: Type.Literal('usage.rows'), ...usageRows }, closed)
+export type GatewayUsageRows = Static<typeof GatewayUsageRows>
+
+export const GatewayHealth = Type.Object({ status: Type.Literal('ok') }, closed)

@@ -1,0 +1,48 @@
+// The envelope of every JSON response of service A, and its errors (contract 2.1, 7.1). Pure.
+
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
+import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
+
+const closed = { additionalProperties: false } as const
+
+/** Charset and length of the random part of a request id. */
+export const requestIdPattern = '^req_[a-z0-9]{24}$'
+
+const RequestId = Type.String({
+  pattern: requestIdPattern,
+  description: 'Drawn by the server for this one HTTP request; also in the X-Request-ID header.',
+  examples: ['req_7f3k09xw2m5p8q1z4t6v0b2n'],
+})
+const CorrelationId = Type.Union([Type.String(), Type.Null()], {
+  description: 'The X-Correlation-ID header of the request as it came, or null when there was none.',
+})
+
+/** A union of the table's codes; TypeScript cannot see through `map`, so its type is given. */
+const WireErrorCode = Type.Unsafe<WireCode>(
+  Type.Union(
+    Object.keys(WIRE_CODES).map(code => Type.Literal(code)),
+    { description: 'What went wrong, for programs.' },
+  ),
+)
+
+/** What went wrong. `param` is there only when exactly one field of the request is at fault. */
+export const Problem = Type.Object(
+  {
+    code: WireErrorCode,
+    message: Type.String({ description: 'For people; safe to show to end users. Its wording may change.' }),
+    param: Type.Optional(Type.String({ description: 'The one request field at fault, named as on the wire.' })),
+  },
+  closed,
+)
+export type Problem = Static<typeof Problem>
+
+export const FailureEnvelope = Type.Object(
+  { request_id: RequestId, correlation_id: CorrelationId, error: Problem },
+  closed,
+)
+export type FailureEnvelope = Static<typeof FailureEnvelope>
+
+/** The envelope around one kind of data. */
+export function SuccessEnvelope<T extends TSchema>(data: T) {
+  return Type.Object({ request_id: RequestId, correlation_id: CorrelationId, data }, closed)
+}

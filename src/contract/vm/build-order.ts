@@ -1,0 +1,102 @@
+// What a build VM is ordered to build, and everything that its host may say about how. Pure.
+//
+// The guest puts the digest of the whole order into its first receipt and the order itself into the provenance, so that a client sees every word of
+// it. `ORDER_FIELDS` of verifier/build/order.ts says for each field what a verifier does with it.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { canonicalJson } from '../../base/canonical-json.ts'
+import { BuildNonce, Toolchain } from '../http/build.ts'
+
+const closed = { additionalProperties: false } as const
+const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+const OrNull = <T extends ReturnType<typeof Type.String>>(schema: T) => Type.Union([schema, Type.Null()])
+const Count = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
+/** Of crates, `sparse+https://…/`. */
+const Mirror = Type.String({ minLength: 1, maxLength: 512 })
+
+/** Bounds of one build. Sizes in bytes, times in seconds. */
+export const BuildLimits = Type.Object(
+  {
+    sourceBytes: Count,
+    sourceEntries: Count,
+    fetchSeconds: Count,
+    fetchBytes: Count,
+    buildSeconds: Count,
+    memoryBytes: Count,
+    pids: Count,
+    diskBytes: Count,
+    /** What the build may print; more ends it. */
+    logBytes: Count,
+    artifactBytes: Count,
+    artifactCount: Count,
+  },
+  closed,
+)
+export type BuildLimits = Static<typeof BuildLimits>
+
+export const BuildOrder = Type.Object(
+  {
+    /** UUID. */
+    jobId: Type.String({ pattern: '^[0-9a-f-]{36}$' }),
+    nonce: BuildNonce,
+    source: Type.Union([
+      Type.Object(
+        {
+          kind: Type.Literal('archive'),
+          name: OrNull(Type.String({ minLength: 1, maxLength: 128 })),
+          sizeBytes: Count,
+          sha256: Sha256,
+        },
+        closed,
+      ),
+      Type.Object(
+        {
+          kind: Type.Literal('git'),
+          url: Type.String({ minLength: 1, maxLength: 2048 }),
+          ref: OrNull(Type.String({ minLength: 1, maxLength: 256 })),
+        },
+        closed,
+      ),
+    ]),
+    projectDir: OrNull(Type.String({ minLength: 1, maxLength: 1024 })),
+    toolchain: Type.Union([Toolchain, Type.Null()]),
+    reproduce: Type.Boolean(),
+    /** What the client's own request lets a fetch rest on beside the public authorities and registries. The guest takes nothing else. */
+    accepts: Type.Object(
+      {
+        /** SHA-256 of the exact text of `fetch.ca`. */
+        caSha256: OrNull(Sha256),
+        /** The one that `fetch.cratesMirror` may be. */
+        cratesMirror: OrNull(Mirror),
+      },
+      closed,
+    ),
+    /** URI of runDetails.builder.id. */
+    builderId: Type.String({ minLength: 1, maxLength: 512 }),
+    /** SHA-256 of the verification summary that the host has made of the VM's image; null where it has none. The guest passes it on, unchecked. */
+    imageSummary: OrNull(Sha256),
+    limits: BuildLimits,
+    /** How the source and what its lock names are fetched; null: nothing may be fetched. */
+    fetch: Type.Union([
+      Type.Object(
+        {
+          /** HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through the hosts of the operator's list alone. */
+          proxy: Type.String({ minLength: 1, maxLength: 128 }),
+          /** Of a mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */
+          cratesMirror: OrNull(Mirror),
+          /** PEM certificates trusted beside the public ones: of a mirror or git host of the operator's own. */
+          ca: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),
+        },
+        closed,
+      ),
+      Type.Null(),
+    ]),
+  },
+  closed,
+)
+export type BuildOrder = Static<typeof BuildOrder>
+
+/** The canonical text (RFC 8785). Its SHA-256 stands in the receipt of the dispatch. */
+export function orderText(order: BuildOrder): string {
+  return canonicalJson(order)
+}

@@ -1,0 +1,425 @@
+// What host and gateway VM say to each other beside contract/vm/agent.ts. Pure.
+//
+// The host asks and the VM answers, as with every guest. What the VM itself wants (a certificate, certificates for its reports, an
+// acknowledgement of usage) stands in its answer to `next`, which it may hold back for a while. Everything is repeated until it is answered, so
+// a daemon that restarts loses nothing. Each side takes the other for hostile: the VM believes what its report or the control key vouches for,
+// the host what the VM's receipt keys have signed.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { concat, utf8 } from '../../base/bytes.ts'
+import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { OneOf } from '../shape.ts'
+import { TraceSpan } from './span.ts'
+
+const closed = { additionalProperties: false } as const
+const id = Type.String({ minLength: 1, maxLength: 64 })
+const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
+const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
+const Base64Url = (bytesMin: number, bytesMax: number) =>
+  Type.String({
+    pattern: '^[A-Za-z0-9_-]+$',
+    minLength: Math.ceil((bytesMin * 4) / 3),
+    maxLength: Math.ceil((bytesMax * 4) / 3),
+  })
+const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
+
+/** Where a gateway VM listens. */
+export const gatewayVmPort = 8442
+
+/** Serial of the model's disk, as the guest sees it. */
+export const modelDiskSerial = 'model'
+
+/** Of one piece of a document. */
+export const pieceBytesMax = 49_152
+/** Of a whole document. */
+export const documentBytesMax = { workload: 1_048_576, control: 16_777_216 } as const
+
+/** Stands before the bytes that the control key signs. */
+const controlDomain = 'strongroom/control/v1\n'
+
+/** Dollars, as in the configuration. */
+const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
+
+/** Of a calendar month (UTC); null: no bound. */
+const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count) }
+
+/** A gateway key: its hash, never the key. */
+export const ControlKey = Type.Object(
+  {
+    prefix: Type.String({ minLength: 1, maxLength: 32 }),
+    secretSha256: Base64Url(32, 32),
+    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+    instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
+    requestsPerMinute: OrNull(Count),
+    tokensPerMinute: OrNull(Count),
+    concurrencyMax: OrNull(Count),
+    expiresAtMs: OrNull(Count),
+    models: KeyModels,
+    aliases: KeyAliases,
+    ...budget,
+  },
+  closed,
+)
+export type ControlKey = Static<typeof ControlKey>
+
+/** What may change while a gateway runs, whole each time. Keys that are revoked, or whose organization is suspended, are not in it. */
+export const ControlSnapshot = Type.Object(
+  {
+    /** Strictly rising; a gateway refuses one that is not above the one in force. */
+    revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+    keys: Type.Array(ControlKey, { maxItems: 65_536 }),
+    /** Those that have a budget. */
+    budgets: Type.Array(
+      Type.Object({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }, closed),
+      {
+        maxItems: 65_536,
+      },
+    ),
+    /** What tokens cost, as in the host's books. */
+    prices: Type.Array(
+      Type.Object(
+        {
+          model: Type.String({ minLength: 1, maxLength: 256 }),
+          prompt_usd_per_million: Price,
+          completion_usd_per_million: Price,
+        },
+        closed,
+      ),
+      { maxItems: 1024 },
+    ),
+    /** API keys to send to upstreams, by the upstream's name. */
+    upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
+  },
+  closed,
+)
+export type ControlSnapshot = Static<typeof ControlSnapshot>
+
+const UsedModel = Type.String({ maxLength: 256 })
+/** In UTC. */
+const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
+
+/** One request's usage. Ids and counts, never text of a request. */
+export const UsageRow = Type.Object(
+  {
+    id: Type.String({ minLength: 1, maxLength: 64 }),
+    atMs: Count,
+    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+    instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
+    model: UsedModel,
+    upstream: Type.String({ maxLength: 64 }),
+    promptTokens: Count,
+    completionTokens: Count,
+    tokensSource: OneOf(['reported', 'estimated', 'implausible']),
+    outcome: OneOf(['completed', 'aborted', 'failed']),
+  },
+  closed,
+)
+export type UsageRow = Static<typeof UsageRow>
+
+export const usageRowsMax = 128
+/** Stands before the digest that is signed. */
+const usageDomain = 'strongroom/usage/v1\n'
+
+/**
+ * Rows `from` … `from + rows.length - 1`, counted from 0 in the life of one VM. `digest` is SHA-256 over the digest of the batch before it (32
+ * zero bytes before the first), then the JSON text of `rows`; `signature` is by the Ed25519 receipt key.
+ */
+export const UsageBatch = Type.Object(
+  {
+    from: Count,
+    rows: Type.Array(UsageRow, { minItems: 1, maxItems: usageRowsMax }),
+    before: Sha256,
+    digest: Sha256,
+    signature: Base64Url(64, 64),
+  },
+  closed,
+)
+export type UsageBatch = Static<typeof UsageBatch>
+
+/** What a batch's digest is the SHA-256 of. */
+export function usageBytes(before: Uint8Array, rows: readonly UsageRow[]): Uint8Array {
+  return concat(before, utf8(JSON.stringify(rows)))
+}
+
+/** What is signed of a batch. */
+export function usageMessage(digest: Uint8Array): Uint8Array {
+  return concat(utf8(usageDomain), digest)
+}
+
+/** What the control key signs of a snapshot's bytes. */
+export function controlMessage(snapshot: Uint8Array): Uint8Array {
+  return concat(utf8(controlDomain), snapshot)
+}
+
+/** What the VM waits for. `id` is the same until it is answered. */
+export const Want = Type.Union([
+  Type.Object(
+    {
+      id,
+      kind: Type.Literal('evidence'),
+      reportData: Base64Url(64, 64),
+      /** The SNP report over these bytes; null where the host's simulation makes it. */
+      report: Type.Union([Base64Url(1184, 1184), Type.Null()]),
+    },
+    closed,
+  ),
+  Type.Object({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }, closed),
+  /** What a key and its organization have used in a calendar month (UTC), by the books. */
+  Type.Object(
+    {
+      id,
+      kind: Type.Literal('spent'),
+      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+      month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+    },
+    closed,
+  ),
+  /** What a key has used by day (UTC) and model, by the books: one page. */
+  Type.Object(
+    {
+      id,
+      kind: Type.Literal('days'),
+      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+      /** Both included. */
+      from: Day,
+      to: Day,
+      /** The last row of the page before; null: the first page. */
+      after: Type.Union([Type.Object({ day: Day, model: UsedModel }, closed), Type.Null()]),
+    },
+    closed,
+  ),
+])
+export type Want = Static<typeof Want>
+
+const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
+const MonthSum = Type.Object(sums, closed)
+
+/** The answer to a want of kind `spent`: all of it as of one moment. */
+export const MonthSums = Type.Object(
+  {
+    key: MonthSum,
+    /** All keys of the organization. */
+    organization: MonthSum,
+    /** So many rows of this VM's usage are in the sums. */
+    booked: Count,
+    /** Another VM may add to them. */
+    isShared: Type.Boolean(),
+  },
+  closed,
+)
+export type MonthSums = Static<typeof MonthSums>
+
+/** Of one page: with the longest names they fit into a line of the channel, whatever the characters. */
+export const daySumsPageMax = 64
+
+/** The answer to a want of kind `days`: in the order of day, then model by its UTF-8 bytes; all of it as of one moment. */
+export const DaySums = Type.Object(
+  {
+    rows: Type.Array(Type.Object({ day: Day, model: UsedModel, ...sums }, closed), { maxItems: daySumsPageMax }),
+    /** No page follows. */
+    isLast: Type.Boolean(),
+    /** So many rows of this VM's usage are in the sums. */
+    booked: Count,
+  },
+  closed,
+)
+export type DaySums = Static<typeof DaySums>
+
+export const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
+export const EnclaveState = OneOf(ENCLAVE_STATES)
+export type EnclaveState = Static<typeof EnclaveState>
+
+/** What the gateway says of itself. Counts and times; never text of a request. */
+export const EnclaveStatus = Type.Object(
+  {
+    state: EnclaveState,
+    /** SHA-256 of the workload in force; null before there is one. */
+    workload: OrNull(Sha256),
+    /** Of the control snapshot in force; 0 before there is one. */
+    revision: Count,
+    /** Requests that run, streams included. */
+    running: Count,
+    /** Rows of usage that wait for their acknowledgement. */
+    usageWaiting: Count,
+    /**
+     * While it drains: what its requests may cost yet and what is not booked, by key, so that the VM after it can hold budgets. Null: of too many
+     * keys to be told. Absent: it holds no budgets.
+     */
+    reserved: Type.Optional(
+      Type.Union([
+        Type.Array(
+          Type.Object(
+            {
+              organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+              keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+              tokens: Count,
+              nanoUsd: Count,
+            },
+            closed,
+          ),
+          { maxItems: 256 },
+        ),
+        Type.Null(),
+      ]),
+    ),
+    /** The Ed25519 receipt key, for the signatures of usage. */
+    receiptKey: Base64Url(32, 32),
+    /** Why it is not ready, in words; null while it is. */
+    problem: OrNull(Type.String({ maxLength: 512 })),
+  },
+  closed,
+)
+export type EnclaveStatus = Static<typeof EnclaveStatus>
+
+export const EnclaveNext = Type.Object(
+  {
+    status: EnclaveStatus,
+    wants: Type.Array(Want, { maxItems: 16 }),
+    usage: Type.Union([UsageBatch, Type.Null()]),
+  },
+  closed,
+)
+export type EnclaveNext = Static<typeof EnclaveNext>
+
+/** Completed evidence, as in a receipt (attest/receipt/receipt.ts). */
+export const CompletedEvidence = Type.Object(
+  {
+    report: Base64Url(1184, 1184),
+    vek: Base64Url(1, 4096),
+    chain: Type.Tuple([Base64Url(1, 4096), Base64Url(1, 4096)]),
+    crl: Type.Optional(Base64Url(1, 16_384)),
+  },
+  closed,
+)
+export type CompletedEvidence = Static<typeof CompletedEvidence>
+
+/** Requests that a gateway VM takes beside `hello`, `network` and `shutdown`. */
+export const ENCLAVE_REQUESTS = [
+  /** A piece of a document: base64 of its bytes from `offset` on. Offset 0 begins anew. */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('piece'),
+      document: OneOf(['workload', 'control']),
+      offset: Count,
+      bytes: Type.String({ pattern: '^[A-Za-z0-9+/]*={0,2}$', maxLength: 65_536 }),
+    },
+    closed,
+  ),
+  /** The pieces are workload.json. Once; again with the same digest: no effect. Refused unless its digest is the HOST_DATA of this VM's report. */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('workload'),
+      sha256: Sha256,
+      simulated: Type.Union([
+        Type.Object({ measurement: Sha384, operatorKey: Sha384, hostData: Sha256 }, closed),
+        Type.Null(),
+      ]),
+    },
+    closed,
+  ),
+  /** The pieces are a control snapshot. Refused unless the control key has signed it and its revision is above the one in force. */
+  Type.Object({ id, op: Type.Literal('control'), sha256: Sha256, signature: Base64Url(64, 64) }, closed),
+  /** Addresses of the hosts of upstreams: the VM has no resolver. TLS and pins decide whether they are the right ones. */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('addresses'),
+      hosts: Type.Record(
+        Type.String({ pattern: '^[A-Za-z0-9.-]{1,253}$' }),
+        Type.Array(Type.String({ pattern: '^[0-9.]{7,15}$' }), { maxItems: 8 }),
+      ),
+    },
+    closed,
+  ),
+  /**
+   * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the last one told; else when
+   * there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
+   */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('next'),
+      known: Type.Array(id, { maxItems: 16 }),
+      booked: Count,
+      waitMs: Type.Integer({ minimum: 0, maximum: 30_000 }),
+    },
+    closed,
+  ),
+  /** The answer to a want of kind `evidence`; `problem`: it cannot be had now, and why. */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('evidence_for'),
+      want: id,
+      evidence: Type.Union([CompletedEvidence, Type.Null()]),
+      problem: OrNull(Type.String({ maxLength: 512 })),
+    },
+    closed,
+  ),
+  /** The answer to a want of kind `certificate`: PEM chains for the VM's key, by the authority of clients and by that of instances. */
+  Type.Object(
+    {
+      id,
+      op: Type.Literal('certificate_for'),
+      want: id,
+      clients: Type.String({ maxLength: 32_768 }),
+      guests: Type.String({ maxLength: 32_768 }),
+    },
+    closed,
+  ),
+  /** The answer to a want of kind `spent`. */
+  Type.Object({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }, closed),
+  /** The answer to a want of kind `days`. */
+  Type.Object({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }, closed),
+  /**
+   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom` on. 0 takes the metrics
+   * anew; what follows are pieces of the same text.
+   */
+  Type.Object({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }, closed),
+  /**
+   * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there. Numbers that are missing
+   * were dropped for want of room.
+   */
+  Type.Object({ id, op: Type.Literal('spans'), from: Count }, closed),
+  /** No new requests from now on; those that run may end. */
+  Type.Object({ id, op: Type.Literal('drain') }, closed),
+] as const
+
+export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
+
+/** Of one piece of the metrics: with the lines of the log beside it it fits into a line of the channel, whatever the characters. */
+export const metricsPieceCharsMax = 32_768
+
+export const EnclaveReport = Type.Object(
+  {
+    metrics: Type.String({ maxLength: metricsPieceCharsMax }),
+    /** How many characters the whole text has. */
+    metricsChars: Count,
+    log: Type.Array(Type.Object({ seq: Count, line: Type.String({ maxLength: 1024 }) }, closed), { maxItems: 32 }),
+  },
+  closed,
+)
+export type EnclaveReport = Static<typeof EnclaveReport>
+
+/** In one answer. */
+export const spansPieceMax = 64
+
+/** `first`: the number of the first of them. */
+export const EnclaveSpans = Type.Object(
+  { first: Count, spans: Type.Array(TraceSpan, { maxItems: spansPieceMax }) },
+  closed,
+)
+export type EnclaveSpans = Static<typeof EnclaveSpans>
+
+export const ENCLAVE_RESPONSES = [
+  Type.Object({ id, ok: Type.Literal(true), next: EnclaveNext }, closed),
+  Type.Object({ id, ok: Type.Literal(true), revision: Count }, closed),
+  Type.Object({ id, ok: Type.Literal(true), report: EnclaveReport }, closed),
+  Type.Object({ id, ok: Type.Literal(true), traced: EnclaveSpans }, closed),
+] as const

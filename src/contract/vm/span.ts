@@ -1,0 +1,78 @@
+// Spans of the inference gateway as they travel: from a gateway VM to its host, and to whatever exports them. Pure.
+//
+// Ids, counts, times and words of fixed lists. There is no field that could hold text of a request, a key, a user or a tool.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../shape.ts'
+
+const closed = { additionalProperties: false } as const
+const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
+const Micros = Type.Integer({ minimum: 0, maximum: 4_000_000_000_000_000 })
+const TraceId = Type.String({ pattern: '^[0-9a-f]{32}$' })
+const SpanId = Type.String({ pattern: '^[0-9a-f]{16}$' })
+const Model = Type.String({ minLength: 1, maxLength: 256 })
+const Upstream = Type.String({ minLength: 1, maxLength: 64 })
+/** Why it failed, as a code; null: it did not. */
+const ErrorCode = Type.Union([Type.String({ pattern: '^[a-z0-9_]{1,40}$' }), Type.Null()])
+
+/** Why a choice ended, in OpenAI's words. */
+export const FINISH_REASONS = ['stop', 'length', 'tool_calls', 'content_filter'] as const
+export type FinishReason = (typeof FINISH_REASONS)[number]
+/** Choices of a request whose finish reasons are told. */
+export const finishReasonsMax = 128
+
+const place = {
+  traceId: TraceId,
+  spanId: SpanId,
+  /** Microseconds since the Unix epoch. */
+  startUs: Micros,
+  durationUs: Micros,
+  operation: OneOf(['chat', 'text_completion', 'embeddings']),
+  /** Of the catalog; `unknown` where the request named none of it. */
+  model: Model,
+  error: ErrorCode,
+}
+
+/** One admitted request, from its headers to the end of its response. */
+export const RequestSpan = Type.Object(
+  {
+    kind: Type.Literal('request'),
+    ...place,
+    /** The client's span (W3C Trace Context); null: it named none. */
+    parentId: Type.Union([SpanId, Type.Null()]),
+    /** The gateway's id of the request, as usage, log and `x-request-id` have it. */
+    requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
+    /** Of the last attempt; null: none was asked. */
+    upstream: Type.Union([Upstream, Type.Null()]),
+    /** Null: the request could not be read. */
+    stream: Type.Union([Type.Boolean(), Type.Null()]),
+    status: Type.Integer({ minimum: 100, maximum: 599 }),
+    outcome: OneOf(['completed', 'aborted', 'failed']),
+    inputTokens: Count,
+    outputTokens: Count,
+    tokensSource: OneOf(['reported', 'estimated', 'implausible']),
+    /** Of the choices that ended. */
+    finishReasons: Type.Array(OneOf(FINISH_REASONS), { maxItems: finishReasonsMax }),
+    /** Wait for an upstream. */
+    queueUs: Micros,
+    firstChunkUs: Type.Union([Micros, Type.Null()]),
+  },
+  closed,
+)
+export type RequestSpan = Static<typeof RequestSpan>
+
+/** One upstream that was tried for a request. */
+export const AttemptSpan = Type.Object(
+  {
+    kind: Type.Literal('attempt'),
+    ...place,
+    /** The request's span. */
+    parentId: SpanId,
+    upstream: Upstream,
+  },
+  closed,
+)
+export type AttemptSpan = Static<typeof AttemptSpan>
+
+export const TraceSpan = Type.Union([RequestSpan, AttemptSpan])
+export type TraceSpan = Static<typeof TraceSpan>

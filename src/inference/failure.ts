@@ -1,0 +1,108 @@
+// What can go wrong with an upstream, in our own words: nothing that it said goes any further. Pure.
+
+import { Fault } from '../base/fault.ts'
+import type { Tokens } from './types.ts'
+
+type ReasonRow = {
+  /** For the client. */
+  readonly message: string
+  /** Whether another upstream may be tried, as long as the client has received nothing. */
+  readonly retryable: boolean
+  /** Whether enough of these in a row eject the upstream. */
+  readonly countsAgainstHealth: boolean
+  /** `x-should-retry`. False where tokens were generated: a client that retries pays for them again. */
+  readonly clientShouldRetry: boolean
+  /** Whether the client pays for what was generated: its request asked for what the model did not keep to. */
+  readonly isCharged: boolean
+}
+
+const UPSTREAM_FAILED = {
+  retryable: true,
+  countsAgainstHealth: true,
+  clientShouldRetry: true,
+  isCharged: false,
+} as const
+/** The upstream is well, but does not serve this: its configuration or ours is wrong. */
+const NOT_SERVED = { retryable: true, countsAgainstHealth: false, clientShouldRetry: false, isCharged: false } as const
+const MODEL_FAILED = {
+  retryable: false,
+  countsAgainstHealth: false,
+  clientShouldRetry: false,
+  isCharged: true,
+} as const
+
+/** Every reason. The names go to the log. */
+export const REASONS = {
+  none_healthy: {
+    message: 'No upstream of this model is available.',
+    retryable: false,
+    countsAgainstHealth: false,
+    clientShouldRetry: true,
+    isCharged: false,
+  },
+  unreachable: { message: 'The upstream cannot be reached.', ...UPSTREAM_FAILED },
+  first_byte_timeout: { message: 'The upstream did not answer in time.', ...UPSTREAM_FAILED },
+  status: { message: 'The upstream failed.', ...UPSTREAM_FAILED },
+  credentials: { message: 'The upstream does not accept the key of this gateway.', ...NOT_SERVED },
+  no_such_route: { message: 'The upstream does not serve this model or endpoint.', ...NOT_SERVED },
+  content_type: { message: 'The upstream sent an answer of another kind.', ...UPSTREAM_FAILED },
+  cut: { message: 'The answer of the upstream was cut short.', ...UPSTREAM_FAILED },
+  idle_timeout: { message: 'The upstream fell silent.', ...UPSTREAM_FAILED },
+  too_large: {
+    message: 'The answer of the upstream is too large.',
+    retryable: false,
+    countsAgainstHealth: true,
+    clientShouldRetry: false,
+    isCharged: false,
+  },
+  malformed: { message: 'The upstream sent an invalid answer.', ...UPSTREAM_FAILED },
+  reported_error: { message: 'The upstream reported a failure.', ...UPSTREAM_FAILED },
+  unfinished: { message: 'The upstream ended its answer before it was complete.', ...UPSTREAM_FAILED },
+  /** Only some models give as many as they are asked for: the client's choice must not count against an upstream. */
+  wrong_dimensions: { message: 'The model does not give embeddings of so many dimensions.', ...NOT_SERVED },
+  wrong_tool: { message: 'The answer does not keep to tool_choice.', ...MODEL_FAILED },
+  bad_arguments: { message: 'The arguments of a call are not the JSON object that tools take.', ...MODEL_FAILED },
+  not_json: { message: 'The answer is not the JSON object that the request asks for.', ...MODEL_FAILED },
+  check_unavailable: {
+    message: 'The schema of the request cannot be checked now.',
+    retryable: false,
+    countsAgainstHealth: false,
+    clientShouldRetry: true,
+    isCharged: false,
+  },
+  schema_violated: { message: 'The answer violates the schema of the request.', ...MODEL_FAILED },
+} as const satisfies Record<string, ReasonRow>
+
+export type UpstreamReason = keyof typeof REASONS
+
+/** An upstream's failure. Fault upstream_failed. */
+export class UpstreamFault extends Fault {
+  readonly reason: UpstreamReason
+  /** What a failure that is charged has cost; null where nothing is charged or known. */
+  readonly tokens: Tokens | null
+
+  constructor(reason: UpstreamReason, tokens: Tokens | null = null) {
+    super('upstream_failed', REASONS[reason].message)
+    this.reason = reason
+    this.tokens = tokens
+  }
+
+  /** This failure with what it has cost, where its kind is charged. */
+  charged(tokens: Tokens): UpstreamFault {
+    return this.row.isCharged ? new UpstreamFault(this.reason, tokens) : this
+  }
+
+  get row(): ReasonRow {
+    return REASONS[this.reason]
+  }
+}
+
+/** Fault rate_limited: every upstream that could serve the request is at its limit, for about so long. */
+export class BusyFault extends Fault {
+  readonly retryAfterSeconds: number
+
+  constructor(message: string, retryAfterSeconds: number) {
+    super('rate_limited', message)
+    this.retryAfterSeconds = retryAfterSeconds
+  }
+}

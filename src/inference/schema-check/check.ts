@@ -1,0 +1,179 @@
+// A strict response_format's JSON Schema, compiled by ajv, and contents checked against it. Pure. Runs in a child process only
+// (schema-check-program.ts), because the limits here keep honest work short, and the child's deadline and memory limit stop the rest.
+
+import { Ajv2020 } from 'ajv/dist/2020.js'
+import { messageOf } from '../../base/fault.ts'
+import { isObject, type JsonObject } from '../openai/json-text.ts'
+import { linearPattern } from './pattern.ts'
+
+/** Whether the text of one choice is JSON that is valid by the schema. One whose check takes too many steps is not. */
+export type ContentCheck = (text: string) => 'valid' | 'not_json' | 'violated'
+
+/** The schema cannot be used. The message goes to the client, after `The schema of response_format `. */
+export class SchemaRefusal extends Error {}
+
+const depthMax = 64
+/** Of the schema and of what its references point to, counted for each reference. */
+const nodesMax = 20_000
+const patternsMax = 256
+/** In one place: ajv nests the code of each in the code of the one before. */
+const fieldsMax = 2_000
+const stepsMax = 1_000_000
+const quotedCharsMax = 100
+
+/** Throws SchemaRefusal: not a JSON Schema (2020-12), or more than is allowed. */
+export function compileSchema(text: string): ContentCheck {
+  const schema: unknown = JSON.parse(text)
+  if (!isObject(schema)) throw new SchemaRefusal('is not an object')
+  const { $schema: _dialect, ...own } = schema
+  const counted = new Walk().schema(own, 0, '#')
+  const validate = compile(own, counted)
+  return content => {
+    let value: unknown
+    try {
+      value = JSON.parse(content)
+    } catch {
+      return 'not_json'
+    }
+    return validate(value) ? 'valid' : 'violated'
+  }
+}
+
+function compile(own: JsonObject, counted: JsonObject): (value: unknown) => boolean {
+  if (!isJsonSchema(own)) throw new SchemaRefusal('is not a JSON Schema')
+  let steps = 0
+  // A new instance for each schema: the `$id` of one client's must not be found by another's.
+  const ajv = new Ajv2020({
+    strict: false,
+    validateFormats: false,
+    validateSchema: false,
+    meta: false,
+    // ajv would write the code of a schema anew wherever it is referred to: n references to a schema of n fields are n² of code.
+    inlineRefs: false,
+    // It prints code of megabytes, made of the client's text.
+    logger: false,
+    // To optimize the code takes time that grows with the square of the number of properties.
+    code: { optimize: false, regExp: Object.assign(supportedPattern, { code: 'supportedPattern' }) },
+  })
+  ajv.addKeyword({
+    keyword: stepKeyword,
+    before: '$ref',
+    validate: () => {
+      steps += 1
+      if (steps > stepsMax) throw new RangeError('too many steps')
+      return true
+    },
+  })
+  let validate: (value: unknown) => unknown
+  try {
+    validate = ajv.compile(counted)
+  } catch (error) {
+    throw error instanceof SchemaRefusal ? error : new SchemaRefusal(`cannot be compiled: ${quoted(messageOf(error))}`)
+  }
+  return value => {
+    steps = 0
+    try {
+      return validate(value) === true
+    } catch {
+      return false
+    }
+  }
+}
+
+const metaSchema = new Ajv2020({ strict: false, validateFormats: false, logger: false })
+
+function isJsonSchema(schema: JsonObject): boolean {
+  try {
+    return metaSchema.validateSchema(schema) === true
+  } catch {
+    return false
+  }
+}
+
+const stepKeyword = 'x-strongroom-step'
+
+/** Keywords whose value is data, not a schema. */
+const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
+const UNSUPPORTED = ['$dynamicRef', '$recursiveRef', '$async'] as const
+
+/** Counts a schema, and marks every `$ref` to count steps: only references multiply work beyond the sizes of schema and value. */
+class Walk {
+  #nodes = 0
+  #patterns = 0
+  readonly #sizes = new Map<string, number>()
+  readonly #references = new Set<string>()
+
+  schema(root: JsonObject, depth: number, place: string): JsonObject {
+    const counted = this.#object(root, depth, place)
+    const whole = this.#nodes
+    // A reference to what has no JSON pointer, as an $anchor, is counted as if it were all of the schema.
+    for (const reference of this.#references) this.#add(this.#sizes.get(reference) ?? whole)
+    return counted
+  }
+
+  #object(node: JsonObject, depth: number, place: string): JsonObject {
+    if (depth > depthMax) throw new SchemaRefusal(`is nested deeper than ${depthMax} levels`)
+    const before = this.#nodes
+    this.#add(1)
+    if (node.uniqueItems === true) throw new SchemaRefusal('has uniqueItems, which is not supported')
+    for (const name of UNSUPPORTED) {
+      if (Object.hasOwn(node, name)) throw new SchemaRefusal(`has ${name}, which is not supported`)
+    }
+    if (typeof node.pattern === 'string') this.#addPattern()
+    if (Object.keys(node).length > fieldsMax) throw new SchemaRefusal(`has more than ${fieldsMax} fields in one object`)
+    const out: Record<string, unknown> = Object.create(null)
+    for (const [key, value] of Object.entries(node)) {
+      const inner = `${place}/${key.replaceAll('~', '~0').replaceAll('/', '~1')}`
+      if (key === 'patternProperties' && isObject(value)) for (const _ of Object.keys(value)) this.#addPattern()
+      if (DATA.has(key)) this.#addData(value)
+      out[key] = DATA.has(key) ? value : this.#value(value, depth + 1, inner)
+    }
+    if (typeof node.$ref === 'string') {
+      this.#references.add(node.$ref)
+      out[stepKeyword] = true
+    }
+    this.#sizes.set(place, this.#nodes - before)
+    return { ...out }
+  }
+
+  #value(value: unknown, depth: number, place: string): unknown {
+    if (Array.isArray(value) && value.length > fieldsMax) {
+      throw new SchemaRefusal(`has more than ${fieldsMax} items in one list`)
+    }
+    if (Array.isArray(value)) return value.map((item, at) => this.#value(item, depth + 1, `${place}/${at}`))
+    if (isObject(value)) return this.#object(value, depth, place)
+    this.#add(1)
+    return value
+  }
+
+  #addData(value: unknown): void {
+    this.#add(1)
+    if (typeof value !== 'object' || value === null) return
+    for (const item of Array.isArray(value) ? value : Object.values(value)) this.#addData(item)
+  }
+
+  #add(nodes: number): void {
+    this.#nodes += nodes
+    if (this.#nodes > nodesMax) {
+      throw new SchemaRefusal(`has more than ${nodesMax} parts, counting what each $ref refers to`)
+    }
+  }
+
+  #addPattern(): void {
+    this.#patterns += 1
+    if (this.#patterns > patternsMax) throw new SchemaRefusal(`has more than ${patternsMax} patterns`)
+  }
+}
+
+function supportedPattern(pattern: string): { test: (text: string) => boolean } {
+  try {
+    return linearPattern(pattern)
+  } catch (error) {
+    throw new SchemaRefusal(`has the pattern ${quoted(pattern)}, which is not supported: ${quoted(messageOf(error))}`)
+  }
+}
+
+function quoted(text: string): string {
+  const short = text.length > quotedCharsMax ? `${text.slice(0, quotedCharsMax)}…` : text
+  return JSON.stringify(short)
+}

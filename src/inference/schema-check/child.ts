@@ -1,0 +1,139 @@
+// One schema child, as the gateway sees it: a process of this same executable that takes one job at a time and is killed when it exceeds its
+// time, its memory or the protocol. Effects: starts and kills processes; reads /proc.
+//
+// A process and not a thread: JavaScriptCore cannot stop a thread inside a regular expression or the compiler, and has no memory limit for one.
+
+import { readFileSync } from 'node:fs'
+import type { Deadlines } from '../../base/work/deadlines.ts'
+import { plainEnv } from '../../linux/command.ts'
+import { ownProgram } from '../../linux/own-program.ts'
+import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './wire.ts'
+
+/** Why there is no reply. `lost`: the child could not start, was killed from outside or broke the protocol; the others are the job's doing. */
+export type ChildFailure = 'too_slow' | 'too_much_memory' | 'lost'
+
+export class ChildError extends Error {
+  readonly failure: ChildFailure
+
+  constructor(failure: ChildFailure) {
+    super(failure)
+    this.failure = failure
+  }
+}
+
+export type SchemaChild = {
+  /** One at a time. ChildError: the child is dead, or will be at once. */
+  readonly run: (job: Job) => Promise<Reply>
+  readonly isAlive: () => boolean
+  readonly kill: () => void
+}
+
+export type StartSchemaChild = () => Promise<SchemaChild>
+
+/** After this time a child that has worked for most of it is killed. */
+export const jobMs = 2_000
+/** After this time it is killed even if a busy machine gave it no time to work. */
+const jobWallMs = 8_000
+const startMs = 15_000
+const dataBytesMax = 768 * 1_048_576
+/** Without it JavaScriptCore reserves 1 GiB for compiled code, finds that too much for the limit, and interprets: 20 times slower. */
+const codeBytes = 64 * 1_048_576
+
+/** ChildError lost: it does not start, or not in time. */
+export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChild> {
+  const child = spawn()
+  const replies = child.stdout.getReader()
+  let death: ChildFailure | null = null
+  const kill = (failure: ChildFailure) => {
+    death ??= failure
+    child.kill('SIGKILL')
+  }
+
+  const readReply = async (): Promise<Reply> => {
+    let bytes = new Uint8Array(0)
+    try {
+      while (true) {
+        const { done, value } = await replies.read()
+        if (done) break
+        bytes = Buffer.concat([bytes, value])
+        const reply = decodeReply(bytes)
+        if (reply !== null) return reply
+      }
+    } catch {
+      kill('lost')
+    }
+    await child.exited
+    // Nobody but us and the kernel's OOM killer sends SIGKILL. JavaScriptCore aborts in one way or another when it gets no memory.
+    throw new ChildError(death ?? (child.signalCode === 'SIGKILL' ? 'lost' : 'too_much_memory'))
+  }
+
+  const cancelStart = deadlines.after(startMs, () => kill('lost'))
+  const first = await readReply().catch(() => null)
+  cancelStart()
+  if (first?.verdict !== 'ready') {
+    kill('lost')
+    throw new ChildError('lost')
+  }
+  return {
+    run: async job => {
+      const cancelLimit = limitTime(deadlines, child.pid, () => kill('too_slow'))
+      try {
+        child.stdin.write(encodeJob(job))
+        void Promise.resolve(child.stdin.flush()).catch(() => {})
+        return await readReply()
+      } finally {
+        cancelLimit()
+      }
+    },
+    isAlive: () => death === null && child.exitCode === null && child.signalCode === null,
+    kill: () => kill('lost'),
+  }
+}
+
+function spawn() {
+  const program = [...ownProgram(), schemaChildCommand]
+  try {
+    return Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {
+      stdin: 'pipe',
+      stdout: 'pipe',
+      // A crash report holds no text of a client, but it is long, and there may be many.
+      stderr: 'ignore',
+      env: { ...plainEnv, BUN_JSC_jitMemoryReservationSize: String(codeBytes) },
+      cwd: '/',
+    })
+  } catch {
+    throw new ChildError('lost')
+  }
+}
+
+/** Calls `onLate` unless cancelled: when the process has worked long enough, or at the last limit. */
+function limitTime(deadlines: Deadlines, pid: number, onLate: () => void): () => void {
+  const startedMs = cpuMsOf(pid)
+  let leftCount = jobWallMs / jobMs
+  let cancel = () => {}
+  const wait = () => {
+    cancel = deadlines.after(jobMs, () => {
+      leftCount -= 1
+      const nowMs = cpuMsOf(pid)
+      const isStarved = startedMs !== null && nowMs !== null && nowMs - startedMs < jobMs / 2
+      if (leftCount > 0 && isStarved) wait()
+      else onLate()
+    })
+  }
+  wait()
+  return () => cancel()
+}
+
+/**
+ * Of all its threads, user and system (proc(5), fields 14 and 15 of stat; in hundredths of a second on every Linux). Null where /proc does not
+ * show it: with ProtectProc=invisible the children of a daemon without CAP_SYS_PTRACE are not to be seen, because they run as another user.
+ */
+function cpuMsOf(pid: number): number | null {
+  try {
+    const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
+    return 10 * (Number(fields[11]) + Number(fields[12]))
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,75 @@
+// The program of a schema child: takes jobs on stdin, one after the other, and replies on stdout. Prints nothing else, and holds nothing but schemas.
+// Its parent bounds its time and memory (schema-check-child.ts); it gives up by itself what it does not need of the system.
+
+import { readSync, writeFileSync, writeSync } from 'node:fs'
+import { confineForGood } from '../../linux/confine.ts'
+import { type ContentCheck, compileSchema, SchemaRefusal } from './check.ts'
+import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wire.ts'
+
+/** Ends when the parent closes the pipe. Throws when it cannot be confined or the parent speaks another protocol. */
+export function runSchemaChild(): void {
+  // What is loaded when it is first used is loaded now: afterwards no file can be opened.
+  compileSchema('{"type":"object","properties":{"a":{"pattern":"^a$"}},"allOf":[{"$ref":"#"}]}')('{"a":"a"}')
+  // The kernel's first victim when memory is short. A process may always raise its own (proc(5)).
+  writeFileSync('/proc/self/oom_score_adj', '1000')
+  confineForGood()
+  reply({ verdict: 'ready' })
+  for (let head = read(4); head !== null; head = read(4)) {
+    const lengthBytes = head.readUInt32LE()
+    if (lengthBytes > jobBytesMax) throw new RangeError('the job is too long')
+    const bytes = read(lengthBytes)
+    if (bytes === null) return
+    reply(respond(decodeJob(bytes)))
+  }
+}
+
+function respond({ schema, contents }: Job): Reply {
+  let check: ContentCheck
+  try {
+    check = compiled(schema)
+  } catch (error) {
+    const message = error instanceof SchemaRefusal ? error.message : 'cannot be compiled'
+    return { verdict: 'refused', message: message.toWellFormed() }
+  }
+  for (const content of contents) {
+    const verdict = check(content)
+    if (verdict !== 'valid') return { verdict }
+  }
+  return { verdict: 'valid' }
+}
+
+const cacheEntriesMax = 64
+const cacheCharsMax = 2 * 1_048_576
+const cache = new Map<string, ContentCheck>()
+let cacheChars = 0
+
+function compiled(schema: string): ContentCheck {
+  const known = cache.get(schema)
+  const check = known ?? compileSchema(schema)
+  // A Map keeps the order of insertion: the first entry is the one that was used longest ago.
+  if (known === undefined) cacheChars += schema.length
+  else cache.delete(schema)
+  cache.set(schema, check)
+  for (const [oldest] of cache) {
+    if (cache.size <= cacheEntriesMax && cacheChars <= cacheCharsMax) break
+    cache.delete(oldest)
+    cacheChars -= oldest.length
+  }
+  return check
+}
+
+/** Null: the parent has closed the pipe. */
+function read(lengthBytes: number): Buffer | null {
+  const bytes = Buffer.allocUnsafe(lengthBytes)
+  for (let at = 0; at < lengthBytes; ) {
+    const count = readSync(0, bytes, at, lengthBytes - at, null)
+    if (count === 0) return null
+    at += count
+  }
+  return bytes
+}
+
+function reply(one: Reply): void {
+  const bytes = encodeReply(one)
+  for (let at = 0; at < bytes.length; ) at += writeSync(1, bytes, at)
+}

@@ -1,0 +1,99 @@
+// Strict schemas of response_format for the gateway: compiled and checked in child processes, so that no client's text decides how long the event
+// loop is held. Fails closed: what cannot be checked is not passed on. Effects: those of the children.
+
+import type { Clock } from '../../base/clock.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
+import type { Logger } from '../../base/log.ts'
+import { UpstreamFault } from '../failure.ts'
+import { invalidRequest, isObject, type JsonObject } from '../openai/json-text.ts'
+import { ChildError, jobMs, startSchemaChild } from './child.ts'
+import { SchemaPool } from './pool.ts'
+import { contentCharsMax, type Reply, schemaCharsMax } from './wire.ts'
+
+/** UpstreamFault not_json, schema_violated, check_unavailable. A check that takes too long is a schema violated. */
+export type ContentsCheck = (contents: readonly string[]) => Promise<void>
+
+export type SchemaChecks = {
+  /**
+   * Compiles the schema. Faults: invalid_request (not a JSON Schema of 2020-12, not supported, or too much work), rate_limited,
+   * UpstreamFault check_unavailable. Rejects with the signal's reason.
+   */
+  readonly prepare: (schema: JsonObject, by: { key: string; signal: AbortSignal }) => Promise<ContentsCheck>
+  readonly close: () => void
+}
+
+export type SchemaChecksDeps = { readonly clock: Clock; readonly deadlines: Deadlines; readonly log: Logger }
+
+export function createSchemaChecks({ clock, deadlines, log }: SchemaChecksDeps): SchemaChecks {
+  const pool = new SchemaPool({ startChild: () => startSchemaChild(deadlines), clock, deadlines })
+  const unavailable = () => {
+    log.error('schemas of response_format cannot be checked: a child process did not start or was killed')
+    return new UpstreamFault('check_unavailable')
+  }
+  return {
+    prepare: async (schema, { key, signal }) => {
+      const text = textOf(schema)
+      const compiled = await pool
+        .run({ key, signal, isUrgent: false, job: { schema: text, contents: [] } })
+        .catch(error => {
+          if (!(error instanceof ChildError)) throw error
+          if (error.failure === 'lost') throw unavailable()
+          throw invalid(`takes more than ${jobMs} ms or too much memory to compile; make it smaller`)
+        })
+      if (compiled.verdict === 'refused') throw invalid(compiled.message)
+      return async contents => {
+        if (contents.length === 0) return
+        const isTooLong = contents.reduce((sum, content) => sum + content.length, 0) > contentCharsMax
+        if (isTooLong) throw new UpstreamFault('schema_violated')
+        // JSON has no lone surrogates, and UTF-8 cannot carry them to the child.
+        if (!contents.every(content => content.isWellFormed())) throw new UpstreamFault('not_json')
+        const checked = await pool
+          .run({ key, signal, isUrgent: true, job: { schema: text, contents } })
+          .catch(error => {
+            signal.throwIfAborted()
+            if (error instanceof ChildError && error.failure !== 'lost') return late
+            throw unavailable()
+          })
+        if (checked.verdict === 'not_json') throw new UpstreamFault('not_json')
+        if (checked.verdict !== 'valid') throw new UpstreamFault('schema_violated')
+      }
+    },
+    close: () => pool.close(),
+  }
+}
+
+const late: Reply = { verdict: 'violated' }
+
+function textOf(schema: JsonObject): string {
+  // Counted first, because to write a body of megabytes takes long.
+  if (charsOf(schema, schemaCharsMax) > schemaCharsMax) throw tooLong()
+  const text = JSON.stringify(schema)
+  if (text.length > schemaCharsMax) throw tooLong()
+  return text
+}
+
+/** At least one for each value, and no more than the JSON text has. Ends soon after `charsMax`; recursion is bounded by the depth of bodies. */
+function charsOf(value: unknown, charsMax: number): number {
+  if (typeof value === 'string') return value.length + 1
+  let sum = 1
+  if (Array.isArray(value)) {
+    for (const item of value) {
+      sum += charsOf(item, charsMax - sum)
+      if (sum > charsMax) return sum
+    }
+  } else if (isObject(value)) {
+    for (const name in value) {
+      sum += name.length + charsOf(value[name], charsMax - sum)
+      if (sum > charsMax) return sum
+    }
+  }
+  return sum
+}
+
+function tooLong() {
+  return invalid(`is longer than ${schemaCharsMax} characters`)
+}
+
+function invalid(what: string) {
+  return invalidRequest(`The schema of response_format ${what}.`)
+}

@@ -1,0 +1,88 @@
+// What the gateway and a schema child say to each other over the child's stdin and stdout: frames with their length first, bounded both ways. Pure.
+// A job is the schema's text and the contents to check against it; none: the schema is only to be compiled. A reply is one JSON object.
+
+import { isObject } from '../openai/json-text.ts'
+
+/** Not a command for people: the gateway starts its own executable with it. */
+export const schemaChildCommand = 'schema-check-child'
+
+export type Job = { readonly schema: string; readonly contents: readonly string[] }
+
+export type Reply =
+  /** Sent once, unasked: the child is confined and takes jobs. */
+  | { readonly verdict: 'ready' }
+  /** The schema is compiled, and every content is valid by it. */
+  | { readonly verdict: 'valid' }
+  | { readonly verdict: 'not_json' }
+  | { readonly verdict: 'violated' }
+  /** The message goes to the client, after `The schema of response_format `. */
+  | { readonly verdict: 'refused'; readonly message: string }
+
+export const schemaCharsMax = 262_144
+/** Of all contents of one job. */
+export const contentCharsMax = 8_388_608
+/** UTF-8 has at most three bytes for a UTF-16 unit; the rest is for lengths. */
+export const jobBytesMax = 3 * (schemaCharsMax + contentCharsMax) + 65_536
+export const replyBytesMax = 4_096
+const messageCharsMax = 512
+
+/** Length, number of texts, and each text with its own length; numbers are u32, little-endian. */
+export function encodeJob({ schema, contents }: Job): Uint8Array<ArrayBuffer> {
+  const texts = [schema, ...contents].map(text => encoder.encode(text))
+  const bytes = new Uint8Array(texts.reduce((sum, text) => sum + 4 + text.length, 8))
+  const view = new DataView(bytes.buffer)
+  view.setUint32(0, bytes.length - 4, true)
+  view.setUint32(4, texts.length, true)
+  let at = 8
+  for (const text of texts) {
+    view.setUint32(at, text.length, true)
+    bytes.set(text, at + 4)
+    at += 4 + text.length
+  }
+  return bytes
+}
+
+/** `bytes`: without the length. Throws. */
+export function decodeJob(bytes: Uint8Array): Job {
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
+  const count = view.getUint32(0, true)
+  const texts: string[] = []
+  let at = 4
+  for (let n = 0; n < count; n += 1) {
+    const end = at + 4 + view.getUint32(at, true)
+    if (end > bytes.length) throw new RangeError('a text is longer than its frame')
+    texts.push(decoder.decode(bytes.subarray(at + 4, end)))
+    at = end
+  }
+  const [schema, ...contents] = texts
+  if (schema === undefined || at !== bytes.length) throw new RangeError('not a job')
+  return { schema, contents }
+}
+
+export function encodeReply(reply: Reply): Uint8Array<ArrayBuffer> {
+  const short = reply.verdict === 'refused' ? { ...reply, message: reply.message.slice(0, messageCharsMax) } : reply
+  const text = encoder.encode(JSON.stringify(short))
+  const bytes = new Uint8Array(4 + text.length)
+  new DataView(bytes.buffer).setUint32(0, text.length, true)
+  bytes.set(text, 4)
+  return bytes
+}
+
+/** The whole reply in `bytes`; null while more is to come. Throws for what no child of ours sends: a child may have been taken over. */
+export function decodeReply(bytes: Uint8Array): Reply | null {
+  if (bytes.length < 4) return null
+  const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
+  if (length > replyBytesMax || bytes.length > 4 + length) throw new RangeError('not a reply')
+  if (bytes.length < 4 + length) return null
+  const value: unknown = JSON.parse(decoder.decode(bytes.subarray(4)))
+  if (!isObject(value)) throw new TypeError('not a reply')
+  const { verdict, message } = value
+  if (verdict === 'ready' || verdict === 'valid' || verdict === 'not_json' || verdict === 'violated') return { verdict }
+  if (verdict !== 'refused' || typeof message !== 'string' || message.length > messageCharsMax) {
+    throw new TypeError('not a reply')
+  }
+  return { verdict, message }
+}
+
+const encoder = new TextEncoder()
+const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

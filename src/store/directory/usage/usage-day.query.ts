@@ -1,0 +1,61 @@
+// What a key has used by day (UTC) and model, read page by page. Effects: SQL.
+
+import { sql } from 'drizzle-orm'
+import { iso } from '../../../base/clock.ts'
+import { type DirectoryDb, prepareRaw } from '../../db.ts'
+import { type UsageDay, usageDays } from './usage-day.table.ts'
+
+/** Whose sums, and of which days, both included; as 2026-11-30. */
+export type DayScope = {
+  readonly organizationId: string
+  readonly keyPrefix: string
+  readonly from: string
+  readonly to: string
+}
+
+export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix'>
+
+/** Pages are in the order of day, then model by its UTF-8 bytes. */
+export type DayPlace = Pick<UsageDay, 'day' | 'model'>
+
+/** `isLast`: nothing follows it. */
+export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
+
+/** The day (UTC) of a time, as 2026-11-30. */
+export function dayOf(atMs: number): string {
+  return iso(atMs).slice(0, 10)
+}
+
+/** At most `limit` rows behind `after`; null: from the beginning. */
+export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage
+
+export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {
+  const query = (comparison: '>' | '>=') =>
+    prepareRaw<DaySum>(
+      db,
+      `SELECT day, model, requests, prompt_tokens AS promptTokens, completion_tokens AS completionTokens, cost_nano_usd AS costNanoUsd
+       FROM usage_days
+       WHERE organization_id = ? AND key_prefix = ? AND (day, model) ${comparison} (?, ?) AND day <= ?
+       ORDER BY day, model LIMIT ?`,
+    )
+  const [first, next] = [query('>='), query('>')]
+  return ({ organizationId, keyPrefix, from, to }, after, limit) => {
+    const { day, model } = after ?? { day: from, model: '' }
+    const statement = after === null ? first : next
+    const rows = statement.all(organizationId, keyPrefix, day, model, to, limit + 1)
+    return { rows: rows.slice(0, limit), isLast: rows.length <= limit }
+  }
+}
+
+/** Deletes at most `limit` sums of days before that one. Returns how many. */
+export function purgeUsageDays(db: DirectoryDb, { before, limit }: { before: string; limit: number }): number {
+  const { organizationId, keyPrefix, day, model } = usageDays
+  return db
+    .delete(usageDays)
+    .where(
+      sql`(${organizationId}, ${keyPrefix}, ${day}, ${model}) IN (
+        SELECT organization_id, key_prefix, day, model FROM usage_days WHERE day < ${before} LIMIT ${limit})`,
+    )
+    .returning({ day })
+    .all().length
+}

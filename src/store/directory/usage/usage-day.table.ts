@@ -1,0 +1,27 @@
+// What each key has used of each model on each day (UTC). A trigger of the usage ledger writes it (migration 21); here it is only read and purged.
+
+import { index, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import { organizations } from '../organization.table.ts'
+
+export const usageDays = sqliteTable(
+  'usage_days',
+  {
+    organizationId: text('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    keyPrefix: text('key_prefix').notNull(),
+    /** As 2026-11-30. */
+    day: text('day').notNull(),
+    model: text('model').notNull(),
+    requests: integer('requests').notNull(),
+    promptTokens: integer('prompt_tokens').notNull(),
+    completionTokens: integer('completion_tokens').notNull(),
+    costNanoUsd: integer('cost_nano_usd').notNull(),
+  },
+  table => [
+    primaryKey({ columns: [table.organizationId, table.keyPrefix, table.day, table.model] }),
+    index('usage_days_day').on(table.day),
+  ],
+)
+
+export type UsageDay = typeof usageDays.$inferSelect

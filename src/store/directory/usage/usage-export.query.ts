@@ -1,0 +1,42 @@
+// Usage of one organization, summed by key, model and day (UTC), piece by piece: no piece reads more than a bounded number of rows. Effects: SQL.
+
+import { type SQL, sql } from 'drizzle-orm'
+import type { UsageGroup } from '../../../contract/http/usage-rows.ts'
+import type { DirectoryDb } from '../../db.ts'
+
+/** [startMs, endMs). */
+export type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
+
+/** A group that was not asked for is null. Sums as text: they may be beyond what a double holds exactly. */
+export type UsageGroupRow = {
+  readonly key: string | null
+  readonly model: string | null
+  /** As 2026-11-22. */
+  readonly day: string | null
+  readonly requests: number
+  readonly promptTokens: string
+  readonly completionTokens: string
+  readonly costNanoUsd: string
+}
+
+/** Where a piece of about `rows` rows ends that begins at `startMs`: rows of one millisecond stay together. */
+export function usagePieceEnd(db: DirectoryDb, { organizationId, startMs, endMs }: UsagePiece, rows: number): number {
+  const [last] = db.all<{ at_ms: number }>(
+    sql`SELECT at_ms FROM usage WHERE organization_id = ${organizationId} AND at_ms >= ${startMs} AND at_ms < ${endMs}
+        ORDER BY at_ms LIMIT 1 OFFSET ${rows}`,
+  )
+  return last === undefined ? endMs : Math.max(last.at_ms, startMs + 1)
+}
+
+export function sumUsagePiece(db: DirectoryDb, piece: UsagePiece, by: ReadonlySet<UsageGroup>): UsageGroupRow[] {
+  const column = (group: UsageGroup, value: SQL) => (by.has(group) ? value : sql`NULL`)
+  return db.all<UsageGroupRow>(
+    sql`SELECT ${column('key', sql`key_prefix`)} AS key, ${column('model', sql`model`)} AS model,
+          ${column('day', sql`date(at_ms / 1000, 'unixepoch')`)} AS day, count(*) AS requests,
+          cast(sum(prompt_tokens) AS text) AS promptTokens, cast(sum(completion_tokens) AS text) AS completionTokens,
+          cast(sum(cost_nano_usd) AS text) AS costNanoUsd
+        FROM usage
+        WHERE organization_id = ${piece.organizationId} AND at_ms >= ${piece.startMs} AND at_ms < ${piece.endMs}
+        GROUP BY 1, 2, 3`,
+  )
+}

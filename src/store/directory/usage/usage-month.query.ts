@@ -1,0 +1,60 @@
+// Sums of usage by calendar month (UTC), of a key or of a whole organization. Effects: SQL.
+
+import { sql } from 'drizzle-orm'
+import { type DirectoryDb, prepareRaw } from '../../db.ts'
+import { type UsageMonth, usageMonths } from './usage-month.table.ts'
+
+/** Whose sum, and of which month. */
+export type MonthScope = {
+  readonly organizationId: string
+  /** Empty: all keys of the organization. */
+  readonly keyPrefix: string
+  /** As 2026-11. */
+  readonly month: string
+}
+
+export type MonthSum = Pick<UsageMonth, 'requests' | 'promptTokens' | 'completionTokens' | 'costNanoUsd'>
+
+export const noUsage: MonthSum = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
+
+/** The calendar month (UTC) of a time, as 2026-11. */
+export function monthOf(atMs: number): string {
+  // Said so that a time which is none is never taken for one of that month.
+  if (!(atMs >= latest.startMs && atMs < latest.endMs)) {
+    const month = new Date(atMs).toISOString().slice(0, 7)
+    latest = { month, startMs: Date.parse(`${month}-01T00:00:00.000Z`), endMs: monthEndMs(month) }
+  }
+  return latest.month
+}
+
+/** The month that was asked for last: each request asks several times. */
+let latest = { month: '', startMs: 0, endMs: 0 }
+
+/** When the month after this one begins. */
+export function monthEndMs(month: string): number {
+  const [year = 0, number = 0] = month.split('-').map(Number)
+  return Date.UTC(year, number)
+}
+
+/** Prepared once, and raw: admission asks for each request of a key with a budget. */
+export function prepareMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {
+  const query = prepareRaw<MonthSum>(
+    db,
+    `SELECT requests, prompt_tokens AS promptTokens, completion_tokens AS completionTokens, cost_nano_usd AS costNanoUsd
+     FROM usage_months WHERE organization_id = ? AND month = ? AND key_prefix = ?`,
+  )
+  return ({ organizationId, month, keyPrefix }) => query.get(organizationId, month, keyPrefix) ?? noUsage
+}
+
+/** Deletes at most `limit` sums of months before that one. Returns how many. */
+export function purgeUsageMonths(db: DirectoryDb, { before, limit }: { before: string; limit: number }): number {
+  const { organizationId, month, keyPrefix } = usageMonths
+  return db
+    .delete(usageMonths)
+    .where(
+      sql`(${organizationId}, ${month}, ${keyPrefix}) IN (
+        SELECT organization_id, month, key_prefix FROM usage_months WHERE month < ${before} LIMIT ${limit})`,
+    )
+    .returning({ month })
+    .all().length
+}

@@ -1,0 +1,24 @@
+// What was used in each calendar month (UTC). A trigger of the usage ledger writes it (migration 18); here it is only read and purged.
+
+import { integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import { organizations } from '../organization.table.ts'
+
+export const usageMonths = sqliteTable(
+  'usage_months',
+  {
+    organizationId: text('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    /** As 2026-11. */
+    month: text('month').notNull(),
+    /** Empty: all keys of the organization. */
+    keyPrefix: text('key_prefix').notNull(),
+    requests: integer('requests').notNull(),
+    promptTokens: integer('prompt_tokens').notNull(),
+    completionTokens: integer('completion_tokens').notNull(),
+    costNanoUsd: integer('cost_nano_usd').notNull(),
+  },
+  table => [primaryKey({ columns: [table.organizationId, table.month, table.keyPrefix] })],
+)
+
+export type UsageMonth = typeof usageMonths.$inferSelect

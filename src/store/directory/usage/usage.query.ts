@@ -1,0 +1,114 @@
+// The usage ledger: appended once per id, summed per organization and time, purged by age. Effects: SQL.
+
+import { and, count, eq, getTableName, gte, inArray, lt, sql } from 'drizzle-orm'
+import { assert } from '../../../base/assert.ts'
+import { type DirectoryDb, prepareRaw } from '../../db.ts'
+import { organizations } from '../organization.table.ts'
+import { type Usage, usage } from './usage.table.ts'
+
+/** Rows beyond a multiple of this are written one by one. Wider statements are no faster. */
+const rowsPerStatement = 25
+
+/**
+ * Appends rows and says how many were new: a row whose id is there already stays as it is. Several statements: all or nothing only within a
+ * transaction of the same store. Prepared once, and raw: there is one row per request.
+ */
+export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) => number {
+  const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
+  const [one, many] = [insert(1), insert(rowsPerStatement)]
+  return rows => {
+    rows.forEach(assertAmounts)
+    let added = 0
+    let next = 0
+    for (; next + rowsPerStatement <= rows.length; next += rowsPerStatement) {
+      added += many.run(...rows.slice(next, next + rowsPerStatement).flatMap(valuesOf)).changes
+    }
+    for (const row of rows.slice(next)) added += one.run(...valuesOf(row)).changes
+    return added
+  }
+}
+
+/** Every column, in the order in which a row is bound. */
+const FIELDS = [
+  'id',
+  'atMs',
+  'organizationId',
+  'keyPrefix',
+  'instanceId',
+  'model',
+  'upstream',
+  'promptTokens',
+  'completionTokens',
+  'costNanoUsd',
+  'outcome',
+  'tokensSource',
+] as const satisfies readonly (keyof Usage)[]
+
+function valuesOf(row: Usage): Usage[keyof Usage][] {
+  return FIELDS.map(field => row[field])
+}
+
+function insertText(rows: number): string {
+  const names = FIELDS.map(field => usage[field].name).join(', ')
+  const values = Array(rows).fill(`(${FIELDS.map(() => '?').join(', ')})`)
+  return `INSERT INTO ${getTableName(usage)} (${names}) VALUES ${values.join(', ')} ON CONFLICT (${usage.id.name}) DO NOTHING`
+}
+
+function assertAmounts({ promptTokens, completionTokens, costNanoUsd }: Usage): void {
+  for (const amount of [promptTokens, completionTokens, costNanoUsd]) {
+    assert(Number.isSafeInteger(amount) && amount >= 0, 'the ledger holds whole amounts, none of them negative')
+  }
+}
+
+export type UsageSum = {
+  readonly requests: number
+  readonly promptTokens: bigint
+  readonly completionTokens: bigint
+  readonly costNanoUsd: bigint
+}
+
+/** What an organization used within [startMs, endMs), exactly. */
+export function sumUsage(db: DirectoryDb, of: { organizationId: string; startMs: number; endMs: number }): UsageSum {
+  // As text: a sum may be beyond what a double holds exactly.
+  const total = (column: typeof usage.promptTokens | typeof usage.completionTokens | typeof usage.costNanoUsd) =>
+    sql<string>`cast(coalesce(sum(${column}), 0) as text)`
+  const row = db
+    .select({
+      requests: count(),
+      promptTokens: total(usage.promptTokens),
+      completionTokens: total(usage.completionTokens),
+      costNanoUsd: total(usage.costNanoUsd),
+    })
+    .from(usage)
+    .where(and(eq(usage.organizationId, of.organizationId), gte(usage.atMs, of.startMs), lt(usage.atMs, of.endMs)))
+    .get()
+  return {
+    requests: row?.requests ?? 0,
+    promptTokens: BigInt(row?.promptTokens ?? 0),
+    completionTokens: BigInt(row?.completionTokens ?? 0),
+    costNanoUsd: BigInt(row?.costNanoUsd ?? 0),
+  }
+}
+
+export function findUsage(db: DirectoryDb, id: string): Usage | null {
+  return db.select().from(usage).where(eq(usage.id, id)).get() ?? null
+}
+
+/**
+ * Deletes at most `limit` rows from before a time. Returns how many. Found organization by organization, so that the index of the sums
+ * serves here too: a second index, by time, would make every append slower.
+ */
+export function purgeUsage(db: DirectoryDb, purge: { beforeMs: number; limit: number }): number {
+  const old = oldUsage(db, purge)
+  return db.delete(usage).where(inArray(usage.id, old)).returning({ id: usage.id }).all().length
+}
+
+/** Exported for the test that asks SQLite for its query plan. SQLite reads the tables of a CROSS JOIN in the order written. */
+export function oldUsage(db: DirectoryDb, { beforeMs, limit }: { beforeMs: number; limit: number }) {
+  return db
+    .select({ id: usage.id })
+    .from(organizations)
+    .crossJoin(usage)
+    .where(and(eq(usage.organizationId, organizations.id), lt(usage.atMs, beforeMs)))
+    .limit(limit)
+}

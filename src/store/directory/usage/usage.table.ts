@@ -1,0 +1,36 @@
+// The usage ledger: one row a request, appended once. Ids are the gateway's request ids, so a repeated write changes nothing.
+
+import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
+import { organizations } from '../organization.table.ts'
+
+/**
+ * Who counted the tokens: the upstream; the gateway, by estimate, where the upstream did not; the gateway, by estimate, because what the
+ * upstream said cannot be.
+ */
+export const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
+export type TokensSource = (typeof TOKENS_SOURCES)[number]
+
+export const usage = sqliteTable(
+  'usage',
+  {
+    id: text('id').primaryKey(),
+    atMs: integer('at_ms').notNull(),
+    organizationId: text('organization_id')
+      .notNull()
+      .references(() => organizations.id),
+    keyPrefix: text('key_prefix').notNull(),
+    instanceId: text('instance_id'),
+    model: text('model').notNull(),
+    upstream: text('upstream').notNull(),
+    promptTokens: integer('prompt_tokens').notNull(),
+    completionTokens: integer('completion_tokens').notNull(),
+    /** Billionths of a dollar. */
+    costNanoUsd: integer('cost_nano_usd').notNull(),
+    outcome: text('outcome', { enum: ['completed', 'aborted', 'failed'] }).notNull(),
+    tokensSource: text('tokens_source', { enum: TOKENS_SOURCES }).notNull().default('reported'),
+  },
+  table => [index('usage_organization').on(table.organizationId, table.atMs, table.costNanoUsd)],
+)
+
+export type Usage = typeof usage.$inferSelect
+export type UsageOutcome = Usage['outcome']

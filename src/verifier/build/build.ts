@@ -1,0 +1,151 @@
+// Verifies the result of an attested build: what was built of what, in which VM, on which hardware, for which nonce. Pure.
+//
+// In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every artifact's digest, the source and the
+// host's order against what was asked for, then what the VM was launched from: its measurement, the command line, the disk. Our own results carry two receipts, made before any of the source ran and
+// after all of it ended. What other builders of this service family make carries one report, or a quote of a TPM that a report vouches for, and is
+// judged by the same rules as far as it goes.
+
+import { sha256 } from '../../attest/hash.ts'
+import { Malformed, parsed } from '../../attest/malformed.ts'
+import { floorAgeCheck } from '../../attest/policy/floors.ts'
+import { readEvidence } from '../../attest/provenance/evidence.ts'
+import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
+import { SLSA_LEVELS } from '../../attest/provenance/slsa.ts'
+import {
+  BUILD_TYPES,
+  type Provenance,
+  readProvenance,
+  slsaPredicateType,
+  statementType,
+} from '../../attest/provenance/statement.ts'
+import type { ReceiptVerdict } from '../../attest/receipt/verify.ts'
+import { type Check, check, fail, pass, type Verdict, verdict } from '../../attest/verdict.ts'
+import type { BuildOrder } from '../../contract/vm/build-order.ts'
+import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName } from './boot.ts'
+import { documentChecks, filesCheck } from './documents.ts'
+import { type JudgedReport, judgeReport } from './evidence.ts'
+import { judgeOrder } from './order.ts'
+import type { BuildQuestion, ReadResult, ResultFiles } from './question.ts'
+import { judgeReceipts, receiptChecks, receiptsMissing } from './receipts.ts'
+import { pinChecks, REPORT_PINS } from '../pins.ts'
+
+export type SlsaReached = {
+  readonly build: string | null
+  readonly buildEnvironment: string | null
+  readonly missing: readonly string[]
+}
+
+export type BuildVerdict = Verdict & {
+  /** True when a chain ends at a root that is not AMD's: no hardware vouches for the build. */
+  readonly simulated: boolean
+  /** Name of the first check, in the order of the chain, that is not good; null when all are. */
+  readonly firstBroken: string | null
+  /** Whether the result has receipts of Strongroom. */
+  readonly isOwn: boolean
+  /** Null when it cannot be read; to be trusted only in a good verdict. */
+  readonly provenance: Provenance | null
+  /** What the host ordered; null when it cannot be read, and of other builders. */
+  readonly order: BuildOrder | null
+  readonly dispatch: ReceiptVerdict<'build-dispatch'> | null
+  readonly completion: ReceiptVerdict<'build'> | null
+  /** The report of evidence.json; null when there is none. */
+  readonly report: JudgedReport | null
+  /** Levels of slsa.dev v1.2 that this verdict shows, and what is missing for more. */
+  readonly slsa: SlsaReached
+}
+
+/** Never throws for a bad result: what cannot be read is a failed check. What the disk's source throws passes through. */
+export async function verifyBuild(files: ResultFiles, question: BuildQuestion): Promise<BuildVerdict> {
+  const provenanceFile = files.documents.get(RESULT_PATHS.provenance)
+  const provenance = parsed(() => readProvenance(present(provenanceFile, RESULT_PATHS.provenance)))
+  const evidence = parsed(() =>
+    readEvidence(present(files.documents.get(RESULT_PATHS.evidence), RESULT_PATHS.evidence)),
+  )
+  const read: ReadResult = {
+    files,
+    provenance: provenance.ok ? provenance.value : null,
+    provenanceDigest: provenanceFile === undefined ? null : sha256(provenanceFile),
+    evidence: evidence.ok ? evidence.value : null,
+  }
+  const launch = await expectedLaunch(question)
+  const receipts = read.evidence?.receipts ?? null
+  const judged = receipts === null ? null : await judgeReceipts(receipts, read, question)
+  const report = await judgeReport(read, question, judged)
+  const isOwn = judged !== null || isOwnType(read.provenance)
+  const ordered = judgeOrder(read, question.request, judged, isOwn)
+  const parts = [judged?.dispatch, judged?.completion, report].filter(one => one !== null && one !== undefined)
+  const measurements = parts.flatMap(one => one.report?.measurement ?? [])
+  const checks = [
+    filesCheck(files, isOwn, read.provenance),
+    provenance.ok ? typeCheck(provenance.value) : fail('provenance-format', provenance.reason),
+    evidence.ok ? pass('evidence-format', evidence.value.platform) : fail('evidence-format', evidence.reason),
+    ...pinChecks(REPORT_PINS, question.pins, {
+      ...{ policy: question.policy, allowlist: 'any' },
+      source: launch.measurements === null || question.ownImage !== true ? undefined : launch.source,
+    }),
+    ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
+    ...measuredBelow(launch, [
+      ...(judged === null ? receiptsMissing(isOwn) : receiptChecks(judged)),
+      ...(report?.checks ?? []),
+    ]),
+    ...(await documentChecks(read, question, judged, isOwn)),
+    ...ordered.checks,
+    ...(await bootChecks(question, launch, measurements)),
+  ]
+  // The groups hold every check; the verdict must not depend on how they are grouped.
+  const ok = verdict(checks).ok && parts.every(one => one.ok)
+  const simulated = parts.some(one => one.simulated)
+  return {
+    ...{ ok, checks, simulated, isOwn, provenance: read.provenance },
+    firstBroken: checks.find(isBroken)?.name ?? (ok ? null : 'evidence'),
+    order: ordered.order,
+    ...{ dispatch: judged?.dispatch ?? null, completion: judged?.completion ?? null, report },
+    slsa: reached({ ok, simulated, isOwn, isBootKnown: question.igvm !== 'any' || question.image !== 'any' }),
+  }
+}
+
+function present(bytes: Uint8Array | undefined, path: string): Uint8Array {
+  if (bytes === undefined) throw new Malformed(`there is no ${path}`)
+  return bytes
+}
+
+function isBroken({ outcome, required }: Check): boolean {
+  return outcome === 'fail' || (outcome === 'not-checked' && required)
+}
+
+function isOwnType(provenance: Provenance | null): boolean {
+  const types: readonly string[] = Object.values(BUILD_TYPES)
+  return provenance !== null && types.includes(provenance.predicate.buildDefinition.buildType)
+}
+
+/** A policy without measurements leaves it to the IGVM file or the image, where there is one. */
+function measuredBelow({ measurements }: ExpectedLaunch, checks: readonly Check[]): Check[] {
+  const isBelow = ({ name, outcome, required }: Check) =>
+    measurements !== null && name.endsWith('/measurement') && outcome === 'not-checked' && !required
+  return checks.map(one => (isBelow(one) ? { ...one, reason: `compared below, as ${measurementCheckName}` } : one))
+}
+
+function typeCheck({ _type, predicateType }: Provenance): Check {
+  const isSlsa = _type === statementType && predicateType === slsaPredicateType
+  return check(
+    'provenance-format',
+    isSlsa,
+    `it is a ${JSON.stringify(_type)} with a ${JSON.stringify(predicateType)}, not SLSA provenance v1`,
+    'in-toto Statement v1, SLSA provenance v1, no other fields',
+  )
+}
+
+/** What this verdict shows, and no more: a level is reached when everything that it rests on was compared and held. */
+function reached({
+  ok,
+  simulated,
+  isOwn,
+  isBootKnown,
+}: Readonly<Record<'ok' | 'simulated' | 'isOwn' | 'isBootKnown', boolean>>): SlsaReached {
+  if (!ok) return { build: null, buildEnvironment: null, missing: ['the verdict is not good'] }
+  if (simulated) return { build: null, buildEnvironment: null, missing: ['the platform is simulated: no hardware'] }
+  if (!isOwn) return { build: null, buildEnvironment: null, missing: ['how this builder isolates builds is not known'] }
+  if (isBootKnown) return SLSA_LEVELS
+  const missing = ['build environment: the boot image was not compared; name --igvm or --image', ...SLSA_LEVELS.missing]
+  return { build: SLSA_LEVELS.build, buildEnvironment: null, missing }
+}

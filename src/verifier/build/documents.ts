@@ -1,0 +1,295 @@
+// The files of a build's result against its provenance: every artifact, and what stands beside them, each bound by its digest. Pure.
+
+import { parsedJson } from '../../attest/encoding/json.ts'
+import { Malformed, type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
+import { readBundle } from '../../attest/provenance/bundle.ts'
+import {
+  ENVELOPE_KEYS,
+  type Envelope,
+  envelopeKeyId,
+  inTotoPayloadType,
+  preAuthEncoding,
+  readDsse,
+} from '../../attest/provenance/dsse.ts'
+import { Fields } from '../../attest/provenance/fields.ts'
+import { artifactPath, BYPRODUCTS, isArtifactName, RESULT_PATHS } from '../../attest/provenance/paths.ts'
+import { type FamilyDigest, type Provenance, slsaPredicateType, statementType } from '../../attest/provenance/statement.ts'
+import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/hybrid-verify.ts'
+import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import type { AskedBuild, ReadResult, ResultFiles } from './question.ts'
+import type { JudgedReceipts } from './receipts.ts'
+
+const artifactsPrefix = `${RESULT_PATHS.artifacts}/`
+const namedMax = 8
+
+/** Nothing stands in a result that nobody vouches for. Other builders' artifacts may stand in the top-level directory, too. */
+export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance: Provenance | null): Check {
+  const name = 'result-files'
+  const known: readonly string[] = Object.values(RESULT_PATHS)
+  const subjects = new Set(isOwn ? [] : provenance?.subject.map(one => one.name))
+  const strange = [...digests.keys()].filter(
+    path => !path.startsWith(artifactsPrefix) && !known.includes(path) && !subjects.has(path),
+  )
+  const missing = isOwn ? known.filter(path => path !== RESULT_PATHS.artifacts && !digests.has(path)) : []
+  if (missing.length > 0) return fail(name, `missing: ${listed(missing)}`)
+  if (strange.length === 0) return pass(name, `${digests.size} files`)
+  const reason = `nobody vouches for ${listed(strange)}`
+  return isOwn ? fail(name, reason) : notChecked(name, reason, false)
+}
+
+/** In the order of the chain. */
+export async function documentChecks(
+  read: ReadResult,
+  { nonce }: AskedBuild,
+  receipts: JudgedReceipts | null,
+  isOwn: boolean,
+): Promise<Check[]> {
+  const { provenance, files } = read
+  const names = ['artifact-digests', 'artifact-list', 'dependency-digests', 'byproduct-digests']
+  if (provenance === null) return names.map(name => notChecked(name, 'provenance.json cannot be read', true))
+  const checks = [
+    artifactCheck(provenance, files),
+    artifactListCheck(provenance, files),
+    dependencyCheck(provenance, isOwn),
+    byproductCheck(provenance, files, isOwn),
+  ]
+  if (!isOwn) return checks
+  return [
+    ...checks,
+    statementCheck(read, provenance, nonce, receipts),
+    await envelopeCheck(files, receipts),
+    bundleCheck(files),
+    sbomCheck(files, provenance),
+  ]
+}
+
+function artifactCheck({ subject }: Provenance, { digests }: ResultFiles): Check {
+  const name = 'artifact-digests'
+  if (subject.length === 0) return fail(name, 'the provenance names no artifact')
+  const names = subject.map(one => one.name)
+  const twice = names.find((one, at) => names.indexOf(one) !== at)
+  if (twice !== undefined) return fail(name, `the provenance names ${JSON.stringify(twice)} twice`)
+  const bad = subject.flatMap(one => artifactFault(one.name, one.digest, digests))
+  return check(name, bad.length === 0, listed(bad), `${subject.length} artifacts`)
+}
+
+/** An artifact stands below artifacts/; what other builders write may have a copy beside it, which must be the same. */
+function artifactFault(name: string, digest: FamilyDigest, digests: ReadonlyMap<string, string>): string[] {
+  const shown = JSON.stringify(name)
+  if (!isArtifactName(name)) return [`${shown} is no name of an artifact`]
+  if (!('sha256' in digest) || !isHex(digest.sha256, 64)) return [`${shown} has no SHA-256 in hexadecimal`]
+  const reserved: readonly string[] = Object.values(RESULT_PATHS)
+  const places = [artifactPath(name), ...(reserved.includes(name) ? [] : [name])]
+  const found = places.flatMap(path => {
+    const hex = digests.get(path)
+    return hex === undefined ? [] : [{ path, hex }]
+  })
+  if (found.length === 0) return [`${artifactPath(name)} is missing`]
+  return found
+    .filter(({ hex }) => hex !== digest.sha256)
+    .map(({ path, hex }) => `${path} is ${hex}, the provenance has ${digest.sha256}`)
+}
+
+function artifactListCheck({ subject }: Provenance, { digests }: ResultFiles): Check {
+  const known = new Set(subject.map(one => artifactPath(one.name)))
+  const extra = [...digests.keys()].filter(path => path.startsWith(artifactsPrefix) && !known.has(path))
+  return check('artifact-list', extra.length === 0, `the provenance does not name ${listed(extra)}`, 'no others')
+}
+
+/** in-toto wants hexadecimal; another builder of the family writes base64 for what Nix fetches. */
+function dependencyCheck({ predicate }: Provenance, isOwn: boolean): Check {
+  const name = 'dependency-digests'
+  const all = predicate.buildDefinition.resolvedDependencies
+  const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(one => JSON.stringify(one.name))
+  if (bad.length === 0) return pass(name, `${all.length} dependencies`)
+  const reason = `not in hexadecimal, as in-toto wants it: ${listed(bad)}`
+  return isOwn ? fail(name, reason) : notChecked(name, reason, false)
+}
+
+function isHexDigest(digest: FamilyDigest): boolean {
+  if ('sha256' in digest) return isHex(digest.sha256, 64)
+  return 'sha512' in digest ? isHex(digest.sha512, 128) : isHex(digest.gitCommit, 40) || isHex(digest.gitCommit, 64)
+}
+
+function isHex(text: string, digits: number): boolean {
+  return text.length === digits && /^[0-9a-f]*$/.test(text)
+}
+
+function byproductCheck({ predicate }: Provenance, { digests }: ResultFiles, isOwn: boolean): Check {
+  const name = 'byproduct-digests'
+  const { byproducts } = predicate.runDetails
+  if (!isOwn) {
+    const absent = byproducts.map(one => one.name)
+    return absent.length === 0 ? pass(name, 'none') : notChecked(name, `of another builder: ${listed(absent)}`, false)
+  }
+  const wanted = BYPRODUCTS.map(one => RESULT_PATHS[one])
+  const isExact = byproducts.length === wanted.length && byproducts.every((one, at) => one.name === wanted[at])
+  if (!isExact) return fail(name, `the byproducts are not ${wanted.join(', ')}, in this order`)
+  const bad = byproducts.flatMap(({ name: path, digest }) => {
+    const found = digests.get(path) ?? 'missing'
+    const expected = 'sha256' in digest ? digest.sha256 : 'no SHA-256'
+    return found === expected ? [] : [`${path} is ${found}, the provenance has ${expected}`]
+  })
+  return check(name, bad.length === 0, listed(bad), `${wanted.length} files`)
+}
+
+/** What attestations/slsa.json says twice it says alike: of the job, the nonce, the source, the artifacts, the VM. */
+function statementCheck(
+  read: ReadResult,
+  provenance: Provenance,
+  nonce: Uint8Array | 'any',
+  receipts: JudgedReceipts | null,
+): Check {
+  const name = 'slsa-statement'
+  const said = parsed(() => slsaWords(documentOf(read.files, RESULT_PATHS.slsa)))
+  if (!said.ok) return fail(name, said.reason)
+  const { buildDefinition, runDetails } = provenance.predicate
+  const completion = receipts?.completion.statement ?? null
+  const measurement = completion === null ? null : toHex(completion.image.measurement)
+  const given = nonce === 'any' ? (completion?.nonce ?? null) : nonce
+  const compared: readonly (readonly [what: string, found: string, expected: string])[] = [
+    ['buildType', said.value.buildType, buildDefinition.buildType],
+    ['invocationId', said.value.invocationId, runDetails.metadata.invocationId],
+    ['builder', said.value.builder, runDetails.builder.id],
+    ['startedOn', said.value.startedOn, runDetails.metadata.startedOn],
+    ['finishedOn', said.value.finishedOn, runDetails.metadata.finishedOn ?? ''],
+    ['nonce', said.value.nonce.toLowerCase(), given === null ? '' : toHex(given)],
+    ['network policy', said.value.networkPolicy, completion?.networkPolicy ?? ''],
+    ['network policy at the dispatch', said.value.networkPolicy, receipts?.dispatch.statement?.networkPolicy ?? ''],
+    ['measurement', said.value.measurement, measurement ?? ''],
+    ['subject', said.value.subject, subjectText(provenance.subject)],
+  ]
+  const wrong = compared.find(([, found, expected]) => found !== expected)
+  if (wrong === undefined) return pass(name, 'agrees with provenance.json and the receipts')
+  return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, elsewhere ${JSON.stringify(wrong[2])}`)
+}
+
+type SlsaWords = Readonly<
+  Record<
+    | 'buildType'
+    | 'invocationId'
+    | 'builder'
+    | 'startedOn'
+    | 'finishedOn'
+    | 'nonce'
+    | 'networkPolicy'
+    | 'measurement'
+    | 'subject',
+    string
+  >
+>
+
+/** Further fields are what the statement is there for; its digest binds them. */
+function slsaWords(bytes: Uint8Array): SlsaWords {
+  const what = 'slsa.json'
+  const root = new Fields(parsedJson(what, bytes), what)
+  wellFormed(root.text('_type') === statementType, `${what}: _type is not ${statementType}`)
+  wellFormed(root.text('predicateType') === slsaPredicateType, `${what}: predicateType is not ${slsaPredicateType}`)
+  const predicate = root.object('predicate')
+  const definition = predicate.object('buildDefinition')
+  const details = predicate.object('runDetails')
+  const builder = details.object('builder')
+  const metadata = details.object('metadata')
+  const [image] = builder.list('builderDependencies', (one, where) => new Fields(one, where))
+  wellFormed(image !== undefined, `${what}: builderDependencies are empty`)
+  const subject = root.list('subject', (one, where) => {
+    const fields = new Fields(one, where)
+    return { name: fields.text('name'), digest: { sha256: fields.object('digest').text('sha256') } }
+  })
+  return {
+    buildType: definition.text('buildType'),
+    invocationId: metadata.text('invocationId'),
+    builder: builder.text('id'),
+    startedOn: metadata.text('startedOn'),
+    finishedOn: metadata.text('finishedOn'),
+    nonce: definition.object('externalParameters').text('nonce'),
+    networkPolicy: definition.object('internalParameters').text('networkPolicy'),
+    measurement: image.object('annotations').text('measurement'),
+    subject: subjectText(subject),
+  }
+}
+
+function subjectText(subject: readonly { readonly name: string; readonly digest: FamilyDigest }[]): string {
+  return subject.map(({ name, digest }) => `${JSON.stringify(name)} ${JSON.stringify(digest)}`).join(', ')
+}
+
+/** Both signatures, by the keys for which the hardware vouches in the completion receipt. */
+async function envelopeCheck(files: ResultFiles, receipts: JudgedReceipts | null): Promise<Check> {
+  const name = 'slsa-envelope'
+  const keys = receipts?.keys ?? null
+  if (keys === null) return notChecked(name, 'there are no keys: the completion receipt cannot be read', true)
+  const read = parsed(() => envelopeOf(files))
+  if (!read.ok) return fail(name, read.reason)
+  const [ed25519, mldsa65] = read.value.signatures
+  const ids = ENVELOPE_KEYS.map(key => envelopeKeyId(key, keys[key]))
+  const isNamed =
+    read.value.signatures.length === ids.length && read.value.signatures.every((one, at) => one.keyid === ids[at])
+  if (!isNamed || ed25519 === undefined || mldsa65 === undefined)
+    return fail(name, `the key ids are not ${ids.join(', ')}`)
+  const message = preAuthEncoding(read.value.payloadType, read.value.payload)
+  const signature = { ed25519: ed25519.sig, mldsa65: mldsa65.sig }
+  const checks = await verifyHybrid(keys, message, signature, {
+    context: new Uint8Array(0),
+    verifiers: nativeVerifiers,
+  })
+  const bad = checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+  return check(name, bad.length === 0, `not good: ${bad.join(', ')}`, 'both signatures, by the keys of the receipts')
+}
+
+function envelopeOf(files: ResultFiles): Envelope {
+  const envelope = readDsse(documentOf(files, RESULT_PATHS.dsse))
+  const isSame = equalConstantTime(envelope.payload, documentOf(files, RESULT_PATHS.slsa))
+  wellFormed(isSame, 'slsa.dsse.json: its payload is not attestations/slsa.json')
+  wellFormed(envelope.payloadType === inTotoPayloadType, `slsa.dsse.json: payloadType is not ${inTotoPayloadType}`)
+  return envelope
+}
+
+/** Its one signature is the first one of the envelope, byte for byte. */
+function bundleCheck(files: ResultFiles): Check {
+  const name = 'sigstore-bundle'
+  const read: Parsed<string> = parsed(() => {
+    const { envelope, hint } = readBundle(documentOf(files, RESULT_PATHS.bundle))
+    const [ours] = envelopeOf(files).signatures
+    const [theirs] = envelope.signatures
+    const isSame =
+      ours !== undefined &&
+      theirs !== undefined &&
+      ours.keyid === theirs.keyid &&
+      equalConstantTime(ours.sig, theirs.sig) &&
+      envelope.payloadType === inTotoPayloadType &&
+      equalConstantTime(envelope.payload, documentOf(files, RESULT_PATHS.slsa))
+    wellFormed(isSame, 'bundle.sigstore.json: its envelope is not the one of slsa.dsse.json')
+    wellFormed(hint === ours.keyid, 'bundle.sigstore.json: its hint is not the key id')
+    return hint
+  })
+  return read.ok ? pass(name, read.value) : fail(name, read.reason)
+}
+
+/** Every locked package is in it: as many as the provenance has dependencies besides the source. */
+function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
+  const name = 'sbom'
+  const read = parsed(() => {
+    const what = 'sbom.cdx.json'
+    const root = new Fields(parsedJson(what, documentOf(files, RESULT_PATHS.sbom)), what)
+    wellFormed(root.text('bomFormat') === 'CycloneDX', `${what}: bomFormat is not CycloneDX`)
+    return new Set(root.list('components', (one, where) => new Fields(one, where).text('purl')))
+  })
+  if (!read.ok) return fail(name, read.reason)
+  const wanted = predicate.buildDefinition.resolvedDependencies
+    .map(one => one.uri)
+    .filter(uri => uri.startsWith('pkg:'))
+  const missing = wanted.filter(uri => !read.value.has(uri))
+  return check(name, missing.length === 0, `it lacks ${listed(missing)}`, `${read.value.size} packages`)
+}
+
+function documentOf({ documents }: ResultFiles, path: string): Uint8Array {
+  const bytes = documents.get(path)
+  if (bytes === undefined) throw new Malformed(`there is no ${path}`)
+  return bytes
+}
+
+function listed(names: readonly string[]): string {
+  const more = names.length - namedMax
+  return names.slice(0, namedMax).join('; ') + (more > 0 ? `; and ${more} more` : '')
+}

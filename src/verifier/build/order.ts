@@ -1,0 +1,257 @@
+// The order that a build VM got from its host, against what the client asked for. Pure.
+//
+// The receipt of the dispatch has the digest of the whole order, attestations/slsa.json has the order itself. A host may write into an order what
+// it likes: what decides the result is compared with the request, and what is not compared is shown.
+
+import { parsedJson } from '../../attest/encoding/json.ts'
+import { sha256 } from '../../attest/hash.ts'
+import { Malformed, parsed, wellFormed } from '../../attest/malformed.ts'
+import { Fields } from '../../attest/provenance/fields.ts'
+import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
+import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
+import type { Provenance } from '../../attest/provenance/statement.ts'
+import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
+import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
+import { BuildOrder, orderText } from '../../contract/vm/build-order.ts'
+import { shapeOf } from '../../contract/shape.ts'
+import type { AskedRequest, AskedSource, ReadResult } from './question.ts'
+import { sourceDigestOf } from './question.ts'
+import type { JudgedReceipts } from './receipts.ts'
+
+/** What a verifier does with a field: `asked`: compares it with the request; `receipts`: with the receipts and the provenance; else why it cannot change the result. */
+export type OrderRule = 'asked' | 'receipts' | { readonly shown: string }
+
+const boundOnly = { shown: 'a build that goes beyond it fails' } as const
+const ofArchive = { shown: 'the tree id of what is in the archive is compared, however it is packed' } as const
+
+/** Each field of an order, by its path. */
+export const ORDER_FIELDS = {
+  jobId: 'receipts',
+  nonce: 'receipts',
+  'source.kind': 'asked',
+  'source.name': 'asked',
+  'source.sizeBytes': ofArchive,
+  'source.sha256': ofArchive,
+  'source.url': 'asked',
+  'source.ref': 'asked',
+  projectDir: 'asked',
+  toolchain: 'asked',
+  reproduce: 'asked',
+  'accepts.caSha256': 'asked',
+  'accepts.cratesMirror': 'asked',
+  builderId: 'receipts',
+  imageSummary: { shown: 'it names a document about the image, and no part of the build reads it' },
+  'limits.sourceBytes': boundOnly,
+  'limits.sourceEntries': boundOnly,
+  'limits.fetchSeconds': boundOnly,
+  'limits.fetchBytes': boundOnly,
+  'limits.buildSeconds': boundOnly,
+  'limits.memoryBytes': boundOnly,
+  'limits.pids': boundOnly,
+  'limits.diskBytes': boundOnly,
+  'limits.logBytes': boundOnly,
+  'limits.artifactBytes': boundOnly,
+  'limits.artifactCount': boundOnly,
+  'fetch.proxy': { shown: 'it carries TLS connections whose other end the VM authenticates' },
+  'fetch.cratesMirror': 'asked',
+  'fetch.ca': 'asked',
+} as const satisfies Readonly<Record<string, OrderRule>>
+
+export type JudgedOrder = {
+  readonly checks: readonly Check[]
+  /** Null when it cannot be read, and for results of other builders. */
+  readonly order: BuildOrder | null
+}
+
+/** `source`, `order`, `request` and `fetch`. Never throws. */
+export function judgeOrder(
+  read: ReadResult,
+  asked: AskedRequest,
+  receipts: JudgedReceipts | null,
+  isOwn: boolean,
+): JudgedOrder {
+  if (!isOwn) {
+    const reason = 'another builder made this result: it states no order'
+    const others = ['order', 'request', 'fetch'].map(name => notChecked(name, reason, false))
+    return { checks: [sourceCheck(read.provenance, asked.source, null), ...others], order: null }
+  }
+  const found = parsed(() => stated(read))
+  const order = found.ok ? found.value.order : null
+  const first = sourceCheck(read.provenance, asked.source, order)
+  if (!found.ok) {
+    const others = ['request', 'fetch'].map(name => notChecked(name, 'the order cannot be read', true))
+    return { checks: [first, fail('order', found.reason), ...others], order: null }
+  }
+  const checks = [
+    first,
+    orderCheck(found.value, read, receipts),
+    requestCheck(found.value.order, asked),
+    fetchCheck(found.value.order, asked),
+  ]
+  return { checks, order }
+}
+
+type Stated = { readonly order: BuildOrder; readonly request: ReadonlyMap<string, unknown> }
+
+function stated({ files }: ReadResult): Stated {
+  const what = 'slsa.json'
+  const bytes = files.documents.get(RESULT_PATHS.slsa)
+  if (bytes === undefined) throw new Malformed(`there is no ${RESULT_PATHS.slsa}`)
+  const definition = new Fields(parsedJson(what, bytes), what).object('predicate').object('buildDefinition')
+  const shape = shapeOf(BuildOrder, definition.object('internalParameters').take('order'))
+  wellFormed(shape.ok, `${what}: internalParameters.order: ${shape.ok ? '' : shape.problem}`)
+  return { order: shape.value, request: new Map(Object.entries(Object(definition.take('externalParameters')))) }
+}
+
+/** The order is the one of the receipt, and whatever stands in several places says the same in each. */
+function orderCheck({ order, request }: Stated, { provenance }: ReadResult, receipts: JudgedReceipts | null): Check {
+  const name = 'order'
+  const statement = receipts?.dispatch.statement ?? null
+  if (statement === null) return notChecked(name, 'the receipt of the dispatch cannot be read', true)
+  const digest = sha256(utf8(orderText(order)))
+  if (!equalConstantTime(digest, statement.orderDigest)) {
+    return fail(
+      name,
+      `its SHA-256 is ${toHex(digest)}, the receipt of the dispatch has ${toHex(statement.orderDigest)}`,
+    )
+  }
+  const { fetch } = order
+  const ca = fetch?.ca ?? null
+  const { runDetails } = provenance?.predicate ?? {}
+  const compared: readonly (readonly [what: string, found: unknown, expected: unknown])[] = [
+    ['job', statement.jobId, order.jobId],
+    ['nonce', toHex(statement.nonce), order.nonce.toLowerCase()],
+    ['job in the provenance', runDetails?.metadata.invocationId, order.jobId],
+    ['builder', runDetails?.builder.id, order.builderId],
+    ['network policy', statement.networkPolicy, fetch === null ? NETWORK_POLICIES.none : NETWORK_POLICIES.fetchOnly],
+    ['proxy', statement.fetchProxy, fetch?.proxy ?? null],
+    ['mirror', statement.fetchMirror, fetch?.cratesMirror ?? null],
+    ['authorities', hexOrNull(statement.fetchAuthoritiesDigest), ca === null ? null : toHex(sha256(utf8(ca)))],
+    ...requestFields(order).map(([field, expected]) => [field, plain(request.get(field)), plain(expected)] as const),
+  ]
+  const wrong = compared.find(([, one, other]) => one !== other)
+  if (wrong === undefined) return pass(name, toHex(digest))
+  return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, the order has ${JSON.stringify(wrong[2])}`)
+}
+
+/** externalParameters of the provenance, out of the order. */
+function requestFields({ source, accepts, ...order }: BuildOrder): [field: string, value: unknown][] {
+  const { nonce, projectDir, toolchain, reproduce } = order
+  const isGit = source.kind === 'git'
+  const archive = isGit ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes }
+  return Object.entries({
+    ...{ nonce, projectDir, toolchain, reproduce, archive },
+    ...{ repoUrl: isGit ? source.url : null, repoRef: isGit ? source.ref : null },
+    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+  })
+}
+
+function plain(value: unknown): unknown {
+  return typeof value === 'object' && value !== null ? JSON.stringify(Object.entries(value).sort()) : value
+}
+
+/** Every field of the request but its source. */
+function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
+  const { source, projectDir, toolchain, reproduce, accepts } = order
+  const name = source.kind === 'archive' ? source.name : null
+  const isNamed = source.kind === 'archive' && asked.sourceName !== 'any'
+  const compared: readonly (readonly [field: string, found: unknown, expected: unknown])[] = [
+    ['project_dir', projectDir, asked.projectDir],
+    ['toolchain', toolchain, asked.toolchain],
+    ...(isNamed ? [['source_name', name, asked.sourceName] as const] : []),
+    ...(asked.reproduce ? [['reproduce', reproduce, true] as const] : []),
+    ['fetch_ca_sha256', accepts.caSha256, asked.fetchCaSha256],
+    ['crates_mirror', accepts.cratesMirror, asked.cratesMirror],
+  ]
+  const wrong = compared.find(([, found, expected]) => found !== expected)
+  if (wrong !== undefined) {
+    const [field, found, expected] = wrong
+    return fail('request', `it was built with ${field} ${words(found)}, and ${words(expected)} was asked for`)
+  }
+  const parts = [
+    `project_dir ${words(projectDir)}`,
+    `toolchain ${toolchain ?? 'as detected'}`,
+    reproduce ? 'built twice' : 'built once',
+  ]
+  return pass('request', parts.join(', '))
+}
+
+/** What opened a fetch beside the public authorities and the registry that the lock names. */
+function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
+  const name = 'fetch'
+  if (fetch === null) return pass(name, 'nothing could be fetched')
+  const { ca, cratesMirror, proxy } = fetch
+  const digest = ca === null ? null : toHex(sha256(utf8(ca)))
+  if (digest !== null && digest !== asked.fetchCaSha256) {
+    return fail(name, `the host added certificate authorities, SHA-256 ${digest}, which the request does not name`)
+  }
+  if (cratesMirror !== null && cratesMirror !== asked.cratesMirror) {
+    return fail(name, `crates came from the mirror ${cratesMirror}, which the request does not name`)
+  }
+  const authorities = digest === null ? 'public authorities' : `public authorities and those of SHA-256 ${digest}`
+  const mirror = cratesMirror === null ? 'no mirror' : `mirror ${cratesMirror}`
+  return pass(name, `by the proxy ${proxy}, ${authorities}, ${mirror}`)
+}
+
+export const sourceCheckName = 'source'
+
+/** That what was built is what the caller has, and what that is. */
+function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', order: BuildOrder | null): Check {
+  const name = sourceCheckName
+  if (provenance === null) return notChecked(name, 'provenance.json cannot be read', true)
+  const { digest, uri } = provenance.predicate.buildDefinition.externalParameters.source
+  const tree = sourceDigestOf(provenance)
+  const trees = `git tree ${digest.gitTree || 'none'}${tree === null ? '' : `, SHA-256 tree ${toHex(tree)}`}`
+  const source = order?.source ?? null
+  const ref = source?.kind === 'git' && source.ref !== null ? `, ref ${JSON.stringify(source.ref)}` : ''
+  const built = uri === '' ? `archive, ${trees}` : `commit ${digest.gitCommit || 'none'} of ${uri}${ref}, ${trees}`
+  if (asked === 'any') return notChecked(name, `accepted any source: ${built}`, false)
+  const problem =
+    asked.kind === 'tree'
+      ? treeProblem(asked, digest.gitTree, tree, order)
+      : commitProblem(asked, digest.gitCommit, uri, order)
+  return problem === null ? pass(name, built) : fail(name, `${problem}; it was built of ${built}`)
+}
+
+function treeProblem(
+  asked: Extract<AskedSource, { kind: 'tree' }>,
+  sha1: string,
+  found: Uint8Array | null,
+  order: BuildOrder | null,
+): string | null {
+  if (order !== null && order.source.kind !== 'archive') return 'the host ordered a repository in place of the archive'
+  // Other builders have the SHA-1 alone.
+  if (found !== null && toHex(found) !== asked.sha256) return `yours is the tree ${asked.sha256} in SHA-256`
+  if (found === null && order !== null) return 'the provenance has no tree id in SHA-256'
+  return sha1 === asked.sha1 ? null : `yours is the git tree ${asked.sha1}`
+}
+
+function commitProblem(
+  asked: Extract<AskedSource, { kind: 'commit' }>,
+  commit: string,
+  uri: string,
+  order: BuildOrder | null,
+): string | null {
+  if (order !== null && order.source.kind !== 'git') return 'the host ordered an archive in place of the repository'
+  if (commit !== asked.commit) return `yours is the commit ${asked.commit}`
+  const ordered = order?.source.kind === 'git' ? order.source : null
+  if (asked.url !== 'any') {
+    const urls = ordered === null ? [uri] : [uri, ordered.url]
+    if (urls.some(url => plainUrl(url) !== plainUrl(asked.url))) return `yours is the repository ${asked.url}`
+  }
+  if (asked.ref === 'any' || ordered === null || ordered.ref === asked.ref) return null
+  return `yours is the ref ${words(asked.ref)}`
+}
+
+function plainUrl(text: string): string {
+  const bare = text.replace(/^git\+/, '')
+  return URL.canParse(bare) ? new URL(bare).href : bare
+}
+
+function hexOrNull(bytes: Uint8Array | null): string | null {
+  return bytes === null ? null : toHex(bytes)
+}
+
+function words(value: unknown): string {
+  return value === null ? 'none' : JSON.stringify(value)
+}

@@ -1,0 +1,113 @@
+// What is asked of the verifier of attested builds, and what its parts share. Pure.
+
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import type { Hash } from '../../attest/hash.ts'
+import type { Policy } from '../../attest/policy/policy.ts'
+import type { ReadEvidence } from '../../attest/provenance/evidence.ts'
+import { type Provenance, sourceTreeName } from '../../attest/provenance/statement.ts'
+import type { ByteSource } from '../../attest/verity/root.ts'
+import { fromHex } from '../../base/bytes.ts'
+import type { Toolchain } from '../../contract/http/build.ts'
+import type { ReportPins } from '../pins.ts'
+
+/** A result, unpacked: paths below its top-level directory. */
+export type ResultFiles = {
+  /** Whole: every file whose path is in RESULT_PATHS, except the log. */
+  readonly documents: ReadonlyMap<string, Uint8Array>
+  /** SHA-256 in hexadecimal of every file. */
+  readonly digests: ReadonlyMap<string, string>
+}
+
+export type BuildQuestion = {
+  /** The one that was sent with the request, 1 to 16 bytes. */
+  readonly nonce: Uint8Array | 'any'
+  /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
+  readonly asOf: number
+  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
+  readonly roots: readonly TrustedRoot[]
+  readonly policy: Policy
+  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  readonly pins: ReportPins
+  readonly request: AskedRequest
+  /** DER of a revocation list, used in place of those in the receipts; undefined: those are used. */
+  readonly crl: Uint8Array | undefined
+  /** The IGVM file that the VM was launched from. */
+  readonly igvm: Uint8Array | 'any'
+  /** The image that it booted. */
+  readonly image: BootImage | 'any'
+  /**
+   * True: the caller has built the IGVM file or image, or has its digest from elsewhere than the service, so that its measurement is expected. False: it must
+   * match, and pins nothing, for a host hands out whatever image it has booted.
+   */
+  readonly ownImage: boolean
+  /** Native ones where the caller has them: a disk is hashed whole. */
+  readonly hashes?: FastHashes
+}
+
+/** What the client asked for. Each field is compared with the host's order; only 'any' leaves one out. */
+export type AskedRequest = {
+  readonly source: AskedSource | 'any'
+  /** As the service writes it: relative, without `.` and a slash at its end; null: the source's root. */
+  readonly projectDir: string | null
+  /** Null: detected. */
+  readonly toolchain: Toolchain | null
+  /** True: the build must have been done twice; false: that is the host's to choose. */
+  readonly reproduce: boolean
+  /** File name of the archive: a project without a name of its own is called by it. */
+  readonly sourceName: string | null | 'any'
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, hexadecimal; null: none may be there. */
+  readonly fetchCaSha256: string | null
+  /** Mirror that may stand in the place of the crates registry; null: none. */
+  readonly cratesMirror: string | null
+}
+
+export type AskedSource =
+  /** An archive, by git's tree id of what is in it, in both object formats, hexadecimal. */
+  | { readonly kind: 'tree'; readonly sha1: string; readonly sha256: string }
+  | {
+      readonly kind: 'commit'
+      /** 40 hexadecimal digits. */
+      readonly commit: string
+      readonly url: string | 'any'
+      readonly ref: string | null | 'any'
+    }
+
+/** The image that a build VM booted, as it was pulled: nothing of it is trusted. */
+export type BootImage = {
+  /** Exact bytes of the command line, without a NUL. */
+  readonly cmdline: Uint8Array
+  /** The root disk: data, then dm-verity's hashes. */
+  readonly disk: ByteSource
+  /** What else is launched, to compute the launch digests from; null where only an IGVM file says it. */
+  readonly boot: BootParts | null
+}
+
+export type BootParts = {
+  readonly firmware: Uint8Array
+  readonly kernel: Uint8Array
+  readonly initrd: Uint8Array
+  /** Which VMs, as `launchDigests` of the manifest names them: `qemu-kvm/bios/EPYC-v4/2`. */
+  readonly shapes: readonly string[]
+}
+
+/** Of the runtime, in place of the library's own, which are JavaScript. `sha256` may return the same array every time. */
+export type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
+
+/** What the parts of the verifier share. */
+export type ReadResult = {
+  readonly files: ResultFiles
+  readonly provenance: Provenance | null
+  /** SHA-256 of the exact bytes; null when the file is missing. */
+  readonly provenanceDigest: Uint8Array | null
+  readonly evidence: ReadEvidence | null
+}
+
+export type AskedBuild = Pick<BuildQuestion, 'nonce' | 'asOf' | 'roots' | 'policy' | 'pins' | 'crl'>
+
+/** The 32 bytes that the statements call the source's digest; null when the provenance has none. */
+export function sourceDigestOf(provenance: Provenance | null): Uint8Array | null {
+  const named = provenance?.predicate.buildDefinition.resolvedDependencies.filter(one => one.name === sourceTreeName)
+  const [only, ...more] = named ?? []
+  if (only === undefined || more.length > 0 || !('sha256' in only.digest)) return null
+  return fromHex(only.digest.sha256)
+}

@@ -1,0 +1,170 @@
+// The two receipts of a build: one made before any of the source ran, one when all of it had ended, chained, by one VM. Pure.
+
+import { sha256 } from '../../attest/hash.ts'
+import { parsed } from '../../attest/malformed.ts'
+import type { ReadEvidence } from '../../attest/provenance/evidence.ts'
+import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
+import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
+import { decodeReceipt } from '../../attest/receipt/receipt.ts'
+import { type ReceiptVerdict, verifyReceipt } from '../../attest/receipt/verify.ts'
+import type { SnpReport } from '../../attest/report/report.ts'
+import { type Check, check, fail, notChecked } from '../../attest/verdict.ts'
+import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { type AskedBuild, type ReadResult, sourceDigestOf } from './question.ts'
+import { COMMON_GROUPS, type Group, groupsOf, withCrl, withFloors } from '../receipt-groups.ts'
+
+export type JudgedReceipts = {
+  readonly dispatch: ReceiptVerdict<'build-dispatch'>
+  readonly completion: ReceiptVerdict<'build'>
+  /** The VM's keys, out of the completion receipt; null when it cannot be read. */
+  readonly keys: PublicKeys | null
+  /** DER of the revocation list in the completion receipt. */
+  readonly crl: Uint8Array | undefined
+}
+
+/** Never throws. */
+export async function judgeReceipts(
+  { dispatch, completion }: NonNullable<ReadEvidence['receipts']>,
+  read: ReadResult,
+  question: AskedBuild,
+): Promise<JudgedReceipts> {
+  const { asOf, roots, policy, pins, nonce } = question
+  const common = {
+    ...({ nonce, asOf, ageMsMax: 'any', roots, policy, requireCrl: pins.crl !== 'any', tpm: 'any' } as const),
+    verifiers: nativeVerifiers,
+  }
+  const [first, last] = [dispatch, completion].map(one => parsed(() => decodeReceipt(one)))
+  // What cannot be read fails by a check of its own; nothing has an empty digest.
+  const sourceDigest = { equals: sourceDigestOf(read.provenance) ?? nothing }
+  const dispatched = await verifyReceipt(substituted(dispatch, question.crl), {
+    ...common,
+    kind: 'build-dispatch',
+    expected: {
+      // The policy names measurements and the operator's key.
+      imageName: 'any',
+      operatorKey: 'any',
+      jobId: { equals: read.provenance?.predicate.runDetails.metadata.invocationId ?? '' },
+      sourceDigest,
+      // Compared with the completion's, and with attestations/slsa.json.
+      networkPolicy: 'any',
+      // Compared with the order in attestations/slsa.json, and with the request.
+      ...{ orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' },
+    },
+  })
+  const completed = await verifyReceipt(substituted(completion, question.crl), {
+    ...common,
+    // Whatever it is, both have to carry the same.
+    nonce: nonce === 'any' ? (dispatched.statement?.nonce ?? 'any') : nonce,
+    kind: 'build',
+    expected: {
+      imageName: 'any',
+      operatorKey: 'any',
+      dispatchDigest: { equals: first?.ok ? sha256(first.value.statement) : nothing },
+      provenanceDigest: { equals: read.provenanceDigest ?? nothing },
+      sourceDigest,
+      networkPolicy: { equals: dispatched.statement?.networkPolicy ?? '' },
+    },
+  })
+  return {
+    dispatch: withFloors(dispatched, pins),
+    completion: withFloors(completed, pins),
+    keys: last?.ok ? last.value.keys : null,
+    crl: last?.ok ? last.value.evidence.crl : undefined,
+  }
+}
+
+const nothing = new Uint8Array(0)
+
+/** What is no receipt is passed on, and fails as one. */
+function substituted(receipt: unknown, crl: Uint8Array | undefined): unknown {
+  const evidence: unknown = typeof receipt === 'object' && receipt !== null ? Reflect.get(receipt, 'evidence') : null
+  if (typeof receipt !== 'object' || receipt === null || typeof evidence !== 'object' || evidence === null)
+    return receipt
+  return withCrl({ ...receipt, evidence }, crl)
+}
+
+const REPORT_DATA: Group = { name: 'report-data', members: ['statement-report-data'] }
+const SOURCE: Group = { name: 'source', members: ['expected-source-digest'] }
+
+const DISPATCH_GROUPS: readonly Group[] = [
+  ...COMMON_GROUPS.filter(one => one.name !== 'nonce'),
+  REPORT_DATA,
+  ...COMMON_GROUPS.filter(one => one.name === 'nonce'),
+  { name: 'kind', members: ['statement-kind'] },
+  { name: 'job', members: ['expected-job-id'] },
+  SOURCE,
+]
+
+const COMPLETION_GROUPS: readonly Group[] = [
+  ...DISPATCH_GROUPS.filter(one => one.name !== 'job' && one !== SOURCE),
+  { name: 'chained', members: ['expected-dispatch-digest'] },
+  SOURCE,
+  { name: 'network-policy', members: ['expected-network-policy'] },
+  { name: 'provenance-digest', members: ['expected-provenance-digest'] },
+]
+
+/** Judged with the order itself, by judgeOrder. */
+const ofOrder = [
+  'expected-order-digest',
+  'expected-fetch-proxy',
+  'expected-fetch-mirror',
+  'expected-fetch-authorities-digest',
+]
+
+/** Only says that another check is bad, which its own group says; the verdict of the receipt has it. */
+const repeating = 'evidence'
+
+/** One for each thing that whoever relies on a build wants to know. */
+export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[] {
+  return [
+    ...groupsOf(dispatch.checks, {
+      prefix: 'dispatch/',
+      groups: DISPATCH_GROUPS,
+      elsewhere: ['expected-network-policy', ...ofOrder, repeating],
+    }),
+    ...groupsOf(completion.checks, { prefix: 'completion/', groups: COMPLETION_GROUPS, elsewhere: [repeating] }),
+    oneVmCheck(dispatch, completion),
+    orderCheck(dispatch, completion),
+  ]
+}
+
+/** For a result without receipts. Whoever makes ours writes them. */
+export function receiptsMissing(isOwn: boolean): Check[] {
+  const reason = 'evidence.json has no receipts of the dispatch and of the completion'
+  if (isOwn) return [fail('receipts', `${reason}; this builder always writes both`)]
+  return [notChecked('receipts', `${reason}: another builder made it; its report alone vouches`, false)]
+}
+
+/** Of one launch: REPORT_ID is drawn by the firmware for each. */
+const SAME = ['reportId', 'chipId', 'measurement', 'hostData', 'idKeyDigest'] as const satisfies (keyof SnpReport)[]
+
+export function differenceOf(a: SnpReport, b: SnpReport): string | null {
+  return SAME.find(field => !equalConstantTime(a[field], b[field])) ?? null
+}
+
+function oneVmCheck(dispatch: JudgedReceipts['dispatch'], completion: JudgedReceipts['completion']): Check {
+  const name = 'one-vm'
+  const [first, last] = [dispatch, completion]
+  if (first.report === null || last.report === null || first.statement === null || last.statement === null) {
+    return notChecked(name, 'a receipt cannot be read', true)
+  }
+  if (!equalConstantTime(first.statement.keysDigest, last.statement.keysDigest)) {
+    return fail(name, 'dispatch and completion have different keys')
+  }
+  if (first.statement.image.name !== last.statement.image.name) return fail(name, 'the receipts name different images')
+  const difference = differenceOf(first.report, last.report)
+  return check(name, difference === null, `the two reports differ in ${difference}`, toHex(last.statement.keysDigest))
+}
+
+function orderCheck(dispatch: JudgedReceipts['dispatch'], completion: JudgedReceipts['completion']): Check {
+  const name = 'receipts-order'
+  const [first, last] = [dispatch.statement, completion.statement]
+  if (first === null || last === null) return notChecked(name, 'a receipt cannot be read', true)
+  const isInOrder = first.issuedAt <= last.issuedAt
+  return check(
+    name,
+    isInOrder,
+    'the completion is older than the dispatch',
+    `${last.issuedAt - first.issuedAt} ms between`,
+  )
+}

@@ -1,0 +1,123 @@
+// Builds in VMs: orders, progress, and the evidence that their guests wait for. Effects: asks guests, reads the ledger.
+//
+// The guest is hostile: what it states is held against its launch before anybody works for it. What comes out is complete, not yet verified.
+
+import { decodeReceipt, encodeReceipt } from '../../attest/receipt/receipt.ts'
+import { reportDataOf, type StatementKind } from '../../attest/receipt/statement.ts'
+import { present } from '../../base/assert.ts'
+import { concat, fromHex, toBase64Url } from '../../base/bytes.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { AttestedStage, BuildAgentRequest, BuildEvidence, BuildProgress } from '../../contract/vm/build-agent.ts'
+import type { BuildOrder } from '../../contract/vm/build-order.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import type { VouchWanted } from '../build-engine.ts'
+import type { VmEvidence } from '../engine.ts'
+import { checkStatement, signedOf } from './evidence.driver.ts'
+import type { VmLink } from '../link.driver.ts'
+import {
+  completeReport,
+  type EvidenceSources,
+  type Launched,
+  launchedVm,
+  ledgerHex,
+  refusedEvidence,
+  simulatedLaunch,
+} from './report.driver.ts'
+
+export type VmBuildsDeps = {
+  readonly db: LedgerDb
+  readonly sources: EvidenceSources
+  readonly linkOf: (vmId: string) => Pick<VmLink, 'channel'> | null
+}
+
+type Vouched = Extract<BuildAgentRequest, { op: 'vouched' }>
+
+const kinds = { dispatch: 'build-dispatch', completion: 'build' } as const satisfies Record<
+  AttestedStage,
+  StatementKind
+>
+/** Of a report's REPORT_DATA. */
+const reportDataBytes = 64
+/** Room for the nonce in the report over the provenance; shorter ones are in the receipts alone. */
+const wholeNonceBytes = 16
+
+export class VmBuilds {
+  readonly #deps: VmBuildsDeps
+
+  constructor(deps: VmBuildsDeps) {
+    this.#deps = deps
+  }
+
+  /** As BuildEngine.order. */
+  async order(vmId: string, order: BuildOrder, timeoutMs: number): Promise<void> {
+    await this.#channelOf(vmId).request({ op: 'build', order }, timeoutMs)
+  }
+
+  /** As BuildEngine.progress. */
+  async progress(vmId: string, from: number, timeoutMs: number): Promise<BuildProgress> {
+    const response = await this.#channelOf(vmId).request({ op: 'progress', from }, timeoutMs)
+    if (!('progress' in response)) throw new Fault('channel.refused', 'agent progress: a response without progress')
+    return response.progress
+  }
+
+  async cancel(vmId: string, timeoutMs: number): Promise<void> {
+    await this.#channelOf(vmId).request({ op: 'cancel' }, timeoutMs)
+  }
+
+  /** As BuildEngine.vouch. `nonce` is the build's. */
+  async vouch(vmId: string, { stage, nonce }: VouchWanted, timeoutMs: number): Promise<VmEvidence> {
+    const launched = launchedVm(this.#deps.db, vmId)
+    const channel = this.#channelOf(vmId)
+    const response = await channel.request({ op: 'vouch', simulated: simulatedLaunch(launched) }, timeoutMs)
+    if (!('vouched' in response)) throw new Fault('channel.refused', 'agent vouch: a response without evidence')
+    const said = response.vouched
+    if (said.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${said.stage}, not at ${stage}`)
+    const signed = signedOf(said)
+    checkStatement(signed.statement, { kind: kinds[stage], vmId, nonce, launch: launched.launch, keys: signed.keys })
+    checkProvenanceWanted(vmId, said, nonce)
+    const reportData = reportDataOf(signed.statement)
+    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
+    const receipt = encodeReceipt({ platform, ...signed, evidence })
+    try {
+      // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
+      decodeReceipt(receipt)
+    } catch (error) {
+      throw refusedEvidence(vmId, messageOf(error))
+    }
+    const provenance = await this.#provenanceEvidence(launched, said, nonce)
+    await channel.request({ op: 'vouched', stage, receipt: JSON.stringify(receipt), provenance }, timeoutMs)
+    const { document, operatorKey } = launched.launch
+    return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
+  }
+
+  /** The second report of a completion: over the digest of provenance.json and the nonce. Null: none is wanted. */
+  async #provenanceEvidence(
+    launched: Launched,
+    { provenance }: BuildEvidence,
+    nonce: Uint8Array,
+  ): Promise<Vouched['provenance']> {
+    if (provenance === null) return null
+    const digest = present(fromHex(provenance.sha256), 'the schema lets only hexadecimal through')
+    const reportData = concat(digest, nonce, new Uint8Array(reportDataBytes - digest.length - nonce.length))
+    const { report, vek, chain } = await completeReport(this.#deps.sources, launched, {
+      said: provenance.report,
+      reportData,
+    })
+    const [ask, ark] = chain
+    return { report: toBase64Url(report), vek: toBase64Url(vek), ask: toBase64Url(ask), ark: toBase64Url(ark) }
+  }
+
+  #channelOf(vmId: string): VmLink['channel'] {
+    const link = this.#deps.linkOf(vmId)
+    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+    return link.channel
+  }
+}
+
+/** Fault channel.refused. */
+function checkProvenanceWanted(vmId: string, { stage, provenance }: BuildEvidence, nonce: Uint8Array): void {
+  const isWanted = stage === 'completion' && nonce.length === wholeNonceBytes
+  if ((provenance !== null) === isWanted) return
+  throw refusedEvidence(vmId, `a report over the provenance is ${isWanted ? 'missing' : 'not wanted here'}`)
+}

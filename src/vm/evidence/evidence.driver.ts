@@ -1,0 +1,183 @@
+// Fresh evidence of claimed VMs: the guest's signed statement, and the platform's report over it. Effects: asks guests, reads the ledger.
+//
+// The guest is hostile: what it says is held against the launch before anybody works for it, and one VM gets one piece of work at a time.
+// What comes out is complete, not yet verified: whoever asked knows what the statement has to say.
+
+import { keysDigest, type PublicKeys } from '../../attest/receipt/public-keys.ts'
+import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
+import { decodeStatement, reportDataOf, type Statement, type StatementKind } from '../../attest/receipt/statement.ts'
+import { equalConstantTime } from '../../base/bytes.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { createSerial, type Serial } from '../../base/work/serial.ts'
+import type { GuestEvidence } from '../../contract/vm/agent.ts'
+import { collateralRemedy } from '../../host/kds/collateral.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import type { Launch } from '../../store/ledger/vm.table.ts'
+import type { VmEvidence } from '../engine.ts'
+import type { VmLink } from '../link.driver.ts'
+import {
+  completeReport,
+  type EvidenceSources,
+  evidenceBytes,
+  launchDocumentOf,
+  launchedVm,
+  ledgerHex,
+  refusedEvidence,
+  simulatedLaunch,
+  wrongPlatform,
+} from './report.driver.ts'
+
+export type EvidenceTakerDeps = {
+  readonly db: LedgerDb
+  readonly clock: Clock
+  readonly sources: EvidenceSources
+  readonly linkOf: (vmId: string) => Pick<VmLink, 'channel' | 'observe'> | null
+}
+
+/** For each VM: one that is being taken, the others wait. */
+const countMax = 4
+/** As the wire allows (contract/vm/agent.ts). */
+const receiptCharsMax = 98_304
+
+/** What an answer is waited for, in words. */
+type Progress = { step: string; readonly deadlineMs: number }
+
+export class EvidenceTaker {
+  readonly #deps: EvidenceTakerDeps
+  readonly #turns = new Map<string, Serial>()
+
+  constructor(deps: EvidenceTakerDeps) {
+    this.#deps = deps
+  }
+
+  /** As VmEngine.evidence. */
+  async take(vmId: string, nonce: Uint8Array, timeoutMs: number): Promise<VmEvidence> {
+    const turns = this.#turns.get(vmId) ?? createSerial()
+    this.#turns.set(vmId, turns)
+    if (turns.size() >= countMax) throw new Fault('channel.refused', `evidence of VM ${vmId}: ${countMax} wait already`)
+    const progress: Progress = { step: 'its turn', deadlineMs: this.#deps.clock.monotonicMs() + timeoutMs }
+    const turn = turns
+      .run(() => this.#take(vmId, nonce, progress))
+      .finally(() => {
+        if (turns.size() === 0 && this.#turns.get(vmId) === turns) this.#turns.delete(vmId)
+      })
+    const late = new AbortController()
+    const lateness = this.#deps.clock.sleep(timeoutMs, late.signal).then(() => {
+      throw tooLate(vmId, progress, timeoutMs)
+    })
+    try {
+      return await Promise.race([turn, lateness])
+    } finally {
+      late.abort()
+    }
+  }
+
+  /** As VmEngine.handReceipt. */
+  async hand(vmId: string, receipt: Receipt, timeoutMs: number): Promise<void> {
+    const text = JSON.stringify(receipt)
+    if (text.length > receiptCharsMax) throw new Fault('channel.refused', `a receipt of ${text.length} characters`)
+    await this.#linkTo(vmId).channel.receipt(text, timeoutMs)
+  }
+
+  async #take(vmId: string, nonce: Uint8Array, progress: Progress): Promise<VmEvidence> {
+    const { db, clock } = this.#deps
+    const leftMs = progress.deadlineMs - clock.monotonicMs()
+    if (leftMs <= 0) throw tooLate(vmId, progress, 0)
+    const launched = launchedVm(db, vmId)
+    const { vm, launch } = launched
+    const { channel, observe } = this.#linkTo(vmId)
+    const isSnp = vm.platform === 'snp'
+    const { hello } = observe()
+    if (hello !== null && (hello.platform === 'snp') !== isSnp) throw wrongPlatform(vm, hello.platform === 'snp')
+    progress.step = 'its guest'
+    const said = await channel.evidence(nonce, simulatedLaunch(launched), leftMs)
+    if ((said.report !== null) !== isSnp) throw wrongPlatform(vm, said.report !== null)
+    const signed = signedOf(said)
+    checkStatement(signed.statement, { kind: 'claim', vmId, nonce, launch, keys: signed.keys })
+    progress.step = isSnp ? 'the certificates of its report' : 'the simulated platform'
+    const tpm = said.tpm === undefined ? {} : { tpm: evidenceBytes(said.tpm, 'tpm') }
+    const reportData = reportDataOf(signed.statement)
+    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const platform = isSnp ? 'snp' : 'simulated'
+    const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
+    try {
+      // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
+      decodeReceipt(receipt)
+    } catch (error) {
+      throw refusedEvidence(vmId, messageOf(error))
+    }
+    const operatorKey = ledgerHex(launch.operatorKey)
+    return { receipt, launch: launch.document, operatorKey, simulated: !isSnp }
+  }
+
+  #linkTo(vmId: string): Pick<VmLink, 'channel' | 'observe'> {
+    const link = this.#deps.linkOf(vmId)
+    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+    return link
+  }
+}
+
+function tooLate(vmId: string, { step }: Progress, timeoutMs: number): Fault {
+  const code = step === 'its guest' || step === 'its turn' ? 'channel.timeout' : 'attest.unavailable'
+  const remedy = code === 'attest.unavailable' ? `. To do: ${collateralRemedy}` : ''
+  return new Fault(code, `evidence of VM ${vmId}: still waiting for ${step} after ${timeoutMs} ms${remedy}`)
+}
+
+type Signed = Omit<Parameters<typeof encodeReceipt>[0], 'platform' | 'evidence'>
+
+/** The schema of the wire has checked the lengths. Fault channel.refused. */
+export function signedOf({
+  statement,
+  keys,
+  signatures,
+}: Pick<GuestEvidence, 'statement' | 'keys' | 'signatures'>): Signed {
+  return {
+    statement: evidenceBytes(statement, 'statement'),
+    keys: {
+      ed25519: evidenceBytes(keys.ed25519, 'keys.ed25519'),
+      mldsa65: evidenceBytes(keys.mldsa65, 'keys.mldsa65'),
+      x25519: evidenceBytes(keys.x25519, 'keys.x25519'),
+      mlkem768: evidenceBytes(keys.mlkem768, 'keys.mlkem768'),
+    },
+    signatures: {
+      ed25519: evidenceBytes(signatures.ed25519, 'signatures.ed25519'),
+      mldsa65: evidenceBytes(signatures.mldsa65, 'signatures.mldsa65'),
+    },
+  }
+}
+
+type Asked = {
+  readonly kind: StatementKind
+  readonly vmId: string
+  readonly nonce: Uint8Array
+  readonly launch: Launch
+  readonly keys: PublicKeys
+}
+
+/** It is of this kind, over this nonce and these keys, in a VM of this launch. What else it says, the caller checks. Fault channel.refused. */
+export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, keys }: Asked): void {
+  const statement = statementOf(bytes, { kind, vmId })
+  const wrong = (
+    [
+      ['another nonce', equalConstantTime(statement.nonce, nonce)],
+      ['other keys', equalConstantTime(statement.keysDigest, keysDigest(keys))],
+      ['another image', statement.image.name === launchDocumentOf(launch).image.name],
+      ['another measurement', equalConstantTime(statement.image.measurement, ledgerHex(launch.measurement))],
+      ['another operator key', equalConstantTime(statement.operatorKey, ledgerHex(launch.operatorKey))],
+    ] as const
+  ).find(([, holds]) => !holds)
+  if (wrong !== undefined) throw refusedEvidence(vmId, `the statement of its guest is for ${wrong[0]}`)
+}
+
+function statementOf(bytes: Uint8Array, { kind, vmId }: Pick<Asked, 'kind' | 'vmId'>): Statement {
+  let stated: string
+  try {
+    const statement = decodeStatement(bytes)
+    if (statement.kind === kind) return statement
+    stated = statement.kind
+  } catch (error) {
+    throw refusedEvidence(vmId, messageOf(error))
+  }
+  throw refusedEvidence(vmId, `its guest states a ${stated}, not a ${kind}`)
+}

@@ -1,0 +1,238 @@
+// What is said to VMs that the gateway runs in (contract/vm/enclave.ts), and the evidence that they ask for. Effects: asks guests, reads the ledger.
+//
+// The guest is hostile: what it wants is held against its launch before anybody works for it. What comes out is complete, not yet verified,
+// and of its usage nothing but the form has been checked.
+
+import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
+import { toBase64, toBase64Url, toHex, utf8 } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import { createSerial, type Serial } from '../../base/work/serial.ts'
+import {
+  CompletedEvidence,
+  documentBytesMax,
+  type EnclaveNext,
+  type EnclaveReport,
+  type EnclaveRequest,
+  type EnclaveSpans,
+  pieceBytesMax,
+  type Want,
+} from '../../contract/vm/enclave.ts'
+import { shapeOf } from '../../contract/shape.ts'
+import type { AgentOperation, AgentSuccess, ChannelLimits } from '../../host/qemu/agent-channel.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { hostDataOf } from '../launch/expected.plan.ts'
+import type { VmLink } from '../link.driver.ts'
+import {
+  completeReport,
+  type EvidenceSources,
+  evidenceBytes,
+  type Launched,
+  launchedVm,
+  ledgerHex,
+  refusedEvidence,
+  simulatedLaunch,
+} from './report.driver.ts'
+
+/** A gateway under load sends its usage, and waits for certificates while it is asked for more. */
+export const gatewayChannelLimits: ChannelLimits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
+
+export type VmGatewaysDeps = {
+  readonly db: LedgerDb
+  readonly sources: EvidenceSources
+  readonly linkOf: (vmId: string) => Pick<VmLink, 'channel'> | null
+}
+
+type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, { op: Op }>, 'id' | 'op'>
+type DocumentKind = keyof typeof documentBytesMax
+type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
+
+/** For each VM: one that is being sent, the others wait. */
+const documentsWaitingMax = 4
+
+/** What the gateway in a VM wants certificates for. */
+export type WantedEvidence = Pick<Extract<Want, { kind: 'evidence' }>, 'reportData' | 'report'>
+
+/** Complete, not verified. */
+export type GatewayEvidence = {
+  /** As the VM gets it. */
+  readonly evidence: CompletedEvidence
+  /** Text of the launch document. */
+  readonly launch: string
+  /** Text of workload.json, whose SHA-256 is HOST_DATA of the report. */
+  readonly workload: string
+  /** SHA-384 of the ID key that the launch was signed with, as this host has it on record. */
+  readonly operatorKey: Uint8Array
+  /** No hardware vouches for it. */
+  readonly simulated: boolean
+}
+
+/** Every request's Faults: channel.timeout, channel.refused (the message begins with the guest's code), channel.closed. */
+export class VmGateways {
+  readonly #deps: VmGatewaysDeps
+  /** Documents go to a VM one after the other: the pieces of two would mix. */
+  readonly #documents = new Map<string, Serial>()
+
+  constructor(deps: VmGatewaysDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Hands over the workload that the VM was launched with. No effect if it has it already. `timeoutMs` is for each of its messages, as it is
+   * of `control`. Fault beside: attest.unavailable (a launch without record).
+   */
+  async workload(vmId: string, timeoutMs: number): Promise<void> {
+    const launched = launchedVm(this.#deps.db, vmId)
+    const bytes = utf8(workloadOf(launched))
+    const own = simulatedLaunch(launched)
+    const simulated = own === null ? null : { ...own, hostData: launched.launch.hostData }
+    await this.#document(vmId, bytes, { op: 'workload', sha256: sha256Of(bytes), simulated }, timeoutMs)
+  }
+
+  /** Hands over a control snapshot as its signed bytes. Returns the revision that is in force then. */
+  async control(
+    vmId: string,
+    { bytes, signature }: { readonly bytes: Uint8Array; readonly signature: Uint8Array },
+    timeoutMs: number,
+  ): Promise<number> {
+    const operation = { op: 'control', sha256: sha256Of(bytes), signature: toBase64Url(signature) } as const
+    const response = await this.#document(vmId, bytes, operation, timeoutMs)
+    if (!('revision' in response)) throw new Fault('channel.refused', 'agent control: a response without a revision')
+    return response.revision
+  }
+
+  async addresses(vmId: string, hosts: RequestOf<'addresses'>['hosts'], timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'addresses', hosts }, timeoutMs)
+  }
+
+  /** The VM may answer at once each time: the caller bounds how often it asks. `timeoutMs` is to be longer than `waitMs`. */
+  async next(vmId: string, asked: RequestOf<'next'>, timeoutMs: number): Promise<EnclaveNext> {
+    const response = await this.#request(vmId, { op: 'next', ...asked }, timeoutMs)
+    if (!('next' in response)) throw new Fault('channel.refused', 'agent next: a response without next')
+    return response.next
+  }
+
+  async evidenceFor(vmId: string, answer: RequestOf<'evidence_for'>, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'evidence_for', ...answer }, timeoutMs)
+  }
+
+  async certificateFor(vmId: string, answer: RequestOf<'certificate_for'>, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'certificate_for', ...answer }, timeoutMs)
+  }
+
+  async spentFor(vmId: string, answer: RequestOf<'spent_for'>, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'spent_for', ...answer }, timeoutMs)
+  }
+
+  async daysFor(vmId: string, answer: RequestOf<'days_for'>, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'days_for', ...answer }, timeoutMs)
+  }
+
+  async report(vmId: string, asked: RequestOf<'report'>, timeoutMs: number): Promise<EnclaveReport> {
+    const response = await this.#request(vmId, { op: 'report', ...asked }, timeoutMs)
+    if (!('report' in response)) throw new Fault('channel.refused', 'agent report: a response without a report')
+    return response.report
+  }
+
+  /** Their form is checked, what they say is not. */
+  async spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
+    const response = await this.#request(vmId, { op: 'spans', ...asked }, timeoutMs)
+    if (!('traced' in response)) throw new Fault('channel.refused', 'agent spans: a response without spans')
+    return response.traced
+  }
+
+  async drain(vmId: string, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, { op: 'drain' }, timeoutMs)
+  }
+
+  /**
+   * The report over these bytes with its certificates. A report of another launch, or of another workload, is refused before the key
+   * distribution service is asked for anything. Faults: channel.refused, attest.unavailable (the message says what is missing and what to do).
+   */
+  async completeEvidence(vmId: string, { reportData, report: said }: WantedEvidence): Promise<GatewayEvidence> {
+    const launched = launchedVm(this.#deps.db, vmId)
+    const { vm, launch } = launched
+    const workload = workloadOf(launched)
+    const completed = await completeReport(this.#deps.sources, launched, {
+      said,
+      reportData: evidenceBytes(reportData, 'reportData'),
+    })
+    return {
+      evidence: wireEvidence(vmId, completed),
+      launch: launch.document,
+      workload,
+      operatorKey: ledgerHex(launch.operatorKey),
+      simulated: vm.platform !== 'snp',
+    }
+  }
+
+  /** Sends a whole document in pieces, and then what is to be done with it. */
+  async #document(
+    vmId: string,
+    bytes: Uint8Array,
+    operation: DocumentOperation,
+    timeoutMs: number,
+  ): Promise<AgentSuccess> {
+    const { op: document } = operation
+    const what = `${document} for VM ${vmId}`
+    const bytesMax = documentBytesMax[document]
+    if (bytes.length > bytesMax)
+      throw new Fault('channel.refused', `${what}: ${bytes.length} bytes, at most ${bytesMax}`)
+    const turns = this.#documents.get(vmId) ?? createSerial()
+    if (turns.size() >= documentsWaitingMax) {
+      throw new Fault('channel.refused', `${what}: ${documentsWaitingMax} documents wait already`)
+    }
+    this.#documents.set(vmId, turns)
+    const turn = turns.run(async () => {
+      for (let offset = 0; offset < bytes.length; offset += pieceBytesMax) {
+        const piece = toBase64(bytes.subarray(offset, offset + pieceBytesMax))
+        await this.#request(vmId, { op: 'piece', document, offset, bytes: piece }, timeoutMs)
+      }
+      return await this.#request(vmId, operation, timeoutMs)
+    })
+    try {
+      return await turn
+    } finally {
+      if (turns.size() === 0 && this.#documents.get(vmId) === turns) this.#documents.delete(vmId)
+    }
+  }
+
+  async #request(vmId: string, operation: AgentOperation, timeoutMs: number): Promise<AgentSuccess> {
+    const link = this.#deps.linkOf(vmId)
+    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+    return await link.channel.request(operation, timeoutMs)
+  }
+}
+
+function sha256Of(bytes: Uint8Array): string {
+  return new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
+}
+
+/** Fault attest.unavailable: it was launched without one, or the record has been altered. */
+function workloadOf({ vm, launch }: Launched): string {
+  const { document, workload } = launch
+  if (workload === null) {
+    throw new Fault('attest.unavailable', `VM ${vm.id} was launched without a workload: it is no gateway's`)
+  }
+  if (toHex(hostDataOf({ document, workload })) !== launch.hostData) {
+    throw new Fault(
+      'attest.unavailable',
+      `VM ${vm.id}: the workload on record is not the one that it was launched with`,
+    )
+  }
+  return workload
+}
+
+/** Fault channel.refused: it breaks the bounds of the wire, so that it would be of no use to anybody. */
+function wireEvidence(
+  vmId: string,
+  { report, vek, chain: [intermediate, ark], crl }: ReceiptEvidence,
+): CompletedEvidence {
+  const shape = shapeOf(CompletedEvidence, {
+    report: toBase64Url(report),
+    vek: toBase64Url(vek),
+    chain: [toBase64Url(intermediate), toBase64Url(ark)],
+    ...(crl === undefined ? {} : { crl: toBase64Url(crl) }),
+  })
+  if (!shape.ok) throw refusedEvidence(vmId, shape.problem)
+  return shape.value
+}

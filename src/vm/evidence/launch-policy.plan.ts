@@ -1,0 +1,54 @@
+// What a VM of this host may report of itself, from the launch that its host has on record; and whom this host believes. Pure.
+
+import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
+import type { BitRule } from '../../attest/policy/schema.ts'
+import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
+import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
+import { LaunchDocument, launchText } from '../../contract/vm/launch.ts'
+import { checkedJson } from '../../contract/shape.ts'
+import { hostDataOf, type LaunchTexts } from '../launch/expected.plan.ts'
+
+/** Whom this host believes. */
+export type HostTrust = {
+  /** AMD's on snp; elsewhere the simulated root of this host, and no other. */
+  readonly roots: readonly TrustedRoot[]
+  readonly simulated: boolean
+  /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the one that its launch was signed with. */
+  readonly operatorKeys: readonly Uint8Array[]
+}
+
+/** What is wrong with the key that signed a launch, or null. */
+export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
+  const isOurs = operatorKeys.some(one => equalConstantTime(one, operatorKey))
+  return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
+}
+
+/** Exactly the canonical text: HOST_DATA is its digest where there is no workload. Throws a Fault naming the first wrong field, or a TypeError. */
+export function readLaunch(text: string): LaunchDocument {
+  const document = checkedJson(LaunchDocument, utf8(text), { what: 'launch document', code: 'internal' })
+  if (launchText(document) !== text) throw new TypeError('launch document: not in its canonical form')
+  return document
+}
+
+/** A launch on record. */
+export type RecordedLaunch = LaunchTexts & { readonly operatorKey: Uint8Array }
+
+/** No debug and no migration whatever the document says; all other bits of the guest policy as it says. */
+export function launchPolicy({ document, workload, operatorKey }: RecordedLaunch): Policy {
+  const { measurement, policy } = readLaunch(document)
+  const strict = strictPolicy()
+  const wanted = BigInt(policy)
+  const bits = Object.entries(POLICY_BITS).map(([name, bit]): [string, BitRule] => {
+    if (name === 'debug' || name === 'migrate') return [name, 'forbidden']
+    return [name, hasBit(wanted, bit) ? 'required' : 'forbidden']
+  })
+  return {
+    ...strict,
+    signers: ['vcek'],
+    guestPolicy: { ...(Object.fromEntries(bits) as Record<PolicyBit, BitRule>), unknown: 'forbidden' },
+    measurements: [fromHex(measurement) ?? new Uint8Array(0)],
+    hostData: hostDataOf({ document, workload }),
+    idKeyDigest: operatorKey,
+  }
+}

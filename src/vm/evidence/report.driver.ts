@@ -1,0 +1,149 @@
+// A VM's report with the certificates that verify it: its hardware's own, or the simulated platform's. Effects: reads the ledger, asks key services.
+
+import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
+import { decodeReport } from '../../attest/report/report.ts'
+import { present } from '../../base/assert.ts'
+import { equalConstantTime, fromBase64Url, fromHex, utf8 } from '../../base/bytes.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import { LaunchDocument } from '../../contract/vm/launch.ts'
+import { checkedJson } from '../../contract/shape.ts'
+import { type CollateralResult, collateralRemedy } from '../../host/kds/collateral.ts'
+import type { SimulatedHost } from '../../host/simulated-host.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { launchOf } from '../../store/ledger/launch.query.ts'
+import { vmById } from '../../store/ledger/vm.query.ts'
+import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
+
+export type EvidenceSources = {
+  /** Certificates for a report of this host's hardware; null where nobody has them (appliance/collateral.ts says why). */
+  readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
+  /** The platform of VMs without such hardware. */
+  readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
+}
+
+/** A VM, and what its reports have to say. */
+export type Launched = { readonly vm: Vm; readonly launch: Launch }
+
+/** Fault attest.unavailable: nobody knows what this VM was launched from. */
+export function launchedVm(db: LedgerDb, vmId: string): Launched {
+  const vm = vmById(db, vmId)
+  const launch = launchOf(db, vmId)
+  if (vm !== null && launch !== null) return { vm, launch }
+  throw new Fault(
+    'attest.unavailable',
+    `VM ${vmId} has no record of its launch: an earlier release started it. Delete the instance and create another`,
+  )
+}
+
+/** What a simulated platform reports of the launch; null where the guest has a report device. */
+export function simulatedLaunch({ vm, launch }: Launched): { measurement: string; operatorKey: string } | null {
+  const { measurement, operatorKey } = launch
+  return vm.platform === 'snp' ? null : { measurement, operatorKey }
+}
+
+/**
+ * The report over `reportData` with its certificates. `said` is the guest's own report, null where the simulated platform makes it. A report of
+ * another launch is refused before the key distribution service is asked for anything. Faults: channel.refused, attest.unavailable.
+ */
+export function completeReport(
+  sources: EvidenceSources,
+  launched: Launched,
+  { said, reportData }: { readonly said: string | null; readonly reportData: Uint8Array },
+): Promise<ReceiptEvidence> {
+  const { vm, launch } = launched
+  if ((said !== null) !== (vm.platform === 'snp')) throw wrongPlatform(vm, said !== null)
+  if (said === null) return simulate(sources, launch, reportData)
+  return complete(sources, launched, { report: evidenceBytes(said, 'report'), reportData })
+}
+
+/** The simulated platform signs this one thing: that a VM of this launch has asked for a report over these bytes. */
+async function simulate(sources: EvidenceSources, launch: Launch, reportData: Uint8Array): Promise<ReceiptEvidence> {
+  try {
+    const host = await sources.simulated()
+    return await host.evidence({
+      reportData,
+      measurement: ledgerHex(launch.measurement),
+      hostData: ledgerHex(launch.hostData),
+      operatorKey: ledgerHex(launch.operatorKey),
+      policy: BigInt(launchDocumentOf(launch).policy),
+    })
+  } catch (error) {
+    throw new Fault('attest.unavailable', `the simulated platform: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+async function complete(
+  { collateral }: EvidenceSources,
+  { vm, launch }: Launched,
+  { report, reportData }: { readonly report: Uint8Array; readonly reportData: Uint8Array },
+): Promise<ReceiptEvidence> {
+  checkReport(report, reportData, { vmId: vm.id, launch })
+  if (collateral === null) {
+    throw new Fault(
+      'attest.unavailable',
+      'there are no certificates for reports of this host: its processor is of no known EPYC product. Install a newer strongroom',
+    )
+  }
+  const found = await collateral(report)
+  if (found.ok) return { report, ...found.collateral }
+  const retry =
+    found.retryAfterMs === null ? '' : `; the next attempt may be made in ${Math.ceil(found.retryAfterMs / 1000)} s`
+  throw new Fault(
+    'attest.unavailable',
+    `the report of VM ${vm.id} lacks its certificates: ${found.reason}${retry}. To do: ${collateralRemedy}`,
+  )
+}
+
+export function refusedEvidence(vmId: string, what: string): Fault {
+  return new Fault('channel.refused', `evidence of VM ${vmId}: ${what}`)
+}
+
+export function wrongPlatform(vm: Vm, hasDevice: boolean): Fault {
+  const found = hasDevice ? 'a report device of its own' : 'no report device'
+  const reason = hasDevice
+    ? 'this host started it without SEV-SNP'
+    : 'its kernel lacks the driver, or it was not started with SEV-SNP'
+  return refusedEvidence(
+    vm.id,
+    `the VM was started on ${vm.platform}, but its guest says that it has ${found}: ${reason}`,
+  )
+}
+
+/** Fault channel.refused. */
+export function evidenceBytes(base64url: string, what: string): Uint8Array {
+  const bytes = fromBase64Url(base64url)
+  if (bytes === null) throw new Fault('channel.refused', `agent evidence: ${what} is not canonical base64url`)
+  return bytes
+}
+
+function checkReport(
+  bytes: Uint8Array,
+  reportData: Uint8Array,
+  { vmId, launch }: { vmId: string; launch: Launch },
+): void {
+  let report: ReturnType<typeof decodeReport>
+  try {
+    report = decodeReport(bytes)
+  } catch (error) {
+    throw refusedEvidence(vmId, messageOf(error))
+  }
+  const wrong = (
+    [
+      ['REPORT_DATA', report.reportData, reportData],
+      ['MEASUREMENT', report.measurement, ledgerHex(launch.measurement)],
+      ['HOST_DATA', report.hostData, ledgerHex(launch.hostData)],
+      ['ID_KEY_DIGEST', report.idKeyDigest, ledgerHex(launch.operatorKey)],
+    ] as const
+  ).find(([, found, expected]) => !equalConstantTime(found, expected))
+  if (wrong !== undefined)
+    throw refusedEvidence(vmId, `${wrong[0]} of its report is not that of its launch and statement`)
+}
+
+export function launchDocumentOf(launch: Launch): LaunchDocument {
+  const what = `launch document of VM ${launch.vmId}`
+  return checkedJson(LaunchDocument, utf8(launch.document), { what, code: 'internal' })
+}
+
+export function ledgerHex(text: string): Uint8Array {
+  return present(fromHex(text), 'the ledger keeps digests in hexadecimal')
+}

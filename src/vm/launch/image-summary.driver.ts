@@ -1,0 +1,169 @@
+// Verifies images before VMs are launched from them, and keeps a signed summary of each that passed. Effects: reads images, one directory of ours.
+//
+// The operator key signs. What it signs otherwise are ID blocks of 96 bytes (AMD 56860 rev 1.58, 8.18); a summary begins with `DSSEv1 ` and is
+// longer, so that neither passes for the other.
+
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { ResourceDescriptor } from '../../attest/provenance/slsa.ts'
+import {
+  hostVerifierId,
+  type ImageSummary,
+  type ReadSummary,
+  readSummary,
+  type SummarySigner,
+  signSummary,
+  summaryBytes,
+  summaryKeyId,
+} from '../../attest/provenance/summary.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Fault, messageOf } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { createSerial } from '../../base/work/serial.ts'
+import type { LaunchDocument } from '../../contract/vm/launch.ts'
+import type { OperatorKey } from '../../host/operator-key.ts'
+import { ensureDir, removeFile, writeFileAtomic } from '../../linux/files.ts'
+import { type BuilderImage, loadBuilderImage } from './image.driver.ts'
+import { sha256Hex } from './image-digest.driver.ts'
+import { FileDigests, openImageFile } from './image-file.driver.ts'
+
+export type ImageSummariesDeps = {
+  /** Of the summaries. */
+  readonly directory: string
+  readonly operatorKey: Pick<OperatorKey, 'keys' | 'digest'>
+  readonly clock: Pick<Clock, 'nowMs'>
+  /** Of the program that verifies. */
+  readonly version: string
+  readonly log: Logger
+}
+
+/** Its envelope: SHA-256 in hexadecimal, exact bytes. */
+export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
+type Known = KeptSummary & { readonly says: ReadSummary }
+
+/** One for each image, key and release; results refer to them by digest, so that old ones stay for a while. */
+const keptMax = 64
+/** A root file system and its hash tree. */
+const fileBytesMax = 64 * 1024 ** 3
+
+export class ImageSummaries {
+  readonly #deps: ImageSummariesDeps
+  readonly #files: FileDigests
+  readonly #turns = createSerial()
+  /** The oldest first. */
+  readonly #known: Known[]
+  /** Digest of the manifest of the image that has passed last. */
+  #passed: string | null = null
+
+  /** Fault internal: the directory cannot be made. */
+  constructor(deps: ImageSummariesDeps) {
+    this.#deps = deps
+    this.#files = new FileDigests(deps.clock, { sizeBytesMax: fileBytesMax })
+    ensureDir(deps.directory, { mode: 0o755 })
+    this.#known = readKept(deps)
+  }
+
+  /**
+   * The image in `directory`, of which every file has the digest that provenance and manifest say; there is a summary of that from then on. Files
+   * are read when they are new or have changed. Fault image.invalid, as loadBuilderImage, or with the file that differs.
+   */
+  async verifyBuilder(directory: string): Promise<BuilderImage> {
+    return await this.#turns.run(async () => {
+      const image = loadBuilderImage(directory)
+      for (const { path, sha256 } of Object.values(image.manifest.files)) {
+        using file = openImageFile(join(directory, path))
+        const found = await this.#files.sha256(file)
+        if (found === sha256) continue
+        throw new Fault(
+          'image.invalid',
+          `${file.path}: SHA-256 is ${found}, its manifest and provenance say ${sha256}; build or copy the image again`,
+        )
+      }
+      await this.#summarize(image)
+      this.#passed = image.manifestSha256
+      return image
+    })
+  }
+
+  /** Whether the image that has passed last has this manifest, by its SHA-256. */
+  hasPassed(manifestSha256: string): boolean {
+    return this.#passed === manifestSha256
+  }
+
+  /** The newest one of the image that a VM was launched from; null: nobody has verified it. */
+  ofLaunch({ image, kernelSha256, initrdSha256 }: LaunchDocument): KeptSummary | null {
+    const has = (subject: readonly ResourceDescriptor[], hex: string) =>
+      subject.some(({ digest }) => Object.values(digest ?? {}).includes(hex))
+    const parts = [image.rootHash, kernelSha256, initrdSha256]
+    return (
+      this.#known.findLast(({ says }) => says.name === image.name && parts.every(hex => has(says.subject, hex))) ?? null
+    )
+  }
+
+  /** Of a name; the newest first. */
+  ofImage(name: string): readonly KeptSummary[] {
+    return this.#known.filter(({ says }) => says.name === name).toReversed()
+  }
+
+  async #summarize({ manifest, provenanceSha256, subject }: BuilderImage): Promise<void> {
+    const { directory, operatorKey, clock, version, log } = this.#deps
+    const signer = await signerOf(operatorKey)
+    const verifierId = hostVerifierId(operatorKey.digest)
+    const summary: ImageSummary = { name: manifest.name, subject, provenanceSha256, verifierId, version }
+    const wanted = identityOf({ ...summary, keyId: summaryKeyId(signer.spki) })
+    if (this.#known.some(({ says }) => identityOf(says) === wanted)) return
+    const bytes = await signSummary(summaryBytes(summary, clock.nowMs()), signer)
+    const sha256 = sha256Hex(bytes)
+    writeFileAtomic(fileOf(directory, sha256), bytes, { mode: 0o644 })
+    this.#known.push({ sha256, bytes, says: readSummary(bytes) })
+    for (const old of this.#known.splice(0, Math.max(0, this.#known.length - keptMax))) {
+      removeFile(fileOf(directory, old.sha256))
+    }
+    log.info('an image was verified against its provenance', {
+      image: manifest.name,
+      provenanceSha256,
+      summary: sha256,
+    })
+  }
+}
+
+const keptName = /^[0-9a-f]{64}\.json(?:\.tmp)?$/
+
+function fileOf(directory: string, sha256: string): string {
+  return join(directory, `${sha256}.json`)
+}
+
+/** Two summaries that differ in their time alone are one. */
+function identityOf(summary: Omit<ReadSummary, 'timeVerified'>): string {
+  const { name, subject, provenanceSha256, verifierId, version, keyId } = summary
+  return JSON.stringify([name, subject, provenanceSha256, verifierId, version, keyId])
+}
+
+async function signerOf({ keys }: Pick<OperatorKey, 'keys'>): Promise<SummarySigner> {
+  return {
+    spki: new Uint8Array(await crypto.subtle.exportKey('spki', keys.publicKey)),
+    sign: async message =>
+      new Uint8Array(
+        await crypto.subtle.sign({ name: 'ECDSA', hash: 'SHA-384' }, keys.privateKey, Uint8Array.from(message)),
+      ),
+  }
+}
+
+/** What cannot be read, or is under another digest, is removed: the image is verified again anyway. */
+function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'log'>): Known[] {
+  const names = readdirSync(directory).filter(name => keptName.test(name))
+  const found = names.flatMap((name): Known[] => {
+    const path = join(directory, name)
+    try {
+      const bytes = new Uint8Array(readFileSync(path))
+      const sha256 = sha256Hex(bytes)
+      if (path !== fileOf(directory, sha256)) throw new Error('its name is not its SHA-256')
+      return [{ sha256, bytes, says: readSummary(bytes) }]
+    } catch (error) {
+      log.warn('a verification summary cannot be read and is removed', { path, reason: messageOf(error) })
+      removeFile(path)
+      return []
+    }
+  })
+  return found.toSorted((a, b) => (a.says.timeVerified < b.says.timeVerified ? -1 : 1))
+}

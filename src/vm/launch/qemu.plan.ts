@@ -1,0 +1,282 @@
+// QEMU's command line for each platform. Pure: the same plan always gives the same argv (golden texts in test/golden).
+// Every device has an id; neither QEMU's default devices nor the user's configuration is used.
+
+import { unreachable } from '../../base/assert.ts'
+import { exchangeSerial } from '../../contract/vm/build-agent.ts'
+import { modelDiskSerial } from '../../contract/vm/enclave.ts'
+
+export type QemuImage = {
+  /** Firmware that checks kernel hashes. */
+  readonly firmware: string
+  readonly root: string
+  readonly kernel: string
+  readonly initrd: string
+  /** Kernel command line, with the dm-verity root hash. */
+  readonly cmdline: string
+}
+
+/** How the launch is made confidential, or that it is not. */
+export type QemuPlatform =
+  | { readonly kind: 'tcg' }
+  | { readonly kind: 'kvm' }
+  | { readonly kind: 'snp'; readonly boot: SnpBoot; readonly launch: SnpLaunch }
+
+export type SnpBoot =
+  | { readonly kind: 'bios'; readonly firmware: string }
+  /** The file carries firmware, kernel hashes, processors, and ID block. */
+  | { readonly kind: 'igvm'; readonly file: string }
+
+export type SnpLaunch = SnpCpu & SignedLaunch
+
+export type SnpCpu = {
+  readonly cpuModel: string
+  /** From CPUID 8000001F EBX: position of the encryption bit, and how far it shrinks physical addresses. */
+  readonly cbitPosition: number
+  readonly reducedPhysBits: number
+}
+
+/** What firmware is told of one launch. Bytes are standard base64. */
+export type SignedLaunch = {
+  /** Guest policy (AMD 56860, section 4.3). */
+  readonly policy: bigint
+  /** 32 bytes. */
+  readonly hostData: string
+  readonly idBlock: {
+    readonly block: string
+    readonly auth: string
+    /** Whether an author has signed the ID key. */
+    readonly hasAuthor: boolean
+  }
+}
+
+/** Descriptor numbers under which QEMU inherits what it may use of this host: it opens nothing of the VM's by path. */
+export type QemuFds = {
+  readonly tap: number
+  /** Sockets that listen already, made by root in a directory that is root's alone. */
+  readonly qmp: number
+  readonly qmpRescue: number
+  readonly console: number
+  readonly channel: number
+  /** The scratch disk's file, open for reading and writing; null for a VM without. */
+  readonly scratch: number | null
+  /** As `scratch`, of the exchange disk. */
+  readonly exchange: number | null
+  /** A model's disk, open for reading alone; null for a VM without. */
+  readonly model: number | null
+  /** Control channel of the VM's swtpm; null for a VM without. */
+  readonly tpm: number | null
+}
+
+export type QemuPlan = {
+  readonly qemu: string
+  readonly vmId: string
+  readonly vcpus: number
+  readonly memoryMib: number
+  readonly mac: string
+  /** The VM's directory, which QEMU cannot enter; here it only tells whose QEMU this is. */
+  readonly directory: string
+  readonly fds: QemuFds
+  readonly image: QemuImage
+  readonly platform: QemuPlatform
+  readonly scratchLimits: ScratchLimits
+}
+
+/** Reads and writes together, per second; 0 for no limit. */
+export type ScratchLimits = { readonly mibPerS: number; readonly iops: number }
+
+/** Full argv, QEMU's path first. The VM is started paused: `cont` comes once every socket is connected. */
+export function qemuArgv(plan: QemuPlan): string[] {
+  return [
+    plan.qemu,
+    ...['-nodefaults', '-no-user-config', '-nographic', '-S'],
+    ...['-name', escaped(plan.directory), '-uuid', plan.vmId],
+    ...['-sandbox', 'on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny'],
+    ...['-action', 'reboot=shutdown,shutdown=pause,panic=pause'],
+    ...['-smp', `${plan.vcpus}`, '-m', `${plan.memoryMib}M`],
+    ...platformArgs(plan),
+    ...socketArgs('qmp', plan.fds.qmp),
+    ...['-mon', 'chardev=qmp,mode=control'],
+    ...socketArgs('rescue', plan.fds.qmpRescue),
+    ...['-mon', 'chardev=rescue,mode=control'],
+    ...socketArgs('console', plan.fds.console),
+    ...['-serial', 'chardev:console'],
+    ...['-device', device(plan, 'virtio-serial-pci', 'id=serial')],
+    ...socketArgs('agent', plan.fds.channel),
+    ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
+    ...['-blockdev', `driver=file,node-name=root-file,filename=${escaped(plan.image.root)},read-only=on`],
+    ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
+    ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
+    ...scratchArgs(plan),
+    ...exchangeArgs(plan),
+    ...modelArgs(plan),
+    ...tpmArgs(plan.fds.tpm),
+    ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
+    // Segmentation offload would undercount egress: one big frame is counted with one header.
+    ...[
+      '-device',
+      device(plan, 'virtio-net-pci', `netdev=net,mac=${plan.mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`),
+    ],
+  ]
+}
+
+/**
+ * Behind the root, so that the root is /dev/vda. The guest encrypts what it writes here, and nobody needs it after the VM's end: QEMU caches
+ * and never flushes. `werror=enospc` pauses the VM while the host's disk is full; every other error is the guest's to deal with.
+ */
+function scratchArgs(plan: QemuPlan): string[] {
+  const { scratch: fd } = plan.fds
+  if (fd === null) return []
+  const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
+  const limits = limitsOf(plan.scratchLimits)
+  const limited = limits !== null
+  return [
+    ...['-add-fd', `fd=${fd},set=1,opaque=scratch`],
+    ...['-blockdev', `driver=file,node-name=scratch-file,filename=/dev/fdset/1,aio=threads,${caching}`],
+    ...['-blockdev', `driver=raw,node-name=scratch-raw,file=scratch-file,${caching}`],
+    ...(limited ? ['-object', JSON.stringify({ 'qom-type': 'throttle-group', id: 'scratch-limits', limits })] : []),
+    ...(limited
+      ? ['-blockdev', `driver=throttle,node-name=scratch,throttle-group=scratch-limits,file=scratch-raw`]
+      : []),
+    ...[
+      '-device',
+      device(
+        plan,
+        'virtio-blk-pci',
+        `drive=${limited ? 'scratch' : 'scratch-raw'},serial=scratch,discard=on,werror=enospc,rerror=report`,
+      ),
+    ],
+  ]
+}
+
+/** Both ends read and write its file through the host's page cache. A guest that fills the host's disk gets an error. */
+function exchangeArgs(plan: QemuPlan): string[] {
+  const { exchange: fd } = plan.fds
+  if (fd === null) return []
+  const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
+  return [
+    ...['-add-fd', `fd=${fd},set=2,opaque=exchange`],
+    // The host reads and writes the file meanwhile, so nobody locks it.
+    ...['-blockdev', `driver=file,node-name=exchange-file,filename=/dev/fdset/2,aio=threads,locking=off,${caching}`],
+    ...['-blockdev', `driver=raw,node-name=exchange,file=exchange-file,${caching}`],
+    ...[
+      '-device',
+      device(plan, 'virtio-blk-pci', `drive=exchange,serial=${exchangeSerial},discard=on,werror=report,rerror=report`),
+    ],
+  ]
+}
+
+/** Shared with whoever else serves this model: its pages are in the host's cache once. The guest checks every block (dm-verity). */
+function modelArgs(plan: QemuPlan): string[] {
+  const { model: fd } = plan.fds
+  if (fd === null) return []
+  return [
+    ...['-add-fd', `fd=${fd},set=3,opaque=model`],
+    ...['-blockdev', 'driver=file,node-name=model-file,filename=/dev/fdset/3,aio=threads,read-only=on'],
+    ...['-blockdev', 'driver=raw,node-name=model,file=model-file,read-only=on'],
+    ...['-device', device(plan, 'virtio-blk-pci', `drive=model,serial=${modelDiskSerial},rerror=report`)],
+  ]
+}
+
+/** TIS: of the two interfaces that QEMU has, the one that Linux takes up without ACPI (`tpm_tis.force=1` on the command line). */
+function tpmArgs(fd: number | null): string[] {
+  if (fd === null) return []
+  return [
+    ...['-chardev', `socket,id=tpm,fd=${fd}`],
+    ...['-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
+    ...['-device', 'tpm-tis,tpmdev=tpm0'],
+  ]
+}
+
+const burst = { times: 4, seconds: 10 } as const
+const bytesPerMib = 1_048_576
+
+/** ThrottleLimits of QEMU's qapi/block-core.json; null for none. */
+function limitsOf({ mibPerS, iops }: ScratchLimits): Record<string, number> | null {
+  const limits = {
+    ...(mibPerS === 0 ? {} : limit('bps-total', mibPerS * bytesPerMib)),
+    ...(iops === 0 ? {} : limit('iops-total', iops)),
+  }
+  return Object.keys(limits).length === 0 ? null : limits
+}
+
+function limit(name: string, perSecond: number): Record<string, number> {
+  return { [name]: perSecond, [`${name}-max`]: burst.times * perSecond, [`${name}-max-length`]: burst.seconds }
+}
+
+function socketArgs(id: string, fd: number): string[] {
+  return ['-chardev', `socket,id=${id},fd=${fd},server=on,wait=off`]
+}
+
+/** Virtio devices of a confidential guest must use the DMA API: its memory is encrypted, and shared only where bounced. */
+function device(plan: QemuPlan, driver: string, properties: string): string {
+  const confidential = plan.platform.kind === 'snp' ? ',iommu_platform=on,disable-legacy=on' : ''
+  return `${driver},${properties}${confidential}`
+}
+
+/**
+ * Behind the image's command line, on tcg alone. With a thread for each processor QEMU before 10.0.4 now and then dies where one of them maps a
+ * device as another runs (a use after free, mended by 2865bf1c5795 in 10.1). So one processor does the mapping, and init starts the others
+ * once every driver has its device. What makes the late start quick: kernel code that is not rewritten for one processor and then for
+ * several, and no measuring of a delay loop that is not used where there is a time stamp counter (250 Hz; right for one of 5 GHz, a slower one waits longer).
+ */
+const EMULATED_WORDS = ['maxcpus=1', 'noreplace-smp', 'lpj=20000000'] as const
+
+function platformArgs(plan: QemuPlan): string[] {
+  switch (plan.platform.kind) {
+    case 'tcg':
+      return [
+        // No ACPI tables of QEMU's: beside a TPM they end where it puts the initrd of a kernel that it starts itself, so that the guest found
+        // neither its second processor nor a clock. Those that the BIOS makes in their place lie clear of it.
+        // Page tables of four levels: walks of five cost software emulation an eighth of a boot. No fast `rep movsb` and `rep stosb`, by which
+        // kernel and libc copy and clear: emulated, they move one byte at a time, and what is used without them eight or more.
+        ...['-machine', 'q35,vmport=off,hpet=off,acpi=off', '-accel', 'tcg,thread=multi,tb-size=512'],
+        ...['-cpu', 'max,la57=off,erms=off,fsrm=off'],
+        ...directBoot({ ...plan.image, cmdline: [plan.image.cmdline, ...EMULATED_WORDS].join(' ') }),
+      ]
+    case 'kvm':
+      return [...['-machine', 'q35,vmport=off,hpet=off', '-accel', 'kvm', '-cpu', 'host'], ...directBoot(plan.image)]
+    case 'snp':
+      return snpArgs(plan, plan.platform.boot, plan.platform.launch)
+    default:
+      return unreachable(plan.platform)
+  }
+}
+
+/**
+ * With an IGVM file QEMU still gives kernel, initrd and command line to the firmware, which compares them with the hashes in the file: these
+ * arguments stay. It refuses -bios beside the file (docs/system/igvm.rst), and takes ID block and ID authentication from the file alone: those
+ * of the command line it forgets, but for the flag that there is one, so that the launch would fail (target/i386/sev.c, cgs_set_guest_policy).
+ * The policy is given both ways: SNP_LAUNCH_START is called before the file is read.
+ */
+function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
+  const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
+  const machine = `q35,accel=kvm,kernel_irqchip=split,confidential-guest-support=sev0,memory-backend=ram0,vmport=off,hpet=off${igvm}`
+  const { block, auth, hasAuthor } = launch.idBlock
+  const idBlock = `id-block=${block},id-auth=${auth},author-key-enabled=${hasAuthor ? 'on' : 'off'}`
+  const hostData = `host-data=${launch.hostData}`
+  const sev = [
+    'sev-snp-guest,id=sev0',
+    `cbitpos=${launch.cbitPosition},reduced-phys-bits=${launch.reducedPhysBits}`,
+    `policy=0x${launch.policy.toString(16)}`,
+    // An IGVM file carries its own kernel hashes.
+    `kernel-hashes=${boot.kind === 'bios' ? 'on' : 'off'}`,
+    boot.kind === 'bios' ? `${hostData},${idBlock}` : hostData,
+  ].join(',')
+  return [
+    ...['-machine', machine, '-cpu', launch.cpuModel],
+    ...['-object', `memory-backend-memfd,id=ram0,size=${plan.memoryMib}M,share=true,prealloc=false`],
+    ...['-object', sev],
+    ...(boot.kind === 'bios'
+      ? ['-bios', boot.firmware, ...directBoot(plan.image)]
+      : ['-object', `igvm-cfg,id=igvm0,file=${escaped(boot.file)}`, ...directBoot(plan.image)]),
+  ]
+}
+
+/** In QEMU's option lists a comma in a value is written twice. */
+function escaped(value: string): string {
+  return value.replaceAll(',', ',,')
+}
+
+function directBoot(image: QemuImage): string[] {
+  return ['-kernel', image.kernel, '-initrd', image.initrd, '-append', image.cmdline]
+}

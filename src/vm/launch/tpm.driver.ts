@@ -1,0 +1,88 @@
+// The swtpm of each VM on a development platform: starting it, and finding it again. Effects: processes, one file each.
+
+import { closeSync, fchownSync, constants as fsConstants, ftruncateSync } from 'node:fs'
+import { Fault, wrapFault } from '../../base/fault.ts'
+import { openRegular, removeFile } from '../../linux/files.ts'
+import { errnoName, unixSocketPair } from '../../linux/libc.ts'
+import { isUnderSystemd, listWithArgument, type ProcessIdentity, spawnDetached } from '../../linux/process.ts'
+import { processesByUid } from '../../linux/users.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { resourceOf } from '../../store/ledger/resource.query.ts'
+import type { VmPaths } from '../launch.plan.ts'
+import { confinedTpmArgv, swtpmArgv, tpmLabel, tpmLabelPrefix, tpmScopeProperties } from './tpm.plan.ts'
+
+export type TpmStart = {
+  readonly swtpm: string
+  readonly stateDir: string
+  readonly vmId: string
+  readonly paths: Pick<VmPaths, 'tpmState' | 'tpmLog'>
+  /** The VM's own, as QEMU's. */
+  readonly uid: number
+}
+
+/** A swtpm that runs, and QEMU's end of its control channel; the caller closes that once QEMU has inherited it. */
+export type StartedTpm = Disposable & { readonly identity: ProcessIdentity; readonly control: number }
+
+const inheritedFds = { control: 3, state: 4 } as const
+
+/** Starts the TPM anew: whatever state an earlier attempt left is gone. Faults: host.command_failed, host.unsupported, internal. */
+export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): StartedTpm {
+  using opened = new DisposableStack()
+  const close = (fd: number) => opened.defer(() => closeSync(fd))
+  const pair = unixSocketPair()
+  if (!pair.ok) throw new Fault('host.unsupported', `a socket pair for swtpm: ${errnoName(pair.errno)}`)
+  const [theirs, ours] = pair.fds
+  close(theirs)
+  const keep = new DisposableStack()
+  keep.defer(() => closeSync(ours))
+  try {
+    const state = makeState(paths.tpmState, uid)
+    close(state)
+    const systemd = isUnderSystemd()
+    const argv = confinedTpmArgv({ uid, systemd }, swtpmArgv({ swtpm, vmId, stateDir, fds: inheritedFds }))
+    const { identity } = spawnDetached(argv, {
+      uuid: vmId,
+      stdoutFile: paths.tpmLog,
+      extraFds: [theirs, state],
+      scope: `strongroom-${vmId}-tpm`,
+      scopeProperties: tpmScopeProperties(),
+      systemd,
+    })
+    return { identity, control: ours, [Symbol.dispose]: () => keep.dispose() }
+  } catch (error) {
+    keep.dispose()
+    throw error
+  }
+}
+
+/** Empty, the user's to write, in a directory that only root can enter. The caller closes it. */
+function makeState(path: string, uid: number): number {
+  removeFile(path)
+  const { O_RDWR, O_CREAT, O_EXCL } = fsConstants
+  const fd = openRegular(path, O_RDWR | O_CREAT | O_EXCL)
+  try {
+    ftruncateSync(fd, 0)
+    fchownSync(fd, uid, uid)
+    return fd
+  } catch (error) {
+    closeSync(fd)
+    throw wrapFault(error, `make ${path}`)
+  }
+}
+
+/** The VM's swtpm by its command line, or null. As with QEMU (uid.driver.ts), one of another user than the VM's, or root, is an impostor. */
+export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vmId: string }): ProcessIdentity | null {
+  if (resourceOf(db, vmId, 'tpm') === null) return null
+  const uid = resourceOf(db, vmId, 'uid')
+  if (uid === null) return null
+  const byUid = processesByUid()
+  const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
+  const label = tpmLabel(stateDir, vmId)
+  const found = listWithArgument(label).find(({ pid }) => own.includes(pid))
+  return found === undefined ? null : { pid: found.pid, startTicks: found.startTicks, uuid: vmId }
+}
+
+/** Every swtpm of this appliance, whether on record or not. */
+export function listTpms(stateDir: string): { readonly pid: number; readonly startTicks: number }[] {
+  return listWithArgument(tpmLabelPrefix(stateDir))
+}

@@ -1,0 +1,61 @@
+// The user id of each VM: reserved in the ledger before use, given back when nothing runs under it. Effects: SQL, reads and ends processes.
+//
+// An escape from one VM's QEMU meets another VM's QEMU as a stranger. So no uid is given out under which anything still runs.
+
+import { Fault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { listWithUuid, type ProcessIdentity } from '../../linux/process.ts'
+import { endProcessesOf, processesByUid } from '../../linux/users.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { listResources, recordResource, resourceOf } from '../../store/ledger/resource.query.ts'
+import { freeUid, type UidRange, uidCount } from '../launch.plan.ts'
+
+export type UidDeps = { readonly db: LedgerDb; readonly random: RandomBytes; readonly range: UidRange }
+
+const endTimeoutMs = 10_000
+
+/**
+ * The uid that this VM has on record, or a free one, recorded. Nothing runs under it.
+ * Faults: host.unsupported (all are taken), host.command_timeout (what an earlier attempt left does not end).
+ */
+export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string; nowMs: number }): Promise<number> {
+  const { db, random, range } = deps
+  const recorded = resourceOf(db, vmId, 'uid')
+  if (recorded !== null) {
+    await releaseUid(recorded.name)
+    return Number(recorded.name)
+  }
+  // From here to the record nothing else runs on this thread: no two VMs get the same.
+  const inLedger = new Set(listResources(db, 'uid').map(row => Number(row.name)))
+  const running = processesByUid()
+  const [low = 0, middle = 0, high = 0] = random(3)
+  // At random, so that a uid rests before it is used again: it may have left files in /tmp.
+  const start = (low + middle * 256 + high * 65_536) % uidCount(range)
+  const uid = freeUid(range, start, candidate => inLedger.has(candidate) || running.has(candidate))
+  if (uid === null) {
+    throw new Fault('host.unsupported', `every uid from ${range.min} to ${range.max} is taken; raise vm.uid_max`)
+  }
+  recordResource(db, { vmId, kind: 'uid', name: `${uid}`, nowMs })
+  return uid
+}
+
+/**
+ * The VM's QEMU by its command line, or null. A command line is what its process says of itself: one of another user than the VM's is an
+ * impostor. Root's is QEMU on its way to becoming that user.
+ */
+export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
+  // On record before it is started.
+  if (resourceOf(db, vmId, 'qemu') === null) return null
+  const candidates = listWithUuid().filter(({ uuid }) => uuid === vmId)
+  const uid = resourceOf(db, vmId, 'uid')
+  // A version without uids started it.
+  if (uid === null) return candidates[0] ?? null
+  const byUid = processesByUid()
+  const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
+  return candidates.find(({ pid }) => own.includes(pid)) ?? null
+}
+
+/** Ends whatever runs under it: QEMU's children, or an escape that outlived QEMU. Faults: host.command_timeout, host.unsupported. */
+export async function releaseUid(name: string): Promise<void> {
+  await endProcessesOf(Number(name), endTimeoutMs)
+}

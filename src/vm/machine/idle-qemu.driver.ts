@@ -1,0 +1,70 @@
+// QEMUs of running VMs that do nothing: stopped by a signal or a debugger, or deaf on their second monitor. Effects: reads /proc, connects to
+// sockets of VMs.
+
+import { connectQmp, qmpTimeoutMs } from '../../host/qemu/qmp.ts'
+import { readProc } from '../../linux/stat.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { listResources } from '../../store/ledger/resource.query.ts'
+import { vmById } from '../../store/ledger/vm.query.ts'
+import { vmPaths } from '../launch.plan.ts'
+import { idleQemu, type Leak } from './leaks.plan.ts'
+
+/** All of them together: whoever is not asked by then is not told of. */
+const wholeMs = 20_000
+const askedAtOnceMax = 32
+/** A machine under load may take its time. */
+const answerMs = qmpTimeoutMs.blocking
+
+/** Never throws for what a QEMU does. */
+export async function idleQemus({
+  db,
+  stateDir,
+}: {
+  readonly db: LedgerDb
+  readonly stateDir: string
+}): Promise<Leak[]> {
+  const waiting = listResources(db, 'qemu').filter(row => vmById(db, row.vmId)?.state === 'running')
+  const deadlineMs = performance.now() + wholeMs
+  const leaks: Leak[] = []
+  const work = async () => {
+    for (let row = waiting.shift(); row !== undefined && performance.now() < deadlineMs; row = waiting.shift()) {
+      const [pid = '', startTicks = ''] = row.name.split(':')
+      const state = stateOf(Number(pid), startTicks)
+      // Gone, or not spawned yet: others tell of that.
+      if (state === null) continue
+      const found = { name: row.name, vm: row.vmId }
+      if (STOPPED.has(state)) leaks.push(idleQemu(found, 'stopped'))
+      else if (!(await answers(vmPaths(stateDir, row.vmId).qmpRescue))) leaks.push(idleQemu(found, 'unanswered'))
+    }
+  }
+  await Promise.all(Array.from({ length: askedAtOnceMax }, work))
+  return leaks
+}
+
+/** proc_pid_stat(5): stopped on a signal, or by a tracer. */
+const STOPPED = new Set(['T', 't'])
+
+/** Null: no such process any more. */
+function stateOf(pid: number, startTicks: string): string | null {
+  if (!Number.isInteger(pid)) return null
+  const text = readProc(pid, 'stat')
+  if (text === null) return null
+  // State is field 3 and the start field 22; the name before them may hold blanks and parentheses.
+  const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+  return fields[22 - 3] === startTicks ? (fields[0] ?? null) : null
+}
+
+/** The daemon itself holds the first monitor; nobody but an operator's hand the second. */
+async function answers(path: string): Promise<boolean> {
+  try {
+    const qmp = await connectQmp(path, { timeoutMs: answerMs, onEvent: () => {}, onClose: () => {} })
+    try {
+      await qmp.command('query-status', answerMs)
+      return true
+    } finally {
+      qmp.close()
+    }
+  } catch {
+    return false
+  }
+}

@@ -1,0 +1,146 @@
+// Things on this host that are in no ledger, and things in the ledger that are not on this host. Effects: reads the kernel's and the disk's state.
+
+import { existsSync, readdirSync } from 'node:fs'
+import { basename } from 'node:path'
+import { rememberedAddresses } from '../../host/network/connections.ts'
+import type { Nft } from '../../host/network/nft.ts'
+import { poolRoutes } from '../../host/network/pool-routes.ts'
+import { listTaps } from '../../host/network/tap.ts'
+import { listVmScopes } from '../../host/vm-scopes.ts'
+import { identifyProcess, listWithUuid } from '../../linux/process.ts'
+import { processesByUid } from '../../linux/users.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { listResources } from '../../store/ledger/resource.query.ts'
+import { vmById } from '../../store/ledger/vm.query.ts'
+import type { Resource, ResourceKind } from '../../store/ledger/vm.table.ts'
+import { idleQemus } from './idle-qemu.driver.ts'
+import { type UidRange, vmPaths } from '../launch.plan.ts'
+import {
+  connectionLeaks,
+  connectionsUnread,
+  type Found,
+  type Leak,
+  missingResource,
+  type Routed,
+  routeLeaks,
+  scopeLeak,
+  unknownResource,
+} from './leaks.plan.ts'
+import { tapOfQuota } from '../network/nft.plan.ts'
+import type { Pools } from '../room.query.ts'
+import { listTpms } from '../launch/tpm.driver.ts'
+import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
+
+export type LeaksDeps = {
+  readonly db: LedgerDb
+  readonly nft: Nft
+  readonly stateDir: string
+  readonly tapPrefix: string
+  /** Of instances' addresses, CIDR. */
+  readonly pools: Pools
+  readonly uids: UidRange
+  /** Where control groups are; the usual place unless given. */
+  readonly cgroupRoot?: string
+}
+
+const timeoutMs = 10_000
+
+/** Compares ledger and host. A VM that is being made or taken down at the moment may show up; what shows up in two runs in a row is a leak. Faults: host.*. */
+export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
+  const [resources, connections, idle] = await Promise.all([
+    resourceLeaks(deps),
+    connectionsOfNobody(deps),
+    idleQemus(deps),
+  ])
+  return [...resources, ...routesOfNobody(deps), ...connections, ...scopesOfNobody(deps), ...idle]
+}
+
+async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
+  const nobodys = (name: string): Found => ({ name, vm: null })
+  const names = readdirSync(`${stateDir}/vms`)
+  const found: Record<(typeof KINDS)[number], readonly Found[]> = {
+    directory: names.map(name => ({ name: `${stateDir}/vms/${name}`, vm: vmIdIn(name) })),
+    disk: names
+      .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))
+      .filter(disk => existsSync(disk.name)),
+    tap: (await listTaps(tapPrefix, timeoutMs)).map(nobodys),
+    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(nobodys),
+    qemu: listWithUuid()
+      .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
+      .map(({ pid, startTicks, uuid }) => ({ name: `${pid}:${startTicks}`, vm: uuid })),
+    tpm: listTpms(stateDir).map(({ pid, startTicks }) => nobodys(`${pid}:${startTicks}`)),
+    uid: uidsWithProcesses(uids, stateDir).map(nobodys),
+  }
+  return KINDS.flatMap(kind => {
+    const recorded = listResources(db, kind)
+    const known = new Set(recorded.map(row => row.name))
+    const present = new Set(found[kind].map(({ name }) => name))
+    return [
+      ...found[kind].filter(({ name }) => !known.has(name)).map(one => unknownResource(kind, one)),
+      ...recorded
+        .filter(row => vmById(db, row.vmId)?.state === 'running' && !present.has(row.name))
+        .map(row => missingResource(kind, { name: row.name, vm: row.vmId })),
+    ]
+  })
+}
+
+const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const satisfies readonly ResourceKind[]
+
+/** Directories of VMs are named by their ids; somebody may have put something else there. */
+function vmIdIn(path: string): string | null {
+  const name = basename(path)
+  return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
+}
+
+function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
+  const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
+  const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
+    const tap = taps.get(vmId)
+    return tap === undefined ? [] : [{ vm: vmId, tap, address, isRunning: vmById(db, vmId)?.state === 'running' }]
+  })
+  return routeLeaks(poolRoutes({ pools, tapPrefix }), vms)
+}
+
+async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
+  const held = new Set(addressesOf(db).map(row => row.name))
+  const isHeld = (address: string) => held.has(address)
+  const leaks = [pools.v4, pools.v6].map(async (network): Promise<Leak[]> => {
+    if (network === null) return []
+    const { addresses, whole } = await rememberedAddresses({ network, isHeld, timeoutMs })
+    return [...connectionLeaks(addresses), ...(whole ? [] : [connectionsUnread(network)])]
+  })
+  return (await Promise.all(leaks)).flat()
+}
+
+/** Of either family. */
+function addressesOf(db: LedgerDb): Resource[] {
+  return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
+}
+
+/** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */
+function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
+  return listVmScopes(cgroupRoot)
+    .filter(({ vmId, pids }) => {
+      const vm = vmById(db, vmId)
+      // systemd takes a moment to remove an empty one.
+      return vm === null || (vm.state === 'gone' && pids.length > 0)
+    })
+    .filter(({ pids }) => pids.length === 0 || !pids.every(pid => isElsewhere(pid, stateDir)))
+    .map(scopeLeak)
+}
+
+/** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
+function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
+  return [...processesByUid()]
+    .filter(([uid, pids]) => uid >= min && uid <= max && !pids.every(pid => isElsewhere(pid, stateDir)))
+    .map(([uid]) => `${uid}`)
+}
+
+/** QEMU's name is its VM's directory; swtpm's label begins as those of its appliance do. */
+function isElsewhere(pid: number, stateDir: string): boolean {
+  const argv = identifyProcess(pid)?.argv ?? []
+  if (argv.some(argument => /,prefix=tpm-[0-9a-f]{12}-/.test(argument)))
+    return !argv.some(argument => argument.includes(tpmLabelPrefix(stateDir)))
+  const name = argv[argv.indexOf('-name') + 1]
+  return argv.includes('-uuid') && /\/vms\/[^/]+$/.test(name ?? '') && !name?.startsWith(`${stateDir}/vms/`)
+}

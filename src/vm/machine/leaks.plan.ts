@@ -1,0 +1,145 @@
+// Where ledger and host differ, what each difference is called, and what to do about it. Pure.
+
+import { shellWord } from '../../base/shell-word.ts'
+import type { ConnectionSide, RememberedAddress } from '../../host/network/connections.ts'
+import type { PoolRoute } from '../../host/network/pool-routes.ts'
+import type { ResourceKind } from '../../store/ledger/vm.table.ts'
+
+export type LeakKind =
+  | Exclude<ResourceKind, 'address' | 'address_v6'>
+  | 'conntrack'
+  | 'route'
+  | 'scope'
+  | 'vm'
+  | 'gateway'
+
+/**
+ * `unknown`: on the host, in no ledger. `missing`: in the ledger of a VM that should have it, not on the host. `stopped`: its process does not
+ * run (state T). `unanswered`: QEMU does not answer on its second monitor. `unread`: there is more than is read. `unowned`: no record names it.
+ */
+export type LeakDetail = 'unknown' | 'missing' | 'stopped' | 'unanswered' | 'unread' | 'unowned'
+
+export type Leak = {
+  readonly kind: LeakKind
+  readonly name: string
+  readonly detail: LeakDetail
+  /** Id of the VM that it belongs to, or would; null: nothing tells. */
+  readonly vm: string | null
+  /** The command that removes it, or what the daemon will do. */
+  readonly remedy: string
+}
+
+/** What a resource of the ledger is on the host. */
+export type Found = { readonly name: string; readonly vm: string | null }
+
+/** On the host and in no ledger: the command that takes it away. */
+export function unknownResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
+  return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name) }
+}
+
+const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: string) => string> = {
+  directory: name => `rm --recursive --one-file-system ${shellWord(name)}`,
+  disk: name => `rm ${shellWord(name)}`,
+  tap: name => `ip link delete dev ${shellWord(name)}`,
+  nft: () => 'systemctl restart strongroom: its first ruleset leaves out what is in no ledger; VMs go on meanwhile',
+  qemu: name => `kill -KILL ${pidOf(name)}`,
+  tpm: name => `kill -KILL ${pidOf(name)}`,
+  uid: name => `pkill -KILL --uid ${shellWord(name)}`,
+}
+
+/** In the ledger of a running VM and not on the host. */
+export function missingResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
+  return { kind, name, detail: 'missing', vm, remedy: CONSEQUENCE[kind] }
+}
+
+const CONSEQUENCE: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, string> = {
+  directory: 'delete the instance (strongroom instance delete): its console is lost; the VM itself goes on',
+  disk: 'nothing: QEMU holds the file open, and its room is free once the VM ends',
+  tap: 'the daemon ends the VM as network_lost within a minute',
+  nft: 'the daemon puts it back with its next sample (network.sample_interval_ms)',
+  qemu: 'the daemon ends the VM as lost at its next look',
+  tpm: 'nothing: the VM goes on without a TPM until it ends',
+  uid: 'the daemon ends the VM as lost at its next look',
+}
+
+/** Process names of the ledger are `pid:start`. */
+function pidOf(name: string): string {
+  return shellWord(name.slice(0, name.indexOf(':')))
+}
+
+export type Routed = {
+  readonly vm: string
+  readonly tap: string
+  readonly address: string
+  readonly isRunning: boolean
+}
+
+/** Routes by our taps, or to addresses of the pool, other than those of VMs; and those that a running VM lacks. */
+export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[]): Leak[] {
+  const nameOf = (address: string, prefixLength: number, device: string) => `${address}/${prefixLength} dev ${device}`
+  const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, vm.tap), vm]))
+  const byTap = new Map(vms.map(vm => [vm.tap, vm.vm]))
+  const present = new Set(routes.map(({ address, prefixLength, device }) => nameOf(address, prefixLength, device)))
+  const unknown = routes.flatMap(({ address, prefixLength, device }): Leak[] => {
+    const name = nameOf(address, prefixLength, device)
+    if (wanted.has(name)) return []
+    // A route that refuses has no interface.
+    const where = device === '*' ? '' : ` dev ${shellWord(device)}`
+    const remedy = `ip route delete ${address}/${prefixLength}${where}`
+    return [{ kind: 'route', name, detail: 'unknown', vm: byTap.get(device) ?? null, remedy }]
+  })
+  const missing = [...wanted].flatMap(([name, vm]): Leak[] =>
+    !vm.isRunning || present.has(name)
+      ? []
+      : [
+          {
+            kind: 'route',
+            name,
+            detail: 'missing',
+            vm: vm.vm,
+            remedy: 'the daemon puts it back at its next look at the VM',
+          },
+        ],
+  )
+  return [...unknown, ...missing]
+}
+
+/** Connections of addresses that no VM holds. */
+export function connectionLeaks(addresses: readonly RememberedAddress[]): Leak[] {
+  return addresses.map(({ address, counts }) => {
+    const sides = Object.keys(counts) as ConnectionSide[]
+    const family = address.includes(':') ? '--family ipv6 ' : ''
+    const remedy = sides.map(side => `conntrack --delete ${family}${side} ${address}`).join('; ')
+    return { kind: 'conntrack', name: address, detail: 'unknown', vm: null, remedy }
+  })
+}
+
+export function connectionsUnread(pool: string): Leak {
+  const remedy = `read them by hand: conntrack --dump --family ${pool.includes(':') ? 'ipv6' : 'ipv4'}`
+  return { kind: 'conntrack', name: pool, detail: 'unread', vm: null, remedy }
+}
+
+export function scopeLeak({ unit, vmId }: { readonly unit: string; readonly vmId: string }): Leak {
+  return { kind: 'scope', name: unit, detail: 'unknown', vm: vmId, remedy: `systemctl stop ${unit}` }
+}
+
+const GIVEN_UP = 'else the daemon ends the VM as unanswered within two minutes'
+
+/** QEMU of a VM: its process is stopped, or does not answer. */
+export function idleQemu({ name, vm }: Found, detail: 'stopped' | 'unanswered'): Leak {
+  const pid = pidOf(name)
+  const remedy =
+    detail === 'stopped'
+      ? `kill -CONT ${pid} lets it go on; ${GIVEN_UP}`
+      : `nothing: it may go on by itself; ${GIVEN_UP}. If you hold its second monitor (rescue.sock) open, close it`
+  return { kind: 'qemu', name, detail, vm, remedy }
+}
+
+/** A claimed VM that no record names may hold a customer's work, so that nobody ends it but the operator. */
+export function unownedVm(vm: string, qemu: string | null): Leak {
+  const remedy =
+    qemu === null
+      ? 'nothing: it has no QEMU any more, and the daemon clears it away'
+      : `look whether anybody needs it, then kill -KILL ${pidOf(qemu)}; the daemon clears the rest away`
+  return { kind: 'vm', name: vm, detail: 'unowned', vm, remedy }
+}

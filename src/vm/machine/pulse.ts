@@ -1,0 +1,134 @@
+// Whether a running VM still lives: its monitor, its agent, its SSH server and its interface, asked now and then. Effects: asks; starts no wait.
+
+import type { Clock } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { Hello } from '../../contract/vm/agent.ts'
+import type { SshProbe } from '../../host/network/ssh-probe.ts'
+import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
+import type { VmLink } from '../link.driver.ts'
+import {
+  agentTimeoutMs,
+  count,
+  lossOf,
+  type Misses,
+  noMisses,
+  pulseEveryMs,
+  sshEveryMs,
+  sshTimeoutMs,
+} from './liveness.plan.ts'
+
+export type PulseDeps = {
+  readonly clock: Clock
+  readonly log: Logger
+  readonly vmId: string
+  readonly probeSsh: (probe: SshProbe) => Promise<void>
+  /** False: the interface is gone for good. What can be repaired of it has been. Faults: host.*. */
+  readonly checkNetwork: () => Promise<boolean>
+  readonly address: string
+  /** After each round. */
+  readonly onChange: () => void
+}
+
+const sshPort = 22
+/** Handshakes at a time, over all VMs. A round that finds no place goes without. */
+const sshProbesMax = 4
+let sshProbes = 0
+
+export type Loss = NonNullable<ReturnType<typeof lossOf>>
+
+/** Of one VM, from when it runs or this daemon first sees it running. */
+export class Pulse {
+  readonly #deps: PulseDeps
+  #misses: Misses = noMisses
+  /** What the agent said last: after the claim it has another. */
+  #hello: Hello | null = null
+  #asking = false
+  #askedMs = Number.NEGATIVE_INFINITY
+  #sshAskedMs: number
+  #signMs: number
+
+  constructor(deps: PulseDeps) {
+    this.#deps = deps
+    this.#signMs = deps.clock.nowMs()
+    // A new VM's SSH was seen when it became ready.
+    this.#sshAskedMs = deps.clock.monotonicMs()
+  }
+
+  /** When it was last known to be well, by the wall clock. */
+  get signMs(): number {
+    return this.#signMs
+  }
+
+  /** Begins a round where one is due. Never waits: what it finds comes as a change. */
+  ask(link: VmLink): Loss | null {
+    const loss = lossOf(this.#misses)
+    const { clock } = this.#deps
+    if (loss === null && !this.#asking && clock.monotonicMs() - this.#askedMs >= pulseEveryMs) {
+      this.#asking = true
+      this.#askedMs = clock.monotonicMs()
+      void this.#round(link)
+    }
+    return loss
+  }
+
+  /** Its monitor could not even be connected to. */
+  missedMonitor(): Loss | null {
+    this.#misses = { ...this.#misses, monitor: this.#misses.monitor + 1 }
+    return lossOf(this.#misses)
+  }
+
+  async #round(link: VmLink): Promise<void> {
+    const { log, vmId, onChange, checkNetwork, clock } = this.#deps
+    const answered = link.qmp.command('query-status', qmpTimeoutMs.blocking).then(yes, no)
+    // Through a QEMU that stands still nobody speaks: its guest is not waited for, or a minute of silence would take two.
+    const hurry = this.#misses.monitor > 0
+    const said = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
+    const reachable = checkNetwork().catch(error => {
+      // That it could not be looked at says nothing of the interface.
+      log.warn('the network interface of a VM could not be checked', { vm: vmId, error })
+      return true
+    })
+    const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
+    const hello = await said
+    // Its agent has restarted, and has other keys: what it said before holds no longer.
+    const known = this.#hello ?? link.observe().hello
+    if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()
+    this.#hello = hello ?? this.#hello
+    const round = { monitor: await answered, agent: hello !== null, ssh: await ssh, network: await reachable }
+    const before = this.#misses
+    this.#misses = count(before, round)
+    if (round.monitor && round.network && (round.agent || round.ssh === true)) this.#signMs = clock.nowMs()
+    this.#report(before)
+    this.#asking = false
+    onChange()
+  }
+
+  /** Null: it is not its turn, or nobody may be there yet. */
+  async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
+    const { clock, probeSsh, address } = this.#deps
+    const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs
+    const hostKey = hello?.claimId == null ? null : hello.sshHostKey
+    if (!isDue || hostKey === null || sshProbes >= sshProbesMax) return null
+    this.#sshAskedMs = clock.monotonicMs()
+    sshProbes += 1
+    try {
+      return await probeSsh({ address, port: sshPort, hostKey, timeoutMs }).then(yes, no)
+    } finally {
+      sshProbes -= 1
+    }
+  }
+
+  /** Once when a silence has become odd, and once when it is over. */
+  #report(before: Misses): void {
+    const { log, vmId: vm } = this.#deps
+    for (const who of ['monitor', 'agent', 'ssh', 'network'] as const) {
+      const misses = this.#misses[who]
+      if (misses === oddMisses && before[who] < misses) log.warn('a VM does not answer', { vm, who, misses })
+      if (misses === 0 && before[who] >= oddMisses) log.info('a VM answers again', { vm, who })
+    }
+  }
+}
+
+const oddMisses = 2
+const yes = () => true
+const no = () => false

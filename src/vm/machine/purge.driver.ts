@@ -1,0 +1,25 @@
+// Removes the rows of VMs that are gone, some at a time. Effects: the ledger, sleeping.
+
+import { type Clock, pause } from '../../base/clock.ts'
+import type { Logger } from '../../base/log.ts'
+import type { LedgerStore } from '../../store/db.ts'
+import { purgeGoneVms } from '../../store/ledger/vm.query.ts'
+
+export type PurgeDeps = { readonly ledger: Pick<LedgerStore, 'db'>; readonly clock: Clock; readonly log: Logger }
+
+const intervalMs = 60_000
+/** Whoever still looks at one that has just gone finds it. */
+const goneMs = 60_000
+const rowsMax = 500
+
+/** At once and then at every interval, until the signal. Never rejects. */
+export async function runPurge({ ledger, clock, log }: PurgeDeps, signal: AbortSignal): Promise<void> {
+  while (!signal.aborted) {
+    try {
+      purgeGoneVms(ledger.db, { changedBeforeMs: clock.nowMs() - goneMs, limit: rowsMax })
+    } catch (error) {
+      log.warn('rows of VMs that are gone were not removed', { error })
+    }
+    await pause(clock, intervalMs, signal)
+  }
+}

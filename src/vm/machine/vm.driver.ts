@@ -1,0 +1,405 @@
+// The steps that make and unmake a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
+//
+// Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
+// killed in the middle begins again and finds what is there.
+
+import { unreachable } from '../../base/assert.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault, wrapFault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import { configureTap, openTap, removeTap, TapStates } from '../../host/network/tap.ts'
+import { usualLimits } from '../../host/qemu/agent-channel.ts'
+import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
+import { listenUnix } from '../../host/qemu/unix-socket.ts'
+import { ensureDir, type Owner, removeFile, truncateAbove } from '../../linux/files.ts'
+import {
+  isAlive,
+  isUnderSystemd,
+  type ProcessIdentity,
+  signalProcess,
+  spawnDetached,
+  waitGone,
+} from '../../linux/process.ts'
+import { removeForeignTree } from '../../linux/tree.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../store/ledger/resource.query.ts'
+import type { Resource, ResourceKind, Vm } from '../../store/ledger/vm.table.ts'
+import { confinedArgv, scopeProperties } from '../launch/confinement.plan.ts'
+import { makeDisk, resumeWhenRoom } from '../launch/disk.driver.ts'
+import { gatewayChannelLimits } from '../evidence/gateway.driver.ts'
+import { gatewayImage, type Image } from '../launch/image.driver.ts'
+import { type ImageFile, openImageFile } from '../launch/image-file.driver.ts'
+import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from '../launch.plan.ts'
+import type { Launcher, PreparedLaunch } from '../launch/launcher.driver.ts'
+import { attachLink, type VmLink } from '../link.driver.ts'
+import type { VmNetwork } from '../network/network.driver.ts'
+import type { HostPlatform } from '../launch/platform.driver.ts'
+import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from '../launch/qemu.plan.ts'
+import { findTpm, type StartedTpm, startTpm } from '../launch/tpm.driver.ts'
+import { findQemu, releaseUid, reserveUid } from '../launch/uid.driver.ts'
+import type { UnpackedKernels } from '../launch/unpacked-kernel.driver.ts'
+
+export type VmDriverDeps = {
+  readonly db: LedgerDb
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
+  readonly stateDir: string
+  readonly qemu: string
+  /** The program that is to be the TPM of a VM that starts now; null for none. */
+  readonly swtpm: () => string | null
+  readonly uids: UidRange
+  /** Groups of the devices that QEMU opens. */
+  readonly groups: readonly number[]
+  readonly platform: HostPlatform
+  readonly scratchLimits: ScratchLimits
+  /** Fault image.invalid. */
+  readonly image: (name: string) => Image | Promise<Image>
+  readonly launcher: Pick<Launcher, 'prepare'>
+  /** Null: kernels unpack themselves, on snp because they are measured so, on kvm because that takes no time. */
+  readonly kernels: UnpackedKernels | null
+  readonly gateway: string
+  readonly gatewayV6: string
+  /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
+  readonly loopbackClients: boolean
+  readonly mtuBytes: number
+  readonly tapPrefix: string
+  readonly consoleBytesMax: number
+  readonly stopGraceMs: number
+}
+
+const attachTimeoutMs = 15_000
+const killTimeoutMs = 10_000
+const commandTimeoutMs = 10_000
+const removeTimeoutMs = 60_000
+/** The first descriptor that a program inherits beside its standard ones. */
+const firstFd = 3
+
+export class VmDriver {
+  readonly #deps: VmDriverDeps
+  readonly #taps: TapStates
+
+  constructor(deps: VmDriverDeps) {
+    this.#deps = deps
+    this.#taps = new TapStates(deps.clock)
+  }
+
+  /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
+  async build(vm: Vm): Promise<void> {
+    const running = findQemu(this.#deps.db, vm.id)
+    if (running !== null) {
+      this.#record(vm, 'qemu', identityName(running))
+      // Its TPM runs since before it did.
+      const tpm = findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id })
+      if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
+      return
+    }
+    if ((vm.address ?? vm.addressV6) === null) throw new Fault('internal', `VM ${vm.id} has no address`)
+    const { db, clock, random, uids, tapPrefix, network, launcher, kernels } = this.#deps
+    const image = await this.#deps.image(vm.image)
+    using launch = await launcher.prepare(vm, image)
+    using unpacked = (await kernels?.open(launch.kernel, launch.document.kernelSha256)) ?? null
+    const kernel = unpacked ?? launch.kernel
+    const paths = this.#paths(vm)
+    this.#record(vm, 'directory', paths.directory)
+    ensureDir(paths.directory, { mode: 0o700, owner: ourselves() })
+    if (vm.scratchGib > 0) this.#record(vm, 'disk', paths.scratch)
+    const name = tapName(tapPrefix, vm.id)
+    this.#record(vm, 'tap', name)
+    const tap = openTap(name)
+    try {
+      this.#record(vm, 'nft', name)
+      // The guard stands before the interface is up: no packet passes uncounted.
+      await network.sync()
+      await this.#configureTap(vm)
+      const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
+      using tpm = this.#startTpm(vm, paths, uid)
+      this.#record(vm, 'qemu', `unspawned:${vm.id}`)
+      const { fd: tapFd } = tap
+      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, kernel, tpm })))
+    } finally {
+      // QEMU holds its own copy; when it dies the interface goes with it.
+      tap.close()
+    }
+  }
+
+  isAlive(vm: Vm): boolean {
+    const identity = this.#processOf(vm)
+    return identity !== null && isAlive(identity)
+  }
+
+  /** Faults: qmp.*, channel.*. */
+  async attach(vm: Vm, onChange: () => void): Promise<VmLink> {
+    const { consoleBytesMax, random, log } = this.#deps
+    // A directory that an earlier version gave to QEMU's user is taken back before anything in it is trusted.
+    ensureDir(this.#paths(vm).directory, { mode: 0o700, owner: ourselves() })
+    const waiting = new AbortController()
+    void this.#abortWhenGone(vm, waiting)
+    try {
+      return await attachLink({
+        paths: this.#paths(vm),
+        consoleBytesMax,
+        channelLimits: vm.image === gatewayImage ? gatewayChannelLimits : usualLimits,
+        timeoutMs: attachTimeoutMs,
+        signal: waiting.signal,
+        random,
+        log,
+        onChange,
+      })
+    } finally {
+      waiting.abort()
+    }
+  }
+
+  /** Whether the VM still has its interface. One that was taken down or lost its route is put right. Faults: host.*. */
+  async checkNetwork(vm: Vm): Promise<boolean> {
+    const { tapPrefix, log } = this.#deps
+    const name = tapName(tapPrefix, vm.id)
+    const state = this.#taps.of(name, vm)
+    if (state === 'unrouted') {
+      log.warn('the interface of a VM was not up with its route; it is configured again', { vm: vm.id, tap: name })
+      await this.#configureTap(vm)
+    }
+    return state !== 'gone'
+  }
+
+  /** Applies the firewall, which lets through what the ledger says is opened. Faults: host.*. */
+  open(): Promise<void> {
+    return this.#deps.network.sync()
+  }
+
+  /** Lets a VM that was paused for want of disk space run again once there is some. Never throws. */
+  async resume(vm: Vm, link: VmLink): Promise<null> {
+    if (link.observe().paused)
+      await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+    return null
+  }
+
+  /** Bounds what QEMU has written to its log since the last time. Never throws. */
+  boundLog(vm: Vm): void {
+    try {
+      for (const path of [this.#paths(vm).qemuLog, this.#paths(vm).tpmLog]) truncateAbove(path, qemuLogBytesMax)
+    } catch (error) {
+      this.#deps.log.warn('the log of QEMU could not be bounded', { vm: vm.id, error })
+    }
+  }
+
+  /** Asks guest and QEMU to end; returns when they have, or when the grace period is over. Never throws. */
+  async powerDown(vm: Vm, link: VmLink | null): Promise<void> {
+    const { clock, stopGraceMs } = this.#deps
+    const identity = this.#processOf(vm)
+    if (link === null || identity === null || !isAlive(identity)) return
+    const deadlineMs = clock.monotonicMs() + stopGraceMs
+    const ignore = () => {}
+    await Promise.all([
+      link.channel.shutdown(qmpTimeoutMs.default).catch(ignore),
+      link.qmp.command('system_powerdown', qmpTimeoutMs.default).catch(ignore),
+    ])
+    while (clock.monotonicMs() < deadlineMs && !link.observe().stopped && isAlive(identity)) {
+      await clock.sleep(stopPollMs)
+    }
+    await link.qmp.command('quit', qmpTimeoutMs.default).catch(ignore)
+    await waitGone(identity, qmpTimeoutMs.blocking)
+  }
+
+  /** Undoes the ledger, newest first. `keepDirectory` leaves the directory with the console's text for the operator. Faults: host.*. */
+  async release(vm: Vm, { keepDirectory }: { readonly keepDirectory: boolean }): Promise<void> {
+    const { db } = this.#deps
+    for (const resource of resourcesOf(db, vm.id)) {
+      if (resource.kind === 'directory' && keepDirectory) {
+        removeAllButLogs(this.#paths(vm))
+        continue
+      }
+      try {
+        await this.#undo(vm, resource)
+      } catch (error) {
+        throw wrapFault(error, `release ${resource.kind} ${resource.name} of VM ${vm.id}`)
+      }
+      strikeResource(db, { vmId: vm.id, kind: resource.kind })
+    }
+  }
+
+  #paths(vm: Vm): VmPaths {
+    return vmPaths(this.#deps.stateDir, vm.id)
+  }
+
+  #record(vm: Vm, kind: ResourceKind, name: string): void {
+    recordResource(this.#deps.db, { vmId: vm.id, kind, name, nowMs: this.#deps.clock.nowMs() })
+  }
+
+  #processOf(vm: Vm): ProcessIdentity | null {
+    const row = resourceOf(this.#deps.db, vm.id, 'qemu')
+    return row === null ? null : (parseIdentity(row.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
+  }
+
+  /** QEMU that dies at once, of a bad image for example, is not waited for. */
+  async #abortWhenGone(vm: Vm, waiting: AbortController): Promise<void> {
+    while (!waiting.signal.aborted && this.isAlive(vm)) await pause(this.#deps.clock, alivePollMs, waiting.signal)
+    waiting.abort()
+  }
+
+  async #configureTap({ id, network, address, addressV6 }: Vm): Promise<void> {
+    const { tapPrefix, gateway, gatewayV6, mtuBytes } = this.#deps
+    const loopbackClients = this.#deps.loopbackClients && network === 'gateway'
+    const name = tapName(tapPrefix, id)
+    const mac = macAddress(id)
+    const v6 = addressV6 === null ? {} : { v6: { gateway: gatewayV6, address: addressV6 } }
+    await configureTap({ name, gateway, address, ...v6, mac, loopbackClients, mtuBytes, timeoutMs: commandTimeoutMs })
+  }
+
+  /** Null: this VM has none. Faults: host.*. */
+  #startTpm(vm: Vm, paths: VmPaths, uid: number): StartedTpm | null {
+    const swtpm = this.#deps.swtpm()
+    if (swtpm === null) return null
+    this.#record(vm, 'tpm', `unspawned:${vm.id}`)
+    const started = startTpm({ swtpm, stateDir: this.#deps.stateDir, vmId: vm.id, paths, uid })
+    this.#record(vm, 'tpm', identityName(started.identity))
+    return started
+  }
+
+  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, kernel, tpm }: Spawn): ProcessIdentity {
+    const { qemu, groups, platform, scratchLimits } = this.#deps
+    const { vcpus, memoryMib, scratchGib, exchangeGib, modelDisk } = vm
+    using opened = new DisposableStack()
+    const listenAt = (path: string): number => opened.use(listenUnix(path)).fd
+    const diskAt = (path: string, sizeGib: number): number | null =>
+      sizeGib > 0 ? opened.use(makeDisk(path, sizeGib)).fd : null
+    const inherited = new Inherited()
+    const fds = {
+      tap: inherited.add(tapFd),
+      qmp: inherited.add(listenAt(paths.qmp)),
+      qmpRescue: inherited.add(listenAt(paths.qmpRescue)),
+      console: inherited.add(listenAt(paths.console)),
+      channel: inherited.add(listenAt(paths.channel)),
+      scratch: inherited.addIfAny(diskAt(paths.scratch, scratchGib)),
+      exchange: inherited.addIfAny(diskAt(paths.exchange, exchangeGib)),
+      model: inherited.addIfAny(modelDisk === null ? null : opened.use(openImageFile(modelDisk)).fd),
+      tpm: inherited.addIfAny(tpm === null ? null : tpm.control),
+    }
+    const argv = qemuArgv({
+      qemu,
+      vmId: vm.id,
+      vcpus,
+      memoryMib,
+      mac: macAddress(vm.id),
+      directory: paths.directory,
+      fds,
+      image: {
+        ...image,
+        cmdline: launch.cmdline,
+        kernel: ownFd(inherited.add(kernel.fd)),
+        initrd: ownFd(inherited.add(launch.initrd.fd)),
+      },
+      platform: qemuPlatform(platform, launch, ownFd(inherited.add(launch.firmware.fd))),
+      scratchLimits,
+    })
+    const systemd = isUnderSystemd()
+    const diskGib = Math.max(scratchGib, exchangeGib)
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib, systemd }
+    return spawnDetached(confinedArgv(confinement, argv), {
+      uuid: vm.id,
+      stdoutFile: paths.qemuLog,
+      extraFds: inherited.fds,
+      scope: `strongroom-${vm.id}`,
+      scopeProperties: scopeProperties(confinement),
+      systemd,
+    }).identity
+  }
+
+  async #undo(vm: Vm, resource: Resource): Promise<void> {
+    switch (resource.kind) {
+      case 'qemu':
+        return end('QEMU', parseIdentity(resource.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
+      case 'tpm': {
+        const { db, stateDir } = this.#deps
+        return end('swtpm', parseIdentity(resource.name, vm.id) ?? findTpm(db, { stateDir, vmId: vm.id }))
+      }
+      case 'nft':
+        return this.#deps.network.remove(resource.name)
+      case 'tap':
+        return removeTap(resource.name, commandTimeoutMs)
+      case 'disk':
+        return removeFile(resource.name)
+      case 'directory':
+        return removeForeignTree(resource.name, removeTimeoutMs)
+      case 'uid':
+        return releaseUid(resource.name)
+      case 'address':
+      case 'address_v6':
+        return this.#deps.network.rest(resource.name)
+      default:
+        return unreachable(resource.kind)
+    }
+  }
+}
+
+type Spawn = {
+  readonly paths: VmPaths
+  readonly tapFd: number
+  readonly uid: number
+  readonly image: Image
+  readonly launch: PreparedLaunch
+  /** As QEMU gets it. */
+  readonly kernel: ImageFile
+  readonly tpm: StartedTpm | null
+}
+
+async function end(what: string, identity: ProcessIdentity | null): Promise<void> {
+  if (identity === null) return
+  signalProcess(identity, 'SIGKILL')
+  if (!(await waitGone(identity, killTimeoutMs))) {
+    throw new Fault('host.command_timeout', `${what} ${identity.pid} of VM ${identity.uuid} does not die`)
+  }
+}
+
+/** Descriptors of ours that QEMU gets, under the numbers that it has them under. */
+class Inherited {
+  readonly fds: number[] = []
+
+  add(fd: number): number {
+    return firstFd + this.fds.push(fd) - 1
+  }
+
+  addIfAny(fd: number | null): number | null {
+    return fd === null ? null : this.add(fd)
+  }
+}
+
+/** What a process opens again through a descriptor that it has inherited: the same file, whatever has its name by now (proc_pid_fd(5)). */
+function ownFd(fd: number): string {
+  return `/proc/self/fd/${fd}`
+}
+
+/** QEMU loads what was checked, by descriptor. */
+function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch, file: string): QemuPlatform {
+  if (platform.kind !== 'snp') return platform
+  const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
+  return { kind: 'snp', boot, launch: { ...platform.cpu, ...signed } }
+}
+
+/** A guest can make QEMU complain as often as it likes. QEMU appends, so an emptied file stays small. */
+const qemuLogBytesMax = 1_048_576
+const stopPollMs = 20
+const alivePollMs = 50
+
+/** Ledger name of a running QEMU. One that is about to be spawned stands as `unspawned:` and is found by its UUID. */
+function identityName(identity: ProcessIdentity): string {
+  return `${identity.pid}:${identity.startTicks}`
+}
+
+function parseIdentity(name: string, uuid: string): ProcessIdentity | null {
+  const match = /^([0-9]+):([0-9]+)$/.exec(name)
+  return match === null ? null : { pid: Number(match[1]), startTicks: Number(match[2]), uuid }
+}
+
+function ourselves(): Owner {
+  return { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 }
+}
+
+/** The scratch disk has a row of its own. */
+function removeAllButLogs(paths: VmPaths): void {
+  const { qmp, qmpRescue, channel, console, exchange, tpmState } = paths
+  for (const path of [qmp, qmpRescue, channel, console, exchange, tpmState]) removeFile(path)
+}

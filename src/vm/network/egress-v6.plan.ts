@@ -1,0 +1,120 @@
+// As egress.plan.ts, for IPv6: what is closed by default, as sets and rules of the appliance's table. Pure.
+
+import type { Ipv4Range } from '../../base/ipv4.ts'
+import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
+import { type EgressEntryV6, type EgressSourceV6, NEVER_FORWARDED_V6 } from '../../config/egress-v6.ts'
+import { portElements } from './egress-ports.plan.ts'
+
+export type EgressPlanV6 = {
+  /** Network that VMs have their IPv6 addresses from. */
+  readonly pool: string
+  /** Address of this host on every tap. */
+  readonly gateway: string
+  /** What is open although it is denied by default. */
+  readonly allowed: readonly EgressEntryV6[]
+  readonly source: EgressSourceV6
+}
+
+export const EGRESS_SETS_V6 = [
+  ['set', 'guests_v6', 'ifname . ether_addr . ipv6_addr'],
+  ['set', 'egress_denied_v6', 'ipv6_addr; flags interval'],
+  ['set', 'egress_allowed_v6', 'ipv6_addr; flags interval'],
+  ['set', 'egress_ports_v6', 'ipv6_addr . inet_service; flags interval'],
+] as const
+
+/** Only 2000::/3 is given out for the world (RFC 4291 2.4); of NAT64, the prefix that everyone knows (RFC 6052 2.1), for IPv4 addresses that are open. */
+const nat64 = '64:ff9b::/96'
+const OUTSIDE = [
+  ['::', '64:ff9a:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['64:ff9b::1:0:0', '1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+  ['4000::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
+] as const
+/** Within it: protocols of the IETF, Teredo and benchmarks among them (RFC 6890), documentation (RFC 3849, RFC 9637), and 6to4 (RFC 3056). */
+const SPECIAL = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20'] as const
+
+export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {
+  /** IPv6 networks that this host is in. */
+  readonly ownNetworks: readonly string[]
+  /** What is denied of IPv4, which a NAT64 of the world around would lead to. */
+  readonly deniedV4: readonly Ipv4Range[]
+}
+
+/** Elements of EGRESS_SETS_V6 by set, none of which overlap. */
+export function egressElementsV6(to: DestinationsV6): [set: string, element: string][] {
+  const denied = deniedRangesV6(to)
+  const open = mergedV6(to.allowed.filter(entry => entry.ports === null))
+  return [
+    ...denied.map(range => ['egress_denied_v6', rangeText(range)] as [string, string]),
+    ...open.map(range => ['egress_allowed_v6', rangeText(range)] as [string, string]),
+    ...portElements(to.allowed, { after: one => one + 1n, before: one => one - 1n, text: rangeText }).map(
+      element => ['egress_ports_v6', element] as [string, string],
+    ),
+  ]
+}
+
+function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
+  const { first: base } = rangeOfV6(nat64)
+  return mergedV6([
+    ...OUTSIDE.map(([first, last]) => ({ first: parseIpv6(first), last: parseIpv6(last) })),
+    ...to.deniedV4.map(({ first, last }) => ({ first: base + BigInt(first), last: base + BigInt(last) })),
+    ...[...SPECIAL, to.pool, ...to.ownNetworks].map(rangeOfV6),
+  ])
+}
+
+/** As `destinationKind` of egress.plan.ts. */
+export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
+  const one = rangeOfV6(address)
+  if (!deniedRangesV6(to).some(range => coversV6(range, one))) return 'world'
+  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), one))
+  return !isClosed && to.allowed.some(range => coversV6(range, one)) ? 'open' : 'denied'
+}
+
+function rangeText({ first, last }: Ipv6Range): string {
+  return first === last ? formatIpv6(first) : `${formatIpv6(first)}-${formatIpv6(last)}`
+}
+
+/** Destination unreachable, packet too big, time exceeded, parameter problem (RFC 4443 3) and echo reply. */
+const ANSWERS = 'echo-reply, destination-unreachable, packet-too-big, time-exceeded, parameter-problem'
+
+/**
+ * A guest speaks only as itself, and as TCP, UDP or ICMPv6 without a header between: no fragments, no routing headers, nothing for routers to act
+ * upon. Of ICMPv6 there are echoes and errors alone. It needs no neighbour discovery, for both ends have the other as a fixed neighbour, and
+ * says nothing of routers, DHCP or multicast groups.
+ */
+export const ENTRY_RULES_V6 = [
+  'iifname . ether saddr . ip6 saddr != @guests_v6 drop',
+  'ip6 nexthdr != { tcp, udp, ipv6-icmp } drop',
+  `meta nfproto ipv6 icmpv6 type != { echo-request, ${ANSWERS} } drop`,
+] as const
+
+/** Rules that stand among those of IPv4, by their place. */
+export const EGRESS_RULES_V6 = {
+  /** What is left is TCP, UDP or ICMPv6, and not of TCP and UDP. */
+  icmp: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } accept`, 'meta nfproto ipv6 goto destination'],
+  replies: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } drop`],
+  destination: ['ip6 daddr @egress_denied_v6 goto denied_v6', 'meta nfproto ipv6 tcp dport 25 goto denied_v6'],
+} as const
+
+/** Chain `denied_v6`. */
+export function deniedRulesV6(pool: string): string[] {
+  return [
+    `ip6 daddr { ${NEVER_FORWARDED_V6.join(', ')} } drop`,
+    `ip6 daddr ${pool} goto refuse`,
+    'ip6 daddr @egress_allowed_v6 return',
+    'meta l4proto { tcp, udp } ip6 daddr . th dport @egress_ports_v6 return',
+    'goto refuse',
+  ]
+}
+
+/** The rule that gives packets of VMs their source; null: they keep their own. */
+export function sourceRuleV6(source: EgressSourceV6): string | null {
+  const leaving = 'meta nfproto ipv6 iifname @taps oifname != @taps'
+  switch (source.kind) {
+    case 'pool':
+      return null
+    case 'masquerade':
+      return `${leaving} masquerade`
+    case 'snat':
+      return `${leaving} snat ip6 to ${source.to}`
+  }
+}

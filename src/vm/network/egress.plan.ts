@@ -1,0 +1,166 @@
+// Where VMs of network `world` may send to, as sets and rules of the appliance's table. Pure.
+//
+// What is denied is refused before the kernel tracks, routes or counts it. What may be an answer to who came to the VM passes that point: whether it
+// is one is known once the connection is (chain `replies`).
+
+import { covers, formatIpv4, type Ipv4Range, merged, rangeOf } from '../../base/ipv4.ts'
+import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../../config/egress.ts'
+import { askingMatches, type NameRules, nameRules, namesChain, questionRules } from './egress-names.plan.ts'
+import { portElements } from './egress-ports.plan.ts'
+import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6, kindOfV6 } from './egress-v6.plan.ts'
+
+export type EgressPlan = {
+  /** What is open although it is denied by default. */
+  readonly allowed: readonly EgressEntry[]
+  readonly source: EgressSource
+  readonly newFlowsPerSecondMax: number
+  readonly flowsMax: number
+}
+
+export type Destinations = {
+  /** Of VMs: closed to each other, whatever is allowed. Null: they have no IPv4 addresses. */
+  readonly pool: string | null
+  /** Networks that this host is in, of either family. */
+  readonly ownNetworks: readonly string[]
+  readonly allowed: readonly EgressEntry[]
+  readonly v6: EgressPlanV6 | null
+}
+
+/** Private networks (RFC 1918), shared ones of carriers (RFC 6598), link-local ones, where clouds have their metadata (RFC 3927). */
+const PRIVATE = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'] as const
+
+export const EGRESS_SETS = [
+  ['set', 'egress_denied', 'ipv4_addr; flags interval'],
+  ['set', 'egress_allowed', 'ipv4_addr; flags interval'],
+  ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
+] as const
+
+/** Elements of EGRESS_SETS, and of EGRESS_SETS_V6, by set, none of which overlap: the kernel refuses what does. */
+export function egressElements(to: Destinations): [set: string, element: string][] {
+  const { ownNetworks, allowed, v6 } = to
+  const ownV6 = ownNetworks.filter(network => network.includes(':'))
+  const denied = deniedRanges(to)
+  const open = merged(allowed.filter(entry => entry.ports === null))
+  return [
+    ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
+    ...open.map(range => ['egress_allowed', rangeText(range)] as [string, string]),
+    ...portElements(allowed, { after: one => one + 1, before: one => one - 1, text: rangeText }).map(
+      element => ['egress_ports', element] as [string, string],
+    ),
+    ...(v6 === null ? [] : egressElementsV6({ ...v6, ownNetworks: ownV6, deniedV4: denied })),
+  ]
+}
+
+/** By the same ranges as the kernel has: `open` is denied by default, and opened by an entry of the configuration, at a port or at all of them. */
+export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
+  if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
+  const one = rangeOf(address)
+  if (!deniedRanges(to).some(range => covers(range, one))) return 'world'
+  const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
+    covers(rangeOf(network), one),
+  )
+  return !isClosed && to.allowed.some(range => covers(range, one)) ? 'open' : 'denied'
+}
+
+function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {
+  const ownNetworks = to.ownNetworks.filter(network => network.includes(':'))
+  return kindOfV6(address, { ...to.v6, ownNetworks, deniedV4: deniedRanges(to) })
+}
+
+function deniedRanges({ pool, ownNetworks }: Destinations): Ipv4Range[] {
+  const own = ownNetworks.filter(network => !network.includes(':'))
+  return merged([...PRIVATE, ...NEVER_FORWARDED, ...(pool === null ? [] : [pool]), ...own].map(rangeOf))
+}
+
+function rangeText({ first, last }: Ipv4Range): string {
+  return first === last ? formatIpv4(first) : `${formatIpv4(first)}-${formatIpv4(last)}`
+}
+
+export type EgressRules = {
+  readonly gateway: string
+  /** TCP ports of the gateway address that these VMs may reach. */
+  readonly gatewayPorts: readonly number[]
+  /** Null: they have no IPv4 addresses. */
+  readonly pool: string | null
+  /** Null: they have no IPv6 addresses. */
+  readonly v6: EgressPlanV6 | null
+  /** TCP port at which they reach the gateway's VMs, whose addresses are in the set `gateway_addresses`; null: there are none. */
+  readonly servicePort: number | null
+  /** Null: they reach the world without asking us for names. */
+  readonly names: NameRules | null
+}
+
+/** Chains that are entered from others only. */
+export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denied', 'refuse'] as const
+export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
+type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number] | typeof namesChain, rule: string]
+
+export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, names }: EgressRules): Rule[] {
+  const ports = `tcp dport { ${gatewayPorts.join(', ')} }`
+  const also = (place: keyof typeof EGRESS_RULES_V6): readonly string[] => (v6 === null ? [] : EGRESS_RULES_V6[place])
+  const open = [
+    ...(gatewayPorts.length === 0 ? [] : [`ip daddr ${gateway} ${ports} return`]),
+    ...(gatewayPorts.length === 0 || v6 === null ? [] : [`ip6 daddr ${v6.gateway} ${ports} return`]),
+    ...(servicePort === null ? [] : [`ip daddr @gateway_addresses tcp dport ${servicePort} return`]),
+    ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
+  ]
+  return [
+    // As the packet comes. Of `tcp sport 22` and ICMP, `replies` decides later; of what goes to this host, too.
+    ...open.map(rule => ['egress', rule] as Rule),
+    ['egress', 'fib daddr type local goto here'],
+    ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
+    ['egress', 'meta l4proto { tcp, udp } goto destination'],
+    ...also('icmp').map(rule => ['egress', rule] as Rule),
+    // No redirects and no announcements of routers.
+    ['egress', `icmp type != { echo-request, ${ICMP_ANSWERS} } drop`],
+    ['egress', `icmp type { ${ICMP_ANSWERS} } accept`],
+    // Others have no ports to tell connections by, so no address of the host to leave under.
+    ['egress', 'meta l4proto != icmp drop'],
+    ['egress', 'goto destination'],
+    ['here', 'tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
+    ['here', 'accept'],
+    // Once the connection is known.
+    ...(names === null ? [] : questionRules(names).map(rule => ['replies', rule] as Rule)),
+    ...open.map(rule => ['replies', rule] as Rule),
+    ...(names === null
+      ? []
+      : [['replies', `tcp sport 22 ct direction original ct state new goto ${namesChain}`] satisfies Rule]),
+    ['replies', 'tcp sport 22 ct direction original goto destination'],
+    ['replies', 'ct state established,related return'],
+    ['replies', 'fib daddr type local goto refuse'],
+    ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
+    ...also('replies').map(rule => ['replies', rule] as Rule),
+    ...(names === null ? [] : [['replies', `goto ${namesChain}`] satisfies Rule]),
+    ...(names === null ? [] : nameRules(names).map(rule => [namesChain, rule] as Rule)),
+    ['destination', 'ip daddr @egress_denied goto denied'],
+    ...also('destination').map(rule => ['destination', rule] as Rule),
+    ['destination', 'tcp dport 25 goto denied'],
+    ['denied', `ip daddr { ${NEVER_FORWARDED.join(', ')} } drop`],
+    ...(pool === null ? [] : [['denied', `ip daddr ${pool} goto refuse`] satisfies Rule]),
+    ['denied', 'ip daddr @egress_allowed return'],
+    ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],
+    ['denied', 'goto refuse'],
+    ...(v6 === null ? [] : deniedRulesV6(v6.pool).map(rule => ['denied_v6', rule] as Rule)),
+    // Whoever asks learns it at once, at a rate that costs the host nothing: the kernel has one bound on such messages for all.
+    [
+      'refuse',
+      `add @refusals { iifname limit rate 5/second burst 10 packets } reject with ${v6 === null ? 'icmp' : 'icmpx'} admin-prohibited`,
+    ],
+    ['refuse', 'drop'],
+  ]
+}
+
+const ICMP_ANSWERS = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
+
+/** The rule that gives packets of VMs their source; null: they keep their own. */
+export function sourceRule(source: EgressSource): string | null {
+  const leaving = 'iifname @taps oifname != @taps'
+  switch (source.kind) {
+    case 'pool':
+      return null
+    case 'masquerade':
+      return `${leaving} masquerade`
+    case 'snat':
+      return `${leaving} snat ip to ${source.to}`
+  }
+}

@@ -1,0 +1,438 @@
+// The appliance's whole nftables ruleset as one transaction's text. Pure; applied by one `nft --file -`.
+//
+// Dispatch is by sets and maps keyed on the tap, so the rules stay the same however many VMs there are. Names are tap names,
+// never user input. Chains are flushed and written again; quotas and counters stay, with what they have counted.
+
+import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
+import { arpLines, unknownTap } from './arp.plan.ts'
+import {
+  EGRESS_CHAINS,
+  EGRESS_CHAINS_V6,
+  EGRESS_SETS,
+  type EgressPlan,
+  egressElements,
+  egressRules,
+  sourceRule,
+} from './egress.plan.ts'
+import { type EgressNames, nameSetLines, type namesChain, questionInputRules } from './egress-names.plan.ts'
+import { EGRESS_SETS_V6, type EgressPlanV6, ENTRY_RULES_V6, sourceRuleV6 } from './egress-v6.plan.ts'
+import { type Element, elementLines } from './nft-elements.plan.ts'
+import { clientRules, type ServiceConnections, serviceRules } from './nft-services.plan.ts'
+
+export type NftVm = {
+  readonly tap: string
+  readonly mac: string
+  /** IPv4; null: it has none. */
+  readonly address: string | null
+  /** Null: it has none, and nothing that it sends by IPv6 passes. */
+  readonly addressV6: string | null
+  /** Lifetime egress cap, of both families together. */
+  readonly limitBytes: number
+  /** Counted before; matters only when the object is new to the kernel (first start, or someone flushed the ruleset). */
+  readonly usedBytes: number
+  /** What answers to SSH from outside may take once the cap is spent, so that its owner can rescue the work. */
+  readonly rescueLimitBytes: number
+  /** As `usedBytes`. */
+  readonly rescueUsedBytes: number
+  /** Whether it has proved what it is. Before that nothing passes but the host's own look at its SSH server, and nothing counts. */
+  readonly opened: boolean
+  readonly network: VmNetworkKind
+}
+
+/** Where this host takes connections for the gateway in a VM. */
+export type GatewayListen = {
+  /**
+   * IPv4 address of this host, `0.0.0.0` for every one; null: none. Instances come to the gateway address in any case. IPv6 clients have no way
+   * to a VM that has IPv4 alone.
+   */
+  readonly address: string | null
+  readonly port: number
+}
+
+/** The gateway in VMs: all of them have its port, one gets new connections. */
+export type GatewayService = {
+  /** TCP port that it listens on in each VM. */
+  readonly port: number
+  /** IPv4 address of the VM that gets what comes to `GatewayListen`; null: none does. */
+  readonly address: string | null
+  /** What its VMs may connect to, by TCP. The gateway address among them opens that port of this host; no other address of it does. */
+  readonly upstreams: readonly { readonly address: string; readonly port: number }[]
+}
+
+export type NftPlan = {
+  readonly table: string
+  /** Interfaces of the kind of taps whose names begin so are VMs'. One that is none of `vms` is shut. */
+  readonly tapPrefix: string
+  /** Of taps: what is longer would leave as fragments, which are more bytes than were charged. */
+  readonly mtuBytes: number
+  /** Network that VMs have their IPv4 addresses from; null: new ones get none. */
+  readonly pool: string | null
+  /** Null: no VM has IPv6. */
+  readonly v6: EgressPlanV6 | null
+  /** Networks that this host is in, of either family. */
+  readonly ownNetworks: readonly string[]
+  readonly egress: EgressPlan
+  /** Null: VMs reach the world without asking us for names. */
+  readonly names: EgressNames | null
+  /** Whether this host forwards nothing that has no VM at either end. */
+  readonly dropOthers: boolean
+  readonly services: ServiceConnections
+  /** Users that QEMU runs as. None of them has business on a network: a guest's traffic comes out of its tap. */
+  readonly uids: { readonly min: number; readonly max: number }
+  readonly gateway: string
+  /** TCP ports of the gateway address that guests may reach. */
+  readonly gatewayPorts: readonly number[]
+  /** TCP port of the gateway address that VMs of network `fetch` may reach, and nothing else; null: there is none. */
+  readonly fetchPort: number | null
+  /** Null: this host takes none. */
+  readonly gatewayListen: GatewayListen | null
+  /** Null: VMs of network `gateway` reach nobody, and nobody reaches them. */
+  readonly gatewayService: GatewayService | null
+  readonly vms: readonly NftVm[]
+  /** Names of what is in the kernel and is to go. */
+  readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
+}
+
+/** The names of a VM's objects. */
+export function quotaNames(tap: string): { readonly cap: string; readonly rescue: string } {
+  return { cap: tap, rescue: `${tap}_rescue` }
+}
+
+/** The tap whose quota this is: the ledger has one name for both. */
+export function tapOfQuota(name: string): string {
+  return name.replace(/_rescue$/, '')
+}
+
+/** Ruleset text. Adding is idempotent; `removed` must name only objects that exist. */
+export function rulesetText(plan: NftPlan): string {
+  const table = `inet ${plan.table}`
+  const collections = [...COLLECTIONS, ...(plan.v6 === null ? [] : EGRESS_SETS_V6)]
+  const chains = [...CHAINS, ...(plan.v6 === null ? [] : CHAINS_V6)]
+  return `${[
+    `add table ${table}`,
+    ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
+    // Never flushed: they hold what is being counted.
+    ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
+    ...FLEETING.map(
+      ([name, timeout]) =>
+        `add set ${table} ${name} { type ifname; size 65535; flags dynamic,timeout; timeout ${timeout}; }`,
+    ),
+    ...chains.map(
+      ([name, hook]) => `add chain ${table} ${name}${hook === null ? '' : ` { type ${hook}; policy accept; }`}`,
+    ),
+    ...chains.map(([name]) => `flush chain ${table} ${name}`),
+    ...(plan.names === null ? [] : nameSetLines(table, plan.names)),
+    ...FORMER_CHAINS.flatMap(name => ['add', 'flush', 'delete'].map(verb => `${verb} chain ${table} ${name}`)),
+    ...collections.map(([kind, name]) => `flush ${kind} ${table} ${name}`),
+    ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
+    ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
+    ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
+    // Whether there is one, packets decide: `delete` alone would fail where there is none.
+    ...plan.removed.counters
+      .filter(name => name.length <= tapCharsMax)
+      .flatMap(tap =>
+        FLOWS.flatMap(([set]) => ['add', 'delete'].map(verb => `${verb} element ${table} ${set} { "${tap}" }`)),
+      ),
+    ...plan.vms.flatMap(vm => objectLines(table, vm)),
+    ...elementLines(table, [
+      ...plan.vms.flatMap(vm => vmElements(vm, plan.v6 !== null)),
+      ...(plan.gatewayService?.upstreams ?? []).map(
+        ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
+      ),
+      ...egressElements({ ...plan, ...plan.egress }),
+    ]),
+    ...rules(plan).map(([chain, rule]) => `add rule ${table} ${chain} ${rule}`),
+    ...arpLines(plan),
+  ].join('\n')}\n`
+}
+
+const COLLECTIONS = [
+  ['set', 'taps', 'ifname'],
+  ['set', 'opened', 'ifname'],
+  ['set', 'fetching', 'ifname'],
+  // VMs of network `gateway`: all, and those that are opened.
+  ['set', 'gateways', 'ifname'],
+  ['set', 'serving', 'ifname'],
+  ['set', 'gateway_upstreams', 'ipv4_addr . inet_service'],
+  // Addresses of those that are opened.
+  ['set', 'gateway_addresses', 'ipv4_addr'],
+  ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
+  ['map', 'quotas', 'ifname : quota'],
+  ['map', 'rescues', 'ifname : quota'],
+  ['map', 'counters', 'ifname : counter'],
+  ...EGRESS_SETS,
+] as const
+
+/** Taps, for so long: they come back by themselves. */
+const FLEETING = [
+  // Whose cap is spent: what they send is dropped before it costs anything.
+  ['closed', '5s'],
+  // That were told lately that something is refused.
+  ['refusals', '1m'],
+] as const
+
+/** What each VM has begun. */
+const FLOWS = [
+  ['flow_rates', 'ifname'],
+  ['flow_counts', 'ifname'],
+] as const
+/** IFNAMSIZ without the final NUL. */
+const tapCharsMax = 15
+
+const COUNTED = [
+  ['connections_v4', 'ipv4_addr'],
+  ['connections_v6', 'ipv6_addr'],
+  ['connections_n4', 'ipv4_addr'],
+  ['connections_n6', 'ipv6_addr'],
+  // To the gateway's VMs, of all clients together.
+  ['connections_gateway', 'inet_service'],
+  ...FLOWS,
+] as const
+
+const CHAINS = [
+  // Before the kernel puts fragments together, which is at -400, and before connections are tracked, which is at -200.
+  ['entry', 'filter hook prerouting priority -450'],
+  // After both.
+  ['charge', 'filter hook prerouting priority mangle'],
+  ['input', 'filter hook input priority filter'],
+  ['forward', 'filter hook forward priority filter'],
+  // Of host/network/forwarding.ts.
+  ['forward_others', 'filter hook forward priority filter'],
+  ['output', 'filter hook output priority filter'],
+  ['services', 'filter hook input priority filter - 20'],
+  ['qemu', 'filter hook output priority filter'],
+  ['nat', 'nat hook postrouting priority srcnat'],
+  // What comes to this host for the gateway goes to its VM: from outside and from guests, and from this host itself.
+  ['mapped', 'nat hook prerouting priority dstnat'],
+  ['mapped_here', 'nat hook output priority -100'],
+  ['gateway_clients', 'filter hook forward priority filter - 20'],
+  // Only what other chains send there.
+  ...EGRESS_CHAINS.map(name => [name, null] as const),
+  ['over', null],
+  ['flows', null],
+  ['spent', null],
+  ['rescue', null],
+] as const
+
+const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
+
+/** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
+const FORMER_CHAINS = ['guard', 'answers'] as const
+
+function objectLines(table: string, vm: NftVm): string[] {
+  const { cap, rescue } = quotaNames(vm.tap)
+  return [
+    `add quota ${table} ${cap} { over ${vm.limitBytes} bytes used ${vm.usedBytes} bytes; }`,
+    `add quota ${table} ${rescue} { over ${vm.rescueLimitBytes} bytes used ${vm.rescueUsedBytes} bytes; }`,
+    `add counter ${table} ${vm.tap}`,
+  ]
+}
+
+function vmElements(vm: NftVm, hasV6: boolean): Element[] {
+  const { cap, rescue } = quotaNames(vm.tap)
+  return [
+    ['taps', `"${vm.tap}"`],
+    ...(vm.network === 'gateway' ? [['gateways', `"${vm.tap}"`] satisfies Element] : []),
+    ...(vm.opened ? [[openedSets[vm.network], `"${vm.tap}"`] satisfies Element] : []),
+    ...(vm.opened && vm.network === 'gateway' && vm.address !== null
+      ? [['gateway_addresses', vm.address] satisfies Element]
+      : []),
+    ...(vm.address === null ? [] : [['guests', `"${vm.tap}" . ${vm.mac} . ${vm.address}`] satisfies Element]),
+    ...(hasV6 && vm.addressV6 !== null
+      ? [['guests_v6', `"${vm.tap}" . ${vm.mac} . ${vm.addressV6}`] satisfies Element]
+      : []),
+    ['quotas', `"${vm.tap}" : "${cap}"`],
+    ['rescues', `"${vm.tap}" : "${rescue}"`],
+    ['counters', `"${vm.tap}" : "${vm.tap}"`],
+  ]
+}
+
+const openedSets = { world: 'opened', fetch: 'fetching', gateway: 'serving' } as const satisfies Record<
+  VmNetworkKind,
+  string
+>
+
+/** The bit of a packet's mark that says that we have accepted it: strongroom-guard.nft drops packets of guests without it. */
+export const acceptedMark = 0x0800_0000
+
+const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
+
+type Rule = [chain: (typeof CHAINS | typeof CHAINS_V6)[number][0] | typeof namesChain, rule: string]
+
+function rules(plan: NftPlan): Rule[] {
+  const { gateway, gatewayPorts, pool, gatewayService, egress, uids, v6 } = plan
+  const names = plan.names === null ? null : { gateway, gatewayV6: v6?.gateway ?? null, port: plan.names.port }
+  const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
+  const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
+  return [
+    // One that is no VM's any more, or not yet.
+    ['entry', unknown('i')],
+    ['forward', unknown('o')],
+    ['output', unknown('o')],
+    // Most packets of most VMs.
+    ['forward', `iifname @opened oifname != @taps ${acceptGuest}`],
+    // A guest speaks only as itself, and only in what it has addresses of.
+    ['entry', 'iifname != @taps accept'],
+    ['entry', v6 === null ? 'meta nfproto != ipv4 drop' : 'meta nfproto != { ipv4, ipv6 } drop'],
+    ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
+    // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
+    ['entry', 'ip frag-off & 0x3fff != 0 drop'],
+    ...withV6(() => ENTRY_RULES_V6.map(rule => ['entry', rule])),
+    ['entry', `meta length > ${plan.mtuBytes} drop`],
+    // Whose cap is spent: only what may be an answer within SSH goes further.
+    ['entry', 'iifname @closed goto over'],
+    ['entry', 'iifname @opened goto egress'],
+    ['over', 'iifname @opened tcp sport 22 goto egress'],
+    ['over', 'drop'],
+    ...gatewayRules(plan),
+    // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
+    ['entry', `iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
+    ...withV6(to => [['entry', `iifname != @fetching ip6 daddr ${to.gateway} tcp sport 22 accept`]]),
+    ...fetchRules(plan),
+    ['entry', 'iifname != @fetching drop'],
+    ...egressRules({ gateway, gatewayPorts, pool, v6, servicePort: gatewayService?.port ?? null, names }),
+    ...chargeRules(egress),
+    ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
+    ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
+    ['input', 'iifname @taps iifname != @opened drop'],
+    // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
+    ['input', `iifname @taps ct state established,related ${acceptGuest}`],
+    ...gatewayPorts.map(
+      port => ['input', `iifname @taps ip daddr ${gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
+    ),
+    ...withV6(to =>
+      gatewayPorts.map(port => ['input', `iifname @taps ip6 daddr ${to.gateway} tcp dport ${port} ${acceptGuest}`]),
+    ),
+    ...questionInputRules(names, acceptGuest).map((rule): Rule => ['input', rule]),
+    ['input', 'iifname @taps drop'],
+    ['output', 'oifname @taps oifname != @opened tcp dport 22 accept'],
+    ['output', 'oifname @taps oifname != @opened drop'],
+    ['forward', 'iifname @taps iifname != @opened drop'],
+    ['forward', 'oifname @taps oifname != @opened drop'],
+    // Guests have no path to each other; the world reaches a guest by SSH only.
+    ['forward', 'iifname @taps drop'],
+    ['forward', `oifname @taps ct state established,related ${acceptGuest}`],
+    ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
+    ['forward', `oifname @taps icmp type echo-request ${acceptGuest}`],
+    ...withV6(() => [['forward', `oifname @taps meta nfproto ipv6 icmpv6 type echo-request ${acceptGuest}`]]),
+    ['forward', 'oifname @taps drop'],
+    ...natRules(plan),
+    // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
+    ['qemu', `meta skuid ${uids.min}-${uids.max} drop`],
+    ...serviceRules(plan.services, v6 !== null),
+  ]
+}
+
+function natRules({ egress, v6 }: NftPlan): Rule[] {
+  const source = sourceRule(egress.source)
+  const sourceV6 = v6 === null ? null : sourceRuleV6(v6.source)
+  return [
+    ...(source === null ? [] : [['nat', v6 === null ? source : `meta nfproto ipv4 ${source}`] satisfies Rule]),
+    ...(sourceV6 === null ? [] : [['nat', sourceV6] satisfies Rule]),
+  ]
+}
+
+/**
+ * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they reach their upstreams,
+ * and nothing else. A connection stays while its VM is opened: with the VM that it was mapped to, and with an upstream that has since gone from
+ * the set. Before a VM is opened, this host alone reaches its port. `entry` lets pass what `input` and `forward` then decide, since who began
+ * a connection is not known that early. These rules come first in each chain, and no later one sees packets of such a VM.
+ */
+function gatewayRules(plan: NftPlan): Rule[] {
+  const { gateway, gatewayService: service } = plan
+  if (service === null) {
+    return [
+      ['entry', 'iifname @gateways drop'],
+      ['forward', 'oifname @gateways drop'],
+      ['output', 'oifname @gateways drop'],
+    ]
+  }
+  const { port } = service
+  const answer = `tcp sport ${port} ct state established ct direction reply`
+  const upstream = 'ip daddr . tcp dport @gateway_upstreams'
+  return [
+    ['entry', `iifname @gateways iifname != @serving ip daddr ${gateway} tcp sport ${port} accept`],
+    ['entry', 'iifname @gateways iifname != @serving drop'],
+    ['entry', 'iifname @serving accept'],
+    ['input', `iifname @gateways ${answer} ${acceptGuest}`],
+    ['input', `iifname @serving ip daddr ${gateway} ${upstream} ${acceptGuest}`],
+    ['input', 'iifname @gateways drop'],
+    ['output', `oifname @gateways tcp dport ${port} accept`],
+    [
+      'output',
+      `oifname @serving ip saddr ${gateway} ip saddr . tcp sport @gateway_upstreams ct state established accept`,
+    ],
+    // That a path takes smaller packets only, for example.
+    ['output', 'oifname @serving ct state related accept'],
+    ['output', 'oifname @gateways drop'],
+    ['forward', 'oifname @serving iifname @taps iifname != @opened drop'],
+    ['forward', `oifname @serving tcp dport ${port} ct direction original ${acceptGuest}`],
+    ['forward', `oifname @serving iifname != @taps ct state established,related ${acceptGuest}`],
+    ['forward', 'oifname @gateways drop'],
+    ['forward', 'iifname @serving oifname @taps oifname != @opened drop'],
+    ['forward', `iifname @serving ${answer} ${acceptGuest}`],
+    ['forward', 'iifname @serving oifname @taps drop'],
+    ['forward', `iifname @serving ct state established ct direction original ${acceptGuest}`],
+    ['forward', `iifname @serving ct state new ${upstream} ${acceptGuest}`],
+    ['forward', 'iifname @gateways drop'],
+    ...mappedRules(plan, service),
+    ...clientRules(plan.services, port),
+  ]
+}
+
+/** Connections keep the VM that they were given (nf_conntrack): what is written here decides about new ones. Clients keep their addresses. */
+function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, address }: GatewayService): Rule[] {
+  if (listen === null || address === null) return []
+  const to = `tcp dport ${listen.port} dnat ip to ${address}:${port}`
+  const here = listen.address === '0.0.0.0' ? 'fib daddr type local' : `ip daddr ${listen.address}`
+  return [
+    ['mapped', `iifname @opened ip daddr ${gateway} ${to}`],
+    ['mapped_here', `ip daddr ${gateway} ${to}`],
+    ...(listen.address === null
+      ? []
+      : ([
+          ['mapped', `iifname != @taps ${here} ${to}`],
+          ['mapped_here', `${here} ${to}`],
+          // No answer finds its way to a loopback address from elsewhere.
+          ['nat', `oifname @gateways ip saddr 127.0.0.0/8 snat ip to ${gateway}`],
+        ] satisfies Rule[])),
+  ]
+}
+
+/** What fetches reaches the one port of the host, and gets answers. `entry` comes first; what `input` and `output` say later never sees it. */
+function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
+  if (fetchPort === null) return [['entry', 'iifname @fetching drop']]
+  const answer = `ip saddr ${gateway} tcp sport ${fetchPort} ct state established ct direction reply`
+  return [
+    ['entry', `iifname @fetching ip daddr != ${gateway} drop`],
+    ['entry', `iifname @fetching tcp dport != ${fetchPort} drop`],
+    ['entry', 'iifname @fetching meta l4proto != tcp drop'],
+    ['input', `iifname @fetching ip daddr ${gateway} tcp dport ${fetchPort} ${acceptGuest}`],
+    ['output', `oifname @fetching ${answer} accept`],
+  ]
+}
+
+/**
+ * All that a guest sends and `entry` lets pass counts, to the host too, and what goes over the cap is dropped: but for answers within SSH
+ * connections that somebody else began, which have an allowance of their own. That is known once the connection is. The quota of a gateway's VM
+ * has no end.
+ */
+function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
+  const burst = 4 * rate
+  return [
+    ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
+    // Of no connection that could have been: it would leave under the VM's own address.
+    ['charge', 'ct state invalid,untracked drop'],
+    ['charge', 'iifname @opened jump replies'],
+    // The gateway's are bounded by what its clients may ask of it.
+    // A flow is `new` until somebody answers; its first packet alone is of none that is on record.
+    ['charge', 'iifname != @serving ct state new ct status & confirmed == 0 jump flows'],
+    ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
+    ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
+    ['flows', `add @flow_counts { iifname ct count over ${flowsMax} } drop`],
+    ['spent', 'iifname @opened tcp sport 22 ct state established ct direction reply goto rescue'],
+    ['spent', 'add @closed { iifname }'],
+    ['spent', 'drop'],
+    ['rescue', 'quota name iifname map @rescues drop'],
+  ]
+}

@@ -1,0 +1,26 @@
+// Goal: places are given back once, no owner holds more than its share, and nothing is remembered of who holds none.
+
+import { expect, test } from 'bun:test'
+import { Places, shareOf } from '../../../src/base/work/places.ts'
+
+test('goal: shares hold for each of the owners that a place counts for, and whatever is given back is free again', () => {
+  const places = new Places(8)
+  const take = (...names: string[]) => places.take(names.map(name => ({ name, parts: name === 'all' ? 2 : 4 })))
+  const held = [take('a'), take('a')]
+  expect(take('a')).toBe('own')
+  const strangers = [take('all', 'x'), take('all', 'x'), take('all', 'y'), take('all', 'z')]
+  expect([take('all', 'x'), take('all', 'w')]).toEqual(['own', 'own'])
+  expect([typeof take('b'), typeof take('c'), take('d')]).toEqual(['function', 'function', 'all'])
+  for (const leave of [held[0], held[0], strangers[0]]) if (typeof leave === 'function') leave()
+  expect([places.count, typeof take('a'), take('a'), typeof take('all', 'x')]).toEqual([
+    6,
+    'function',
+    'own',
+    'function',
+  ])
+  const one = new Places(1)
+  const leave = one.take([{ name: 'a', parts: 4 }])
+  expect([one.take([{ name: 'b', parts: 4 }]), one.owners]).toEqual(['all', 1])
+  if (typeof leave === 'function') leave()
+  expect([one.count, one.owners, shareOf(3, 4), shareOf(1024, 8)]).toEqual([0, 0, 1, 128])
+})

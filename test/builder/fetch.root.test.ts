@@ -1,0 +1,360 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { decodeStatement } from '../../src/attest/receipt/statement.ts'
+import { fromBase64Url } from '../../src/base/bytes.ts'
+import type { BuildOrder } from '../../src/contract/vm/build-order.ts'
+import {
+  archiveOf,
+  fetchedProject,
+  gitProject,
+  plainProject,
+  replyFiles,
+  type SourceFiles,
+} from '../../scripts/rigs/build/sources.ts'
+import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
+import {
+  type FetchServers,
+  flakeInputFiles,
+  flakeInputHash,
+  flakeWithInput,
+  flakeWithRepository,
+  gitIn,
+  makeRepository,
+  refusedHost,
+  startFetchServers,
+} from '../rigs/build/fetch-servers.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
+
+const isRoot = userInfo().uid === 0
+const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')
+const noNix = skipUnless(
+  isRoot && Bun.which('nix') !== null && fs.existsSync('/usr/bin/busybox'),
+  'needs root, nix and a static busybox',
+)
+const timeoutMs = 180_000
+
+async function cloned(
+  { fetch }: FetchServers,
+  url: string,
+  ref: string | null = null,
+  change: Partial<BuildOrder> = {},
+): Promise<BuildEnd> {
+  await using vm = await startBuildVm()
+  const end = await vm.build({ source: { kind: 'git', url, ref }, fetch, ...change })
+  process.stdout.write(`${url} ${ref ?? ''}: ${Math.round(end.elapsedMs)} ms\n`)
+  return end
+}
+
+const digestOf = (text: string | null) => new Bun.CryptoHasher('sha256').update(text ?? '').digest('hex')
+
+const provenanceOf = ({ archive }: BuildEnd) =>
+  JSON.parse(
+    Bun.spawnSync(['tar', '-xzO', '--wildcards', '*/provenance.json'], {
+      stdin: archive ?? new Uint8Array(0),
+    }).stdout.toString(),
+  )
+
+describe.skipIf(skipped)('sources from git', () => {
+  // Goal: branch, tag, commit and HEAD give the commit and tree that git has; the network is wanted, then done; attributes change no byte.
+  test(
+    'a repository',
+    async () => {
+      await using servers = await startFetchServers()
+      const odd = {
+        '.gitattributes': 'odd.txt text eol=crlf ident filter=lfs\n',
+        'odd.txt': '$Id$\nline\n',
+      }
+      const { url, commit, tree } = makeRepository(servers, 'plain', { ...plainProject, ...odd })
+      for (const ref of [null, 'main', 'v1', commit]) {
+        const end = await cloned(servers, url, ref)
+        expect(end.result).toMatchObject({ status: 'ok' })
+        expect(end.networks.filter(one => one !== 'unused')).toEqual(['wanted', 'done'])
+        const { source } = provenanceOf(end).predicate.buildDefinition.externalParameters
+        expect(source.digest).toEqual({ gitCommit: commit, gitTree: tree })
+        expect(source.uri).toContain(url)
+      }
+    },
+    timeoutMs,
+  )
+
+  // Goal: each trick of a repository, a server or a URL ends as what it is, and its message says why.
+  test(
+    'hostile repositories',
+    async () => {
+      await using servers = await startFetchServers()
+      const plain = makeRepository(servers, 'plain', plainProject)
+      const link = makeRepository(servers, 'link', plainProject, dir => {
+        fs.symlinkSync('../../../etc/passwd', join(dir, 'passwd'))
+        gitIn(dir)('add', '--all')
+      })
+      const submodule = makeRepository(servers, 'submodule', plainProject, dir => {
+        fs.writeFileSync(join(dir, '.gitmodules'), `[submodule "x"]\n\tpath = x\n\turl = ${plain.url}\n`)
+        gitIn(dir)('add', '--all')
+        gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${plain.commit},x`)
+      })
+      /** A tree whose entry git itself would never add. */
+      const forged = (name: string, entry: string) =>
+        makeRepository(servers, name, plainProject, dir => {
+          const git = gitIn(dir)
+          const blob = git('hash-object', '-w', 'src/main.rs')
+          const body = Buffer.concat([Buffer.from(`100644 ${entry}\0`), Buffer.from(blob, 'hex')])
+          fs.writeFileSync(join(dir, '.git/body'), body)
+          const tree = git('hash-object', '-w', '-t', 'tree', '--literally', '.git/body')
+          const commit = git('commit-tree', '-m', 'one', tree)
+          git('update-ref', 'refs/heads/main', commit)
+        })
+      const bomb = makeRepository(servers, 'bomb', plainProject, dir => {
+        const git = gitIn(dir)
+        let tree = git('rev-parse', `${git('write-tree')}:src`)
+        for (let depth = 0; depth < 6; depth += 1) {
+          const lines = Array.from({ length: 10 }, (_, at) => `040000 tree ${tree}\td${at}`).join('\n')
+          tree = Bun.spawnSync(['git', '-C', dir, 'mktree'], { stdin: Buffer.from(`${lines}\n`) })
+            .stdout.toString()
+            .trim()
+        }
+        git('update-ref', 'refs/heads/main', git('commit-tree', '-m', 'one', tree))
+      })
+      const { limits } = { limits: { ...testLimits, fetchBytes: 16 * 1024 ** 2, sourceBytes: 16 * 1024 ** 2 } }
+      const cases: [string, string | null, string, RegExp][] = [
+        [link.url, null, 'source_invalid', /leads out/],
+        [submodule.url, null, 'source_invalid', /submodules/],
+        [forged('dots', '..').url, null, 'source_invalid', /hasDotdot/],
+        [forged('git', '.git').url, null, 'source_invalid', /hasDotgit/],
+        [forged('slash', 'a/b').url, null, 'source_invalid', /fullPathname/],
+        [bomb.url, null, 'limit_exceeded', /on disk/],
+        [plain.url, 'nothing', 'source_unreachable', /couldn't find remote ref/],
+        [plain.url, '00'.repeat(20), 'source_unreachable', /not our ref/],
+        [plain.url.replace('plain', 'none'), null, 'source_unreachable', /not found/],
+        [plain.url.replace('plain.git', 'redirect/a.git'), null, 'source_unreachable', /302|redirect/],
+        [`https://${refusedHost}/plain.git`, null, 'source_unreachable', /403/],
+        [plain.url.replace('https:', 'http:'), null, 'source_invalid', /https/],
+        ['file:///etc', null, 'source_invalid', /https/],
+        [plain.url, '--upload-pack=id', 'source_invalid', /repo_ref/],
+      ]
+      for (const [url, ref, errorType, why] of cases) {
+        const { result } = await cloned(servers, url, ref, { limits })
+        expect([url, ref, result]).toEqual([
+          url,
+          ref,
+          expect.objectContaining({ status: 'failed', errorType, error: expect.stringMatching(why) }),
+        ])
+      }
+      // Neither a redirect nor a submodule makes anybody go elsewhere.
+      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(plain.url).hostname}:443`, `${refusedHost}:443`]))
+    },
+    timeoutMs,
+  )
+
+  // Goal: a host cannot open the fetch by an authority or a mirror of its own: the VM refuses such an order, and goes on waiting for a true one.
+  test(
+    'an authority, and a mirror, that the request does not name',
+    async () => {
+      await using servers = await startFetchServers()
+      const { url, commit } = makeRepository(servers, 'plain', plainProject)
+      await using vm = await startBuildVm()
+      const source = { kind: 'git', url, ref: null } as const
+      const { fetch } = servers
+      const none = { caSha256: null, cratesMirror: null }
+      for (const [accepts, problem] of [
+        [none, 'build.order.fetch.ca: '],
+        [{ caSha256: '00'.repeat(32), cratesMirror: fetch.cratesMirror }, 'build.order.fetch.ca: '],
+        [{ caSha256: digestOf(fetch.ca), cratesMirror: null }, 'build.order.fetch.cratesMirror: '],
+      ] as const) {
+        await expect(vm.build({ source, fetch, accepts })).rejects.toThrow(problem)
+      }
+      // Without them it does as it is told, and finds that it cannot trust the git host.
+      const alone = { ...fetch, ca: null, cratesMirror: null }
+      const end = await vm.build({ source, fetch: alone, accepts: none })
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
+      await using other = await startBuildVm()
+      const good = await other.build({ source, fetch })
+      expect(good.result).toMatchObject({ status: 'ok' })
+      expect(provenanceOf(good).predicate.buildDefinition.externalParameters.source.digest.gitCommit).toBe(commit)
+      const statement = decodeStatement(fromBase64Url(good.evidence.dispatch?.statement ?? '') ?? new Uint8Array(0))
+      expect(statement).toMatchObject({
+        ...{ kind: 'build-dispatch', fetchProxy: fetch.proxy, fetchMirror: fetch.cratesMirror },
+        fetchAuthoritiesDigest: new Uint8Array(Buffer.from(digestOf(fetch.ca), 'hex')),
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: a service that fetches nothing says so, before anything is tried.
+  test(
+    'without a network',
+    async () => {
+      await using servers = await startFetchServers()
+      const end = await cloned(servers, 'https://git.strongroom.test/plain.git', null, { fetch: null })
+      expect(end.result).toMatchObject({ errorType: 'source_unreachable' })
+      expect(end.networks).not.toContain('wanted')
+    },
+    timeoutMs,
+  )
+})
+
+describe.skipIf(skipped)('packages from a registry', () => {
+  // Goal: what the lock names comes from the mirror by the proxy, each with its checksum, and is built without the network.
+  test(
+    'a package',
+    async () => {
+      await using servers = await startFetchServers()
+      await using vm = await startBuildVm()
+      const end = await vm.build({ archive: archiveOf(fetchedProject()), fetch: servers.fetch, reproduce: true })
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(new Set(servers.connected)).toEqual(new Set(['crates.strongroom.test:443']))
+    },
+    timeoutMs,
+  )
+
+  // Goal: a registry that gives other bytes than the lock says is found out; so is one that cannot be reached.
+  test(
+    'another package than the locked one',
+    async () => {
+      await using servers = await startFetchServers()
+      servers.crate = Uint8Array.from([...servers.crate, 0])
+      await using vm = await startBuildVm()
+      const end = await vm.build({ archive: archiveOf(fetchedProject()), fetch: servers.fetch })
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
+      await using other = await startBuildVm()
+      const fetch = { ...servers.fetch, cratesMirror: `sparse+https://${refusedHost}/index/` }
+      expect((await other.build({ archive: archiveOf(fetchedProject()), fetch })).result).toMatchObject({
+        errorType: 'source_unreachable',
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: while there is a network, no program that the source names runs, and its settings count for nothing.
+  test(
+    'settings of cargo in the source',
+    async () => {
+      await using servers = await startFetchServers()
+      await using vm = await startBuildVm()
+      const config = `[registry]\nglobal-credential-providers = ["/build/source/run"]\n[http]\nproxy = "127.0.0.1:1"\ncainfo = "/none"\n[net]\noffline = true\n[build]\nrustc = "/build/source/run"\n`
+      const files = {
+        ...fetchedProject(),
+        '.cargo/config.toml': config,
+        run: '#!/bin/sh\necho RAN "$@" >&2\nexec rustc "$@"\n',
+      }
+      const end = await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
+      const before = end.lines.findIndex(one => one.msg.includes('the network is gone'))
+      expect(before).toBeGreaterThan(0)
+      const wanted = end.lines.findIndex(one => one.msg.startsWith('packages from'))
+      expect(end.lines.slice(wanted, before).filter(one => one.msg.includes('RAN'))).toEqual([])
+      expect(end.result).toMatchObject({ status: 'ok' })
+    },
+    timeoutMs,
+  )
+})
+
+describe.skipIf(skipped)('a package from a git repository', () => {
+  // Goal: the locked commit comes by the proxy, is built without the network, and stands in the provenance; a commit that is not there is told.
+  test(
+    'by its commit',
+    async () => {
+      await using servers = await startFetchServers()
+      const repository = makeRepository(servers, 'reply', replyFiles)
+      await using vm = await startBuildVm()
+      const archive = archiveOf(gitProject(repository))
+      const end = await vm.build({ archive, fetch: servers.fetch, reproduce: true })
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(new Set(servers.connected)).toEqual(new Set(['git', 'crates'].map(name => `${name}.strongroom.test:443`)))
+      const { resolvedDependencies } = provenanceOf(end).predicate.buildDefinition
+      expect(resolvedDependencies).toContainEqual({
+        digest: { gitCommit: repository.commit },
+        name: 'reply',
+        uri: `pkg:cargo/reply@0.1.0?vcs_url=git+${repository.url}@${repository.commit}`,
+      })
+      const lost = { ...repository, commit: '0'.repeat(40) }
+      await using other = await startBuildVm()
+      expect((await other.build({ archive: archiveOf(gitProject(lost)), fetch: servers.fetch })).result).toMatchObject({
+        ...{ status: 'failed', errorType: 'source_unreachable' },
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: what a dependency's repository names beside itself leads nowhere.
+  test(
+    'with a submodule elsewhere, and of a host that is not allowed',
+    async () => {
+      await using servers = await startFetchServers()
+      const hostile = makeRepository(servers, 'hostile', replyFiles, dir => {
+        fs.writeFileSync(join(dir, '.gitmodules'), '[submodule "x"]\n\tpath = x\n\turl = file:///etc\n')
+        gitIn(dir)('add', '--all')
+        gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
+      })
+      const refused = { url: `https://${refusedHost}/reply.git`, commit: hostile.commit }
+      for (const [one, why] of [
+        [hostile, /submodule/],
+        [refused, /403/],
+      ] as const) {
+        await using vm = await startBuildVm()
+        const end = await vm.build({ archive: archiveOf(gitProject(one)), fetch: servers.fetch })
+        expect(end.result).toMatchObject({
+          ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
+        })
+      }
+    },
+    timeoutMs,
+  )
+})
+
+describe.skipIf(noNix)('inputs of a flake', () => {
+  // Goal: git takes the proxy, the authorities and the rules of the build's own clone; another commit or hash than the locked one is found out.
+  test(
+    'a git repository',
+    async () => {
+      await using servers = await startFetchServers()
+      const repository = makeRepository(servers, 'input', flakeInputFiles)
+      const built = async (files: SourceFiles) => {
+        await using vm = await startBuildVm()
+        return await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
+      }
+      const end = await built(flakeWithRepository(repository, flakeInputHash()))
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(new Set(servers.connected)).toEqual(new Set([`${new URL(repository.url).hostname}:443`]))
+      const { flakeInputs } = provenanceOf(end).predicate.buildDefinition.internalParameters
+      expect(flakeInputs).toEqual([{ name: 'input', narHash: flakeInputHash() }])
+      const other = await built(flakeWithRepository(repository, `sha256-${'A'.repeat(43)}=`))
+      expect(other.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
+      const lost = await built(flakeWithRepository({ ...repository, commit: '0'.repeat(40) }, flakeInputHash()))
+      expect(lost.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
+      for (const url of ['file:///etc', 'ssh://git.strongroom.test/input.git']) {
+        const { result } = await built(flakeWithRepository({ ...repository, url }, flakeInputHash()))
+        expect([url, result]).toMatchObject([url, { status: 'failed', errorType: 'source_unreachable' }])
+      }
+    },
+    timeoutMs,
+  )
+
+  // Goal: an input comes by the proxy with its narHash, and is there for a build without a network; another one than the locked is found out.
+  test(
+    'a tarball',
+    async () => {
+      await using servers = await startFetchServers()
+      const built = async (narHash: string) => {
+        await using vm = await startBuildVm()
+        return await vm.build({ archive: archiveOf(flakeWithInput(narHash)), fetch: servers.fetch })
+      }
+      const end = await built(flakeInputHash())
+      expect(end.result).toMatchObject({ status: 'ok' })
+      expect(end.networks).toEqual(['unused', 'wanted', 'done'])
+      expect(
+        Bun.spawnSync(['tar', '-xzO', '--wildcards', '*/artifacts/hello'], {
+          stdin: end.archive ?? new Uint8Array(0),
+        }).stdout.toString(),
+      ).toBe('from elsewhere\n')
+      const other = await built(`sha256-${'A'.repeat(43)}=`)
+      expect(other.result).toMatchObject({ status: 'failed', errorType: 'checksum_mismatch' })
+    },
+    timeoutMs,
+  )
+})

@@ -1,0 +1,217 @@
+import { describe, expect, test } from 'bun:test'
+import * as fs from 'node:fs'
+import { userInfo } from 'node:os'
+import { join } from 'node:path'
+import { processesByUid } from '../../src/linux/users.ts'
+import { archiveOf, plainProject, type SourceFiles, withBuildScript } from '../../scripts/rigs/build/sources.ts'
+import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
+
+const isRoot = userInfo().uid === 0
+const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')
+const hasMemory =
+  isRoot && fs.readFileSync(`${cgroup2Root() ?? '/sys/fs/cgroup'}/cgroup.controllers`, 'utf8').includes('memory')
+const noMemory = skipUnless(hasMemory, 'the memory controller belongs to cgroup v1 here')
+const timeoutMs = 120_000
+const MiB = 1024 ** 2
+
+async function built(files: SourceFiles, limits: Partial<typeof testLimits> = {}): Promise<BuildEnd> {
+  await using vm = await startBuildVm()
+  const end = await vm.build({ archive: archiveOf(files), limits: { ...testLimits, ...limits } })
+  expect(processesByUid().get(61_002)).toBeUndefined()
+  // The VM is as well as before: it answers, and its one build stays as it is.
+  expect(await vm.request({ op: 'hello' })).toMatchObject({ ok: true })
+  return end
+}
+
+const said = (end: BuildEnd, word: string) =>
+  end.lines.flatMap(({ type, msg }) =>
+    type === 'build' && msg.trim().startsWith(`${word} `) ? [msg.trim().slice(word.length + 1)] : [],
+  )
+
+/** In place of the linker: a program of the source's, that has the artifact in its hands. */
+const withLinker = (script: string): SourceFiles => ({
+  ...plainProject,
+  '.cargo/config.toml': '[target.x86_64-unknown-linux-gnu]\nlinker = "/build/source/linker"\n',
+  linker: `#!/bin/sh\ncc "$@" || exit 1\nwhile [ $# -gt 0 ]; do [ "$1" = -o ] && out=$2; shift; done\n${script}\n`,
+})
+
+describe.skipIf(skipped)('hostile sources', () => {
+  // Goal: a build script finds six devices, its own processes and environment, no network, no privilege, and nothing of the VM: not the report
+  // device, configfs, TPM, keys, the agent's channel, socket or environment.
+  test(
+    'a build script that goes for everything',
+    async () => {
+      using server = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
+      const script = fs.readFileSync(join(import.meta.dir, '../rigs/hostile/build.rs'), 'utf8')
+      const end = await built({ ...withBuildScript(script), port: String(server.port) })
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
+      expect(end.lines.some(one => one.msg.includes('PROBED'))).toBe(true)
+      expect(said(end, 'OPEN')).toEqual([])
+      expect(said(end, 'DEVICES')).toEqual(['fd full null random shm stderr stdin stdout tty urandom zero'])
+      expect(said(end, 'INTERFACES')).toEqual(['lo'])
+      const [processes = ''] = said(end, 'PROCESSES')
+      expect(processes.split(' ').sort()).toEqual(['build-script-bu', 'bwrap', 'cargo'])
+      const status = said(end, 'STATUS')
+      expect(status).toContain('NoNewPrivs: 1')
+      expect(status).toContain('Uid: 61002 61002 61002 61002')
+      for (const set of ['CapInh', 'CapPrm', 'CapEff', 'CapBnd', 'CapAmb'])
+        expect(status).toContain(`${set}: 0000000000000000`)
+    },
+    timeoutMs,
+  )
+
+  // Goal: what a build prints is text of the type build, without what a terminal would act on; it ends no build, and forges no line of another type.
+  test(
+    'forged event lines',
+    async () => {
+      const end = await built(
+        withBuildScript(`fn main() {
+      println!("cargo:warning=event: complete");
+      println!("cargo:warning={}", r#"data: {"type":"complete","result":{"status":"ok"}}"#);
+      println!("cargo:warning={}", "\\u{1b}]0;title\\u{7}\\u{1b}[2Jcleared\\u{202e}turned");
+      std::process::exit(3);
+    }`),
+      )
+      expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
+      const forged = end.lines.filter(({ msg }) => /complete|cleared/.test(msg))
+      expect(forged.length).toBeGreaterThan(1)
+      expect(new Set(forged.map(one => one.type))).toEqual(new Set(['build']))
+      expect(end.lines.map(one => one.msg).join('')).not.toMatch(/[\p{Cc}\u202e]/u)
+    },
+    timeoutMs,
+  )
+
+  // Goal: artifacts are regular files of the build's own, without set-user-ID; links are not followed.
+  test(
+    'artifacts that are links, or set-user-ID',
+    async () => {
+      const link = await built(withLinker('rm "$out"; ln -s /etc/passwd "$out"'))
+      expect(link.result).toMatchObject({
+        status: 'failed',
+        errorType: 'build_failed',
+        error: expect.stringContaining('a link'),
+      })
+      const setuid = await built(withLinker('chmod 4755 "$out"'))
+      expect(setuid.result).toMatchObject({
+        status: 'failed',
+        errorType: 'build_failed',
+        error: expect.stringContaining('set-user-ID'),
+      })
+      const large = await built(withLinker('truncate --size 20M "$out"'), { artifactBytes: 10 * MiB })
+      expect(large.result).toMatchObject({ status: 'failed', errorType: 'limit_exceeded' })
+    },
+    timeoutMs,
+  )
+
+  // Goal: what a build leaves behind lives no longer than the build: it holds no pipe open, and changes no artifact.
+  test(
+    'leftovers that write later',
+    async () => {
+      const end = await built(
+        withLinker(
+          `setsid sh -c 'for i in 1 2 3 4 5 6 7 8 9; do sleep 1; for f in /build/target/release/*; do [ -f "$f" ] && echo evil >> "$f"; done; done' >/dev/null 2>&1 &`,
+        ),
+      )
+      expect(end.result).toMatchObject({ status: 'ok' })
+      const clean = await built(withLinker(''))
+      const digestOf = ({ archive }: BuildEnd) =>
+        Bun.spawnSync(['sh', '-c', 'tar -xzO --wildcards "*/artifacts/hello" | sha256sum'], {
+          stdin: archive ?? new Uint8Array(0),
+        }).stdout.toString()
+      expect(digestOf(end)).toBe(digestOf(clean))
+    },
+    timeoutMs,
+  )
+
+  // Goal: each bound ends a build as limit_exceeded, in time, and says which it was.
+  test(
+    'endless output',
+    async () => {
+      const config = {
+        '.cargo/config.toml': '[build]\nrustc-wrapper = "/build/source/wrap"\n',
+        // What cargo asks of rustc before the build it keeps in memory: only the compiler itself floods.
+        wrap: '#!/bin/sh\ncase "$*" in *"--crate-name hello"*) exec yes >&2 ;; esac\nexec "$@"\n',
+      }
+      const end = await built({ ...plainProject, ...config }, { logBytes: MiB / 8 })
+      expect(end.result).toMatchObject({
+        errorType: 'limit_exceeded',
+        error: expect.stringContaining('printed more than'),
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: as above, for time.
+  test(
+    'a build without an end',
+    async () => {
+      const end = await built(
+        withBuildScript('fn main() { loop { std::thread::sleep(std::time::Duration::from_secs(1)); } }'),
+        { buildSeconds: 6 },
+      )
+      expect(end.result).toMatchObject({
+        errorType: 'limit_exceeded',
+        error: expect.stringContaining('not done within 6 s'),
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: as above, for bytes on the disk, for the number of files, and for the size of one.
+  test(
+    'filling the disk',
+    async () => {
+      const bytes = `fn main() { for at in 0.. { std::fs::write(format!("/tmp/f{at}"), vec![7u8; 4 << 20]).unwrap(); std::thread::sleep(std::time::Duration::from_millis(20)); } }`
+      expect((await built(withBuildScript(bytes), { diskBytes: 128 * MiB })).result).toMatchObject({
+        errorType: 'limit_exceeded',
+        error: expect.stringContaining('on disk'),
+      })
+      const files = `fn main() { for at in 0.. { std::fs::write(format!("/tmp/f{at}"), "").unwrap(); } }`
+      expect((await built(withBuildScript(files), { diskBytes: 512 * MiB })).result).toMatchObject({
+        errorType: 'limit_exceeded',
+        error: expect.stringContaining('files on disk'),
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: a fork bomb ends the build, and nobody else's processes: their number is bounded by user and by cgroup.
+  test(
+    'a fork bomb',
+    async () => {
+      const bomb = `fn main() { loop { if std::process::Command::new("/proc/self/exe").spawn().is_err() { std::thread::sleep(std::time::Duration::from_millis(100)); } } }`
+      const end = await built(withBuildScript(bomb), { pids: 100, buildSeconds: 20 })
+      expect(end.result).toMatchObject({
+        status: 'failed',
+        errorType: expect.stringMatching(/limit_exceeded|build_failed/),
+      })
+    },
+    timeoutMs,
+  )
+
+  // Goal: memory beyond the bound ends the whole build, not one compiler of it.
+  test.skipIf(noMemory)(
+    'a memory hog',
+    async () => {
+      const hog = 'fn main() { let mut all = Vec::new(); loop { all.push(vec![1u8; 1 << 20]); } }'
+      const end = await built(withBuildScript(hog), { memoryBytes: 512 * MiB })
+      expect(end.result).toMatchObject({ errorType: 'limit_exceeded', error: expect.stringContaining('memory') })
+    },
+    timeoutMs,
+  )
+
+  // Goal: a source cannot choose programs for the time before its build: settings of cargo that run something are read where there is no network.
+  test(
+    'settings of cargo in the source',
+    async () => {
+      const end = await built({
+        ...plainProject,
+        '.cargo/config.toml':
+          '[build]\ntarget-dir = "/tmp/elsewhere"\nrustflags = ["-C", "debuginfo=0"]\n[env]\nHOME = "/tmp"\n[http]\nproxy = "http://192.0.2.1:1"\n',
+      })
+      expect(end.result).toMatchObject({ status: 'ok' })
+    },
+    timeoutMs,
+  )
+})

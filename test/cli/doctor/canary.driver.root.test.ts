@@ -1,0 +1,75 @@
+// Goal: a canary says of this very host whether guests run: it runs under software emulation; what hangs, refuses or is missing becomes a finding
+// within its time, and nothing of it stays. Needs root and QEMU.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { bootCanary } from '../../../src/cli/doctor/canary.driver.ts'
+import { canaryCheck } from '../../../src/cli/doctor/canary.plan.ts'
+import { groupsOfVms } from '../../../src/cli/doctor/vm-identity.driver.ts'
+import type { Platform } from '../../../src/config/schema.ts'
+import { listWithArgument } from '../../../src/linux/process.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+
+const qemu = '/usr/bin/qemu-system-x86_64'
+const dir = mkdtempSync(join(tmpdir(), 'srt-canary-'))
+beforeAll(() => chmodSync(dir, 0o755))
+afterAll(() => rmSync(dir, { recursive: true }))
+
+const boot = (platform: Platform, program = qemu, timeoutMs = 20_000) => {
+  const groups = groupsOfVms(platform)
+  const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, systemd: true } as const
+  return bootCanary({ qemu: program, platform, vm, timeoutMs })
+}
+
+function programOf(name: string, text: string): string {
+  const path = join(dir, name)
+  writeFileSync(path, `#!/bin/sh\n${text}\n`)
+  chmodSync(path, 0o755)
+  return path
+}
+
+describe.skipIf(skipUnless(process.getuid?.() === 0, 'a canary needs root'))('as root', () => {
+  describe.skipIf(skipUnless(existsSync(qemu), 'a canary needs QEMU'))('with QEMU', () => {
+    test('goal: under software emulation it runs', async () => {
+      expect(await boot('tcg')).toMatchObject({ kind: 'ran' })
+    })
+
+    test('goal: under KVM, where there is any, it runs or the finding says what to do, in time', async () => {
+      const startedMs = performance.now()
+      const facts = await boot('kvm', qemu, 1_500)
+      expect(performance.now() - startedMs).toBeLessThan(10_000)
+      const { result, remedy } = canaryCheck(facts, 'kvm')
+      if (facts.kind === 'ran') expect([result, remedy]).toEqual(['PASS', null])
+      else expect([result, typeof remedy]).toEqual(['FAIL', 'string'])
+    })
+  })
+
+  test('goal: one that hangs is ended, and nothing of it stays', async () => {
+    const deaf = await boot('tcg', programOf('deaf', 'trap "" TERM INT HUP; while :; do sleep 0.05; done'), 300)
+    expect(deaf).toMatchObject({ kind: 'silent', isGone: true })
+    expect(listWithArgument(join(dir, 'deaf'))).toEqual([])
+  })
+
+  test('goal: a QEMU that refuses says why, one that is missing too', async () => {
+    expect(await boot('tcg', programOf('refuses', 'echo no such machine >&2; exit 1'))).toEqual({
+      kind: 'failed',
+      text: 'no such machine',
+    })
+    expect(await boot('tcg', programOf('mute', 'exit 3'))).toEqual({
+      kind: 'failed',
+      text: 'QEMU ended with exit code 3',
+    })
+    expect(await boot('tcg', '/nonexistent/qemu')).toMatchObject({
+      kind: 'failed',
+      text: expect.stringContaining('/nonexistent/qemu'),
+    })
+    const much = await boot('tcg', programOf('talks', 'head --bytes=1000000 /dev/zero | tr "\\\\0" x >&2; exit 1'))
+    expect(much.kind === 'failed' && much.text.length).toBe(400)
+  })
+
+  test('goal: no file is left', () => {
+    expect(readdirSync(tmpdir()).filter(name => name.startsWith('strongroom-canary-'))).toEqual([])
+  })
+})

@@ -1,0 +1,234 @@
+// A host that hands an instance another claim than the one that it shows to the owner. The guest's own code states what it was given, an
+// unmodified verifier judges it; the simulated platform stands for the hardware.
+
+import { describe, expect, test } from 'bun:test'
+import { type TSchema, TypeGuard } from '@sinclair/typebox'
+import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
+import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
+import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
+import { fromHex, toBase64Url, toHex } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { Claim, Network } from '../../../src/contract/vm/agent.ts'
+import { claimText } from '../../../src/contract/vm/claim-document.ts'
+import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
+import { launchText } from '../../../src/contract/vm/launch.ts'
+import { recordOf } from '../../../src/guest/claim-record.ts'
+import { createEvidence } from '../../../src/guest/evidence.ts'
+import { toAttestation } from '../../../src/instances/attestation.codec.ts'
+import { nativeKeys } from '../../../src/linux/native-keys.ts'
+import type { ExpectedGateway } from '../../../src/verifier/claim.ts'
+import { type InstanceQuestion, verifyInstance } from '../../../src/verifier/instance.ts'
+import { allInstancePins } from '../../../src/verifier/pins.ts'
+import { signedOf } from '../../../src/vm/evidence/evidence.driver.ts'
+import {
+  instanceQuestion,
+  platformEvidence,
+  sampleGatewayPolicy,
+  sampleHostKey,
+  sampleInstance,
+  sampleLaunch,
+  sampleMeasurement,
+  sampleNonce,
+  samplePublicKey,
+} from '../../rigs/instances/instance-attestation.ts'
+import { operatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { documentOf, sampleClaim, sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
+
+const owner = { ...sampleInstance, publicKey: samplePublicKey }
+const simulated = { measurement: toHex(sampleMeasurement), operatorKey: toHex(operatorKey) }
+const guest = createEvidence({
+  paths: { receipt: '/nonexistent/receipt' },
+  owner: { uid: 0, gid: 0 },
+  keys: makeReceiptKeys(systemRandom, nativeKeys),
+  device: Promise.resolve(null),
+  imageName: 'instance',
+  nowMs: () => simulatedAsOf.getTime(),
+  tpm: async () => null,
+})
+
+type Handed = { readonly claim: Claim; readonly network: Network | null }
+const honest: Handed = { claim: sampleClaim(owner), network: sampleNetwork }
+
+/** The checks that failed, where the guest was handed one thing and its owner is shown another. */
+async function judge(handed: Handed, shown: Handed = handed, changes: Partial<InstanceQuestion> = {}) {
+  const record = recordOf(handed.claim, sampleHostKey, handed.network)
+  const made = await guest.make({ nonce: toBase64Url(sampleNonce), simulated }, record)
+  if (!made.ok) throw new Error(made.message)
+  const launch = launchText(sampleLaunch)
+  const signed = signedOf(made.evidence)
+  const evidence = await platformEvidence(reportDataOf(signed.statement), launch)
+  const document = toAttestation(
+    { receipt: encodeReceipt({ platform: 'simulated', ...signed, evidence }), launch },
+    {
+      nonce: sampleNonce,
+      claimed: { ...owner, sshHostKey: sampleHostKey, claim: claimText(documentOf(shown.claim, shown.network)) },
+    },
+  )
+  const found = await verifyInstance(document, await instanceQuestion(changes))
+  const bad = found.checks.filter(one => one.outcome === 'fail' || (one.required && one.outcome === 'not-checked'))
+  const prompts = found.checks.find(one => one.name === 'prompts')
+  return { ok: found.ok, knownHost: found.knownHost, failed: bad.map(one => one.name), prompts }
+}
+
+type Path = readonly string[]
+
+/** Every leaf of a schema: what has no fields of its own. Each alternative of a union is walked. */
+function leavesOf(schema: TSchema, at: Path = []): Path[] {
+  if (TypeGuard.IsUnion(schema)) return schema.anyOf.flatMap(one => leavesOf(one, at))
+  if (!TypeGuard.IsObject(schema)) return [at]
+  return Object.entries(schema.properties).flatMap(([name, inner]) => leavesOf(inner, [...at, name]))
+}
+
+const unattested: InferenceGateway = { kind: 'unattested', why: 'host', ca: 'PEM' }
+const gateways: readonly InferenceGateway[] = [sampleGateway, unattested, { kind: 'none' }]
+
+/** What stands at a path; undefined: nothing. */
+function valueAt(value: unknown, path: Path): unknown {
+  return path.reduce<unknown>((node, name) => (node === null ? undefined : Reflect.get(Object(node), name)), value)
+}
+
+/** The same with something else there. */
+function changedAt<T>(value: T, path: Path): T {
+  const copy = structuredClone(value)
+  const parent = valueAt(copy, path.slice(0, -1))
+  const name = path.at(-1) ?? ''
+  Reflect.set(Object(parent), name, otherThan(Reflect.get(Object(parent), name)))
+  return copy
+}
+
+function otherThan(value: unknown): unknown {
+  if (typeof value === 'number') return value + 1
+  if (typeof value === 'string') return `${value}0`
+  if (Array.isArray(value)) return [...value, 'other']
+  return 'other'
+}
+
+describe('each field that a host hands to an instance', () => {
+  const paths = (schema: TSchema) => [...new Set(leavesOf(schema).map(path => path.join('.')))]
+
+  // Goal: a field that is added to the claim or to the network is in what is attested, or this fails: whatever is changed there, the guest
+  // states it, and the owner who is shown another document gets no PASS.
+  test.each(paths(Claim))('claim.%s', async text => {
+    const path = text.split('.')
+    const claims = gateways.map(gateway => sampleClaim(owner, gateway)).filter(one => valueAt(one, path) !== undefined)
+    expect(claims.length).toBeGreaterThan(0)
+    for (const claim of claims) await expectCaught({ ...honest, claim: changedAt(claim, path) }, { ...honest, claim })
+  })
+
+  // Goal: the same of the network.
+  test.each(paths(Network))('network.%s', async text => {
+    const path = text.split('.')
+    expect(valueAt(sampleNetwork, path)).toBeDefined()
+    await expectCaught({ ...honest, network: changedAt(sampleNetwork, path) }, honest)
+  })
+
+  async function expectCaught(handed: Handed, shown: Handed): Promise<void> {
+    const digest = (one: Handed) => recordOf(one.claim, sampleHostKey, one.network).sha256
+    expect(digest(handed)).not.toBe(digest(shown))
+    const { ok, failed, knownHost } = await judge(handed, shown)
+    expect([ok, knownHost]).toEqual([false, null])
+    expect(failed).toContain('receipt/claim-document')
+  }
+
+  test('goal: the honest one passes, or nothing here proves anything', async () => {
+    const { ok, failed, prompts } = await judge(honest)
+    expect([ok, failed, prompts?.outcome]).toEqual([true, [], 'pass'])
+    expect(prompts?.reason).toBe(
+      'prompts go to https://inference.strongroom.internal:8442/v1, model tiny: inside the measured VM c1c1c1c1c1c1c1c1…',
+    )
+  })
+
+  test('goal: the gateway key is not in what is shown', () => {
+    expect(claimText(documentOf(honest.claim))).not.toContain(honest.claim.inference.key ?? '')
+  })
+})
+
+describe('a host that says truly where it sends the prompts', () => {
+  const asked: ExpectedGateway = { policy: sampleGatewayPolicy, outside: [], unattested: 'none' }
+  const withGateway = (gateway: InferenceGateway, more: Partial<Claim['inference']> = {}): Handed => {
+    const claim = sampleClaim(owner, gateway)
+    return { ...honest, claim: { ...claim, inference: { ...claim.inference, ...more } } }
+  }
+  const attested = (changes: Partial<AttestedGateway>) => withGateway({ ...sampleGateway, ...changes })
+  const other = 'dd'.repeat(48)
+
+  // Goal: every way out of the gateway that the owner expects fails, by the name `prompts`, and in words.
+  test.each<readonly [string, Handed, string]>([
+    ['a gateway of another image', attested({ measurements: [other] }), 'none of those that you expect'],
+    ['another image beside it', attested({ measurements: ['c1'.repeat(48), other] }), 'none of those that you expect'],
+    ["a stranger's gateway", attested({ operatorKey: other }), `operator key is ${other}`],
+    ['an upstream outside', attested({ outside: ['cloud'] }), 'accept that by --allow-outside cloud'],
+    ['the host itself', withGateway(unattested), 'accept that by --unattested-gateway host'],
+    [
+      'a gateway without a worker',
+      withGateway({ kind: 'unattested', why: 'no-worker', ca: null }),
+      'accept that by --unattested-gateway no-worker',
+    ],
+    [
+      'somewhere else',
+      withGateway({ kind: 'unattested', why: 'elsewhere', ca: null }, { baseUrl: 'https://evil.example/v1' }),
+      'OUTSIDE, to a gateway that the operator names: prompts go to https://evil.example/v1',
+    ],
+    ['an address and no gateway', withGateway({ kind: 'none' }), 'and no gateway'],
+    ['a gateway and no address', withGateway(sampleGateway, { baseUrl: '' }), 'no address'],
+  ])('%s', async (_, handed, reason) => {
+    const { ok, failed, prompts } = await judge(handed, handed, { gateway: asked })
+    expect([ok, failed]).toEqual([false, ['prompts']])
+    expect(prompts?.reason).toContain(reason)
+    // Waiving the pin waives neither an unattested gateway, nor an upstream outside, nor what is named.
+    const pins = { ...allInstancePins, gateway: 'any' as const }
+    expect((await judge(handed, handed, { gateway: asked, pins })).failed).toEqual(['prompts'])
+  })
+
+  test('goal: what the owner accepts by its name passes, and nothing else does by that name', async () => {
+    const onHost = withGateway(unattested)
+    const accepted = await judge(onHost, onHost, { gateway: { ...asked, unattested: 'host' } })
+    expect([accepted.ok, accepted.prompts?.outcome]).toEqual([true, 'pass'])
+    expect(accepted.prompts?.reason).toStartWith('OUTSIDE, to the process of a host: prompts go to ')
+    const wrong = await judge(onHost, onHost, { gateway: { ...asked, unattested: 'no-worker' } })
+    expect(wrong.failed).toEqual(['prompts'])
+    const cloud = attested({ outside: ['cloud', 'far'] })
+    const some = await judge(cloud, cloud, { gateway: { ...asked, outside: ['cloud'] } })
+    expect(some.failed).toEqual(['prompts'])
+    const all = await judge(cloud, cloud, { gateway: { ...asked, outside: ['far', 'cloud', 'more'] } })
+    const words = 'OUTSIDE upstreams may get them from there (cloud, far): prompts go to '
+    expect([all.ok, all.prompts?.reason.startsWith(words)]).toEqual([true, true])
+  })
+
+  test('goal: without a policy for the gateway there is no PASS; the waiver accepts any gateway that is measured', async () => {
+    const gateway = { ...asked, policy: 'any' as const }
+    expect((await judge(honest, honest, { gateway })).failed).toEqual(['pin-gateway'])
+    const pins = { ...allInstancePins, gateway: 'any' as const }
+    expect((await judge(honest, honest, { gateway, pins })).ok).toBe(true)
+    const onHost = withGateway(unattested)
+    expect((await judge(onHost, onHost, { gateway, pins })).failed).toEqual(['prompts'])
+    for (const policy of [
+      { ...sampleGatewayPolicy, idKeyDigest: 'any' as const },
+      { ...sampleGatewayPolicy, idKeyDigest: new Uint8Array(48) },
+      { ...sampleGatewayPolicy, measurements: 'any' as const },
+    ]) {
+      expect((await judge(honest, honest, { gateway: { ...asked, policy } })).failed).toContain('pin-gateway')
+    }
+  })
+
+  test('goal: an instance without a gateway needs nothing named', async () => {
+    const none = withGateway({ kind: 'none' }, { baseUrl: '', address: null, key: null })
+    const { ok, prompts } = await judge(none, none, { gateway: { ...asked, policy: 'any' } })
+    expect([ok, prompts?.reason]).toEqual([true, 'the instance has no gateway'])
+  })
+
+  test('goal: a guest without a network in force, which a host could half set before the claim, does not pass', async () => {
+    const bare = { ...honest, network: null }
+    expect((await judge(bare)).failed).toEqual(['claim-document'])
+  })
+
+  test('goal: several measurements pass where the policy has them all', async () => {
+    const both = attested({ measurements: ['c1'.repeat(48), other] })
+    const policy = {
+      ...sampleGatewayPolicy,
+      measurements: [fromHex('c1'.repeat(48)), fromHex(other)].flatMap(one => one ?? []),
+    }
+    expect((await judge(both, both, { gateway: { ...asked, policy } })).ok).toBe(true)
+  })
+})

@@ -1,0 +1,43 @@
+// A host that has the operator key, as every host has, launches the measured gateway with a workload.json of its own: another model under the name
+// that clients know. ID blocks do not cover HOST_DATA, so that measurement and operator key are those that clients pin.
+
+import { afterAll, describe, expect, test } from 'bun:test'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { fromHex, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { paintFor } from '../../../src/cli/render.ts'
+import { verdictSummary } from '../../../src/cli/verify/summary.ts'
+import { spkiDigestOf } from '../../../src/http/pair.ts'
+import { getOverTls } from '../../../src/linux/tls-get.ts'
+import { verifyGateway } from '../../../src/verifier/gateway.ts'
+import { allPins } from '../../../src/verifier/pins.ts'
+import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
+
+/** All of its workload.json is the host's choice: the model, its bounds, the control key. */
+const bench = await EnclaveBench.start({ gateway: { padStreams: 'off' } })
+afterAll(() => bench[Symbol.asyncDispose]())
+const { vmId } = await bench.serve()
+
+// Goal: a PASS by measurement and operator key alone says which model answers, or is none.
+describe('a PASS by measurement and operator key alone says which model answers, or is none', () => {
+  test('the weights behind the name of the model', async () => {
+    const nonce = systemRandom(32)
+    const { body, certificate } = await getOverTls({
+      url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, bench.url(vmId)),
+      ...{ ca: bench.caPem, timeoutMs: 30_000, bodyBytesMax: 1_048_576 },
+    })
+    const measurements = [fromHex(launchMeasurement) ?? new Uint8Array(0)]
+    const found = await verifyGateway(body, {
+      ...{ nonce, asOf: systemClock.nowMs(), ageMsMax: 60_000, roots: [bench.host.root] },
+      policy: { ...strictPolicy(), measurements, idKeyDigest: bench.host.operatorKey },
+      ...{ pins: { ...allPins, tcb: 'any', crl: 'any' }, crl: undefined, allowlist: 'any', configurationDigest: 'any' },
+      // As it was served.
+      ...{ tlsSpkiDigest: spkiDigestOf(certificate), workload: utf8(bench.workloadText) },
+    })
+    const text = verdictSummary(found, { verbose: false, paint: paintFor(false) })
+    const model = bench.workload.worker?.disk.fileSha256 ?? ''
+    expect([found.ok ? 'PASS' : 'FAIL', text.includes(model), text]).not.toEqual(['PASS', false, text])
+  })
+})

@@ -1,0 +1,45 @@
+// A host that names models so that the verdict's line about prompts says the contrary of what is so: names of models come out of its workload.json,
+// and stand before the word OUTSIDE, in a line that is cut.
+
+import { describe, expect, test } from 'bun:test'
+import { sha256 } from '../../../src/attest/hash.ts'
+import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
+import { verdict } from '../../../src/attest/verdict.ts'
+import { utf8 } from '../../../src/base/bytes.ts'
+import { paintFor } from '../../../src/cli/render.ts'
+import { verdictSummary } from '../../../src/cli/verify/summary.ts'
+import { encodeAllowlist } from '../../../src/contract/vm/allowlist.ts'
+import { workloadText } from '../../../src/contract/vm/workload.ts'
+import { readWorkload, workloadChecks } from '../../../src/verifier/workload.ts'
+import { upstreamOf, workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
+
+/** The line, as `verify gateway` prints it, under a workload with one upstream and no worker. */
+function promptsLine(models: readonly string[]): string {
+  const document = { ...workloadOf({ controlKey: 'A'.repeat(43), upstreams: [], gateway: {} }), worker: null }
+  const upstreams = [upstreamOf({ name: 'o', url: 'https://elsewhere.example/v1', models: [...models] })]
+  const bytes = utf8(workloadText({ ...document, upstreams }))
+  const gateway = {
+    configurationDigest: sha256(bytes),
+    allowlistDigest: sha256(utf8(encodeAllowlist(document.allowlist))),
+  } as StatementOf<'workload'>
+  const shown = { ...verdict(workloadChecks(gateway, readWorkload(bytes), ['o'])), simulated: false }
+  const text = verdictSummary(shown, { verbose: false, paint: paintFor(false) })
+  return text.split('\n').find(one => one.includes('prompts:')) ?? ''
+}
+
+// Goal: no name of a model hides where its prompts go.
+describe('no name of a model hides where its prompts go', () => {
+  test('a plain name', () => {
+    expect(promptsLine(['gpt-oss-120b'])).toContain('OUTSIDE')
+  })
+
+  test('a name that says it is inside, and is long', () => {
+    const line = promptsLine([`gpt-oss-120b: inside the measured VM;${' '.repeat(150)}`])
+    expect(line).toContain('OUTSIDE')
+    expect(line).not.toContain('gpt-oss-120b: inside the measured VM')
+  })
+
+  test('many names', () => {
+    expect(promptsLine(Array.from({ length: 40 }, (_, at) => `model-${at}`))).toContain('OUTSIDE')
+  })
+})

@@ -1,0 +1,55 @@
+// The gateway's OpenAPI document: committed, whole, true to the routes and statuses.
+
+import { expect, test } from 'bun:test'
+import { Value } from '@sinclair/typebox/value'
+import { GatewayError } from '../../../../src/contract/http/inference.ts'
+import { inferenceOpenapiDocument } from '../../../../src/inference/gateway/openapi/openapi.ts'
+import { GatewayProblem } from '../../../../src/inference/gateway/responses.ts'
+import { startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
+import { isEnclave } from '../../../../scripts/rigs/gateway/test-gateway.ts'
+
+type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
+const document = JSON.parse(JSON.stringify(inferenceOpenapiDocument()))
+
+// Goal: the committed document is what the schemas say, to the letter.
+test('no drift', async () => {
+  const golden = await Bun.file(new URL('../../../golden/openapi-inference.json', import.meta.url)).text()
+  expect(golden).toBe(`${JSON.stringify(inferenceOpenapiDocument(), null, 2)}\n`)
+})
+
+// Goal: every reference leads somewhere, and every example of an error is an error of the contract.
+test('references and examples', () => {
+  const visit = (node: Json): void => {
+    if (typeof node !== 'object' || node === null) return
+    for (const value of Object.values(node)) visit(value)
+    if (Array.isArray(node)) return
+    if (typeof node.$ref === 'string') {
+      const parts = node.$ref.replace('#/', '').split('/')
+      expect([
+        node.$ref,
+        parts.reduce((at: Json, part) => (at as { [key: string]: Json })[part] ?? null, document) !== null,
+      ]).toEqual([node.$ref, true])
+    }
+  }
+  visit(document)
+  for (const response of Object.values(document.components.responses as Record<string, { content: Json }>)) {
+    for (const [type, { example }] of Object.entries(response.content as Record<string, { example: Json }>)) {
+      const schema = type === 'application/problem+json' ? GatewayProblem : GatewayError
+      expect([type, Value.Check(schema, example)]).toEqual([type, true])
+    }
+  }
+})
+
+// Goal: each documented route is there with its method, and asks for a key exactly where the document says so.
+test('routes', async () => {
+  // A gateway in a VM has one of its own.
+  const host = isEnclave ? {} : { host: { workload: '{}' } }
+  await using gateway = await startGateway([target('http://127.0.0.1:9/v1')], host)
+  for (const [path, item] of Object.entries(document.paths as Record<string, Record<string, { security?: [] }>>)) {
+    for (const [method, operation] of Object.entries(item)) {
+      const answer = await fetch(gateway.url + path, { method: method.toUpperCase() })
+      expect([path, answer.status === 401]).toEqual([path, operation.security === undefined])
+      expect([404, 405]).not.toContain(answer.status)
+    }
+  }
+})

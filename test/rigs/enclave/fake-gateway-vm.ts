@@ -1,0 +1,69 @@
+// A gateway VM that is a few functions, for what a session does with what it says: no channel, a clock that moves when told. No effects.
+
+import { createLogger } from '../../../src/base/log.ts'
+import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
+import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
+import type { GatewayEngine } from '../../../src/enclave-host/types.ts'
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
+
+export const fakeStatus: EnclaveStatus = {
+  ...{ state: 'ready', workload: 'ab'.repeat(32), revision: 1, running: 0, usageWaiting: 0, problem: null },
+  receiptKey: 'A'.repeat(43),
+}
+
+export const emptyReport: EnclaveReport = { metrics: '', metricsChars: 0, log: [] }
+
+/** What it says to each request. Unless told otherwise it does what it should, and has no news. */
+export type FakeVm = Partial<Omit<GatewayEngine, 'next' | 'report'>> & {
+  readonly next?: (asked: Parameters<GatewayEngine['next']>[1]) => EnclaveNext | Promise<EnclaveNext>
+  readonly status?: () => EnclaveStatus
+  readonly report?: (asked: Parameters<GatewayEngine['report']>[1]) => EnclaveReport
+}
+
+export type FakeSession = {
+  readonly session: GatewaySession
+  readonly clock: ManualClock
+  readonly logged: string[]
+}
+
+export function fakeSession(
+  { next, status = () => fakeStatus, report = () => emptyReport, ...vm }: FakeVm,
+  changes: Partial<SessionDeps> = {},
+): FakeSession {
+  const clock = createManualClock()
+  const logged: string[] = []
+  const noNews = async ({ waitMs }: { waitMs: number }) => {
+    await clock.sleep(waitMs)
+    return { status: status(), wants: [], usage: null }
+  }
+  const engine = {
+    view: () => ({ state: 'running' }),
+    addresses: async () => {},
+    workload: async () => {},
+    control: async () => 1,
+    evidenceFor: async () => {},
+    certificateFor: async () => {},
+    ...vm,
+    next: async (_id: string, asked: Parameters<GatewayEngine['next']>[1]) => (next ?? noNews)(asked),
+    report: async (_id: string, asked: Parameters<GatewayEngine['report']>[1]) => report(asked),
+  } as unknown as GatewayEngine
+  const session = new GatewaySession({
+    ...{ vmId: 'v1', engine, clock, onChange: () => {} },
+    control: {
+      current: () => ({ revision: 1, bytes: new Uint8Array(0), signature: new Uint8Array(0) }),
+      raiseAbove: () => {},
+    },
+    addresses: { hosts: () => ({}) },
+    books: { booked: () => 0, take: () => {} } as unknown as SessionDeps['books'],
+    certify: () => Promise.reject(new Error('nobody asked')),
+    spans: null,
+    tell: { spent: nobodyAsked, days: nobodyAsked },
+    log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
+    ...changes,
+  })
+  return { session, clock, logged }
+}
+
+export function nobodyAsked(): never {
+  throw new Error('nobody asked')
+}

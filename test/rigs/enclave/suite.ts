@@ -1,0 +1,143 @@
+// The gateway's own tests, run against the enclave: the same files in a `bun test` of their own, in which scripts/rigs/gateway/server.ts and
+// rigs/gateway/real-gateway.ts start each gateway as an enclave. `bun test/rigs/enclave/suite.ts FILE…` runs some of them. Effects: processes, files.
+
+import { expect } from 'bun:test'
+import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { buildExecutable, type Recipe } from '../../../scripts/build/executable.ts'
+import { enclaveRecipe } from '../../../scripts/build/recipes.ts'
+import { judge, skipReasonsOf, type Tally, type TestCase, testCasesOf } from '../../../scripts/lib/junit.ts'
+import { PHASES, type PhaseName, phaseOf, testFiles } from '../../../scripts/lib/phases.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { openAuthority } from '../../../src/http/authority.ts'
+
+export type SuiteRun = Tally & {
+  readonly cases: readonly TestCase[]
+  /** Those that were left out, each with its reason. */
+  readonly left: readonly { readonly test: string; readonly reason: string }[]
+  readonly output: string
+}
+
+const root = resolve(import.meta.dir, '../../..')
+
+/** Compiled as strongroom-enclave is. */
+const enclaveProgram: Recipe = {
+  ...enclaveRecipe,
+  name: 'enclave-process',
+  entry: 'scripts/rigs/enclave/process.ts',
+  sources: [...enclaveRecipe.sources, 'scripts/rigs', 'test/rigs'],
+}
+
+/** What starts a gateway, in this process or in a program of its own. */
+const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway\/load-plan\.ts/
+
+/** Every test file of the gateway that has its turn in one of these phases, from the repository's root: whoever adds one has it here, too. */
+export function gatewayTestFiles(phases: readonly PhaseName[]): string[] {
+  return testFiles(root, ['test/inference/']).filter(
+    file => phases.includes(phaseOf(file)) && starts.test(readFileSync(join(root, file), 'utf8')),
+  )
+}
+
+/** All of them; those with a real model (`image`) start their worker themselves. */
+export const gatewayPhases = ['unit', 'slow', 'alone'] as const satisfies readonly PhaseName[]
+
+/** Runs the files; fails unless every test of theirs passes in the enclave or says why it needs the host. */
+export async function expectPassesInEnclave(files: readonly string[], timeoutMs: number): Promise<void> {
+  const expected = await testsOf(files)
+  const run = await runAgainstEnclave(files, timeoutMs)
+  for (const { test: name, reason } of run.left) process.stdout.write(`not run: in the enclave: ${name}: ${reason}\n`)
+  if (run.failed > 0) process.stderr.write(run.output)
+  expect([run.failed, run.problems]).toEqual([0, []])
+  // None is missing, and each that was left out has a reason of its own.
+  const nameOf = ({ file, name }: { file: string; name: string }) => `${file}: ${name}`
+  expect(run.cases.map(nameOf).toSorted()).toEqual(expected.map(nameOf).toSorted())
+  const skipped = run.cases.filter(one => one.outcome === 'skipped').map(nameOf)
+  expect(run.left.map(one => one.test).toSorted()).toEqual(skipped.toSorted())
+  expect(run.passed).toBe(expected.length - skipped.length)
+  process.stderr.write(`in the enclave: ${run.passed} of ${expected.length} tests of ${files.length} files\n`)
+}
+
+/** The tests of these files, as they are when they run in their own process. None of them is run. */
+export async function testsOf(files: readonly string[]): Promise<TestCase[]> {
+  const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
+  try {
+    const { report } = await runTests(dir, files, {
+      more: ['--test-name-pattern=no test has this name'],
+      timeoutMs: 60_000,
+    })
+    return testCasesOf(report ?? '')
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+/** `processes`: how many of them serve the clients of each gateway. */
+export async function runAgainstEnclave(
+  files: readonly string[],
+  timeoutMs: number,
+  { processes = 1 }: { readonly processes?: number } = {},
+): Promise<SuiteRun> {
+  const dir = mkdtempSync(join(tmpdir(), 'srt-suite-'))
+  try {
+    const random = systemRandom
+    const { nowMs } = systemClock
+    const program = await buildExecutable(enclaveProgram, { repo: root, outDir: dir, force: true })
+    const authority = await openAuthority({ kind: 'clients', stateDir: dir, names: ['localhost'], nowMs, random })
+    const env = {
+      STRONGROOM_TEST_GATEWAY: 'enclave',
+      STRONGROOM_TEST_AUTHORITY: dir,
+      STRONGROOM_TEST_ENCLAVE: program.path,
+      ...(processes === 1 ? {} : { STRONGROOM_TEST_PROCESSES: String(processes) }),
+      // So every client of these tests trusts the host's authority, without a word in its test.
+      NODE_EXTRA_CA_CERTS: authority.caFile,
+    }
+    const run = await runTests(dir, files, { env, timeoutMs })
+    const cases = testCasesOf(run.report ?? '')
+    return { ...judge({ files, timeoutMs, ...run }), cases, left: leftOut(cases, run.output), output: run.output }
+  } finally {
+    rmSync(dir, { recursive: true, force: true })
+  }
+}
+
+type RunOptions = {
+  readonly env?: Readonly<Record<string, string>>
+  readonly more?: readonly string[]
+  readonly timeoutMs: number
+}
+
+async function runTests(dir: string, files: readonly string[], { env = {}, more = [], timeoutMs }: RunOptions) {
+  const reportFile = join(dir, 'report.xml')
+  const options = [`--timeout=${PHASES.slow.testTimeoutMs}`, '--reporter=junit', `--reporter-outfile=${reportFile}`]
+  const child = Bun.spawn([process.execPath, 'test', ...options, ...more, ...files.map(file => `./${file}`)], {
+    cwd: root,
+    // A test run calls nobody at its end: what it leaves behind lies here.
+    env: { ...process.env, NO_COLOR: '1', TMPDIR: dir, ...env },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    timeout: timeoutMs,
+  })
+  const [stdout, stderr] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  const report = existsSync(reportFile) ? readFileSync(reportFile, 'utf8') : null
+  return { report, exitCode: child.exitCode, timedOut: child.signalCode !== null, output: stdout + stderr }
+}
+
+/** A reason belongs to the first test that was skipped at its place or after it; tests of one table share theirs. */
+function leftOut(cases: readonly TestCase[], output: string): SuiteRun['left'] {
+  const skipped = cases.filter(one => one.outcome === 'skipped')
+  return skipReasonsOf(output).flatMap(text => {
+    const [, reason = text, file = '', line = ''] = /^(.*) \((\S+):(\d+)\)$/.exec(text) ?? []
+    const after = skipped.filter(one => one.file === file && one.line >= Number(line))
+    const first = Math.min(...after.map(one => one.line))
+    return after.filter(one => one.line === first).map(one => ({ test: `${one.file}: ${one.name}`, reason }))
+  })
+}
+
+if (import.meta.main) {
+  const asked = process.argv.slice(2)
+  const run = await runAgainstEnclave(asked.length === 0 ? gatewayTestFiles(gatewayPhases) : asked, 1_200_000)
+  process.stdout.write(run.output)
+  process.exit(run.failed === 0 ? 0 : 1)
+}

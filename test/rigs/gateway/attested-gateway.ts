@@ -1,0 +1,87 @@
+// A gateway as a relying party meets it: HTTPS, simulated evidence for its own TLS key, an upstream behind it. It can be started again with new keys.
+// Effects: files, free ports.
+
+import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { type Authority, openAuthority } from '../../../src/http/authority.ts'
+import { spkiDigestOf } from '../../../src/http/pair.ts'
+import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
+import { startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import type { TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+
+export type AttestedGateway = AsyncDisposable & {
+  readonly url: string
+  readonly port: number
+  readonly gateway: TestGateway
+  readonly pair: Certified
+  readonly tlsSpkiDigest: Uint8Array
+  /** How often it was asked for evidence. */
+  readonly nonceCount: () => number
+  /** Requests that came encrypted. */
+  readonly encryptedCount: () => number
+}
+
+export type Certified = { readonly cert: string; readonly key: string }
+
+let authority: Promise<Authority> | null = null
+
+/** One for all servers of this process, with small keys. */
+export function serverAuthority(): Promise<Authority> {
+  authority ??= openAuthority({
+    ...{ kind: 'clients', stateDir: rigDir(), names: ['localhost'], nowMs: systemClock.nowMs, random: systemRandom },
+  })
+  return authority
+}
+
+/** With new receipt keys, and a new TLS key unless there is a `pair`. */
+export async function startAttestedGateway(
+  upstream: TestUpstream,
+  options: { readonly pair?: Certified } = {},
+): Promise<AttestedGateway> {
+  const pair = options.pair ?? (await (await serverAuthority()).issue(['127.0.0.1'], 1))
+  const keys = makeReceiptKeys(systemRandom)
+  const tlsSpkiDigest = spkiDigestOf(pair.cert)
+  const rig = await openRig({ keys, tlsSpkiDigest })
+  let nonceCount = 0
+  const encryption = createEncryption({ keys, random: systemRandom })
+  const gateway = startHostGateway([target(upstream.url)], {
+    host: {
+      encryption,
+      attestation: (request, address) => {
+        nonceCount += 1
+        return rig.endpoint(request, address())
+      },
+    },
+  })
+  const server = Bun.serve({
+    ...{ hostname: '127.0.0.1', port: 0, tls: { cert: pair.cert, key: pair.key }, development: false, idleTimeout: 60 },
+    fetch: (request, bun) => gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
+  })
+  return {
+    url: `https://127.0.0.1:${server.port}`,
+    port: server.port ?? 0,
+    ...{ gateway, pair, tlsSpkiDigest },
+    nonceCount: () => nonceCount,
+    encryptedCount: () => encryption.counts.xwing.decrypted,
+    [Symbol.asyncDispose]: async () => {
+      await server.stop(true)
+      await gateway[Symbol.asyncDispose]()
+      rig[Symbol.dispose]()
+    },
+  }
+}
+
+/** Options of a relying party that expects exactly this gateway, but for its address; JSON, so that they can be handed to another process. */
+export async function attestedOptions() {
+  const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+  return {
+    policy: encodePolicy({ ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }),
+    allowlist: allowlistText,
+    configuration: configurationText,
+    simulatedRoot: await Bun.file(rootFile).text(),
+    ca: (await serverAuthority()).caPem,
+  }
+}

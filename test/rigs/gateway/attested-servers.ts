@@ -1,0 +1,78 @@
+// Servers over HTTPS for tests of `verify gateway`: the real attestation endpoint, one in the middle, and any other. Effects: files, free ports.
+
+import { writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { strictPolicy } from '../../../src/attest/index.ts'
+import { encodePolicy } from '../../../src/attest/policy/policy.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { openAuthority } from '../../../src/http/authority.ts'
+import { spkiDigestOf } from '../../../src/http/pair.ts'
+import type { EvidenceOrigin } from '../../../src/inference/attestation/attester.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
+
+const authority = await openAuthority({
+  kind: 'clients',
+  stateDir: rigDir(),
+  names: ['localhost'],
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+})
+
+type Handle = (request: Request) => Response | Promise<Response>
+
+export type GatewayServer = Disposable & { readonly url: string }
+
+/** The endpoint, with a certificate of its own whose key the receipts name. */
+export async function startGateway(options: { readonly origin?: EvidenceOrigin } = {}): Promise<GatewayServer> {
+  const pair = await authority.issue(['127.0.0.1'], 1)
+  const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
+  const server = serve(pair, request => rig.endpoint(request))
+  return {
+    url: server.url,
+    [Symbol.dispose]: () => {
+      server[Symbol.dispose]()
+      rig[Symbol.dispose]()
+    },
+  }
+}
+
+/** Any server, with another key in a certificate that is as good as the gateway's. */
+export async function startOther(handle: Handle): Promise<GatewayServer> {
+  return serve(await authority.issue(['127.0.0.1'], 1), handle)
+}
+
+/** A server between client and gateway that forwards every request. */
+export async function startMiddle(gateway: GatewayServer): Promise<GatewayServer> {
+  return await startOther(async request => {
+    const { pathname, search } = new URL(request.url)
+    return await fetch(`${gateway.url}${pathname}${search}`, { tls: { ca: authority.caPem } })
+  })
+}
+
+function serve(pair: { cert: string; key: string }, handle: Handle) {
+  const server = Bun.serve({ hostname: '127.0.0.1', port: 0, tls: pair, fetch: handle })
+  return { url: `https://127.0.0.1:${server.port}`, [Symbol.dispose]: () => void server.stop(true) }
+}
+
+export function file(name: string, content: string | Uint8Array): string {
+  const path = join(rigDir(), name)
+  writeFileSync(path, content)
+  return path
+}
+
+/** Written anew: another test file of this process may have cleared the rig since. */
+export function writeCaFile(): string {
+  return file('ca-of-servers.pem', authority.caPem)
+}
+
+/** Options of a relying party that trusts the simulated root and expects exactly this gateway. */
+export async function everything(): Promise<string[]> {
+  const { rootFile, operatorKey, measurementOf } = await simulatedHost()
+  const policy = { ...strictPolicy(), measurements: [measurementOf(imageDigest)], idKeyDigest: operatorKey }
+  return [
+    ...['--trust-simulated-root', rootFile, '--policy', file('policy.json', JSON.stringify(encodePolicy(policy)))],
+    ...['--allowlist', file('allowlist.json', allowlistText)],
+    ...['--configuration', file('configuration.json', configurationText)],
+  ]
+}

@@ -1,0 +1,98 @@
+// The built-in worker, which is llama-server out of our own image in its sandbox, behind a gateway of its own, with our own model.
+// Effects: builds the image where it is not cached, a directory, processes, ports; needs root and bubblewrap.
+
+import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { tinyModel } from '../../../scripts/model/tiny-model.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { startSandboxed } from '../../../src/host/sandbox.ts'
+import { createWorkerRoot } from '../../../src/inference/worker/root.ts'
+import { BuiltInWorker, workerTiming } from '../../../src/inference/worker/worker.ts'
+import { removeForeignTree } from '../../../src/linux/tree.ts'
+import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
+import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
+
+export const realWorkerModel = 'strongroom-tiny'
+export const realWorkerSlots = 4
+
+/** What went between the gateway and the engine for one request. */
+export type Exchange = { readonly path: string; readonly asked: string; readonly answered: string }
+
+export type RealWorker = AsyncDisposable & {
+  readonly worker: BuiltInWorker
+  readonly gateway: RealGateway
+  readonly key: string
+  /** With `listens`: every request that the gateway has sent, and what the engine said to it, as soon as it is whole. */
+  readonly exchanges: readonly Exchange[]
+}
+
+/** `listens`: between gateway and engine stands one who writes all of it down. */
+export async function openRealWorker({ listens = false } = {}): Promise<RealWorker> {
+  await using undo = new AsyncDisposableStack()
+  const dir = mkdtempSync(join(tmpdir(), 'srt-worker-'))
+  undo.defer(() => rmSync(dir, { recursive: true, force: true }))
+  chmodSync(dir, 0o711)
+  const stateDir = join(dir, 'state')
+  mkdirSync(stateDir, { mode: 0o711 })
+  const modelFile = join(dir, 'model.gguf')
+  writeFileSync(modelFile, tinyModel())
+  chmodSync(modelFile, 0o644)
+  const imageDir = await buildCachedImage('inference')
+  const worker = new BuiltInWorker({
+    settings: {
+      ...{ model_file: modelFile, model_disk: '', model: realWorkerModel, image_dir: imageDir, user: 'nobody' },
+      ...{ context_tokens: 2048, parallel: realWorkerSlots, threads: 1 },
+      ...{ memory_mib_max: 1024, start_timeout_ms: 60_000 },
+    },
+    stateDir,
+    root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
+    user: () => ({ uid: 65534, gid: 65534 }),
+    removeTree: removeForeignTree,
+    startSandboxed,
+    openModel: async () => null,
+    admit: () => ({ ok: true }),
+    clock: systemClock,
+    log: silentLogger,
+    timing: workerTiming,
+    onReady: () => {},
+  })
+  undo.defer(() => worker.stop())
+  worker.start()
+  const state = await worker.settled
+  if (state.kind !== 'ready') throw new Error(`the worker is ${state.kind}`)
+  const { name, models, weight, concurrencyMax, baseUrl, unix } = worker.upstream
+  const exchanges: Exchange[] = []
+  const socket = listens ? join(dir, 'listener.sock') : unix
+  if (listens) undo.use(listenBetween(socket, unix, exchanges))
+  const target = { name, models, embeddingModels: [], weight, concurrencyMax, url: baseUrl, unixSocket: socket }
+  const engine = { engine: 'llama-server', choicesMax: 4, contextTokens: null, content: [], remoteUrls: false } as const
+  const gateway = startRealHostGateway([{ ...target, ...engine, key: null, ca: null, spkiSha256: null }], {
+    firstByteTimeoutMs: 20_000,
+    idleTimeoutMs: 20_000,
+  })
+  undo.use(gateway)
+  const key = await gateway.addKey()
+  const running = undo.move()
+  return { worker, gateway, key, exchanges, [Symbol.asyncDispose]: () => running.disposeAsync() }
+}
+
+function listenBetween(socket: string, engine: string, exchanges: Exchange[]): AsyncDisposable {
+  const server = Bun.serve({
+    unix: socket,
+    fetch: async request => {
+      const { pathname } = new URL(request.url)
+      const asked = await request.text()
+      const response = await fetch(`http://localhost${pathname}`, {
+        ...{ unix: engine, keepalive: false, method: request.method, headers: { 'content-type': 'application/json' } },
+        ...(asked === '' ? {} : { body: asked }),
+      })
+      const answered = await response.text()
+      exchanges.push({ path: pathname, asked, answered })
+      const type = response.headers.get('content-type') ?? 'application/json'
+      return new Response(answered, { status: response.status, headers: { 'content-type': type } })
+    },
+  })
+  return { [Symbol.asyncDispose]: () => server.stop(true) }
+}

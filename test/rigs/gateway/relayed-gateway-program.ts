@@ -1,0 +1,9 @@
+// A gateway of two processes as a program of its own: `bun relayed-gateway-program.ts UPSTREAM`. Says where it is and who its relays are, and stays.
+
+import { target } from '../../../scripts/rigs/gateway/server.ts'
+import { startRelayedGateway } from './relayed-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+
+const gateway = await startRelayedGateway([target(process.argv[2] ?? '')])
+await until('both relays listen', 20_000, () => gateway.counts().running === 2)
+process.stdout.write(`${JSON.stringify({ url: gateway.url, pids: gateway.pids() })}\n`)

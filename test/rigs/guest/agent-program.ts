@@ -1,0 +1,32 @@
+// The agent as a process of its own over a sandbox: `bun guest-agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
+
+import { type GuestSettings, serveAgent } from '../../../src/guest/serve.ts'
+import { run } from '../../../src/linux/command.ts'
+import { openGuestEnd, type PortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
+import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
+
+export type AgentProcessSettings = Pick<
+  GuestSettings,
+  'root' | 'system' | 'login' | 'sshdArgv' | 'sshPort' | 'gatewayArgv'
+> & {
+  readonly port: PortPaths
+  /** With a report device (tsm-kernel.ts), or without. */
+  readonly device: boolean
+}
+
+if (import.meta.main) {
+  const { port, device, ...settings }: AgentProcessSettings = JSON.parse(process.argv[2] ?? '')
+  await serveAgent('0.0.0-test', {
+    ...settings,
+    hostKeyWaitMs: 0,
+    interfaceWaitMs: 0,
+    devicesWaitMs: 0,
+    configFiles: createTsmKernel({ provider: device ? 'sev_guest' : null }),
+    showStage: stage => process.stdout.write(`${stage}\n`),
+    listenTimeoutMs: 10_000,
+    openPort: async () => openGuestEnd(port),
+    run,
+    // The real one would signal PID 1 of the machine that tests.
+    powerOff: async () => process.exit(0),
+  })
+}

@@ -1,0 +1,57 @@
+// IPv6 for the host, the world and the guests of guest-network.ts, each side set up by the commands that a tap and a guest get. Needs root.
+
+import { planNetwork } from '../../../src/guest/network.plan.ts'
+import { tapBatch, tapMac } from '../../../src/host/network/tap.ts'
+import { macOfLink } from '../network/frames.ts'
+import type { GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
+import type { Netns } from '../../../scripts/rigs/netns.ts'
+import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+
+/** Of no range that is special. */
+export const worldV6 = '2a0f:ffff::9'
+export const hostV6 = '2a0f:ffff::1'
+
+const mtuBytes = 1500
+
+/** No end asks who its neighbour is, so that what arrives is what was sent. `alone`: guests lose IPv4. */
+export async function plugInV6({ host, world, guests }: GuestNetwork, { alone = false } = {}): Promise<void> {
+  for (const where of [host, world, ...guests]) await where.run(['sh', '-c', quiet])
+  for (const [index, netns] of guests.entries()) {
+    const { tap, mac, address } = guest(index + 1)
+    const { addressV6 } = guestV6(index + 1)
+    const v6 = { gateway: gatewayV6, address: addressV6 }
+    if (alone) await host.run(['ip', 'address', 'flush', 'dev', tap])
+    const batch = tapBatch({ name: tap, gateway, address: alone ? null : address, v6, mac, mtuBytes })
+    await host.run(['ip', '-batch', '-'], { stdin: batch })
+    if (alone) await netns.run(['ip', '-4', 'address', 'flush', 'dev', 'eth0'])
+    const network = {
+      ...(alone ? {} : { address, gateway }),
+      v6: { ...v6, gatewayMac: tapMac },
+      mtuBytes,
+      resolvers: [],
+    }
+    for (const argv of planNetwork(network, 'eth0')) await netns.run(argv)
+  }
+  await join(host, 'uplink', hostV6, { address: worldV6, mac: await macOfLink(world, 'eth0') })
+  await host.run(['ip', '-6', 'route', 'replace', 'default', 'via', worldV6])
+  await join(world, 'eth0', worldV6, { address: hostV6, mac: await macOfLink(host, 'uplink') })
+  await world.run(['ip', '-6', 'route', 'replace', poolV6, 'via', hostV6])
+}
+
+async function join(where: Netns, device: string, address: string, peer: { address: string; mac: string }) {
+  const batch = [
+    `address replace ${address}/64 dev ${device} nodad`,
+    `neighbour replace ${peer.address} lladdr ${peer.mac} dev ${device} nud permanent`,
+  ]
+  await where.run(['ip', '-batch', '-'], { stdin: batch.join('\n') })
+}
+
+/**
+ * Without addresses of the kernel's making, which would speak by themselves; the host forwards. What the kernel has to say of multicast groups it
+ * repeats within a millisecond instead of a second: else tests that count frames see it.
+ */
+const quiet = `cd /proc/sys/net/ipv6/conf
+  for each in *; do echo 1 > $each/addr_gen_mode; echo 0 > $each/accept_dad; echo 0 > $each/accept_ra
+    echo 1 > $each/mldv2_unsolicited_report_interval; done
+  ip -6 address flush scope link
+  echo 1 > all/forwarding`

@@ -1,0 +1,192 @@
+// A host of service A without QEMU: the service, both reconcilers and the warm pool over one real database, with a manual clock.
+
+import nacl from 'tweetnacl'
+import { toBase64 } from '../../../src/base/bytes.ts'
+import type { Clock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { createWorkers } from '../../../src/base/work/workers.ts'
+import { type InstanceEvent, nextStatus, taskOf } from '../../../src/instances/instance.machine.ts'
+import { type PoolDeps, WarmPool } from '../../../src/instances/pool.ts'
+import { createInstancesService, type Principal } from '../../../src/instances/service.ts'
+import type { Store } from '../../../src/store/db.ts'
+import {
+  type InstanceSet,
+  instanceById,
+  instanceByVm,
+  listLiving,
+  moveInstance,
+} from '../../../src/store/directory/instance.query.ts'
+import type { Instance } from '../../../src/store/directory/instance.table.ts'
+import { findOrganization } from '../../../src/store/directory/organization.query.ts'
+import { listPoolVms } from '../../../src/store/directory/pool.query.ts'
+import { listVms } from '../../../src/store/ledger/vm.query.ts'
+import type { VmState } from '../../../src/store/ledger/vm.table.ts'
+import type { VmEngine } from '../../../src/vm/engine.ts'
+import type { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
+import { roomFor } from '../../../src/vm/room.query.ts'
+import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
+import { addressRestMs, engineBench, hello, roomy, spec } from '../launch/vm-engine.ts'
+
+export const digestA = 'a'.repeat(64)
+export const digestB = 'b'.repeat(64)
+
+type Engine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
+
+export type HostChanges = Partial<Pick<PoolDeps, 'wanted' | 'shape'>> & {
+  /** Stands before the engine: throws where the process is to have ended. */
+  readonly engine?: Partial<Pick<VmEngine, 'define' | 'dismiss'>>
+}
+
+export type PoolBenchOptions = Parameters<typeof engineBench>[0] & { readonly wanted?: number }
+
+export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
+  const bench = engineBench(options)
+  const { store, clock } = bench
+  const capacity = options.capacity ?? roomy
+  const image = { digest: digestA, isThere: true }
+  const claims: { vmId: string; claimId: string }[] = []
+  const faces = { claim: async (): Promise<void> => {} }
+  const key = addKey(store.directory, clock, 'acme', 'write')
+  const organization = findOrganization(store.directory.db, 'acme')
+  if (organization === null) throw new Error('no organization')
+  const caller: Principal = { organization, keyPrefix: prefixOf(key), scope: 'write' }
+
+  const claimVm = async (claim: { vmId: string; claimId: string }) => {
+    await faces.claim()
+    claims.push(claim)
+  }
+
+  /** The parts that a daemon has in memory; another call is another daemon on what an earlier one left. */
+  const startHost = (changes: HostChanges = {}, reconciler: VmReconciler = bench.create()) => {
+    const engine: Engine = {
+      define: (vmId, vmSpec) => reconciler.define(vmId, vmSpec),
+      dismiss: vmId => reconciler.dismiss(vmId),
+      view: vmId => reconciler.view(vmId),
+      onChange: listener => reconciler.onChange(listener),
+      ...changes.engine,
+    }
+    const pool = new WarmPool({
+      store,
+      engine,
+      vmSpec: spec,
+      shape: changes.shape ?? 'tcg, 2 vCPUs, 2048 MiB',
+      wanted: changes.wanted ?? wanted,
+      imageDigest: () => {
+        if (!image.isThere) throw new Error('no manifest')
+        return image.digest
+      },
+      room: () => {
+        const host = { hostId: store.hostId, diskGibMax: () => 0, capacity, addressRestMs, nowMs: clock.nowMs() }
+        return roomFor(store.ledger.db, { ...spec, diskGib: 0 }, host)
+      },
+      clock,
+      random: systemRandom,
+      log: silentLogger,
+    })
+    const instances = claimless({ store, clock, engine, claim: claimVm })
+    const service = createInstancesService({
+      directory: store.directory,
+      hostId: store.hostId,
+      platform: 'tcg',
+      clock,
+      random: systemRandom,
+      log: silentLogger,
+      settings,
+      takeVm: tx => pool.take(tx),
+      onCreated: (instance, start) => {
+        pool.accepted(instance, start)
+        instances.wake(instance.id)
+      },
+      onDeleted: instance => instances.wakeDeleted(instance),
+      inferenceCostMicroUsd: () => 0n,
+    })
+    pool.start()
+    instances.start()
+    reconciler.start()
+    return {
+      pool,
+      service,
+      create: (idempotencyKey: string | null = null) =>
+        service.create(caller, { publicKey, inferenceModel: null }, idempotencyKey).data.name,
+      remove: (name: string) => service.remove(caller, name),
+      /** As good as kill -9 between two turns: nothing of it goes on, and nothing is cleared away. */
+      end: async () => {
+        await Promise.all([pool.stop(), instances.stop(), reconciler.stop()])
+      },
+    }
+  }
+
+  /** The agent of a booting VM says hello, with a key of its own. */
+  const boot = (vmId: string) =>
+    bench.observe(vmId, { hello: { ...hello, boxKey: toBase64(nacl.box.keyPair().publicKey) } })
+  const vmsIn = (...states: VmState[]): string[] =>
+    listVms(store.ledger.db, store.hostId).flatMap(vm => (states.includes(vm.state) ? [vm.id] : []))
+  /** Boots all that the host begins to boot, until it begins no more. */
+  const bootAll = async () => {
+    await clock.elapse(0)
+    for (let vms = vmsIn('booting'); vms.length > 0; vms = vmsIn('booting')) for (const vmId of vms) await boot(vmId)
+  }
+  const pooled = (): string[] => listPoolVms(store.directory.db, store.hostId).map(row => row.vmId)
+  const living = (): Instance[] => listLiving(store.directory.db, store.hostId)
+  const instance = (name: string): Instance => {
+    const found = living().find(one => one.name === name)
+    if (found === undefined) throw new Error(`no instance ${name}`)
+    return found
+  }
+  return { ...bench, hello, image, faces, claims, startHost, boot, bootAll, vmsIn, pooled, living, instance }
+}
+
+type Claimless = {
+  readonly store: Store
+  readonly clock: Clock
+  readonly engine: Engine
+  readonly claim: (claim: { vmId: string; claimId: string }) => Promise<void>
+}
+
+/** The instance reconciler by its own table, but for the claim: what is claimed without a fault is ready. */
+function claimless({ store, clock, engine, claim }: Claimless) {
+  const move = ({ id, status: from }: Instance, event: InstanceEvent, set: InstanceSet) => {
+    const to = nextStatus(from, event)
+    if (to !== null) store.directory.transact(tx => moveInstance(tx, { id, from, to, nowMs: clock.nowMs(), ...set }))
+    workers.wake(id)
+  }
+  const provision = async (instance: Instance, vmId: string) => {
+    if (engine.view(vmId)?.guest === null) return
+    try {
+      await claim({ vmId, claimId: instance.id })
+      move(instance, 'usable', { readyAtMs: clock.nowMs() })
+    } catch {
+      move(instance, 'broken', { failureCode: 'claim_failed' })
+    }
+  }
+  const look = async (id: string): Promise<void> => {
+    const instance = instanceById(store.directory.db, id)
+    const vmId = instance?.vmId ?? null
+    if (instance === null || vmId === null) return
+    const vm = engine.view(vmId)
+    const task = taskOf(instance.status, vm?.state ?? null)
+    if (task === 'define_vm') engine.define(vmId, spec)
+    if (task === 'provision') await provision(instance, vmId)
+    if (task === 'fail_with_vm') move(instance, 'broken', { failureCode: vm?.failureCode ?? 'internal' })
+    if (task === 'dismiss_vm') engine.dismiss(vmId)
+    if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
+  }
+  const bounds = { retryMinMs: 200, retryMaxMs: 10_000, onFailure: () => {} }
+  const workers = createWorkers({ clock, work: look, ...bounds })
+  return {
+    wake: (id: string) => workers.wake(id),
+    wakeDeleted: ({ id, vmId }: Instance) => {
+      workers.wake(id)
+      if (vmId !== null) engine.dismiss(vmId)
+    },
+    start: () => {
+      engine.onChange(vmId => {
+        const instance = instanceByVm(store.directory.db, vmId)
+        if (instance !== null) workers.wake(instance.id)
+      })
+      for (const { id } of listLiving(store.directory.db, store.hostId)) workers.wake(id)
+    },
+    stop: () => workers.stop(),
+  }
+}

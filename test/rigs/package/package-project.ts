@@ -1,0 +1,112 @@
+// The verifier's package as others get it: built, packed by npm, installed from the tarball into a project that knows nothing of this repository.
+// Effects: files in a temporary directory, processes, which end with what they are for.
+
+import { copyFileSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join, resolve } from 'node:path'
+import { buildVerifierPackage, packageName } from '../../../scripts/build/verifier-package.ts'
+import { runCommand } from '../../../scripts/lib/command.ts'
+
+const repo = resolve(import.meta.dir, '../../..')
+
+export type PackageProject = Disposable & {
+  readonly folder: string
+  /** Of the tarball. */
+  readonly tarballSha256: string
+  /** Names of the files in the tarball, sorted. */
+  readonly packed: readonly string[]
+  /** `program`: another than package-main.mjs, which lies in the folder. */
+  readonly start: (runtime: ClientRuntime, program?: string) => PackageClient
+}
+
+export type ClientRuntime = 'bun' | 'node'
+
+/** Commands one after the other; package-client.mjs has them. */
+export type PackageClient = AsyncDisposable & {
+  readonly ask: (command: { readonly do: string; readonly [name: string]: unknown }) => Promise<Told>
+}
+
+export type Told = {
+  readonly value?: unknown
+  readonly error?: {
+    readonly names: readonly string[]
+    readonly messages: readonly string[]
+    readonly failed: readonly string[]
+    readonly status: number | null
+  }
+}
+
+const commandTimeoutMs = 60_000
+
+export async function preparePackage(): Promise<PackageProject> {
+  const work = mkdtempSync(join(tmpdir(), 'strongroom-package-'))
+  const built = join(work, 'package')
+  const folder = join(work, 'project')
+  await buildVerifierPackage(built)
+  const { packed, tarball } = await pack(built, work)
+  await run(['mkdir', folder], work)
+  writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
+  await run(['npm', 'install', '--offline', '--no-audit', '--no-fund', '--ignore-scripts', tarball], folder)
+  // What its users have installed beside it.
+  symlinkSync(join(repo, 'node_modules/openai'), join(folder, 'node_modules/openai'))
+  copyFileSync(join(folder, 'node_modules', packageName, 'README.md'), join(folder, 'README.md'))
+  for (const name of ['package-client.mjs', 'package-main.mjs'])
+    copyFileSync(join(import.meta.dir, name), join(folder, name))
+  return {
+    ...{ folder, packed },
+    tarballSha256: new Bun.CryptoHasher('sha256').update(await Bun.file(tarball).bytes()).digest('hex'),
+    start: (runtime, program = 'package-main.mjs') => startClient(runtime, folder, program),
+    [Symbol.dispose]: () => rmSync(work, { recursive: true, force: true }),
+  }
+}
+
+/** `npm pack`, which runs no script of the package's. */
+export async function pack(built: string, into: string) {
+  const output = await run(['npm', 'pack', '--json', '--ignore-scripts', '--pack-destination', into, built], into)
+  const [found]: { filename: string; files: { path: string }[] }[] = JSON.parse(output.slice(output.indexOf('[')))
+  if (found === undefined) throw new Error(`npm pack: ${output}`)
+  const filename = readdirSync(into).find(name => name.endsWith('.tgz'))
+  if (filename === undefined) throw new Error(`npm pack made no tarball of ${packageName}`)
+  return { tarball: join(into, filename), packed: found.files.map(one => one.path).sort() }
+}
+
+async function run(argv: readonly string[], cwd: string): Promise<string> {
+  const { exitCode, output } = await runCommand(argv, { timeoutMs: commandTimeoutMs, cwd })
+  if (exitCode !== 0) throw new Error(`${argv.join(' ')}: ${output}`)
+  return output
+}
+
+const ARGV = { bun: [process.execPath], node: ['node'] } as const satisfies Record<ClientRuntime, readonly string[]>
+
+function startClient(runtime: ClientRuntime, cwd: string, program: string): PackageClient {
+  const child = Bun.spawn([...ARGV[runtime], program], {
+    ...{ cwd, stdin: 'pipe', stdout: 'pipe', stderr: 'pipe', timeout: commandTimeoutMs },
+  })
+  const errors = child.stderr.text()
+  const lines = linesOf(child.stdout)
+  return {
+    ask: async command => {
+      child.stdin.write(`${JSON.stringify(command)}\n`)
+      await child.stdin.flush()
+      const { value, done } = await lines.next()
+      if (done) throw new Error(`the ${runtime} client ended: ${await errors}`)
+      return JSON.parse(value)
+    },
+    [Symbol.asyncDispose]: async () => {
+      await child.stdin.end()
+      await child.exited
+      if (child.exitCode !== 0) throw new Error(`the ${runtime} client: exit status ${child.exitCode}: ${await errors}`)
+    },
+  }
+}
+
+async function* linesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<string, undefined> {
+  let rest = ''
+  const decoder = new TextDecoder()
+  for await (const bytes of stream) {
+    const parts = (rest + decoder.decode(bytes, { stream: true })).split('\n')
+    rest = parts.pop() ?? ''
+    yield* parts
+  }
+  return undefined
+}

@@ -1,0 +1,57 @@
+import { expect, test } from 'bun:test'
+import { type Confinement, confinedArgv, memoryMaxMib, scopeProperties } from '../../../src/vm/launch/confinement.plan.ts'
+import { expectGolden } from '../../rigs/golden.ts'
+
+const base: Confinement = {
+  uid: 70_123,
+  groups: [],
+  platform: 'tcg',
+  vcpus: 2,
+  memoryMib: 2048,
+  diskGib: 8,
+  systemd: true,
+}
+const CASES: Record<string, Confinement> = {
+  'tcg, systemd': base,
+  'tcg, no scratch disk': { ...base, diskGib: 0 },
+  'tcg, no systemd': { ...base, systemd: false },
+  'kvm, systemd': { ...base, platform: 'kvm', groups: [105] },
+  'snp, systemd': { ...base, platform: 'snp', groups: [105, 106] },
+}
+
+test('what QEMU may use of the host, on every platform', () => {
+  // Goal: every limit is deliberate; a change shows up as a change of the golden text.
+  const text = Object.entries(CASES).map(([name, confinement]) =>
+    [
+      `# ${name}`,
+      ...(confinement.systemd ? [...scopeProperties(confinement), '--'] : []),
+      ...confinedArgv(confinement, ['qemu', '-x']),
+    ].join('\n'),
+  )
+  expectGolden('qemu-confinement.txt', `${text.join('\n\n')}\n`)
+})
+
+test('QEMU loses every privilege and has no limit that is infinite', () => {
+  // Goal: what must hold on every platform, and what must not.
+  for (const confinement of Object.values(CASES)) {
+    const argv = confinedArgv(confinement, ['qemu'])
+    const whole = argv.join(' ')
+    for (const part of [
+      '--reuid=70123 --regid=70123',
+      '--no-new-privs',
+      '--inh-caps=-all --bounding-set=-all',
+      '--core=0',
+    ])
+      expect(whole).toContain(part)
+    expect(whole).not.toMatch(/unlimited|infinity|init-groups|root/)
+    expect(whole.includes('--memlock=0')).toBe(confinement.platform !== 'snp')
+    // Limits come first, while root may still set them; the user last.
+    expect(['prlimit', 'choom', 'setpriv', 'qemu'].map(name => argv.indexOf(name))).toEqual(
+      ['prlimit', 'choom', 'setpriv', 'qemu'].map(name => argv.indexOf(name)).sort((a, b) => a - b),
+    )
+    // A scope bounds memory that only the guest has, and nothing swaps a guest's memory to disk.
+    expect(scopeProperties(confinement)).toContain('MemorySwapMax=0')
+    expect(memoryMaxMib(confinement)).toBeGreaterThan(confinement.memoryMib)
+    expect(memoryMaxMib(confinement)).toBeLessThan(confinement.memoryMib * 1.5 + 1)
+  }
+})

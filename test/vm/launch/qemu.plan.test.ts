@@ -1,0 +1,142 @@
+import { expect, test } from 'bun:test'
+import { modelDiskSerial } from '../../../src/contract/vm/enclave.ts'
+import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
+import { vmPaths } from '../../../src/vm/launch.plan.ts'
+import { type QemuPlan, type QemuPlatform, qemuArgv } from '../../../src/vm/launch/qemu.plan.ts'
+import { expectGolden } from '../../rigs/golden.ts'
+
+const vmId = '0123abcd-4567-4890-abcd-ef0123456789'
+const launch = {
+  cpuModel: 'EPYC-v4',
+  cbitPosition: 51,
+  reducedPhysBits: 1,
+  policy: 0x30000n,
+  hostData: new Uint8Array(32).fill(7).toBase64(),
+  idBlock: { block: 'QkxPQ0s=', auth: 'QVVUSA==', hasAuthor: false },
+}
+const PLATFORMS = {
+  tcg: { kind: 'tcg' },
+  kvm: { kind: 'kvm' },
+  'snp-bios': { kind: 'snp', boot: { kind: 'bios', firmware: '/proc/self/fd/10' }, launch },
+  // HOST_DATA is the digest of a workload, where there is one.
+  'snp-workload': {
+    kind: 'snp',
+    boot: { kind: 'bios', firmware: '/proc/self/fd/10' },
+    launch: { ...launch, hostData: hostDataOf({ document: '{}', workload: '{"format":"w"}' }).toBase64() },
+  },
+  'snp-igvm': { kind: 'snp', boot: { kind: 'igvm', file: '/proc/self/fd/10' }, launch },
+  'snp-author': {
+    kind: 'snp',
+    boot: { kind: 'bios', firmware: '/proc/self/fd/10' },
+    launch: { ...launch, idBlock: { ...launch.idBlock, hasAuthor: true } },
+  },
+} as const satisfies Record<string, QemuPlatform>
+
+const planFor = (platform: QemuPlatform): QemuPlan => ({
+  qemu: '/usr/bin/qemu-system-x86_64',
+  vmId,
+  vcpus: 2,
+  memoryMib: 2048,
+  mac: '02:01:23:ab:cd:45',
+  directory: vmPaths('/var/lib/strongroom', vmId).directory,
+  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null, model: null, tpm: null },
+  image: {
+    firmware: '/srv/image/firmware.fd',
+    root: '/srv/image/root.img',
+    kernel: '/proc/self/fd/8',
+    initrd: '/proc/self/fd/9',
+    cmdline: 'console=ttyS0 strongroom.root=abc',
+  },
+  platform,
+  scratchLimits: { mibPerS: 256, iops: 4000 },
+})
+
+for (const [name, platform] of Object.entries(PLATFORMS)) {
+  test(`QEMU's command line on ${name}`, () => {
+    // Goal: every argument is deliberate; a change shows up as a change of the golden text.
+    expectGolden(`qemu-${name}.txt`, `${qemuArgv(planFor(platform)).join('\n')}\n`)
+  })
+}
+
+test('no platform weakens isolation or confidentiality', () => {
+  // Goal: what must hold, and must not, on every platform.
+  for (const platform of Object.values(PLATFORMS)) {
+    const argv = qemuArgv(planFor(platform))
+    expect(argv).toContain('-nodefaults')
+    expect(argv[argv.indexOf('-sandbox') + 1]).toStartWith('on,')
+    expect(argv.join(' ')).toContain('host_tso4=off,host_tso6=off,host_ufo=off')
+    expect(argv.join(' ')).not.toMatch(/-incoming|snapshot=|hostfwd|script=/)
+    const confidential = platform.kind === 'snp'
+    const virtio = argv.filter(argument => /^virtio-.*-pci,/.test(argument))
+    expect(virtio.length).toBe(4)
+    // Nothing that a guest wrote is opened by a path, and no other image than the root.
+    expect(argv.filter(argument => argument.includes('filename='))).toEqual([
+      expect.stringContaining('filename=/srv/image/root.img,read-only=on'),
+      expect.stringContaining('filename=/dev/fdset/1,'),
+    ])
+    for (const device of virtio) expect(device.includes('iommu_platform=on,disable-legacy=on')).toBe(confidential)
+    expect(argv.includes('-enable-kvm')).toBe(false)
+  }
+})
+
+test('a comma in a path stays in the path', () => {
+  // Goal: QEMU option syntax cannot be injected through configured paths.
+  const plan = planFor({ kind: 'tcg' })
+  const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
+  expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+})
+
+test("a model's disk is read-only, by descriptor, and tells the guest its name", () => {
+  // Goal: neither the guest nor an escape from it can change what other gateways read.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, model: 9 } })
+  expect(argv.filter(argument => !without.includes(argument))).toEqual([
+    'fd=9,set=3,opaque=model',
+    'driver=file,node-name=model-file,filename=/dev/fdset/3,aio=threads,read-only=on',
+    'driver=raw,node-name=model,file=model-file,read-only=on',
+    `virtio-blk-pci,drive=model,serial=${modelDiskSerial},rerror=report`,
+  ])
+  expectGolden('qemu-tcg-model.txt', `${argv.join('\n')}\n`)
+  const snp = qemuArgv({ ...planFor(PLATFORMS['snp-bios']), fds: { ...plan.fds, model: 9 } })
+  expect(snp.find(argument => argument.includes('drive=model'))).toEndWith(',iommu_platform=on,disable-legacy=on')
+})
+
+test('a VM with a TPM has swtpm behind it, by descriptor', () => {
+  // Goal: the device is the one that the guest's kernel takes up without ACPI, and nobody else can connect to its TPM.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, tpm: 9 } })
+  expect(argv.filter(argument => !without.includes(argument))).toEqual([
+    'socket,id=tpm,fd=9',
+    '-tpmdev',
+    'emulator,id=tpm0,chardev=tpm',
+    'tpm-tis,tpmdev=tpm0',
+  ])
+  expectGolden('qemu-tcg-tpm.txt', `${argv.join('\n')}\n`)
+})
+
+test('a VM that builds has an exchange disk, by descriptor', () => {
+  // Goal: host and guest share this one file and no other; a guest that finds it full gets an error in place of a pause.
+  const plan = planFor({ kind: 'tcg' })
+  const without = qemuArgv(plan)
+  const argv = qemuArgv({ ...plan, fds: { ...plan.fds, exchange: 9 } })
+  const added = argv.filter(argument => !without.includes(argument))
+  expect(added).toHaveLength(4)
+  expect(added.at(-1)).toContain('serial=exchange,discard=on,werror=report,rerror=report')
+  expect(argv.filter(argument => argument.includes('filename=')).at(-1)).toContain('filename=/dev/fdset/2,')
+  expectGolden('qemu-tcg-exchange.txt', `${argv.join('\n')}\n`)
+})
+
+test('a VM without a scratch disk, or without limits on it, has none in its arguments', () => {
+  // Goal: 0 means what the configuration says of it, and no half of a limit is left.
+  const plan = planFor({ kind: 'tcg' })
+  const none = qemuArgv({ ...plan, fds: { ...plan.fds, scratch: null } }).join('\n')
+  expect(none).not.toMatch(/scratch|fdset|throttle/)
+  const unlimited = qemuArgv({ ...plan, scratchLimits: { mibPerS: 0, iops: 0 } }).join('\n')
+  expect(unlimited).toContain('drive=scratch-raw,serial=scratch')
+  expect(unlimited).not.toContain('throttle')
+  const byRate = qemuArgv({ ...plan, scratchLimits: { mibPerS: 1, iops: 0 } }).join('\n')
+  expect(byRate).toContain('"bps-total":1048576')
+  expect(byRate).not.toContain('iops-total')
+})

@@ -1,0 +1,80 @@
+// The VM's table, pair by pair.
+
+import { expect, test } from 'bun:test'
+import type { VmState } from '../../../src/store/ledger/vm.table.ts'
+import { failureOf, next, VM_TABLE, type VmEvent, type VmWork } from '../../../src/vm/machine/vm.machine.ts'
+
+const states = Object.keys(VM_TABLE) as VmState[]
+const events = [...new Set(states.flatMap(state => Object.keys(VM_TABLE[state].on)))] as VmEvent[]
+const every = states.flatMap(from => events.map(event => ({ from, event, to: next(from, event) })))
+const moves = every.filter(move => move.to !== null)
+
+test('every (state, event) pair is what the table of intent says', () => {
+  // Goal: no transition exists that was not meant; the whole table as one text.
+  expect(moves.map(({ from, event, to }) => `${from} ${event} ${to}`)).toEqual([
+    'waiting admitted launching',
+    'waiting refused failed',
+    'waiting dismissed gone',
+    'launching dismissed stopping',
+    'launching spawned booting',
+    'launching spawn_failed failed',
+    'launching launch_mismatch failed',
+    'booting dismissed stopping',
+    'booting greeted running',
+    'booting deadline failed',
+    'booting qemu_gone failed',
+    'booting guest_stopped failed',
+    'running dismissed stopping',
+    'running qemu_gone failed',
+    'running guest_stopped failed',
+    'running unanswered failed',
+    'running network_lost failed',
+    'failed dismissed stopping',
+    'stopping released gone',
+  ])
+})
+
+test('a VM that has held anything is gone only after its ledger was released', () => {
+  // Goal: no way to `gone` past the release but from `waiting`, which holds nothing.
+  const intoGone = moves.filter(move => move.to === 'gone').map(move => `${move.from}+${move.event}`)
+  expect(intoGone).toEqual(['waiting+dismissed', 'stopping+released'])
+  const worksOf = (state: VmState): readonly VmWork[] => VM_TABLE[state].work
+  const releasing = states.filter(state => worksOf(state).includes('release'))
+  expect(releasing).toEqual(['failed', 'stopping'])
+})
+
+test('only a greeted guest runs', () => {
+  // Goal: nothing reaches `running` without the agent having spoken, and nothing comes back to life.
+  expect(moves.filter(move => move.to === 'running').map(move => `${move.from}+${move.event}`)).toEqual([
+    'booting+greeted',
+  ])
+  expect(moves.filter(move => move.from === 'gone')).toEqual([])
+  expect(moves.filter(move => move.from === 'failed').map(move => move.to)).toEqual(['stopping'])
+})
+
+test('every state but the last can be dismissed, and gone is reachable from each', () => {
+  // Goal: a delete always gets through, whatever the VM is doing.
+  for (const state of states) {
+    if (state !== 'gone' && state !== 'stopping') expect(next(state, 'dismissed')).not.toBeNull()
+    expect(reachable(state).has('gone')).toBe(true)
+  }
+})
+
+test('each failure has the code that its cause deserves', () => {
+  // Goal: the closed set of failure codes is used as documented.
+  expect(failureOf('waiting', 'refused', false)).toBe('capacity_exhausted')
+  expect(failureOf('launching', 'spawn_failed', false)).toBe('boot_failed')
+  expect(failureOf('launching', 'launch_mismatch', false)).toBe('launch_mismatch')
+  expect(failureOf('booting', 'deadline', false)).toBe('boot_timeout')
+  expect(failureOf('booting', 'qemu_gone', false)).toBe('boot_failed')
+  expect(failureOf('running', 'qemu_gone', false)).toBe('agent_unreachable')
+  expect(failureOf('running', 'unanswered', false)).toBe('agent_unreachable')
+  expect(failureOf('running', 'network_lost', false)).toBe('network_lost')
+  expect(failureOf('running', 'qemu_gone', true)).toBe('host_restarted')
+})
+
+function reachable(from: VmState): Set<VmState> {
+  const seen = new Set<VmState>([from])
+  for (const state of seen) for (const move of moves) if (move.from === state && move.to !== null) seen.add(move.to)
+  return seen
+}

@@ -1,0 +1,179 @@
+import { expect, test } from 'bun:test'
+import fc from 'fast-check'
+import { formatIpv4, parseIpv4, rangeOf } from '../../../src/base/ipv4.ts'
+import { parseIpv6 } from '../../../src/base/ipv6.ts'
+import { type EgressEntry, parseEgressEntry } from '../../../src/config/egress.ts'
+import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
+import { destinationKind, egressElements, sourceRule } from '../../../src/vm/network/egress.plan.ts'
+import { egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
+
+const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
+const entry = (text: string): EgressEntry => parseEgressEntry(text) ?? { first: 0, last: 0, ports: null }
+const elementsOf = (set: string, allowed: readonly string[], change: Partial<typeof around> = {}) =>
+  egressElements({ ...around, ...change, allowed: allowed.map(entry) }).flatMap(([name, element]) =>
+    name === set ? [element] : [],
+  )
+
+test('goal: what is denied is the whole list of private and special networks, the pool and the networks of the host', () => {
+  expect(elementsOf('egress_denied', [], { pool: '198.18.0.0/24' })).toEqual([
+    '0.0.0.0-0.255.255.255',
+    '10.0.0.0-10.255.255.255',
+    '100.64.0.0-100.127.255.255',
+    '127.0.0.0-127.255.255.255',
+    '169.254.0.0-169.254.255.255',
+    '172.16.0.0-172.31.255.255',
+    '192.168.0.0-192.168.255.255',
+    '198.18.0.0-198.18.0.255',
+    '203.0.113.0-203.0.113.255',
+    '224.0.0.0-255.255.255.255',
+  ])
+})
+
+test('goal: entries with ports become stretches that do not overlap', () => {
+  expect(
+    elementsOf('egress_ports', ['10.0.0.0/8:443', '10.1.0.0/16:80-90', '10.1.2.3:85-100', '10.1.2.3:443']),
+  ).toEqual([
+    '10.0.0.0-10.0.255.255 . 443',
+    '10.1.0.0-10.1.2.2 . 80-90',
+    '10.1.0.0-10.1.2.2 . 443',
+    '10.1.2.3 . 80-100',
+    '10.1.2.3 . 443',
+    '10.1.2.4-10.1.255.255 . 80-90',
+    '10.1.2.4-10.1.255.255 . 443',
+    '10.2.0.0-10.255.255.255 . 443',
+  ])
+  expect(elementsOf('egress_ports', ['10.0.0.1'])).toEqual([])
+  expect(elementsOf('egress_allowed', ['0.0.0.0/0', '10.0.0.1', '10.0.0.1:80'])).toEqual(['0.0.0.0-255.255.255.255'])
+})
+
+test('goal: whatever the entries, exactly what they name is open', () => {
+  const some = fc.record({
+    address: fc.integer({ min: parseIpv4('10.0.0.0'), max: parseIpv4('10.0.0.31') }),
+    prefix: fc.integer({ min: 28, max: 32 }),
+    from: fc.integer({ min: 1, max: 12 }),
+    more: fc.integer({ min: 0, max: 5 }),
+  })
+  fc.assert(
+    fc.property(fc.array(some, { maxLength: 8 }), entries => {
+      const texts = entries.map(({ address, prefix, from, more }) => {
+        return `${formatIpv4(rangeOf(`${formatIpv4(address)}/${prefix}`).first)}/${prefix}:${from}-${from + more}`
+      })
+      const elements = elementsOf('egress_ports', texts).map(readElement)
+      for (let address = parseIpv4('10.0.0.0'); address < parseIpv4('10.0.0.40'); address += 1) {
+        for (let port = 1; port < 20; port += 1) {
+          const named = texts.map(entry).some(one => holds(one, address) && holds(one.ports ?? one, port))
+          const holding = elements.filter(([addresses, ports]) => holds(addresses, address) && holds(ports, port))
+          expect(holding.length).toBe(named ? 1 : 0)
+        }
+      }
+    }),
+    { numRuns: 30 },
+  )
+})
+
+test('goal: the source of packets is one of three', () => {
+  expect(sourceRule({ kind: 'pool' })).toBeNull()
+  expect(sourceRule({ kind: 'masquerade' })).toBe('iifname @taps oifname != @taps masquerade')
+  expect(sourceRule({ kind: 'snat', to: '192.0.2.7' })).toBe('iifname @taps oifname != @taps snat ip to 192.0.2.7')
+})
+
+type Range = { readonly first: number; readonly last: number }
+const holds = ({ first, last }: Range, value: number) => first <= value && value <= last
+
+function readElement(text: string): [addresses: Range, ports: Range] {
+  const [addresses = '', ports = ''] = text.split(' . ')
+  const range = (part: string, read: (text: string) => number) => {
+    const [first = '', last = first] = part.split('-')
+    return { first: read(first), last: read(last) }
+  }
+  return [range(addresses, parseIpv4), range(ports, Number)]
+}
+
+const aroundV6 = { pool: '2001:db8:88::/64', ownNetworks: ['2a0f:1::/64'], deniedV4: [rangeOf('10.0.0.0/8')] }
+const elementsV6 = (set: string, allowed: readonly string[] = []) =>
+  egressElementsV6({ ...aroundV6, allowed: allowed.flatMap(text => parseEgressEntryV6(text) ?? []) }).flatMap(
+    ([name, element]) => (name === set ? [element] : []),
+  )
+
+test('goal: of IPv6 all is denied but what is given out for the world, less what is special, the pool and the networks of the host', () => {
+  const denied = elementsV6('egress_denied_v6').map(text => {
+    const [first = '', last = first] = text.split('-')
+    return { first: parseIpv6(first), last: parseIpv6(last) }
+  })
+  const isDenied = (address: string) =>
+    denied.some(({ first, last }) => first <= parseIpv6(address) && parseIpv6(address) <= last)
+  for (const address of ['2000::1', '2003::1', '2400:cb00::1', '2620:fe::9', '2a0f:1:0:1::1', '64:ff9b::808:808'])
+    expect([address, isDenied(address)]).toEqual([address, false])
+  for (const address of [
+    ...[
+      '::',
+      '::1',
+      '::ffff:a00:1',
+      '64:ff9b::a00:1',
+      '64:ff9b:1::1',
+      '100::1',
+      'fc00::1',
+      'fdff::1',
+      'fe80::1',
+      'fec0::1',
+    ],
+    ...[
+      'ff02::1',
+      '2001::1',
+      '2001:db8::1',
+      '2001:db8:88::1',
+      '2002:a00:1::1',
+      '3fff::1',
+      '2a0f:1::1',
+      '4000::',
+      'ffff::',
+    ],
+  ])
+    expect([address, isDenied(address)]).toEqual([address, true])
+  // The kernel refuses what overlaps.
+  for (const [at, one] of denied.entries()) expect(one.first > (denied[at - 1]?.last ?? -1n)).toBe(true)
+})
+
+test('goal: entries of IPv6 with ports become stretches that do not overlap', () => {
+  expect(elementsV6('egress_allowed_v6', ['fd00::/16', 'fd00:1::/32', 'fd01::9'])).toEqual([
+    'fd00::-fd00:ffff:ffff:ffff:ffff:ffff:ffff:ffff',
+    'fd01::9',
+  ])
+  expect(elementsV6('egress_ports_v6', ['[fd00::/112]:443', '[fd00::5]:80-90', '[fd00::5]:443-444'])).toEqual([
+    'fd00::-fd00::4 . 443',
+    'fd00::5 . 80-90',
+    'fd00::5 . 443-444',
+    'fd00::6-fd00::ffff . 443',
+  ])
+})
+
+test('goal: of an address that a name leads to, the same is denied and open as the firewall has it', () => {
+  const v6 = {
+    ...{ pool: '2a0f:88::/64', gateway: 'fd73::1', source: { kind: 'pool' } as const },
+    allowed: ['[fd00::/8]:443', '2a0f:88::/64', '::1'].flatMap(text => parseEgressEntryV6(text) ?? []),
+  }
+  const allowed = ['10.1.2.0/24:443', '172.16.0.0/12', '10.88.0.0/16', '127.0.0.1', '0.0.0.0/0:25'].map(entry)
+  const to = { ...around, ownNetworks: [...around.ownNetworks, '2a0f:1::/64'], allowed, v6 }
+  const kinds: Record<string, readonly string[]> = {
+    world: ['198.51.100.7', '9.9.9.9', '2a0f:2::1', '64:ff9b::c633:6407'],
+    open: ['10.1.2.3', '172.16.9.9', '192.168.1.1', '203.0.113.5', '169.254.169.254', 'fd00::9'],
+    denied: [
+      '10.88.0.7',
+      '127.0.0.1',
+      '0.0.0.0',
+      '224.0.0.1',
+      '255.255.255.255',
+      '2a0f:88::5',
+      '2a0f:1::5',
+      '::1',
+      'fe80::1',
+      '64:ff9b::a01:203',
+    ],
+  }
+  for (const [kind, addresses] of Object.entries(kinds))
+    expect(addresses.map(address => [address, destinationKind(address, to)])).toEqual(addresses.map(one => [one, kind]))
+  const closed = { ...to, allowed: [], v6: { ...v6, allowed: [] } }
+  for (const address of kinds.open ?? [])
+    expect([address, destinationKind(address, closed)]).toEqual([address, 'denied'])
+  expect(destinationKind('2a0f:2::1', { ...to, v6: null })).toBe('denied')
+})

@@ -1,0 +1,181 @@
+// Streams to and from the gateway's VMs while the map is switched, written again and its writer killed; and how many there may be. Needs root.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { present } from '../../../src/base/assert.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
+import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../../../scripts/rigs/guest/network.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+
+const second = guest(2).address
+const local = '127.0.0.1'
+const chunkBytes = 1_000
+
+/** Says up with what it is greeted with; then asks for so many bytes with each line, and says when they are there. */
+const streamCode = (address: string, port: number) => `
+  const s = require('node:net').connect(${port}, '${address}'); let want = 0, got = 0, greeted = false
+  s.on('data', d => {
+    if (!greeted) { greeted = true; console.log('up'); console.log('to ' + String(d).trim()); return }
+    got += d.length; if (got >= want) console.log('got ' + got) })
+  s.on('error', error => console.log('error ' + error.code)); s.on('close', () => console.log('closed'))
+  for await (const line of console) { want += Number(line); s.write(line) }`
+
+describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
+  let network: GuestNetwork
+  let host: Netns
+  let world: Netns
+  let instance: Netns
+
+  const apply = (change: GatewayChange = {}) => network.apply(rulesetText(gatewayPlan(change)))
+  const toSecond = { service: { address: second } } as const
+  const open = async (from: Netns, address: string, port: number) => {
+    const stream = await network.program(from, streamCode(address, port))
+    const to = (await stream.says('to ')).slice(3)
+    let got = 0
+    const flows = async () => {
+      got += chunkBytes
+      stream.write(String(chunkBytes))
+      expect(await stream.says('got ')).toBe(`got ${got}`)
+    }
+    await flows()
+    return { stream, to, flows }
+  }
+
+  beforeAll(async () => {
+    network = await createGuestNetwork(5)
+    ;({ host, world } = network)
+    const [one, two, three] = network.guests
+    instance = present(three, 'five guests')
+    await network.listen(one, '0.0.0.0', servicePort, 'a ')
+    await network.listen(two, '0.0.0.0', servicePort, 'b ')
+    await network.listen(world, '0.0.0.0', 443)
+    for (const n of [1, 2])
+      await host.run(['sh', '-c', `echo 1 > /proc/sys/net/ipv4/conf/${guest(n).tap}/route_localnet`])
+    await apply()
+  })
+
+  afterAll(() => network?.[Symbol.dispose]())
+
+  test('stay with their VM when the map leads to another, which gets the new ones, and when its writer is killed', async () => {
+    // Goal: an update has no gap: no stream is cut, no client comes to the VM that is drained.
+    const routes: readonly (readonly [Netns, string, string])[] = [
+      [world, hostAddress, worldAddress],
+      [instance, gateway, guest(3).address],
+      [host, local, gateway],
+      [host, hostAddress, hostAddress],
+    ]
+    const streams = await Promise.all(routes.map(([from, address]) => open(from, address, listenPort)))
+    expect(streams.map(({ to }) => to)).toEqual(routes.map(([, , seen]) => `a ${seen}`))
+    // A writer that is killed behind its work, as a daemon may be.
+    const writer = await network.program(
+      host,
+      `const { exitCode } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(${JSON.stringify(
+        rulesetText(gatewayPlan(toSecond)),
+      )}) })
+        console.log(exitCode === 0 ? 'up' : 'nft failed'); console.log('pid ' + process.pid); for await (const _ of console);`,
+    )
+    process.kill(Number((await writer.says('pid ')).slice(4)), 'SIGKILL')
+    for (const change of [toSecond, {}, toSecond]) {
+      await apply(change)
+      for (const { flows } of streams) await flows()
+    }
+    const seen = await Promise.all(routes.map(([from, address]) => network.reach(from, address, listenPort)))
+    expect(seen).toEqual(routes.map(([, , from]) => `b ${from}`))
+    for (const { flows } of streams) await flows()
+  })
+
+  test('to an upstream whose address has changed run on, and no new one goes to the old address', async () => {
+    // Goal: names change their addresses while answers stream.
+    await apply()
+    const [from] = network.guests
+    const { flows, to } = await open(from, worldAddress, 443)
+    expect(to).toBe(hostAddress)
+    await apply({ service: { upstreams: [{ address: '192.0.2.77', port: 443 }] } })
+    await flows()
+    expect(await network.reach(from, worldAddress, 443)).toBeNull()
+    await flows()
+  })
+
+  test('learn that a path takes smaller packets only', async () => {
+    // Goal: no client behind a tunnel waits for ever for an answer that is too large for it.
+    await apply()
+    await host.run(['ip', 'link', 'set', 'uplink', 'mtu', '1300'])
+    const { stream } = await open(world, hostAddress, listenPort)
+    stream.write('100000')
+    expect(await stream.says(`got ${100_000 + chunkBytes}`)).toBeDefined()
+    await host.run(['ip', 'link', 'set', 'uplink', 'mtu', '1500'])
+  })
+
+  test('carry nothing more once their VM is closed', async () => {
+    // Goal: a VM that is shut off keeps none of its clients and upstreams.
+    await apply()
+    const [from] = network.guests
+    const streams = [await open(world, hostAddress, listenPort), await open(from, worldAddress, 443)]
+    await apply({ vms: { 1: { opened: false } }, ...toSecond })
+    const arrived = await network.countArrivals(from)
+    for (const { stream } of streams) stream.write(String(chunkBytes))
+    // While they wait, the one that serves now is reached.
+    expect(await network.reach(world, hostAddress, listenPort)).toBe(`b ${worldAddress}`)
+    expect(await network.countArrivals(from)).toBe(arrived)
+    // They did try: what was lost is sent again.
+    await apply()
+    for (const { stream } of streams) expect(await stream.says('got ')).toBe(`got ${2 * chunkBytes}`)
+  })
+})
+
+describe.if(needsRoot('the test of connections to the gateway'))('connections', () => {
+  let network: GuestNetwork
+  const others = ['192.0.2.10', '192.0.2.11']
+  const { perAddressMax, allMax } = plan().services
+
+  beforeAll(async () => {
+    network = await createGuestNetwork(5)
+    const [one, two] = network.guests
+    for (const where of [one, two]) await network.listen(where, '0.0.0.0', servicePort)
+    for (const address of others) await network.world.run(['ip', 'address', 'add', `${address}/24`, 'dev', 'eth0'])
+    await network.apply(rulesetText(gatewayPlan()))
+  })
+  afterAll(() => network?.[Symbol.dispose]())
+
+  /** How many of so many connections get through and stay, and how the others end; those before them have been closed by then. */
+  const held = async (where: Netns, target: string, port: number, from: readonly (string | null)[]) => {
+    const code = `const net = require('node:net'); let up = 0, settled = 0; const ends = {}
+      const from = ${JSON.stringify(from)}
+      for (let i = 0; i < 20; i += 1) {
+        const localAddress = from[i % from.length]
+        const socket = net.connect({ host: '${target}', port: ${port}, ...(localAddress === null ? {} : { localAddress }) })
+        const done = () => { settled += 1; if (settled === 20) { console.log(up + ' ' + Object.keys(ends)); process.exit() } }
+        socket.on('connect', () => { up += 1; done() }).on('error', ({ code }) => { ends[code] = 1; done() })
+      }`
+    return (await where.run([process.execPath, '-e', code])).trim()
+  }
+
+  test('of one client, and of all together, are as many as to the other services, mapped or routed', async () => {
+    // Goal: no client takes the gateway's places of the others; who is turned away learns so at once; a switch forgets nobody.
+    const { world, guests, apply } = network
+    const instance = present(guests[2], 'five guests')
+    const all = [worldAddress, ...others]
+    const [one, most] = [`${perAddressMax} ECONNREFUSED`, `${allMax} ECONNREFUSED`]
+    expect(await held(world, hostAddress, listenPort, [worldAddress])).toBe(one)
+    expect(await held(world, hostAddress, listenPort, all)).toBe(most)
+    expect(await held(world, guest(1).address, servicePort, [worldAddress])).toBe(one)
+    expect(await held(instance, gateway, listenPort, [null])).toBe(one)
+    const stays = await network.program(
+      world,
+      `const net = require('node:net'); let up = 0
+        for (const localAddress of ${JSON.stringify([...others, ...others])})
+          net.connect({ host: '${hostAddress}', port: ${listenPort}, localAddress }).on('connect', () => { up += 1; if (up === 4) console.log('up') })
+        for await (const _ of console);`,
+    )
+    await apply(rulesetText(gatewayPlan({ service: { address: guest(2).address } })))
+    expect(await held(world, hostAddress, listenPort, all)).toBe(`${allMax - 4} ECONNREFUSED`)
+    stays.write('')
+  })
+
+  test('of clients on this host are not counted', async () => {
+    // Goal: a proxy on this host speaks for many clients.
+    const { host } = network
+    expect(await held(host, hostAddress, listenPort, [null])).toBe('20')
+  })
+})

@@ -1,0 +1,287 @@
+// The one writer of the firewall, with an nft that takes its time and keeps what it is told: what is removed stays removed.
+
+import { describe, expect, test } from 'bun:test'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { Counters, Nft } from '../../../src/host/network/nft.ts'
+import { openStore } from '../../../src/store/db.ts'
+import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
+import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
+import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
+import { VmNetwork, type VmNetworkDeps } from '../../../src/vm/network/network.driver.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
+
+function bench(names: VmNetworkDeps['names'] = null) {
+  const store = openStore(':memory:')
+  const clock = createManualClock()
+  const kernel = new Set<string>()
+  const texts: string[] = []
+  /** How texts begin that the kernel takes none of. */
+  const refused: string[] = []
+  const counters = (): Counters => ({
+    counters: new Map(),
+    quotas: new Map([...kernel].map(name => [name, { usedBytes: 0, limitBytes: 1 }])),
+  })
+  const nft: Nft = {
+    applyRuleset: async text => {
+      await Bun.sleep(1)
+      if (refused.some(word => text.startsWith(word))) throw new Error('refused')
+      texts.push(text)
+      for (const [, verb, name] of text.matchAll(/^(add|delete) quota \S+ \S+ (\S+)/gm)) {
+        if (verb === 'add') kernel.add(name ?? '')
+        else kernel.delete(name ?? '')
+      }
+    },
+    readCounters: async () => counters(),
+    tableExists: async () => true,
+    deleteTables: async () => {},
+  }
+  const limits = { egressLimitBytes: 1, rescueLimitBytes: 1, names }
+  const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
+  let networks: readonly string[] = ['192.0.2.0/24']
+  const ownNetworks = () => networks
+  const create = () =>
+    new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ownNetworks, ...limits })
+  const network = create()
+  const addVm = (n: number, kind: Partial<NewVm> = {}) => {
+    const id = `0000000${n}-0000-4000-8000-000000000000`
+    const nowMs = clock.nowMs()
+    insertVm(store.ledger.db, { id, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs, ...kind })
+    moveVm(store.ledger.db, { id, from: 'waiting', to: 'launching', nowMs, address: `10.88.0.${n}` })
+    recordResource(store.ledger.db, { vmId: id, kind: 'nft', name: `tap${n}`, nowMs })
+    return id
+  }
+  /** Where new connections lead in the newest ruleset, and what VMs of the gateway reach. */
+  const served = () => {
+    const lines = (texts.at(-1) ?? '').split('\n')
+    const found = (pattern: RegExp) => lines.flatMap(line => pattern.exec(line)?.[1] ?? [])
+    const upstreams = elementsOf(texts, 'gateway_upstreams')
+    return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
+  }
+  /** Networks of this host, from now on. */
+  const move = (...to: string[]) => {
+    networks = to
+  }
+  return { store, create, network, kernel, addVm, texts, refused, served, move }
+}
+
+/** Of a set in the newest ruleset. */
+function elementsOf(texts: readonly string[], set: string): string[] {
+  const found = new RegExp(`^add element inet \\S+ ${set} \\{ (.*) \\}$`, 'm').exec(texts.at(-1) ?? '')?.[1]
+  return found?.split(', ') ?? []
+}
+
+test('what is removed does not come back by a run for another VM before its row is struck', async () => {
+  // Goal: the end of a VM beside the opening of others, as at a start that drains the warm pool, leaves nothing in the kernel.
+  const b = bench()
+  const gone = b.addVm(1)
+  b.addVm(2)
+  await b.network.sync()
+  expect([...b.kernel]).toEqual(['tap1', 'tap1_rescue', 'tap2', 'tap2_rescue'])
+  // The run of `remove`, and the run of another VM that was asked for meanwhile; only then the row goes.
+  const removed = b.network.remove('tap1')
+  await Bun.sleep(0)
+  await Promise.all([removed, b.network.sync()])
+  strikeResource(b.store.ledger.db, { vmId: gone, kind: 'nft' })
+  expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
+  await b.network.sync()
+  expect([...b.kernel]).toEqual(['tap2', 'tap2_rescue'])
+})
+
+describe('the gateway', () => {
+  const upstreams = [{ address: '192.0.2.9', port: 443 }]
+  const kind = { network: 'gateway' } as const
+
+  test('gets new connections in the VM that serves, once that is opened, and until it is closed or removed', async () => {
+    // Goal: no client comes to a VM that has proved nothing, or that is going.
+    const { store, network, addVm, served } = bench()
+    const [first, second] = [addVm(1, kind), addVm(2, kind)]
+    const at = { nowMs: 5 }
+    await network.setGateway({ serving: first, port: 8442, upstreams })
+    expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
+    openVm(store.ledger.db, { id: first, ...at })
+    await network.sync()
+    expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
+    openVm(store.ledger.db, { id: second, ...at })
+    await network.setGateway({ serving: second, port: 8442, upstreams: [] })
+    expect(served()).toEqual({ leadsTo: ['10.88.0.2:8442'], upstreams: [] })
+    closeVm(store.ledger.db, { id: second, ...at })
+    await network.sync()
+    expect(served().leadsTo).toEqual([])
+    await network.setGateway({ serving: first, port: 8442, upstreams })
+    expect(served().leadsTo).toEqual(['10.88.0.1:8442'])
+    await network.remove('tap1')
+    expect(served().leadsTo).toEqual([])
+    await network.setGateway({ serving: null, port: 8442, upstreams })
+    expect(served()).toEqual({ leadsTo: [], upstreams: ['192.0.2.9 . 443'] })
+  })
+
+  test('is where it was when a daemon starts again, before anybody has said so', async () => {
+    // Goal: the first ruleset of a new process cuts no stream and turns no client away.
+    const { store, network, create, addVm, served } = bench()
+    const id = addVm(1, kind)
+    openVm(store.ledger.db, { id, nowMs: 5 })
+    await network.setGateway({ serving: id, port: 8442, upstreams })
+    const before = served()
+    expect(before.leadsTo).toEqual(['10.88.0.1:8442'])
+    const next = create()
+    await next.sync()
+    expect(served()).toEqual(before)
+    await next.setGateway({ serving: null, port: 8442, upstreams: [] })
+    await create().sync()
+    expect(served()).toEqual({ leadsTo: [], upstreams: [] })
+  })
+
+  test('is in no VM of another network, and in none that is unknown', async () => {
+    // Goal: a wrong id leads no client to an instance.
+    const { store, network, addVm, served } = bench()
+    const instance = addVm(1)
+    openVm(store.ledger.db, { id: instance, nowMs: 5 })
+    for (const serving of [instance, '00000009-0000-4000-8000-000000000000']) {
+      await network.setGateway({ serving, port: 8442, upstreams })
+      expect(served().leadsTo).toEqual([])
+    }
+  })
+
+  test('changes in turn with everything else, and calls made meanwhile share a run', async () => {
+    // Goal: the newest that was said is what holds, and there is one writer.
+    const { store, network, addVm, served, texts } = bench()
+    const ids = [1, 2].map(n => addVm(n, kind))
+    for (const id of ids) openVm(store.ledger.db, { id, nowMs: 5 })
+    const last = ids[1] ?? ''
+    const said = Array.from({ length: 40 }, (_, n) =>
+      network.setGateway({ serving: ids[(n + 1) % 2] ?? null, port: 8442, upstreams }),
+    )
+    said.push(network.setGateway({ serving: last, port: 8442, upstreams }), network.sync())
+    await Promise.all(said)
+    expect(served().leadsTo).toEqual(['10.88.0.2:8442'])
+    expect(texts.length).toBeLessThanOrEqual(2)
+  })
+
+  test('is refused where an address or a port is none, and what held before goes on', async () => {
+    // Goal: what a resolver says never becomes part of a ruleset but as the address that it is.
+    const { store, network, addVm, served } = bench()
+    const id = addVm(1, kind)
+    openVm(store.ledger.db, { id, nowMs: 5 })
+    const sound = { serving: id, port: 8442, upstreams }
+    await network.setGateway(sound)
+    const wrong = [
+      { ...sound, port: 0 },
+      { ...sound, port: 8442.5 },
+      { ...sound, upstreams: [{ address: '::1', port: 443 }] },
+      { ...sound, upstreams: [{ address: '192.0.2.9 . 22 }\nflush ruleset', port: 443 }] },
+      { ...sound, upstreams: [{ address: '192.0.2.9', port: 65_536 }] },
+      { ...sound, upstreams: Array.from({ length: 513 }, () => ({ address: '192.0.2.9', port: 443 })) },
+    ]
+    for (const one of wrong) expect(await failure(network.setGateway(one))).toMatchObject({ code: 'internal' })
+    await network.sync()
+    expect(served()).toEqual({ leadsTo: ['10.88.0.1:8442'], upstreams: ['192.0.2.9 . 443'] })
+  })
+
+  test('has no cap, and its traffic is on record as that of others', async () => {
+    // Goal: a gateway never stops for what it has sent; a flush of the ruleset forgets none of it.
+    const { store, network, addVm, texts } = bench()
+    const id = addVm(1, kind)
+    recordEgress(store.ledger.db, [{ vmId: id, usedBytes: 77, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null }])
+    await network.setGateway({ serving: null, port: 8442, upstreams })
+    expect(texts.at(-1)).toContain(
+      `quota inet strongroom tap1 { over ${Number.MAX_SAFE_INTEGER} bytes used 77 bytes; }`,
+    )
+  })
+})
+
+test('each VM is opened to the network of its kind, and one that was closed to none', async () => {
+  // Goal: the ledger's word on a build's network is the firewall's; no build VM is ever among those that reach the world.
+  const b = bench()
+  const { db } = b.store.ledger
+  const opened = async () => {
+    await b.network.sync()
+    return ['opened', 'fetching'].flatMap(set =>
+      elementsOf(b.texts, set).map(tap => `${tap.replaceAll('"', '')} ${set}`),
+    )
+  }
+  const [instance, build] = [b.addVm(1), b.addVm(2, { network: 'fetch' })]
+  expect(await opened()).toEqual([])
+  for (const id of [instance, build]) openVm(db, { id, nowMs: 5 })
+  expect(await opened()).toEqual(['tap1 opened', 'tap2 fetching'])
+  closeVm(db, { id: build, nowMs: 6 })
+  openVm(db, { id: build, nowMs: 7 })
+  expect(await opened()).toEqual(['tap1 opened'])
+})
+
+test('a database that cannot be written keeps nobody from restoring the firewall', async () => {
+  // Goal: a full disk opens no hole: what has gone from the kernel comes back, and the failure is still told.
+  const b = bench()
+  b.addVm(1)
+  await b.network.sync()
+  b.kernel.clear()
+  b.store.ledger.db.run('PRAGMA query_only = ON')
+  expect(await failure(b.network.sample())).toMatchObject({ message: expect.stringContaining('store samples') })
+  expect([...b.kernel]).toEqual(['tap1', 'tap1_rescue'])
+  b.kernel.clear()
+  const seen = b.texts.length
+  const stopping = new AbortController()
+  const watch: Parameters<VmNetwork['watch']>[0] = {
+    run: listener => listener.onForeignChange({ certain: true }),
+  }
+  await b.network.watch(watch, stopping.signal)
+  expect([b.texts.length, ...b.kernel]).toEqual([seen + 1, 'tap1', 'tap1_rescue'])
+  b.store.ledger.db.run('PRAGMA query_only = OFF')
+  expect(await b.network.sample()).toHaveLength(1)
+})
+
+test('what VMs may not reach follows the networks of this host', async () => {
+  // Goal: a host that comes into a network closes it, at the latest with the next sample, and a sample that finds none changed runs no nft.
+  const b = bench()
+  b.addVm(1)
+  await b.network.sync()
+  const denied = () => elementsOf(b.texts, 'egress_denied')
+  expect(denied()).toContain('192.0.2.0-192.0.2.255')
+  await b.network.sample()
+  expect(b.texts.length).toBe(1)
+  b.move('198.51.100.0/24', '203.0.113.64/26')
+  await b.network.sample()
+  expect(denied()).not.toContain('192.0.2.0-192.0.2.255')
+  expect(denied()).toEqual(expect.arrayContaining(['198.51.100.0-198.51.100.255', '203.0.113.64-203.0.113.127']))
+  expect(b.texts.length).toBe(2)
+})
+
+test('addresses of names', async () => {
+  // Goal: opened together, put back where somebody may have taken them out; a kernel that has no place for them gets the rest of the ruleset.
+  const list = { entries: ['crates.io'], port: 53 }
+  const b = bench(list)
+  b.addVm(1)
+  await b.network.sync()
+  const opened = () => elementsOf(b.texts, 'names_v4')
+  const open = (...addresses: string[]) =>
+    b.network.openNamed(
+      addresses.map(address => ({ address, timeoutMs: 60_000 })),
+      '10.88.0.1',
+    )
+  const before = b.texts.length
+  expect(await Promise.all([open('198.51.100.1'), open('198.51.100.2'), open('198.51.100.1')])).toEqual([
+    true,
+    true,
+    true,
+  ])
+  expect([b.texts.length - before, opened()]).toEqual([1, ['198.51.100.1 timeout 60s', '198.51.100.2 timeout 60s']])
+  // A VM more changes nothing of it.
+  b.addVm(2)
+  await b.network.sync()
+  expect(b.texts.at(-1)).toStartWith('add table')
+  await b.network.resync()
+  expect(opened()).toHaveLength(2)
+  b.refused.push('add element')
+  await b.network.resync()
+  expect(b.texts.at(-1)).toStartWith('add table')
+  expect(await failure(open('198.51.100.3'))).toMatchObject({ message: 'refused' })
+  // Who comes after with the same list leaves the kernel's addresses, with another one none.
+  const flushes = (text = '') => text.includes('flush set inet strongroom names_v4')
+  expect(flushes(b.texts[0])).toBe(true)
+  await b.create().sync()
+  expect(flushes(b.texts.at(-1))).toBe(false)
+  list.entries.push('other.example')
+  await b.create().sync()
+  expect(flushes(b.texts.at(-1))).toBe(true)
+})

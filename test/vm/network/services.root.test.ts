@@ -1,0 +1,89 @@
+// Connections to the appliance's own services, and what QEMU's users reach, as the kernel has it. Needs root; namespaces of its own.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+
+const [hostAddress, port] = ['192.0.2.1', 8441]
+const clientAddresses = ['192.0.2.2', '192.0.2.3']
+const { services, uids } = plan()
+
+describe.if(needsRoot('the test of connections'))('connections', () => {
+  let host: Netns
+  let world: Netns
+  let server: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
+
+  /** How many of so many connections from one address get through and stay; those before them have been closed by then. */
+  const held = async (from: readonly string[], count: number): Promise<number> => {
+    const code = `const net = require('node:net'); let up = 0, settled = 0
+      const addresses = ${JSON.stringify(from)}
+      for (let i = 0; i < ${count}; i += 1) {
+        const socket = net.connect({ host: '${hostAddress}', port: ${port}, localAddress: addresses[i % addresses.length] })
+        const done = () => { settled += 1; if (settled === ${count}) { console.log(up); process.exit() } }
+        socket.on('connect', () => { up += 1; done() }).on('error', done)
+      }`
+    return Number(await world.run([process.execPath, '-e', code]))
+  }
+
+  beforeAll(async () => {
+    host = createNetns()
+    world = createNetns()
+    await host.run(['ip', 'link', 'add', 'up0', 'type', 'veth', 'peer', 'name', 'eth0', 'netns', world.name])
+    await host.run(['ip', 'address', 'add', `${hostAddress}/24`, 'dev', 'up0'])
+    await host.run(['ip', 'link', 'set', 'up0', 'up'])
+    for (const address of clientAddresses) await world.run(['ip', 'address', 'add', `${address}/24`, 'dev', 'eth0'])
+    await world.run(['ip', 'link', 'set', 'eth0', 'up'])
+    const code = `Bun.listen({ hostname: '0.0.0.0', port: ${port}, socket: { data() {} } }); console.log('up')`
+    const argv = host.argv([process.execPath, '-e', code])
+    server = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
+    await server.stdout.getReader().read()
+    await host.run(['nft', '--file', '-'], { stdin: rulesetText(plan()) })
+  }, 60_000)
+  afterAll(async () => {
+    server.kill('SIGKILL')
+    await server.exited
+    world.close()
+    host.close()
+  })
+
+  // Goal: one address gets its share and no more, all together theirs, and who closes gets places back; a new ruleset forgets nobody.
+  test('to the services', async () => {
+    const [first = '', ...others] = clientAddresses
+    expect(await held([first], 20)).toBe(services.perAddressMax)
+    expect(await held([first, ...others], 20)).toBe(services.allMax)
+    await host.run(['nft', '--file', '-'], { stdin: rulesetText(plan()) })
+    expect(await held([first], 20)).toBe(services.perAddressMax)
+    expect(await held([first], services.perAddressMax)).toBe(services.perAddressMax)
+  })
+
+  // Goal: one network that one client may have all of gets its part, whatever number of its addresses ask.
+  test('to the services, of one network', async () => {
+    // A counter that is there keeps its limit.
+    const load = async (perNetworkMax: number) => {
+      await host.run(['nft', 'flush', 'set', 'inet', plan().table, 'connections_n4'])
+      await host.run(['nft', '--file', '-'], {
+        stdin: rulesetText({ ...plan(), services: { ...services, perNetworkMax } }),
+      })
+    }
+    await load(5)
+    expect(await held(clientAddresses, 20)).toBe(5)
+    await load(services.perNetworkMax)
+    expect(await held(clientAddresses, 20)).toBe(services.allMax)
+  })
+
+  // Goal: a QEMU that a guest has taken over reaches nothing, on this host or beyond, whatever protocol; others do.
+  test('of the users of QEMU', async () => {
+    await host.run(['ip', 'link', 'set', 'lo', 'up'])
+    const reaches = async (uid: number, target: string) => {
+      // Of bash alone: a packet that is dropped says nothing, so the attempt has a second.
+      const code = `exec 3<>/dev/tcp/${target}/${port} && echo in`
+      const argv = ['timeout', '1', 'setpriv', `--reuid=${uid}`, '--clear-groups', 'bash', '-c', code]
+      return (await Bun.spawn(host.argv(argv), { stdout: 'pipe', stderr: 'ignore' }).stdout.text()).trim() === 'in'
+    }
+    for (const uid of [uids.min, uids.max]) {
+      expect([uid, await reaches(uid, '127.0.0.1'), await reaches(uid, hostAddress)]).toEqual([uid, false, false])
+    }
+    expect([await reaches(uids.min - 1, '127.0.0.1'), await reaches(uids.max + 1, '127.0.0.1')]).toEqual([true, true])
+  })
+})
