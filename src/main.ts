@@ -3,8 +3,8 @@
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
-import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { relayCommand } from './inference/relay/wire.ts'
+import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
 
 const failedExitCode = 1

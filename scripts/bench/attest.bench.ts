@@ -33,6 +33,7 @@ import { decodeCertificate } from '../../src/attest/x509/certificate.ts'
 import { assert, present } from '../../src/base/assert.ts'
 import { toHex } from '../../src/base/bytes.ts'
 import { nativeSha256, nativeSha384 } from '../../src/cli/measure/native.ts'
+import { browserBundle, gzipBytes, verifierEntry } from '../build-verifier.ts'
 import {
   allowlistDigest,
   measurement,
@@ -47,7 +48,6 @@ import {
   SIMULATED_TCBS,
   vekValidity,
 } from '../rigs/launch/simulated-platform.ts'
-import { browserBundle, gzipBytes, verifierEntry } from '../build-verifier.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 

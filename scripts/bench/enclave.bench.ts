@@ -3,7 +3,9 @@
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
+import { pinGatewayVm } from '../lib/gateway-pins.ts'
 import { type Appliance, createAppliance } from '../rigs/appliance.ts'
+import { buildCachedImage } from '../rigs/build/image-build.ts'
 import {
   createGatewayClient,
   createModelFile,
@@ -12,11 +14,9 @@ import {
   gatewayUrl,
   workerModel as model,
 } from '../rigs/gateway/appliance-gateway.ts'
-import { buildCachedImage } from '../rigs/build/image-build.ts'
-import { qemuProcesses } from '../rigs/leftovers.ts'
 import { gatewaysOf, servingGateway } from '../rigs/gateway/serving-gateway.ts'
+import { qemuProcesses } from '../rigs/leftovers.ts'
 import { until } from '../rigs/until.ts'
-import { pinGatewayVm } from '../lib/gateway-pins.ts'
 import type { Figures } from './bench-report.ts'
 import { measureEncryption } from './encryption.ts'
 import { measureForward } from './forward.ts'

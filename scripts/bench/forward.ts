@@ -4,8 +4,8 @@
 import { rulesetText } from '../../src/vm/network/nft.plan.ts'
 import { gatewayPlan, listenPort, servicePort } from '../rigs/gateway/guests.ts'
 import { createGuestNetwork, hostAddress } from '../rigs/guest/network.ts'
-import type { Netns } from '../rigs/netns.ts'
 import { guest } from '../rigs/guest/two-guests.ts'
+import type { Netns } from '../rigs/netns.ts'
 import type { Figures } from './bench-report.ts'
 import { percentile, round, type Say } from './in-netns.ts'
 

@@ -1,7 +1,7 @@
 // Builds: one that is accepted, gets its VM, and is cancelled while the guest boots. Effects: those of an appliance.
 
-import { archiveOf, plainProject } from '../rigs/build/sources.ts'
 import { createBuildsAppliance, createBuildsClient } from '../rigs/build/builds-client.ts'
+import { archiveOf, plainProject } from '../rigs/build/sources.ts'
 import { until } from '../rigs/until.ts'
 import { holdingFindings } from './audit.ts'
 import type { Findings, Scenario, Stage } from './scenario.ts'

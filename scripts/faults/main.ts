@@ -5,9 +5,9 @@
 // Runs the compiled appliance in a network namespace of its own, with real QEMU. Needs root and dist/strongroom (scripts/build-appliance.ts).
 
 import { parseArgs } from 'node:util'
+import { print, printError, table } from '../lib/terminal.ts'
 import { imageDir } from '../rigs/appliance.ts'
 import { createNetns } from '../rigs/netns.ts'
-import { print, printError, table } from '../lib/terminal.ts'
 import { accountsScenario } from './accounts.ts'
 import { buildsScenario } from './builds.ts'
 import { gatewayUpdateScenario, gatewayVmScenario } from './gateway-vm.ts'

@@ -3,15 +3,15 @@
 import { basename, join } from 'node:path'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
-import { gatewayCommand, layEnclaveTree, unpack } from './tree/enclave.ts'
 import { ImageFault } from './image-fault.ts'
 import { gatherInputs, type ToolVersions, toolVersions } from './inputs.ts'
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { EnclaveManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
-import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { type LockedPackage, type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { type EnclaveRecipe, type RecipePaths, readEnclaveRecipe, readModuleList } from './recipe.ts'
+import { gatewayCommand, layEnclaveTree, unpack } from './tree/enclave.ts'
+import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 
 export type EnclaveBuildOptions = {
   readonly paths: RecipePaths

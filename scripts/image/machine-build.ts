@@ -3,7 +3,6 @@
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { fetchAgent, installAgent, readAgentLock } from './agent-lock.ts'
-import { buildBaseTree } from './tree/base.ts'
 import { sha256File } from './digest.ts'
 import { downloadPath, fetchPackages } from './downloads.ts'
 import { type CacheDirs, scratchDir, touch } from './image-cache.ts'
@@ -11,9 +10,10 @@ import { baseInputs, gatherInputs, inputsDigest, type ToolVersions, toolVersions
 import { moduleClosure, unpackKernel } from './kernel.ts'
 import type { MachineManifest, Origin } from './manifest.ts'
 import { machineMirrors } from './mirror.ts'
-import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { type PackagesLock, packageOf, readPackagesLock } from './packages-lock.ts'
 import { type MachineRecipe, type RecipePaths, readMachineRecipe, readModuleList } from './recipe.ts'
+import { buildBaseTree } from './tree/base.ts'
+import { type BuiltImage, cachedImage, type ImageBuild, packImage } from './tree/pack.ts'
 import { layTree } from './tree/root.ts'
 
 export type MachineBuildOptions = {

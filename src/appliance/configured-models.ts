@@ -1,7 +1,7 @@
 // The models that the configured gateway serves, as the rules of keys see them. Pure.
 
-import type { Config } from '../config/schema.ts'
 import { hasWorker } from '../config/checks/worker.ts'
+import type { Config } from '../config/schema.ts'
 import { type OfferedModels, offeredModels } from '../contract/key-rules.ts'
 
 /** What the gateway will serve; the built-in worker is what its attestation covers. */

@@ -4,14 +4,14 @@ import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
-import { shareOf } from '../base/work/places.ts'
 import { version } from '../base/version.ts'
+import { shareOf } from '../base/work/places.ts'
 import { egressSource, parseEgressEntry } from '../config/egress.ts'
 import { egressSourceV6, parseEgressEntryV6 } from '../config/egress-v6.ts'
 import { guestDnsPort, guestGateway, listenAddress, listenV4 } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
-import { guestGatewayName } from '../contract/vm/agent.ts'
 import { egressLimitBytes } from '../contract/http/instance.ts'
+import { guestGatewayName } from '../contract/vm/agent.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { guardFile, guardTable } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
@@ -33,12 +33,9 @@ import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
-import { diskRoomGib } from '../vm/launch/disk.driver.ts'
-import type { EgressPlan } from '../vm/network/egress.plan.ts'
-import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
 import type { VmSpec } from '../vm/engine.ts'
+import { diskRoomGib } from '../vm/launch/disk.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
-import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import {
   builderImage,
   gatewayImage,
@@ -49,8 +46,6 @@ import {
 } from '../vm/launch/image.driver.ts'
 import { ImageSummaries } from '../vm/launch/image-summary.driver.ts'
 import { Launcher } from '../vm/launch/launcher.driver.ts'
-import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
-import type { GatewayListen } from '../vm/network/nft.plan.ts'
 import {
   bootOf,
   capacityOf,
@@ -61,10 +56,15 @@ import {
   tpmChoice,
 } from '../vm/launch/platform.driver.ts'
 import { readAhead } from '../vm/launch/read-ahead.driver.ts'
-import { VmReconciler, type VmReconcilerDeps } from '../vm/machine/reconciler.ts'
-import type { Pools } from '../vm/room.query.ts'
 import { UnpackedKernels } from '../vm/launch/unpacked-kernel.driver.ts'
+import { VmReconciler, type VmReconcilerDeps } from '../vm/machine/reconciler.ts'
 import { VmDriver } from '../vm/machine/vm.driver.ts'
+import type { EgressPlan } from '../vm/network/egress.plan.ts'
+import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
+import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
+import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
+import type { GatewayListen } from '../vm/network/nft.plan.ts'
+import type { Pools } from '../vm/room.query.ts'
 import type { CollateralService } from './collateral.ts'
 
 export type EngineDeps = {

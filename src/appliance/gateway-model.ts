@@ -4,8 +4,8 @@
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import type { Config } from '../config/schema.ts'
 import { hasWorker } from '../config/checks/worker.ts'
+import type { Config } from '../config/schema.ts'
 import { ensureModel } from '../host/models/ensure.ts'
 import { loadModel, type StoredModel } from '../host/models/models.ts'
 

@@ -3,8 +3,8 @@
 import { fromHex } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { Config } from '../config/schema.ts'
-import { type Allowlist, parseAllowlist, type WorkloadCandidate } from '../contract/vm/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../contract/http/attestation.ts'
+import { type Allowlist, parseAllowlist, type WorkloadCandidate } from '../contract/vm/allowlist.ts'
 import type { ImageManifest } from '../contract/vm/image.ts'
 import {
   type WorkloadDocument,

@@ -1,9 +1,9 @@
 // Moves every build of this host towards its end: its turn, its VM, the build in it (follow.ts), the end of both. Effects: the VM engine, the store,
 // files. One worker per build, level-triggered, and one for the queue.
 
-import { Ages } from '../base/work/ages.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
+import { Ages } from '../base/work/ages.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { BuildEvent as WireEvent } from '../contract/http/build.ts'
 import type { Store } from '../store/db.ts'

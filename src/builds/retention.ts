@@ -1,8 +1,8 @@
 // What is kept of builds, and for how long: records by age, files by age and by room. Effects: the store, files.
 
 import { type Clock, pause } from '../base/clock.ts'
-import { JumpGuard } from '../base/work/jump-guard.ts'
 import type { Logger } from '../base/log.ts'
+import { JumpGuard } from '../base/work/jump-guard.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import {
   buildDiskBytes,

@@ -1,7 +1,7 @@
 // Context size of a model, as the configuration knows it. Pure.
 
-import type { Config } from './schema.ts'
 import { hasWorker } from './checks/worker.ts'
+import type { Config } from './schema.ts'
 
 /** Tokens of prompt and completion together that every server of this model has room for; null where one of them, or all, are unknown. */
 export function modelContextTokens(

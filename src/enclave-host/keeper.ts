@@ -3,11 +3,11 @@
 // One worker looks at the whole situation each time: the rows, their VMs and what those say. A row is written before its VM is defined, a move
 // is a compare-and-set, and the route follows from the rows, so whoever is killed anywhere goes on from what is there.
 
-import { Ages } from '../base/work/ages.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { Ages } from '../base/work/ages.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
 import type { LedgerStore } from '../store/db.ts'

@@ -3,11 +3,11 @@
 // One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
 // sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
 
-import { Allowance } from '../base/work/allowance.ts'
 import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'

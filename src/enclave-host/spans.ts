@@ -2,8 +2,8 @@
 //
 // The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
 
-import { Allowance } from '../base/work/allowance.ts'
 import { type Clock, onAbort, pause } from '../base/clock.ts'
+import { Allowance } from '../base/work/allowance.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewayEngine } from './types.ts'
 

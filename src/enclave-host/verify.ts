@@ -6,14 +6,19 @@ import { toBase64Url, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import { encodeAllowlist, parseAllowlist } from '../contract/vm/allowlist.ts'
 import { checkedJson } from '../contract/shape.ts'
+import { encodeAllowlist, parseAllowlist } from '../contract/vm/allowlist.ts'
 import { WorkloadDocument } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import { getOverTls } from '../linux/tls-get.ts'
 import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../verifier/gateway.ts'
 import { allPins } from '../verifier/pins.ts'
-import { type HostTrust, launchPolicy, type RecordedLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
+import {
+  type HostTrust,
+  launchPolicy,
+  type RecordedLaunch,
+  strangeOperatorKey,
+} from '../vm/evidence/launch-policy.plan.ts'
 
 export type VerifyDeps = {
   readonly trust: () => Promise<HostTrust>

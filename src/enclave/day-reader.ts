@@ -5,8 +5,8 @@
 
 import type { Clock } from '../base/clock.ts'
 import { FairSerial } from '../base/work/fair-serial.ts'
-import { DaySums, type UsageRow } from '../contract/vm/enclave.ts'
 import { checked } from '../contract/shape.ts'
+import { DaySums, type UsageRow } from '../contract/vm/enclave.ts'
 import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
 import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
 import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage/usage-day.query.ts'

@@ -9,6 +9,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { type Logger, redact } from '../base/log.ts'
+import { type Shape, shapeOf } from '../contract/shape.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import {
   type EnclaveNext,
@@ -17,7 +18,6 @@ import {
   type EnclaveStatus,
   metricsPieceCharsMax,
 } from '../contract/vm/enclave.ts'
-import { type Shape, shapeOf } from '../contract/shape.ts'
 import { WorkloadDocument, workloadText } from '../contract/vm/workload.ts'
 import type { Networking } from '../guest/network.ts'
 import type { ReportDevice } from '../guest/report/device.ts'

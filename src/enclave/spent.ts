@@ -5,8 +5,8 @@
 
 import type { Clock } from '../base/clock.ts'
 import { Places } from '../base/work/places.ts'
-import { MonthSums, type UsageRow } from '../contract/vm/enclave.ts'
 import { checked } from '../contract/shape.ts'
+import { MonthSums, type UsageRow } from '../contract/vm/enclave.ts'
 import type { DatedRow } from '../inference/metering/day-sums.ts'
 import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
 import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from '../inference/metering/month-sums.ts'

@@ -5,9 +5,9 @@
 // read(2) gives 0 at once and poll(2) reports readable, so in that state we poll; while the host is connected, epoll wakes us.
 
 import * as fs from 'node:fs'
-import { Allowance } from '../base/work/allowance.ts'
 import { type Clock, onAbort } from '../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
+import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { agentPortName } from '../contract/vm/agent.ts'
 import type { GuestPaths } from './paths.ts'

@@ -6,9 +6,9 @@
 // Where systemd runs, a scope bounds the memory of all its processes together, whatever they use it for. Elsewhere RLIMIT_DATA
 // (getrlimit(2)) bounds the private memory of each process alone, so a hostile program can still get more.
 
-import { Allowance } from '../base/work/allowance.ts'
 import { systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
+import { Allowance } from '../base/work/allowance.ts'
 import type { Owner } from '../linux/files.ts'
 import { createLineSplitter } from '../linux/lines.ts'
 import { piecesOf } from '../linux/output-pieces.ts'

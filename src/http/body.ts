@@ -1,8 +1,8 @@
 // Request bodies: their headers, then their bytes within a limit and a deadline, with a declared length and chunked alike. Effects: reads one request.
 
-import type { Deadlines } from '../base/work/deadlines.ts'
 import { Fault } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
+import type { Deadlines } from '../base/work/deadlines.ts'
 
 export type BodyLimits = {
   readonly bytesMax: number

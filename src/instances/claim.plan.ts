@@ -6,6 +6,7 @@ import { sha256 } from '../attest/hash.ts'
 import { fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { checkedJson } from '../contract/shape.ts'
 import type { Claim, Network, SealedClaim } from '../contract/vm/agent.ts'
 import {
   ClaimDocument,
@@ -15,7 +16,6 @@ import {
   claimFieldsOf,
   claimText,
 } from '../contract/vm/claim-document.ts'
-import { checkedJson } from '../contract/shape.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 
 export type ClaimInputs = {

@@ -2,8 +2,8 @@
 // Every batch is one short transaction that finds its own work, so it may be stopped and started anywhere.
 
 import { type Clock, pause } from '../base/clock.ts'
-import { JumpGuard } from '../base/work/jump-guard.ts'
 import type { Logger } from '../base/log.ts'
+import { JumpGuard } from '../base/work/jump-guard.ts'
 import { idempotencyTtlMs } from '../contract/http/instance.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { deleteExpiredIdempotency } from '../store/directory/idempotency.query.ts'

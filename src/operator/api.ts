@@ -2,9 +2,9 @@
 // as functions. Only root reaches the socket, so there is no further authentication here. Every change commits in the directory first; its event follows in this host's journal.
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
-import { createDeadlines } from '../base/work/deadlines.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { metricsContentType } from '../base/prometheus.ts'
+import { createDeadlines } from '../base/work/deadlines.ts'
 import { AdminLeaks, type AdminProblem, AdminStatus } from '../contract/admin/admin.ts'
 import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'

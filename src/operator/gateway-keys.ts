@@ -11,8 +11,8 @@ import {
   AdminGatewayKeyList,
   AdminGatewayKeySet,
 } from '../contract/admin/admin.ts'
-import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { type KeyRules, type OfferedModels, rulesProblem } from '../contract/key-rules.ts'
+import { documentBytesMax } from '../contract/vm/enclave.ts'
 import { mintUnused } from '../http/bearer.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import {

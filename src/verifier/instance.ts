@@ -14,11 +14,11 @@ import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import type { SnpReport } from '../attest/report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
-import type { ClaimDocument } from '../contract/vm/claim-document.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
-import type { LaunchDocument } from '../contract/vm/launch.ts'
 import { SuccessEnvelope } from '../contract/http/problem.ts'
 import { shapeOf } from '../contract/shape.ts'
+import type { ClaimDocument } from '../contract/vm/claim-document.ts'
+import type { LaunchDocument } from '../contract/vm/launch.ts'
 import {
   acceptedReason,
   claimCheckNames,

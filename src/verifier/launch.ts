@@ -6,9 +6,9 @@ import { launchProfile } from '../attest/launch/guest.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
+import { shapeOf } from '../contract/shape.ts'
 import { ImageManifest } from '../contract/vm/image.ts'
 import { LaunchDocument, launchText } from '../contract/vm/launch.ts'
-import { shapeOf } from '../contract/shape.ts'
 
 /** Of an image's manifest.json, what a launch is compared with. */
 export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>

@@ -1,8 +1,8 @@
 // What services see of the VM engine, which knows nothing of services A, B or C. Pure: types, and the failures that they may meet.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
-import type { Claimed, Network, SealedClaim } from '../contract/vm/agent.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
+import type { Claimed, Network, SealedClaim } from '../contract/vm/agent.ts'
 import type { Vm, VmNetworkKind, VmState } from '../store/ledger/vm.table.ts'
 
 /** Why a VM failed: those of the documented failure codes that a VM can meet. */

@@ -4,12 +4,12 @@ import { expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { until } from '../../scripts/rigs/until.ts'
 import { composeCollateral } from '../../src/appliance/collateral.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { startKdsServer } from '../rigs/kds-server.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const product = 'genoa'
 

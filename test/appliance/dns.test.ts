@@ -1,6 +1,8 @@
 // Goal: as the appliance is put together, a name goes with the delete's commit, and comes and goes with its VM's.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
@@ -13,8 +15,6 @@ import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
 import type { VmView } from '../../src/vm/engine.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 
 test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
   const store = openStore(':memory:')

@@ -5,14 +5,14 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { serve } from '../../src/appliance/appliance.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import type { AdminStatus } from '../../src/contract/admin/admin.ts'
 import { openStore } from '../../src/store/db.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 60_000
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-cut-off-'))

@@ -4,6 +4,8 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { createSimulatedPlatform } from '../../src/appliance/simulated-platform.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -21,8 +23,6 @@ import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
 import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 

@@ -4,6 +4,7 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { failure } from '../../scripts/rigs/until.ts'
 import { startListener } from '../../src/appliance/listening.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -13,7 +14,6 @@ import { defaultConfig } from '../../src/config/load.ts'
 import { listenDns } from '../../src/host/network/dns-socket.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { serveTls } from '../../src/http/serve.ts'
-import { failure } from '../../scripts/rigs/until.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-listening-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))

@@ -1,15 +1,15 @@
 // Goal: out of a configuration comes an exporter that knows its models and upstreams, or none; a file that is missing stops the start with its field.
 
 import { expect, test } from 'bun:test'
+import { target } from '../../scripts/rigs/gateway/server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { composeTraces } from '../../src/appliance/traces.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { target } from '../../scripts/rigs/gateway/server.ts'
 import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
 import { attemptSpan } from '../rigs/gateway/trace-spans.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 function compose(toml: string) {
   const verdict = parseConfig(toml, 'f')

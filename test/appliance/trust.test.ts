@@ -1,9 +1,9 @@
 // Whom the appliance believes when guests prove what they are.
 
 import { expect, test } from 'bun:test'
+import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { createTrust } from '../../src/appliance/trust.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
-import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 const operatorKeys = [new Uint8Array(48).fill(4), new Uint8Array(48).fill(5)]
 

@@ -1,14 +1,14 @@
 // workload.json out of the configuration: every field that a gateway's VM is to know, and the same text for the same configuration.
 
 import { expect, test } from 'bun:test'
+import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { gatewayWorkload } from '../../src/appliance/workload.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { shapeOf } from '../../src/contract/shape.ts'
+import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { WorkloadDocument } from '../../src/contract/vm/workload.ts'
 import { upstreamTarget } from '../../src/enclave/upstreams.ts'
 import { loadUpstream } from '../../src/inference/upstream/target.ts'
-import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
 const manifest: ImageManifest = {

@@ -6,12 +6,12 @@ import { readFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
 import { resolve } from 'node:path'
 import { type BrowserBundle, browserBundle, gzipBytes, verifierEntry } from '../../scripts/build-verifier.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { codeOf, importsOf } from '../meta/source.ts'
 import { expectResults } from '../rigs/portable/expectations.ts'
 import { suiteInput } from '../rigs/portable/prepare.ts'
 import { bundledSuite, nodeMajor, runScript, type ScriptRuntime } from '../rigs/portable/runtimes.ts'
 import { runSuite } from '../rigs/portable/suite.ts'
-import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const repo = resolve(import.meta.dir, '../..')
 

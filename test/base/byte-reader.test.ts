@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { ByteReader } from '../../src/base/byte-reader.ts'
 import { failure } from '../../scripts/rigs/until.ts'
+import { ByteReader } from '../../src/base/byte-reader.ts'
 
 async function* chunksOf(parts: readonly Uint8Array[]): AsyncGenerator<Uint8Array> {
   yield* parts

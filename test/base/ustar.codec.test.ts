@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { paxRecord, tarHeader } from '../../scripts/rigs/archive-bytes.ts'
 import { utf8 } from '../../src/base/bytes.ts'
 import {
   decodePax,
@@ -16,7 +17,6 @@ import {
   ustarPath,
   ustarSizeBytesEnd,
 } from '../../src/base/ustar.codec.ts'
-import { paxRecord, tarHeader } from '../../scripts/rigs/archive-bytes.ts'
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const plain: NewUstarHeader = {

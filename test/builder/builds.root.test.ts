@@ -3,18 +3,6 @@ import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
 import { gunzipSync } from 'node:zlib'
-import { sha256 } from '../../src/attest/hash.ts'
-import { policyWithFloors } from '../../src/attest/policy/floors.ts'
-import { readProvenance } from '../../src/attest/provenance/statement.ts'
-import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
-import { decodeStatement } from '../../src/attest/receipt/statement.ts'
-import { decodeReport } from '../../src/attest/report/report.ts'
-import { fromBase64, toHex } from '../../src/base/bytes.ts'
-import { treeOfPacked } from '../../src/cli/build/source-tree.ts'
-import { processesByUid } from '../../src/linux/users.ts'
-import { verifyBuild } from '../../src/verifier/build/build.ts'
-import type { AskedRequest } from '../../src/verifier/build/question.ts'
-import { flipped } from '../rigs/build/case.ts'
 import { buildQuestion, resultFiles } from '../../scripts/rigs/build/result.ts'
 import {
   archiveOf,
@@ -36,6 +24,18 @@ import {
   startBuildVm,
 } from '../../scripts/rigs/build/vm.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { sha256 } from '../../src/attest/hash.ts'
+import { policyWithFloors } from '../../src/attest/policy/floors.ts'
+import { readProvenance } from '../../src/attest/provenance/statement.ts'
+import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
+import { decodeStatement } from '../../src/attest/receipt/statement.ts'
+import { decodeReport } from '../../src/attest/report/report.ts'
+import { fromBase64, toHex } from '../../src/base/bytes.ts'
+import { treeOfPacked } from '../../src/cli/build/source-tree.ts'
+import { processesByUid } from '../../src/linux/users.ts'
+import { verifyBuild } from '../../src/verifier/build/build.ts'
+import type { AskedRequest } from '../../src/verifier/build/question.ts'
+import { flipped } from '../rigs/build/case.ts'
 
 const isRoot = userInfo().uid === 0
 const noCargo = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')

@@ -2,9 +2,6 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import { decodeStatement } from '../../src/attest/receipt/statement.ts'
-import { fromBase64Url } from '../../src/base/bytes.ts'
-import type { BuildOrder } from '../../src/contract/vm/build-order.ts'
 import {
   archiveOf,
   fetchedProject,
@@ -14,6 +11,10 @@ import {
   type SourceFiles,
 } from '../../scripts/rigs/build/sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { decodeStatement } from '../../src/attest/receipt/statement.ts'
+import { fromBase64Url } from '../../src/base/bytes.ts'
+import type { BuildOrder } from '../../src/contract/vm/build-order.ts'
 import {
   type FetchServers,
   flakeInputFiles,
@@ -25,7 +26,6 @@ import {
   refusedHost,
   startFetchServers,
 } from '../rigs/build/fetch-servers.ts'
-import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const isRoot = userInfo().uid === 0
 const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')

@@ -2,10 +2,10 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { userInfo } from 'node:os'
 import { join } from 'node:path'
-import { processesByUid } from '../../src/linux/users.ts'
 import { archiveOf, plainProject, type SourceFiles, withBuildScript } from '../../scripts/rigs/build/sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { processesByUid } from '../../src/linux/users.ts'
 
 const isRoot = userInfo().uid === 0
 const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')

@@ -4,12 +4,12 @@
 import { describe, expect, test } from 'bun:test'
 import { existsSync, statSync } from 'node:fs'
 import { join } from 'node:path'
+import { type BuildsRig, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
+import { builderLaunch, exchangeBytes, goodScript, line, type Step } from '../../scripts/rigs/build/engine.ts'
+import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import type { BuildProgress } from '../../src/contract/vm/build-agent.ts'
 import { launchText } from '../../src/contract/vm/launch.ts'
-import { builderLaunch, exchangeBytes, goodScript, line, type Step } from '../../scripts/rigs/build/engine.ts'
-import { type BuildsRig, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
-import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
 
 /** Ends as internal, with no result; then a good build is good. */
 async function checkRefused(rig: BuildsRig, id: string, words: RegExp): Promise<void> {

@@ -5,11 +5,11 @@ import { createHash } from 'node:crypto'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
+import { certainClock, randomNonce, saidBy, source, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
+import { goodScript, imageSummary, line, resultOf, type Step } from '../../scripts/rigs/build/engine.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import type { Clock } from '../../src/base/clock.ts'
 import { BuildRecord } from '../../src/contract/http/build-api.ts'
-import { goodScript, imageSummary, line, resultOf, type Step } from '../../scripts/rigs/build/engine.ts'
-import { certainClock, randomNonce, saidBy, source, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const sha256 = (bytes: Uint8Array) => createHash('sha256').update(bytes).digest('hex')
 

@@ -4,10 +4,10 @@
 import { expect, test } from 'bun:test'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { closeBuild } from '../../src/store/directory/build.query.ts'
-import { type Cut, goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
 import { type BuildsRig, source, startBuilds } from '../../scripts/rigs/build/builds-service.ts'
+import { type Cut, goodScript, line, resultOf } from '../../scripts/rigs/build/engine.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { closeBuild } from '../../src/store/directory/build.query.ts'
 
 /** What every build must come to, whenever its daemon was killed. */
 async function checkEnd(rig: BuildsRig, id: string, seen: string): Promise<void> {

@@ -4,9 +4,9 @@ import { afterAll, beforeEach, expect, test } from 'bun:test'
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { clientConfigHelp, loadClientDefaults } from '../../src/cli/client-config.ts'
 import { isRoot } from '../../scripts/rigs/netns.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { clientConfigHelp, loadClientDefaults } from '../../src/cli/client-config.ts'
 
 const home = mkdtempSync(join(tmpdir(), 'srt-client-config-'))
 afterAll(() => rmSync(home, { recursive: true }))

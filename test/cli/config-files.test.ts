@@ -4,12 +4,12 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeBuilderImage } from '../../scripts/rigs/build/image-directory.ts'
+import { sampleParts, writeLaunchImage } from '../../scripts/rigs/launch/launch-image.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { checkFiles, type FileFinding } from '../../src/cli/config-files.driver.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { openAuthority } from '../../src/http/authority.ts'
-import { writeBuilderImage } from '../../scripts/rigs/build/image-directory.ts'
-import { sampleParts, writeLaunchImage } from '../../scripts/rigs/launch/launch-image.ts'
 
 const dayMs = 86_400_000
 const nowMs = Date.now()

@@ -4,13 +4,13 @@ import { afterAll, afterEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { sshArguments } from '../../src/cli/ssh.ts'
 import { readKnownHost } from '../../src/verifier/ssh-key.ts'
 import { startInstanceApi } from '../rigs/instances/instance-api.ts'
 import { sampleHostKey, sampleInstance } from '../rigs/instances/instance-attestation.ts'
-import { expectUsageError, main } from '../rigs/program.ts'
-import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { hasSshd, startSshServer } from '../rigs/instances/ssh-server.ts'
+import { expectUsageError, main } from '../rigs/program.ts'
 
 const noSshd = skipUnless(hasSshd(), 'needs ssh and sshd of OpenSSH')
 const dir = mkdtempSync(join(tmpdir(), 'srt-ssh-'))

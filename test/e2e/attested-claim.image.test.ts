@@ -5,6 +5,15 @@ import { randomBytes } from 'node:crypto'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { type Answer, decode } from 'dns-packet'
+import type { Appliance } from '../../scripts/rigs/appliance.ts'
+import {
+  type Customer,
+  createCustomer,
+  type Envelope,
+  startWithCustomer,
+} from '../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { AMD_ROOTS, type TrustedRoot } from '../../src/attest/amd/roots.ts'
 import { sha256 } from '../../src/attest/hash.ts'
 import { publicIdKey } from '../../src/attest/launch/id-block-sign.ts'
@@ -14,16 +23,12 @@ import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../../src/attest/receipt/verify.ts'
 import { fromBase64Url, fromHex, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import { InstanceAttestation } from '../../src/contract/http/instance-attestation.ts'
-import { LaunchDocument } from '../../src/contract/vm/launch.ts'
 import { checked, checkedJson } from '../../src/contract/shape.ts'
+import { LaunchDocument } from '../../src/contract/vm/launch.ts'
 import { sshKeyDigest } from '../../src/instances/public-key.codec.ts'
 import { expectedClaim, readClaim } from '../../src/verifier/claim.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import type { Appliance } from '../../scripts/rigs/appliance.ts'
 import { query } from '../rigs/dns/query.ts'
-import { type Customer, createCustomer, type Envelope, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
-import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 480_000
 const bootTimeoutMs = 180_000

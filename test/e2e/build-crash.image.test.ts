@@ -3,9 +3,7 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BuildEvent } from '../../src/contract/http/build.ts'
 import type { Appliance } from '../../scripts/rigs/appliance.ts'
-import { archiveOf, withBuildScript } from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsClient,
   createBuildsAppliance,
@@ -15,9 +13,11 @@ import {
   unpackResult,
   verifyResult,
 } from '../../scripts/rigs/build/builds-client.ts'
+import { archiveOf, withBuildScript } from '../../scripts/rigs/build/sources.ts'
 import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import type { BuildEvent } from '../../src/contract/http/build.ts'
 
 const timeoutMs = 600_000
 const artifactMiB = 6

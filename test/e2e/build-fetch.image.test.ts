@@ -4,8 +4,6 @@ import { expect, test } from 'bun:test'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { readDsse } from '../../src/attest/provenance/dsse.ts'
-import { answerCrate, archiveOf, gitProject, replyFiles } from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsAppliance,
   type BuildsClient,
@@ -15,6 +13,9 @@ import {
   unpackResult,
   verifyResult,
 } from '../../scripts/rigs/build/builds-client.ts'
+import { answerCrate, archiveOf, gitProject, replyFiles } from '../../scripts/rigs/build/sources.ts'
+import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { readDsse } from '../../src/attest/provenance/dsse.ts'
 import {
   cratesHost,
   flakeInputFiles,
@@ -24,7 +25,6 @@ import {
   makeRepository,
   startFetchServers,
 } from '../rigs/build/fetch-servers.ts'
-import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 
 const timeoutMs = 900_000
 

@@ -3,16 +3,6 @@
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { BuildEvent } from '../../src/contract/http/build.ts'
-import type { BuildVmReserved } from '../../src/contract/http/build-api.ts'
-import {
-  archiveOf,
-  flakeProject,
-  plainProject,
-  type SourceFiles,
-  vendoredWorkspace,
-  withBuildScript,
-} from '../../scripts/rigs/build/sources.ts'
 import {
   type BuildsAppliance,
   type BuildsClient,
@@ -22,9 +12,19 @@ import {
   unpackResult,
   verifyResult,
 } from '../../scripts/rigs/build/builds-client.ts'
+import {
+  archiveOf,
+  flakeProject,
+  plainProject,
+  type SourceFiles,
+  vendoredWorkspace,
+  withBuildScript,
+} from '../../scripts/rigs/build/sources.ts'
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import type { BuildEvent } from '../../src/contract/http/build.ts'
+import type { BuildVmReserved } from '../../src/contract/http/build-api.ts'
 
 const timeoutMs = 900_000
 const pidsMax = 256

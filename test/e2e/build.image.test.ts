@@ -3,7 +3,12 @@
 import { expect, test } from 'bun:test'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { createBuildsAppliance, createBuildsClient, unpackResult, verifyResult } from '../../scripts/rigs/build/builds-client.ts'
+import {
+  createBuildsAppliance,
+  createBuildsClient,
+  unpackResult,
+  verifyResult,
+} from '../../scripts/rigs/build/builds-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 
 const timeoutMs = 900_000

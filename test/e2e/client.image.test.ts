@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { type Appliance, createAppliance, imageDir } from '../../scripts/rigs/appliance.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { checksOf } from '../rigs/program.ts'
 import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
+import { checksOf } from '../rigs/program.ts'
 
 const timeoutMs = 240_000
 

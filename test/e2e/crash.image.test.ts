@@ -1,12 +1,12 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { consoleFiles } from '../../src/host/qemu/console.ts'
 import type { Appliance } from '../../scripts/rigs/appliance.ts'
 import { qemuSpawned, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING, qemuProcesses, tpmProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { consoleFiles } from '../../src/host/qemu/console.ts'
 
 const timeoutMs = 300_000
 

@@ -2,13 +2,18 @@
 
 import { expect, test } from 'bun:test'
 import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
-import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
-import { loadModel } from '../../src/host/models/models.ts'
 import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
-import { createGatewayClient, createModelFile, gatewayTables, workerModel as model } from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import {
+  createGatewayClient,
+  createModelFile,
+  gatewayTables,
+  workerModel as model,
+} from '../../scripts/rigs/gateway/appliance-gateway.ts'
 import { qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
+import { loadModel } from '../../src/host/models/models.ts'
 
 const testMs = 1_200_000
 const startMs = 300_000

@@ -15,11 +15,11 @@ import {
   gatewayUrl,
   workerModel as model,
 } from '../../scripts/rigs/gateway/appliance-gateway.ts'
+import { gatewaysOf, servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
 import { qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { memoryHolds } from '../rigs/process-memory.ts'
-import { gatewaysOf, servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
+import { memoryHolds } from '../rigs/process-memory.ts'
 
 const testMs = 600_000
 const messages = [{ role: 'user' as const, content: 'hello the world' }]

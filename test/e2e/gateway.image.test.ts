@@ -4,7 +4,6 @@ import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGateway } from '../../scripts/lib/gateway-pins.ts'
-import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
 import { type Appliance, createAppliance, executable, imageDir } from '../../scripts/rigs/appliance.ts'
 import {
   caOf,
@@ -22,6 +21,7 @@ import {
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import type { GatewayUsageRows } from '../../src/contract/http/inference.ts'
 
 const timeoutMs = 300_000
 const model = workerModel

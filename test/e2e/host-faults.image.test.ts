@@ -10,8 +10,8 @@ import { createAppliance } from '../../scripts/rigs/appliance.ts'
 import { type Customer, createCustomer, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { writeLaunchImage } from '../../scripts/rigs/launch/launch-image.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
 
 const timeoutMs = 120_000
 /** What is created fails at once. */

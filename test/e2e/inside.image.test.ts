@@ -3,11 +3,18 @@
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
+import {
+  type Behaviour,
+  delta,
+  openSse,
+  sse,
+  startUpstream,
+  type TestUpstream,
+} from '../../scripts/rigs/gateway/upstream-server.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import { type Behaviour, delta, openSse, sse, startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { startSshAgent } from '../rigs/instances/ssh-agent.ts'
 
 const timeoutMs = 1_500_000
 const contextTokens = 24_576

@@ -1,11 +1,11 @@
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 import { createAppliance } from '../../scripts/rigs/appliance.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { InstanceRecord, UsageSummary } from '../../src/contract/http/instance.ts'
 
 const timeoutMs = 240_000
 

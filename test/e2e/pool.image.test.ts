@@ -1,12 +1,17 @@
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { type AdminEvent, type AdminInstance, type AdminStatus, adminSocketName } from '../../src/contract/admin/admin.ts'
 import type { Appliance } from '../../scripts/rigs/appliance.ts'
 import { startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import {
+  type AdminEvent,
+  type AdminInstance,
+  type AdminStatus,
+  adminSocketName,
+} from '../../src/contract/admin/admin.ts'
 
 const timeoutMs = 900_000
 const bootedMs = 300_000

@@ -3,9 +3,9 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench, type Machine } from '../../scripts/rigs/enclave/enclave.ts'
 import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
-import { HostileMachine } from '../rigs/hostile/machine.ts'
-import { until } from '../../scripts/rigs/until.ts'
 import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { HostileMachine } from '../rigs/hostile/machine.ts'
 
 const MIB = 1024 * 1024
 const testMs = 60_000

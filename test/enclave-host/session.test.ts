@@ -1,11 +1,11 @@
 // Goal: usage that is not booked is seen, with since when and why, for it ends with its VM.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import type { EnclaveNext, UsageBatch } from '../../src/contract/vm/enclave.ts'
 import { GatewaySession, type SessionDeps } from '../../src/enclave-host/session.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { fakeSession, fakeStatus, nobodyAsked } from '../rigs/enclave/fake-gateway-vm.ts'
 
 const receiptKey = 'k'.repeat(43)

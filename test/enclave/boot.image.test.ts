@@ -4,10 +4,10 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtemp, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { connectAgent } from '../rigs/guest/booted-guest.ts'
-import type { EnclaveFacts } from '../rigs/enclave/program.ts'
-import { bootGuest } from '../../scripts/rigs/guest/boot.ts'
 import { buildCachedImage, buildTestImage, programBench } from '../../scripts/rigs/build/image-build.ts'
+import { bootGuest } from '../../scripts/rigs/guest/boot.ts'
+import type { EnclaveFacts } from '../rigs/enclave/program.ts'
+import { connectAgent } from '../rigs/guest/booted-guest.ts'
 
 const bootTimeoutMs = 300_000
 

@@ -1,8 +1,8 @@
 // Goal: PID 1 of the gateway's VM keeps the gateway running within bounds, collects what is not its own, and ends the machine once.
 
 import { describe, expect, test } from 'bun:test'
-import { type InitSettings, nextDelayS, runInit, type Served } from '../../src/enclave/boot.ts'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { type InitSettings, nextDelayS, runInit, type Served } from '../../src/enclave/boot.ts'
 
 type Start = { readonly end: (exitCode: number) => void; readonly signals: string[]; readonly pid: number }
 

@@ -1,12 +1,12 @@
 // The enclave as a process with the host's whole side of it: what a client gets, what the host can and cannot do, and where usage ends up.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { failure, until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

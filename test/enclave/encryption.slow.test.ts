@@ -1,16 +1,16 @@
 // Encrypted bodies in a gateway VM: to the very keys of its attestation, metered as plain ones are, and its streams padded.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
+import { openEncrypted } from '../../scripts/rigs/gateway/encrypted-client.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { sealRequest } from '../../src/attest/ehbp/client.ts'
 import { kemNames } from '../../src/attest/receipt/kem.ts'
 import { fromBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { openEncrypted } from '../../scripts/rigs/gateway/encrypted-client.ts'
-import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

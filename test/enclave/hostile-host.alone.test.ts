@@ -2,6 +2,10 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { writeFileSync } from 'node:fs'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { failure, until } from '../../scripts/rigs/until.ts'
 import { loadX509 } from '../../src/attest/x509/runtime.ts'
 import { toBase64Url } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -10,11 +14,7 @@ import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { documentBytesMax, pieceBytesMax } from '../../src/contract/vm/enclave.ts'
 import type { GatewayEngine } from '../../src/enclave-host/types.ts'
 import { type Authority, openAuthority } from '../../src/http/authority.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
 import { openRawChannel } from '../rigs/raw-channel.ts'
-import { failure, until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

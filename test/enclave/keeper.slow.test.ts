@@ -1,6 +1,9 @@
 // One gateway VM serves, whatever happens: real enclaves as processes, the keeper over a real store. The firewall's part is on record.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
@@ -10,10 +13,7 @@ import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
 import { listGateways, moveGateway } from '../../src/store/ledger/gateway.query.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
 import { prefixOf } from '../rigs/gateway/keys.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 120_000
 let upstream: TestUpstream

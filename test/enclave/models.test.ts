@@ -5,10 +5,10 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import type { WorkloadModel } from '../../src/contract/vm/workload.ts'
 import { type ModelsDeps, modelPath, openModel } from '../../src/enclave/models.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-enclave-models-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -1,14 +1,14 @@
 // Receipts of responses in a gateway VM: what its own worker has answered is inside of what is measured, what an upstream has is not. And its metrics.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { splitResponse } from '../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { metricsPieceCharsMax } from '../../src/contract/vm/enclave.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { newNonce } from '../../scripts/rigs/gateway/attestation.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

@@ -1,18 +1,18 @@
 // Traces of a gateway VM: what leaves it, by whose leave, and what the operator's OTLP receiver gets of it in the end.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { EnclaveBench, type EnclaveBenchOptions } from '../../scripts/rigs/enclave/enclave.ts'
+import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
+import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { type WorkloadDocument, workloadText } from '../../src/contract/vm/workload.ts'
 import { openCollector } from '../../src/inference/traces/collector.ts'
 import { TraceExporter } from '../../src/inference/traces/exporter.ts'
-import { EnclaveBench, type EnclaveBenchOptions } from '../../scripts/rigs/enclave/enclave.ts'
-import { EnclaveMachine } from '../../scripts/rigs/enclave/machine.ts'
 import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
 import { traceNames } from '../rigs/gateway/trace-spans.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

@@ -1,10 +1,10 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
+import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../../scripts/rigs/guest/root.ts'
 import { decodeStatement } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
-import { makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
 import { ask, startAgent } from '../rigs/guest/agent-process.ts'
-import { makeClaim, makeCustomerKey, makeSandbox, seal, sshArgv, succeed } from '../../scripts/rigs/guest/root.ts'
 
 describe('the agent', () => {
   // Goal: over the wire, in a process of its own: every op is answered as the schema says, and nonsense does not end it.

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { makeHostEnd, makePort } from '../../scripts/rigs/guest/agent-port.ts'
+import { makeSandbox } from '../../scripts/rigs/guest/root.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
 import { createChannel, openPort } from '../../src/guest/channel.ts'
 import type { ReceivedLine } from '../../src/guest/wire.codec.ts'
-import { makeHostEnd, makePort } from '../../scripts/rigs/guest/agent-port.ts'
-import { makeSandbox } from '../../scripts/rigs/guest/root.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const waitMs = 4_000
 

@@ -1,8 +1,8 @@
 import { expect, test } from 'bun:test'
+import { attestedGateway, gatewayCa, makeClaim } from '../../scripts/rigs/guest/root.ts'
 import type { Claim } from '../../src/contract/vm/agent.ts'
 import { claimLeftovers, claimProblem, planClaim } from '../../src/guest/claim.plan.ts'
 import { guestPaths } from '../../src/guest/paths.ts'
-import { attestedGateway, gatewayCa, makeClaim } from '../../scripts/rigs/guest/root.ts'
 
 const publicKey = 'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJyYRtEcQ//c1azaVPtc4hxiZIPziSkIu26dzwyWS+B+'
 const paths = guestPaths('')

@@ -1,7 +1,6 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { dirname } from 'node:path'
-import { endpointBaseUrl } from '../../src/guest/gateway/address.ts'
 import {
   attestedGateway,
   gatewayCa,
@@ -17,6 +16,7 @@ import {
   succeed,
 } from '../../scripts/rigs/guest/root.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { endpointBaseUrl } from '../../src/guest/gateway/address.ts'
 
 const waitMs = 4_000
 

@@ -1,6 +1,15 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { Check } from '@sinclair/typebox/value'
+import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
+import {
+  bareReport,
+  createTsmKernel,
+  deviceMeasurement,
+  deviceOperatorKey,
+  type TsmSettings,
+} from '../../scripts/rigs/guest/tsm-kernel.ts'
+import { sampleDocument, sampleFields } from '../../scripts/rigs/instances/sample-claim.ts'
 import { portableVerifiers, verifyHybrid } from '../../src/attest/receipt/hybrid-verify.ts'
 import type { PublicKeys } from '../../src/attest/receipt/public-keys.ts'
 import { encodeReceipt } from '../../src/attest/receipt/receipt.ts'
@@ -15,15 +24,6 @@ import { createEvidence } from '../../src/guest/evidence.ts'
 import { openConfigfs } from '../../src/guest/report/configfs.ts'
 import { createReportDevice, type ReportDevice } from '../../src/guest/report/device.ts'
 import { nativeKeys } from '../../src/linux/native-keys.ts'
-import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
-import { sampleDocument, sampleFields } from '../../scripts/rigs/instances/sample-claim.ts'
-import {
-  bareReport,
-  createTsmKernel,
-  deviceMeasurement,
-  deviceOperatorKey,
-  type TsmSettings,
-} from '../../scripts/rigs/guest/tsm-kernel.ts'
 
 const document = sampleDocument({
   ...{ organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.example.test', publicKey: 'ssh-ed25519 AAAA' },

@@ -2,13 +2,13 @@
 
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { type HostEnd, makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
+import { listTree, makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../scripts/rigs/guest/root.ts'
 import { decodeStatement } from '../../src/attest/receipt/statement.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
-import { type HostEnd, makeHostEnd, makePortPaths } from '../../scripts/rigs/guest/agent-port.ts'
 import { ask, startAgent } from '../rigs/guest/agent-process.ts'
-import { listTree, makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../scripts/rigs/guest/root.ts'
 
 const network = { address: '10.9.0.7', gateway: '10.9.0.1', mtuBytes: 1420, resolvers: ['10.9.0.1'] }
 const freshNonce = () => toBase64Url(systemRandom(32))

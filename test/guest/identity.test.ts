@@ -1,9 +1,9 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { makeSandbox, seal, succeed } from '../../scripts/rigs/guest/root.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createIdentity } from '../../src/guest/identity.ts'
 import { sshKeyType, sshPublicKeyOf } from '../../src/guest/ssh-host-key.codec.ts'
-import { makeSandbox, seal, succeed } from '../../scripts/rigs/guest/root.ts'
 
 describe('the SSH host key', () => {
   // Goal: without one, the agent makes it, readable by root alone, and leaves no other file of it.

@@ -5,9 +5,9 @@ import { mkdtempSync, rmSync, statSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { until } from '../../scripts/rigs/until.ts'
 import { type Logger, silentLogger } from '../../src/base/log.ts'
 import { serveLines } from '../../src/guest/line-server.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'line-server-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { join } from 'node:path'
+import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { Fault } from '../../src/base/fault.ts'
 import type { Network } from '../../src/contract/vm/agent.ts'
 import { networkProblem, planNetwork, resolvConf } from '../../src/guest/network.plan.ts'
 import { createNetworking } from '../../src/guest/network.ts'
-import { makeSandbox, type Sandbox } from '../../scripts/rigs/guest/root.ts'
 
 const network = { address: '10.9.0.7', gateway: '10.9.0.1', mtuBytes: 1420, resolvers: ['10.9.0.1', '192.0.2.53'] }
 

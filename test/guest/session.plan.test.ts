@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from '../../src/guest/session.plan.ts'
 import { attestedGateway, gatewayCa, makeClaim } from '../../scripts/rigs/guest/root.ts'
+import { messageOfTheDay, sessionEnvironment, sshdEnvironment } from '../../src/guest/session.plan.ts'
 
 const publicKey = 'ssh-ed25519 AAAA'
 const claim = makeClaim(publicKey)

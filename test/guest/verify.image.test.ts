@@ -1,13 +1,13 @@
 // strongroom-verify in real VMs, claimed as a host does it.
 
 import { describe, expect, test } from 'bun:test'
+import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { decodeReceipt } from '../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../src/attest/receipt/statement.ts'
 import { decodeTpmEvidence, verifyTpmEvidence } from '../../src/attest/tpm/evidence.ts'
 import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { claimedGuest } from '../rigs/guest/booted-guest.ts'
-import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const timeoutMs = 900_000
 

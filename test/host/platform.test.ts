@@ -2,8 +2,8 @@ import { afterAll, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
-import { detectPlatform, hostCapacity, hostProduct, parseSnpLeaf, snpFacts } from '../../src/host/platform.ts'
 import { isRoot } from '../../scripts/rigs/netns.ts'
+import { detectPlatform, hostCapacity, hostProduct, parseSnpLeaf, snpFacts } from '../../src/host/platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'platform-test-'))
 afterAll(() => rmSync(dir, { recursive: true }))

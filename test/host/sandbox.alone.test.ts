@@ -3,9 +3,9 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'
+import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { type Sandbox, sandboxArgv, startSandboxed } from '../../src/host/sandbox.ts'
-import { skipUnless } from '../../scripts/rigs/skip.ts'
 
 const nobody = { uid: 65534, gid: 65534 }
 const missing =

@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { verifyEvidence } from '../../src/attest/verify/evidence.ts'
@@ -11,7 +12,6 @@ import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
 
 const stateDir = mkdtempSync(join(tmpdir(), 'srt-simulated-host-'))
 afterAll(() => rmSync(stateDir, { recursive: true }))

@@ -1,10 +1,10 @@
 // Bodies as every service reads them: headers, limit, deadline, and what is said when one of them is not kept.
 
 import { expect, test } from 'bun:test'
-import { createDeadlines } from '../../src/base/work/deadlines.ts'
-import { checkBodyHeaders, readBody, readJson } from '../../src/http/body.ts'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { failure } from '../../scripts/rigs/until.ts'
+import { createDeadlines } from '../../src/base/work/deadlines.ts'
+import { checkBodyHeaders, readBody, readJson } from '../../src/http/body.ts'
 
 const limits = { bytesMax: 16, timeoutMs: 1_000, depthMax: 4 }
 

@@ -3,9 +3,7 @@
 
 import { expect, test } from 'bun:test'
 import { chatBody, target } from '../../scripts/rigs/gateway/server.ts'
-import { type RealGateway, startRealGateway } from '../rigs/gateway/real-gateway.ts'
 import { isEnclave, viewOf } from '../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -16,6 +14,8 @@ import {
   USAGE,
   wellBehaved,
 } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../scripts/rigs/until.ts'
+import { type RealGateway, startRealGateway } from '../rigs/gateway/real-gateway.ts'
 
 const PROMPT = 'prompt-canary-7c1e5b'
 /** What clients say beside the prompt, and what they are answered. */

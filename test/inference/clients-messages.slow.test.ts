@@ -3,8 +3,16 @@
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import Anthropic from '@anthropic-ai/sdk'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../scripts/rigs/gateway/server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+  USAGE,
+} from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream, USAGE } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -4,8 +4,15 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import OpenAI from 'openai'
 import type { ResponseInputItem, ResponseOutputItem } from 'openai/resources/responses/responses'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../scripts/rigs/gateway/server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+} from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -8,8 +8,15 @@ import { embedMany, generateText, jsonSchema, streamText, type ToolSet } from 'a
 import OpenAI from 'openai'
 import { EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../scripts/rigs/gateway/embeddings-upstream.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../scripts/rigs/gateway/server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+} from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,10 +1,10 @@
 // Service A under a wall clock that is set by an hour and by 40 days, either way, while it runs.
 
 import { describe, expect, test } from 'bun:test'
+import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { runRetention } from '../../src/instances/retention.ts'
 import { moveInstance } from '../../src/store/directory/instance.query.ts'
-import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs

@@ -1,14 +1,14 @@
 // Egress samples on their way from the host's ledger to the instances in the directory.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { runEgressSampler } from '../../src/instances/egress.ts'
 import { instanceById } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import type { EgressSample } from '../../src/store/ledger/vm.table.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 // Goal: an instance shows its VM's sample, keeps it after the VM is gone, and its block is in the journal once; a VM that backs no
 // instance is passed over; a round that fails is followed by the next.

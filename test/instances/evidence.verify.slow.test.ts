@@ -1,11 +1,7 @@
 // What a claimed VM may prove and what not: every expectation, one at a time. Evidence of the simulated platform.
 
 import { describe, expect, test } from 'bun:test'
-import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
-import { fromHex } from '../../src/base/bytes.ts'
-import { launchText } from '../../src/contract/vm/launch.ts'
-import { type AttestationTrust, type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
-import type { VmEvidence } from '../../src/vm/engine.ts'
+import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
 import {
   claimedOf,
   type EvidenceChange,
@@ -15,8 +11,12 @@ import {
   simulatedTrust,
 } from '../../scripts/rigs/guest/attested-guest.ts'
 import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
-import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
 import { simulatedAsOf } from '../../scripts/rigs/launch/simulated-platform.ts'
+import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
+import { fromHex } from '../../src/base/bytes.ts'
+import { launchText } from '../../src/contract/vm/launch.ts'
+import { type AttestationTrust, type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
+import type { VmEvidence } from '../../src/vm/engine.ts'
 
 const nonce = Uint8Array.from({ length: 32 }, (_, at) => at)
 const claimed: ClaimedAs = claimedOf({

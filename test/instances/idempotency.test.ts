@@ -1,8 +1,14 @@
 // Idempotency-Key: one instance per key and body, the first answer verbatim, for 24 hours, across restarts.
 
 import { describe, expect, test } from 'bun:test'
+import {
+  type Appliance,
+  publicKey,
+  type SendOptions,
+  settings,
+  startAppliance,
+} from '../../scripts/rigs/instances/instances-service.ts'
 import { setOrganizationStatus } from '../../src/store/directory/organization.query.ts'
-import { type Appliance, publicKey, type SendOptions, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 const post = (appliance: Appliance, key: string, options: SendOptions = {}) =>

@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { listVms } from '../../src/store/ledger/vm.query.ts'
-import { roomy, spec } from '../rigs/launch/vm-engine.ts'
 import { digestA, digestB, poolBench } from '../rigs/instances/warm-pool.ts'
+import { roomy, spec } from '../rigs/launch/vm-engine.ts'
 
 test('a hundred at once against a pool of three: three are warm, the rest cold or refused, no VM is two', async () => {
   // Goal: the issue's own figure, on a host with room for five VMs.

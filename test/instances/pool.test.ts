@@ -5,8 +5,8 @@ import { newUuid } from '../../src/base/ids.ts'
 import { createPoolMetrics } from '../../src/instances/pool-metrics.ts'
 import { insertPoolVm, removePoolVm } from '../../src/store/directory/pool.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { roomy, spec } from '../rigs/launch/vm-engine.ts'
 import { digestA, digestB, poolBench } from '../rigs/instances/warm-pool.ts'
+import { roomy, spec } from '../rigs/launch/vm-engine.ts'
 
 const minuteMs = 60_000
 

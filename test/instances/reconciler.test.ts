@@ -1,6 +1,10 @@
 // The path from a running VM to a ready or failed instance, with a VM engine and a probe that do what each test says. Real SQLite.
 
 import { expect, test } from 'bun:test'
+import { evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { sampleGateway } from '../../scripts/rigs/instances/sample-claim.ts'
+import { until } from '../../scripts/rigs/until.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { InstanceAttestation } from '../../src/contract/http/instance-attestation.ts'
 import { shapeOf } from '../../src/contract/shape.ts'
@@ -8,11 +12,7 @@ import { readyMs } from '../../src/instances/billing.ts'
 import { attestationOf } from '../../src/store/directory/attestation.query.ts'
 import { listChangesOverlapping, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
-import { evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
-import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/instances/provisioning-bench.ts'
-import { sampleGateway } from '../../scripts/rigs/instances/sample-claim.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 test('a running VM is claimed, attested, opened, probed with the attested host key as the only one, and then ready', async () => {
   // Goal: the order of the steps; the claim names its owner and opens only with the VM's own key; what was proved is kept with it.

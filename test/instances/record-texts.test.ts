@@ -1,12 +1,12 @@
 // The first list of many records takes turns with everybody else, and shows what is when it is done.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import { RecordLists } from '../../src/instances/record-texts.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { deleteExpired, insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
-import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 
 const recordCount = 200
 const textsPerTurn = 25

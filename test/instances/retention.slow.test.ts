@@ -1,12 +1,12 @@
 // Retention: what it removes, when, and what it leaves alone.
 
 import { expect, test } from 'bun:test'
+import { type Appliance, publicKey, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { type RetentionDeps, removeExpired, retentionIntervalMs, runRetention } from '../../src/instances/retention.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
-import { type Appliance, publicKey, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 const never = new AbortController().signal

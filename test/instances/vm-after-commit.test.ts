@@ -2,6 +2,7 @@
 // These tests stop the process between the two, with the real engine (its driver aside) over one database file.
 
 import { expect, test } from 'bun:test'
+import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { InstanceReconciler } from '../../src/instances/reconciler.ts'
@@ -9,7 +10,6 @@ import { instanceById, listLiving, moveInstance } from '../../src/store/director
 import { listVms, moveVm } from '../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../src/store/ledger/vm.table.ts'
 import { VmReconciler } from '../../src/vm/machine/reconciler.ts'
-import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 
 const sweepMs = 5_000
 const vmSpec = { image: 'instance', vcpus: 2, memoryMib: 2048 } as const

@@ -1,8 +1,8 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
+import { failure, until } from '../../scripts/rigs/until.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import { run } from '../../src/linux/command.ts'
 import { listWithUuid } from '../../src/linux/process.ts'
-import { failure, until } from '../../scripts/rigs/until.ts'
 
 const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 

@@ -2,6 +2,7 @@ import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { until } from '../../scripts/rigs/until.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import {
   identifyProcess,
@@ -13,7 +14,6 @@ import {
   spawnDetached,
   waitGone,
 } from '../../src/linux/process.ts'
-import { until } from '../../scripts/rigs/until.ts'
 
 const findByUuid = (wanted: string) => listWithUuid().find(({ uuid }) => uuid === wanted) ?? null
 

@@ -2,8 +2,8 @@ import { afterAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { removeForeignTree } from '../../src/linux/tree.ts'
 import { failure } from '../../scripts/rigs/until.ts'
+import { removeForeignTree } from '../../src/linux/tree.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'tree-test-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

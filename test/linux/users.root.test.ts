@@ -1,10 +1,10 @@
 // Processes by their user: found and ended, however they hide.
 
 import { expect, test } from 'bun:test'
-import { readStat } from '../../src/linux/stat.ts'
-import { endProcessesOf, processesByUid } from '../../src/linux/users.ts'
 import { needsRoot } from '../../scripts/rigs/netns.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
+import { readStat } from '../../src/linux/stat.ts'
+import { endProcessesOf, processesByUid } from '../../src/linux/users.ts'
 
 const timeoutMs = 10_000
 const uid = 88_000 + (process.pid % 1_000)

@@ -1,10 +1,10 @@
 // Whoever is told that a key of the gateway is good, or is not any more, may rely on it.
 
 import { expect, test } from 'bun:test'
-import { listGoodGatewayKeys } from '../../src/store/directory/gateway-key.query.ts'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { egressAdmin } from '../rigs/instances/egress-admin.ts'
 import { until } from '../../scripts/rigs/until.ts'
+import { listGoodGatewayKeys } from '../../src/store/directory/gateway-key.query.ts'
+import { egressAdmin } from '../rigs/instances/egress-admin.ts'
 
 test('goal: a change of keys is answered once the VMs of the gateway have them, or could not be told in time', async () => {
   const clock = createManualClock()

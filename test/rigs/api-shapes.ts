@@ -1,8 +1,8 @@
 // The APIs that are translated to chat completions, as tests speak them: the same request in each, and what a stream of each says.
 
 import { Value } from '@sinclair/typebox/value'
-import { GatewayError } from '../../src/contract/http/inference.ts'
 import { MODEL } from '../../scripts/rigs/gateway/server.ts'
+import { GatewayError } from '../../src/contract/http/inference.ts'
 
 type Json = { [name: string]: unknown }
 

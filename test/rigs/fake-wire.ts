@@ -1,5 +1,8 @@
 // A wire without a network for `attestedFetch`: gateways with real simulated evidence and real EHBP, and whoever may stand between. Effects: randomness.
 
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
+import { serverContext } from '../../scripts/rigs/gateway/ehbp.ts'
 import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
 import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
 import { present } from '../../src/base/assert.ts'
@@ -16,9 +19,6 @@ import {
   type WireResponse,
 } from '../../src/verifier/fetch/transport.ts'
 import { attestedOptions } from './gateway/attested-gateway.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { serverContext } from '../../scripts/rigs/gateway/ehbp.ts'
-import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
 
 export type FakeGateway = Disposable & {
   readonly keys: ReceiptKeys

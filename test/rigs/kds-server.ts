@@ -1,10 +1,15 @@
 // A stand-in for AMD's key distribution service on 127.0.0.1, with a simulated platform's certificates. AMD's own is never asked.
 
+import {
+  chipIdOf,
+  SIMULATED_TCBS,
+  type SimulatedPlatform,
+  simulatedPlatform,
+} from '../../scripts/rigs/launch/simulated-platform.ts'
 import type { Product } from '../../src/attest/amd/product.ts'
 import { toPem } from '../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
 import { vcekRequest } from '../../src/host/kds/request.ts'
-import { chipIdOf, SIMULATED_TCBS, type SimulatedPlatform, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 export type Respond = (request: Request) => Response | Promise<Response>
 

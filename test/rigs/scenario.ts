@@ -1,8 +1,8 @@
 // One request and everything that its answer must and must not be.
 
 import { expect } from 'bun:test'
-import { requestIdPattern } from '../../src/contract/http/problem.ts'
 import type { Answer, Appliance, SendOptions } from '../../scripts/rigs/instances/instances-service.ts'
+import { requestIdPattern } from '../../src/contract/http/problem.ts'
 
 export type Scenario = SendOptions & {
   /** Completes the sentence "a client …". */

@@ -1,6 +1,14 @@
 // Whatever of a gateway's answer is changed, exchanged or expected otherwise, the verdict of a relying party is bad, by the name of what is wrong.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import {
+  allowlistText,
+  clearRig,
+  gatewayQuestion,
+  newNonce,
+  openRig,
+  openSample,
+} from '../../scripts/rigs/gateway/attestation.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -9,7 +17,6 @@ import { ATTESTED_WORKLOADS } from '../../src/contract/http/attestation.ts'
 import { makeReceiptKeys } from '../../src/inference/attestation/receipt-keys.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
-import { allowlistText, clearRig, gatewayQuestion, newNonce, openRig, openSample } from '../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

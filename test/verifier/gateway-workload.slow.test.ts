@@ -1,6 +1,8 @@
 // A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its workload.json.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../../scripts/rigs/enclave/workload.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { fromBase64Url, fromHex, toBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -10,8 +12,6 @@ import { spkiDigestOf } from '../../src/http/pair.ts'
 import { getOverTls } from '../../src/linux/tls-get.ts'
 import { type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins } from '../../src/verifier/pins.ts'
-import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
-import { launchMeasurement } from '../../scripts/rigs/enclave/workload.ts'
 
 const far = { url: 'https://far.example/v1', spkiSha256: 'ab'.repeat(32), models: ['big'] }
 const bench = await EnclaveBench.start({ upstreams: [far] })

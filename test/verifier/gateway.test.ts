@@ -1,15 +1,15 @@
 // Goal: a gateway on old firmware is refused by the library too, and only the pin of the TCB lets it pass.
 
 import { afterAll, expect, test } from 'bun:test'
+import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { allowlistText, clearRig, newNonce, openRig, tlsSpkiDigest } from '../../scripts/rigs/gateway/attestation.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { issueSimulatedCrl } from '../../src/attest/simulator/certificates.ts'
 import { fromBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { readAllowlist } from '../../src/verifier/allowlist.ts'
 import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/verifier/gateway.ts'
 import { allPins, type Pins } from '../../src/verifier/pins.ts'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { allowlistText, clearRig, newNonce, openRig, tlsSpkiDigest } from '../../scripts/rigs/gateway/attestation.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 afterAll(clearRig)
 

@@ -1,6 +1,9 @@
 // Goal: an instance's attestation passes only as a whole: one change anywhere fails, by the name of what was changed.
 
 import { describe, expect, test } from 'bun:test'
+import { operatorKey, sampleReceipt } from '../../scripts/rigs/gateway/receipt-samples.ts'
+import { claimedOf, evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { fromBase64Url, toBase64Url, toHex, utf8 } from '../../src/base/bytes.ts'
@@ -14,7 +17,6 @@ import {
   verifyInstance,
 } from '../../src/verifier/instance.ts'
 import { allInstancePins, type InstancePins } from '../../src/verifier/pins.ts'
-import { claimedOf, evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
 import {
   ed25519Line,
   instanceQuestion,
@@ -29,8 +31,6 @@ import {
   samplePublicKey,
   type WantedAttestation,
 } from '../rigs/instances/instance-attestation.ts'
-import { operatorKey, sampleReceipt } from '../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 const good = await makeInstanceAttestation()
 

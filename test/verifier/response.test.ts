@@ -1,6 +1,14 @@
 // Goal: a response is trusted only with a receipt for exactly its bytes, by the keys of an attestation that is trusted itself.
 
 import { afterAll, expect, test } from 'bun:test'
+import {
+  clearRig,
+  newNonce,
+  openRig,
+  receiptKeys,
+  simulatedHost,
+  tlsSpkiDigest,
+} from '../../scripts/rigs/gateway/attestation.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../src/attest/policy/policy.ts'
 import { carriedReceipt, receiptComment } from '../../src/attest/receipt/response.ts'
@@ -13,7 +21,6 @@ import { freshAgeMsMax, type GatewayQuestion, verifyGateway } from '../../src/ve
 import { allPins } from '../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { clearRig, newNonce, openRig, receiptKeys, simulatedHost, tlsSpkiDigest } from '../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

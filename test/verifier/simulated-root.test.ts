@@ -1,13 +1,13 @@
 // Goal: a simulated root is read from exactly one ARK and ASK, and at most one ASVK, in any order, and from nothing else.
 
 import { expect, test } from 'bun:test'
+import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { PRODUCTS } from '../../src/attest/amd/product.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { toPem } from '../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../src/attest/malformed.ts'
 import { utf8 } from '../../src/base/bytes.ts'
 import { readSimulatedRoot } from '../../src/verifier/simulated-root.ts'
-import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
 
 function pem(...certificates: Uint8Array[]): Uint8Array {
   return utf8(certificates.map(der => toPem(der, 'CERTIFICATE')).join(''))

@@ -7,8 +7,8 @@ import { dirname, join } from 'node:path'
 import { assert } from '../../../src/base/assert.ts'
 import { cargoBuildArgv, cargoEnvironment } from '../../../src/builder/cargo/cargo.plan.ts'
 import { places } from '../../../src/builder/phase.ts'
-import type { SourceFiles } from '../../rigs/build/sources.ts'
 import type { CpioEntry } from '../../image/tree/cpio.ts'
+import type { SourceFiles } from '../../rigs/build/sources.ts'
 import { initrdWith, programEntry } from '../plain-boot.ts'
 
 export type PlainVm = {

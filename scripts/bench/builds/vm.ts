@@ -6,14 +6,14 @@ import { join } from 'node:path'
 import { assert } from '../../../src/base/assert.ts'
 import type { AdminStatus } from '../../../src/contract/admin/admin.ts'
 import { type Appliance, builtImage, createAppliance, imageDir } from '../../rigs/appliance.ts'
-import { archiveOf } from '../../rigs/build/sources.ts'
 import { randomNonce } from '../../rigs/build/builds-service.ts'
+import { archiveOf } from '../../rigs/build/sources.ts'
 import { until } from '../../rigs/until.ts'
 import type { Figures } from '../bench-report.ts'
-import { plainBuildMs } from './plain.ts'
-import { project } from './project.ts'
 import { measureInNetns, percentile, round, type Say } from '../in-netns.ts'
 import type { BenchContext } from '../main.ts'
+import { plainBuildMs } from './plain.ts'
+import { project } from './project.ts'
 
 const coldRuns = 1
 const warmRuns = 2

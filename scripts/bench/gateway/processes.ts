@@ -14,16 +14,7 @@ import { availableParallelism, homedir } from 'node:os'
 import { join } from 'node:path'
 import { assert, present } from '../../../src/base/assert.ts'
 import { runCommand } from '../../lib/command.ts'
-import type {
-  OursSettings,
-  OwnListener,
-  PairFiles,
-  StubView,
-  Target,
-  Task,
-  TaskOrder,
-  TaskResult,
-} from './wire.ts'
+import type { OursSettings, OwnListener, PairFiles, StubView, Target, Task, TaskOrder, TaskResult } from './wire.ts'
 
 const startTimeoutMs = 20_000
 const taskTimeoutMs = 30_000

@@ -8,8 +8,8 @@ import { downloadPath } from '../downloads.ts'
 import { ImageFault } from '../image-fault.ts'
 import type { LockedPackage } from '../packages-lock.ts'
 import type { EnclaveRecipe } from '../recipe.ts'
-import { dropSetuid, layExecutable, layImageName, layOver, layText } from './root.ts'
 import { runTool } from '../tool.ts'
+import { dropSetuid, layExecutable, layImageName, layOver, layText } from './root.ts'
 
 export type EnclaveTreeOptions = {
   readonly recipe: EnclaveRecipe

@@ -4,9 +4,9 @@ import { realpath, stat, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { readChecked } from '../checked-json.ts'
-import { type CpioEntry, cpioArchive } from './cpio.ts'
 import type { KernelModule } from '../kernel.ts'
 import type { Recipe } from '../recipe.ts'
+import { type CpioEntry, cpioArchive } from './cpio.ts'
 
 export const InitrdFiles = Type.Object(
   {

@@ -3,10 +3,10 @@
 import { appendFile, chmod, cp, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
 import { filesBelow } from '../digest.ts'
-import { loadingOrder } from './initrd.ts'
 import { installBuiltinLists, installModules, type Kernel, type KernelModule } from '../kernel.ts'
 import type { MachineRecipe, Recipe } from '../recipe.ts'
 import { runTool } from '../tool.ts'
+import { loadingOrder } from './initrd.ts'
 import { uuidOf } from './verity.ts'
 
 export type RootTreeOptions = {

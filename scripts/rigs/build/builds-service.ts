@@ -18,10 +18,10 @@ import { buildById } from '../../../src/store/directory/build.query.ts'
 import type { Build } from '../../../src/store/directory/build.table.ts'
 import type { Admission } from '../../../src/vm/admission.plan.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
-import { exchangeBytes, type FakeBuildEngine, fakeBuildEngine } from './engine.ts'
 import { addKey } from '../instances/instances-service.ts'
 import { simulatedAsOf } from '../launch/simulated-platform.ts'
 import { until } from '../until.ts'
+import { exchangeBytes, type FakeBuildEngine, fakeBuildEngine } from './engine.ts'
 
 export const buildLimits = {
   sourceBytes: 1_048_576,

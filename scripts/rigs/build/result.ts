@@ -12,12 +12,12 @@ import { decodeReceipt, type Receipt } from '../../../src/attest/receipt/receipt
 import type { SimulatedReport } from '../../../src/attest/simulator/report.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
-import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { orderWords } from '../../../src/builder/order.plan.ts'
+import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import type { BuildQuestion, ResultFiles } from '../../../src/verifier/build/question.ts'
-import { ARTIFACTS, cargoRecord, orderOf, requestOf } from './record.ts'
 import { countingRandom, measurement, operatorKey, sampleKeys, simulatedSource } from '../gateway/receipt-samples.ts'
 import { simulatedAsOf, simulatedPlatform } from '../launch/simulated-platform.ts'
+import { ARTIFACTS, cargoRecord, orderOf, requestOf } from './record.ts'
 
 export type ResultChanges = {
   readonly record?: Partial<BuildRecord>

@@ -5,8 +5,8 @@ import * as fs from 'node:fs'
 import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 import { tarOf } from '../archive-bytes.ts'
-import { findRust } from './vm.ts'
 import { succeed } from '../guest/root.ts'
+import { findRust } from './vm.ts'
 
 export type SourceFiles = Readonly<Record<string, string>>
 

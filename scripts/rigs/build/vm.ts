@@ -8,15 +8,15 @@ import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
+import { endLeftCgroups } from '../../../src/builder/confined/cgroup.ts'
 import type { BuildEvidence, BuildLine, BuildProgress } from '../../../src/contract/vm/build-agent.ts'
 import type { BuildLimits, BuildOrder } from '../../../src/contract/vm/build-order.ts'
-import { endLeftCgroups } from '../../../src/builder/confined/cgroup.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
 import { type HostEnd, makeHostEnd, type PortPaths } from '../guest/agent-port.ts'
-import type { BuilderProcessSettings } from './builder-process.ts'
 import { succeed } from '../guest/root.ts'
 import { simulatedPlatform } from '../launch/simulated-platform.ts'
 import { until } from '../until.ts'
+import type { BuilderProcessSettings } from './builder-process.ts'
 
 export const buildMeasurement = '5a'.repeat(48)
 export const buildOperatorKey = '6b'.repeat(48)

@@ -37,12 +37,12 @@ import { insertOrganization } from '../../../src/store/directory/organization.qu
 import { insertGateway, listGateways, setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
 import { launchOf, recordLaunch } from '../../../src/store/ledger/launch.query.ts'
 import { dismissVm, insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
-import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
 import { VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
 import { ledgerHex } from '../../../src/vm/evidence/report.driver.ts'
+import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
+import { until } from '../until.ts'
 import { EnclaveMachine, type MachineOptions } from './machine.ts'
 import { gatewayVmSize, launchDocument, launchMeasurement, workloadOf } from './workload.ts'
-import { until } from '../until.ts'
 
 export type EnclaveBenchOptions = {
   readonly upstreams?: readonly Partial<WorkloadUpstream>[]

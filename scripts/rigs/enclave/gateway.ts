@@ -16,11 +16,11 @@ import { type NewGatewayKey, revokeGatewayKey } from '../../../src/store/directo
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { sumUsage, type UsageSum } from '../../../src/store/directory/usage/usage.query.ts'
 import { setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
-import { EnclaveBench } from './enclave.ts'
-import { EnclaveMachine } from './machine.ts'
 import { newNonce } from '../gateway/attestation.ts'
 import { type StoredGateway, samplesOf } from '../gateway/test-gateway.ts'
 import { until } from '../until.ts'
+import { EnclaveBench } from './enclave.ts'
+import { EnclaveMachine } from './machine.ts'
 
 export type EnclaveGatewayParts = {
   readonly upstreams: readonly UpstreamTarget[]

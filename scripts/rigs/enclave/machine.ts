@@ -10,10 +10,10 @@ import { type Channel, connectChannel } from '../../../src/host/qemu/agent-chann
 import { gatewayChannelLimits } from '../../../src/vm/evidence/gateway.driver.ts'
 import { type BridgeTap, bridgeSocket } from '../guest/agent-bridge.ts'
 import type { PortPaths } from '../guest/agent-port.ts'
-import type { EnclaveProcessSettings } from './process.ts'
-import { enclaveCommand, executableText, modelText, rootHash } from './workload.ts'
 import { succeed } from '../guest/root.ts'
 import { until } from '../until.ts'
+import type { EnclaveProcessSettings } from './process.ts'
+import { enclaveCommand, executableText, modelText, rootHash } from './workload.ts'
 
 export type MachineOptions = { readonly usageRowsMax?: number; readonly tap?: BridgeTap }
 

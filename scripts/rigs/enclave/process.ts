@@ -3,8 +3,8 @@
 
 import { serveEnclave } from '../../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../../src/host/sandbox.ts'
-import { schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
 import { relayCommand } from '../../../src/inference/relay/wire.ts'
+import { schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
 import { run } from '../../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from '../guest/agent-port.ts'
 import { createTsmKernel } from '../guest/tsm-kernel.ts'

@@ -1,6 +1,7 @@
 // Streams that their clients leave, at every point that there is, and what is left of them afterwards. Effects: a gateway, an upstream, connections.
 
 import type { Socket } from 'bun'
+import { until } from '../until.ts'
 import {
   costOf,
   type EnduranceGateway,
@@ -20,7 +21,6 @@ import {
   streamEnd,
   streamHead,
 } from './scripted-upstream.ts'
-import { until } from '../until.ts'
 
 /** Where a client leaves. `never`: it has the whole stream, so that others are served meanwhile. */
 const WAYS = ['at once', 'asked', 'first event', 'within a chunk', 'some events', 'before [DONE]', 'never'] as const

@@ -8,8 +8,8 @@ import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger, silentLogger } from '../../../src/base/log.ts'
-import { encodeAllowlist } from '../../../src/contract/vm/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../../src/contract/http/attestation.ts'
+import { encodeAllowlist } from '../../../src/contract/vm/allowlist.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
 import {
   type AdmittedWorkloads,

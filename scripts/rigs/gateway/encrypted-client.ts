@@ -1,7 +1,12 @@
 // A client of the gateway that encrypts, of our own codec: one request, its response opened. Effects: requests over the network.
 
 import { Value } from '@sinclair/typebox/value'
-import { type EhbpSuite, type ResponseLimits, type SealedRequest, sealRequest } from '../../../src/attest/ehbp/client.ts'
+import {
+  type EhbpSuite,
+  type ResponseLimits,
+  type SealedRequest,
+  sealRequest,
+} from '../../../src/attest/ehbp/client.ts'
 import type { AgreementKeys } from '../../../src/attest/receipt/kem.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

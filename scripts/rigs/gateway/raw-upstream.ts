@@ -9,8 +9,8 @@ import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines, type Deadlines } from '../../../src/base/work/deadlines.ts'
 import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import { target } from './server.ts'
 import { failure } from '../until.ts'
+import { target } from './server.ts'
 
 const x509 = await loadX509()
 

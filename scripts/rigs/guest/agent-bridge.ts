@@ -2,8 +2,8 @@
 
 import * as fs from 'node:fs'
 import { createServer, type Socket } from 'node:net'
-import type { PortPaths } from './agent-port.ts'
 import { until } from '../until.ts'
+import type { PortPaths } from './agent-port.ts'
 
 /** Sees every byte that passes. */
 export type BridgeTap = (direction: 'to-guest' | 'from-guest', bytes: Uint8Array) => void

@@ -3,8 +3,8 @@
 import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { systemErrorCode } from '../../../src/base/fault.ts'
-import { type Sandbox, succeed } from './root.ts'
 import { until } from '../until.ts'
+import { type Sandbox, succeed } from './root.ts'
 
 const waitMs = 4_000
 

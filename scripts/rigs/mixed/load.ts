@@ -2,11 +2,11 @@
 // beside what clients saw and what the upstream says that it told. Effects: a gateway, an upstream, requests.
 
 import { type EnduranceGateway, type State, silenceMs, startEnduranceGateway } from '../gateway/endurance.ts'
+import { startScriptedUpstream } from '../gateway/scripted-upstream.ts'
+import { until } from '../until.ts'
 import { compareLedger, type LedgerSums, type MixedVerdict } from './ledger.ts'
 import { FAULTS, KINDS, type Kind, MIXED_KEYS, type Mixed, type SeenByClient, send } from './requests.ts'
 import { type Behaviour, createMixedUpstream } from './upstream.ts'
-import { startScriptedUpstream } from '../gateway/scripted-upstream.ts'
-import { until } from '../until.ts'
 
 export type MixedPlan = { readonly ms: number; readonly note: (line: string) => void }
 

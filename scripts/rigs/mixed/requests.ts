@@ -3,8 +3,8 @@
 import { EMBEDDING_MODEL } from '../gateway/embeddings-upstream.ts'
 import { postEncrypted } from '../gateway/encrypted-client.ts'
 import { type EnduranceGateway, type EnduranceKey, enduranceModel } from '../gateway/endurance.ts'
-import { type Behaviour, serialMark } from './upstream.ts'
 import { postTo } from '../gateway/test-gateway.ts'
+import { type Behaviour, serialMark } from './upstream.ts'
 
 type Api = 'chat' | 'responses' | 'messages' | 'embeddings'
 

@@ -10,9 +10,9 @@ import { PRODUCT_NAMES } from '../amd/trusted-roots.ts'
 import { HW_ID_BYTES, VEK_OID } from '../amd/vek-extensions.ts'
 import { wellFormed } from '../malformed.ts'
 import { OID } from '../x509/certificate.ts'
+import { loadX509 } from '../x509/runtime.ts'
 import { pssSaltBytes } from '../x509/signature.ts'
 import type { SimulatedKeys } from './keys.ts'
-import { loadX509 } from '../x509/runtime.ts'
 
 export type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 

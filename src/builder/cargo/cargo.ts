@@ -3,6 +3,13 @@
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
 import { createLineSplitter } from '../../linux/lines.ts'
+import type { Candidate } from '../collect.ts'
+import { type Bounds, runProgram } from '../confined/program.ts'
+import type { Bind } from '../confined/root.plan.ts'
+import { BuildFailure, refuseUnless } from '../failure.ts'
+import { type Phase, places, uids } from '../phase.ts'
+import type { Project } from '../project.ts'
+import { copyFor, giveTo, makeDir, remove } from '../workspace.ts'
 import {
   cargoBuildArgv,
   cargoCheckArgv,
@@ -14,13 +21,6 @@ import {
   readCargoMessage,
 } from './cargo.plan.ts'
 import type { CargoLock, LockedCrate } from './lock.codec.ts'
-import type { Candidate } from '../collect.ts'
-import { type Bounds, runProgram } from '../confined/program.ts'
-import type { Bind } from '../confined/root.plan.ts'
-import { BuildFailure, refuseUnless } from '../failure.ts'
-import { type Phase, places, uids } from '../phase.ts'
-import type { Project } from '../project.ts'
-import { copyFor, giveTo, makeDir, remove } from '../workspace.ts'
 
 /** What was fetched: for the build, read-only. */
 export type CargoFetched = { readonly binds: readonly Bind[]; readonly mirror: string | null }

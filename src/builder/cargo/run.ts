@@ -1,13 +1,13 @@
 // Cargo as a toolchain. Effects: those of cargo.ts.
 
-import { cargoBuildArgv, cargoEnvironment } from './cargo.plan.ts'
-import { type CargoFetched, cargoBuild, cargoFetch, cargoHasAll } from './cargo.ts'
-import { readCargoLock } from './lock.codec.ts'
 import { BuildFailure } from '../failure.ts'
 import type { Phase } from '../phase.ts'
 import type { Project } from '../project.ts'
 import { toolOf } from '../tool.ts'
 import type { ToolchainRun } from '../toolchain.ts'
+import { cargoBuildArgv, cargoEnvironment } from './cargo.plan.ts'
+import { type CargoFetched, cargoBuild, cargoFetch, cargoHasAll } from './cargo.ts'
+import { readCargoLock } from './lock.codec.ts'
 
 /** Failures: `source_invalid` and `checksum_mismatch` of the lock. */
 export function cargoRun(phase: Phase, project: Project, sourceDir: string): ToolchainRun {

@@ -5,6 +5,11 @@ import type { Candidate } from '../collect.ts'
 import { runProgram } from '../confined/program.ts'
 import type { Bind } from '../confined/root.plan.ts'
 import { BuildFailure, refuseUnless } from '../failure.ts'
+import { type Phase, places, uids } from '../phase.ts'
+import type { Project } from '../project.ts'
+import { toolOf } from '../tool.ts'
+import type { ToolchainRun } from '../toolchain.ts'
+import { copyFor, giveTo, makeDir } from '../workspace.ts'
 import { type FlakeInput, readFlakeLock } from './flake-lock.codec.ts'
 import {
   type Built,
@@ -18,11 +23,6 @@ import {
   readBuilt,
   readDerivations,
 } from './nix.plan.ts'
-import { type Phase, places, uids } from '../phase.ts'
-import type { Project } from '../project.ts'
-import { toolOf } from '../tool.ts'
-import type { ToolchainRun } from '../toolchain.ts'
-import { copyFor, giveTo, makeDir } from '../workspace.ts'
 
 const answerBytesMax = 64 * 1024 * 1024
 

@@ -15,13 +15,13 @@ import { type BuildSet, buildById, setBuild } from '../../store/directory/build.
 import type { Build } from '../../store/directory/build.table.ts'
 import type { BuildEngine } from '../../vm/build-engine.ts'
 import type { HostTrust } from '../../vm/evidence/launch-policy.plan.ts'
-import type { EventLog, NewEvent } from './events.ts'
 import { judgeBuild } from '../evidence.verify.ts'
 import { readResult, writeSource } from '../exchange.ts'
 import type { FetchGate } from '../fetch/proxy.ts'
 import type { BuildFiles } from '../files.ts'
 import { buildDeadlineMs, type OrderSettings, orderOf } from '../order.plan.ts'
 import { proofOf } from '../record.ts'
+import type { EventLog, NewEvent } from './events.ts'
 
 export type FollowDeps = {
   readonly directory: DirectoryStore

@@ -2,8 +2,8 @@
 
 import { utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import { ping, retryLine, toServerSentEvent } from '../events/line.codec.ts'
 import type { EventReader } from '../events/events.ts'
+import { ping, retryLine, toServerSentEvent } from '../events/line.codec.ts'
 
 /** Often enough for every proxy in between, and for whoever waits. */
 const pingMs = 15_000

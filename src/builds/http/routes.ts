@@ -1,10 +1,10 @@
 // The endpoints of service C (contract 4.3): parse, one call, status. Each stands at the dispatcher and again at the address of every build VM.
 
 import type { Clock } from '../../base/clock.ts'
-import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import { newUuid, type RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Places } from '../../base/work/places.ts'
 import type { BuildAccepted, BuildVmReserved } from '../../contract/http/build-api.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'

@@ -6,8 +6,8 @@ import { join } from 'node:path'
 import { imageProvenanceName } from '../../attest/provenance/image.ts'
 import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
-import { ImageManifest } from '../../contract/vm/image.ts'
 import { shapeOf } from '../../contract/shape.ts'
+import { ImageManifest } from '../../contract/vm/image.ts'
 import { type BootFile, bootManifest } from './manifest.plan.ts'
 
 export type ServedImage = {

@@ -2,8 +2,8 @@
 
 import { existsSync, statSync } from 'node:fs'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
-import type { Config } from '../../config/schema.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
+import type { Config } from '../../config/schema.ts'
 import { AdminGateways } from '../../contract/admin/gateways.ts'
 import { controlKeyFile } from '../../enclave-host/control-key.ts'
 import { loadModel } from '../../host/models/models.ts'

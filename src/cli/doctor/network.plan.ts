@@ -8,14 +8,7 @@ import type { Listening } from '../../host/network/listening.ts'
 import type { Firewalls } from '../../vm/foreign-firewalls/foreign.driver.ts'
 import { dropText, foreignDrops } from '../../vm/foreign-firewalls/foreign.plan.ts'
 import { firewallSite } from '../../vm/foreign-firewalls/site.plan.ts'
-import {
-  anywhere,
-  anywhereV6,
-  chainName,
-  type Packet,
-  passesBy,
-  trace,
-} from '../../vm/foreign-firewalls/trace.plan.ts'
+import { anywhere, anywhereV6, chainName, type Packet, passesBy, trace } from '../../vm/foreign-firewalls/trace.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {

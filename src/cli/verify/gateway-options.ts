@@ -1,8 +1,8 @@
 // What an owner expects of the gateway that an instance sends its prompts to, as options. Effects: reads the named policy. Every Fault is invalid_request.
 
 import { type Command, Option } from 'commander'
-import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import { shapeOf } from '../../contract/shape.ts'
+import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import type { ExpectedGateway } from '../../verifier/claim.ts'
 import type { ClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'

@@ -1,7 +1,7 @@
 // Whether every model has one use, wherever it is served: completions or embeddings. Pure.
 
-import type { CrossProblem } from './builds.ts'
 import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
 import { hasWorker } from './worker.ts'
 
 export function embeddingProblems({ inference, instances }: Pick<Config, 'inference' | 'instances'>): CrossProblem[] {

@@ -1,11 +1,11 @@
 // Contradictions in what the configuration says of instances' address families. Pure.
 
 import { canonicalNetworkV6, coversV6, formatIpv6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
-import type { CrossProblem } from './builds.ts'
 import { isHexIpv6, isNetworkV6, NEVER_FORWARDED_V6 } from '../egress-v6.ts'
 import { poolV6Allowed } from '../fields.ts'
 import { parseListen } from '../listen.ts'
 import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
 
 /** Never fewer addresses than the largest IPv4 pool has, and no more than an organization has of one site. */
 const prefixLengths = { min: 48, max: 112 } as const

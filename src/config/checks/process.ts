@@ -1,7 +1,7 @@
 // Whether there is memory for the processes of the gateway. Pure.
 
-import type { CrossProblem } from './builds.ts'
 import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
 
 /** What a process takes that serves: 60 MB by itself, and what its requests hold. */
 const mibPerProcess = 256

@@ -1,7 +1,7 @@
 // Whether a VM's memory is enough for its scratch disk: nonce and tag of each block that it writes are in there, not on the disk. Pure.
 
-import type { CrossProblem } from './builds.ts'
 import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
 
 /** 32 bytes for each 4096, an eighth of the memory at most. guest-image/common/initrd/machine does not use what is beyond that. */
 const gibPerMemoryGibMax = 16

@@ -1,7 +1,7 @@
 // Contradictions in the table `inference.traces` of the configuration. Pure.
 
-import type { CrossProblem } from './builds.ts'
 import type { TracesConfig } from '../traces.ts'
+import type { CrossProblem } from './builds.ts'
 
 export function tracesProblems(traces: TracesConfig): CrossProblem[] {
   const { endpoint, headers_file, ca_file, batch_max, queue_max } = traces

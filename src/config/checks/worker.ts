@@ -1,7 +1,7 @@
 // Whether there is a built-in worker, and whether what it serves is named. Pure.
 
-import type { CrossProblem } from './builds.ts'
 import type { Config } from '../schema.ts'
+import type { CrossProblem } from './builds.ts'
 
 type WorkerConfig = Config['inference']['worker']
 

@@ -1,8 +1,8 @@
 // The admin interface's words on the gateway: its VMs, their log, and the gateway in short. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { AdminTraces } from './traces.ts'
 import { OneOf } from '../shape.ts'
+import { AdminTraces } from './traces.ts'
 
 const closed = { additionalProperties: false } as const
 const TextOrNull = Type.Union([Type.String(), Type.Null()])

@@ -1,8 +1,8 @@
 // Usage of the inference gateway in the admin interface. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Slug } from './admin.ts'
 import { usageRows } from '../http/usage-rows.ts'
+import { Slug } from './admin.ts'
 
 export const AdminUsage = Type.Object({ organization: Slug, ...usageRows }, { additionalProperties: false })
 export type AdminUsage = Static<typeof AdminUsage>

@@ -2,8 +2,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
-import { BUILD_STATES, BuildErrorType, Toolchain } from './build.ts'
 import { OneOf } from '../shape.ts'
+import { BUILD_STATES, BuildErrorType, Toolchain } from './build.ts'
 
 const closed = { additionalProperties: false } as const
 const OrNull = <T extends Parameters<typeof Type.Union>[0][number]>(schema: T) => Type.Union([schema, Type.Null()])

@@ -1,8 +1,8 @@
 // The attestation of an instance: what its owner verifies before the first login, offline. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { AttestationReceipt } from './attestation.ts'
 import { claimDocumentCharsMax } from '../vm/claim-document.ts'
+import { AttestationReceipt } from './attestation.ts'
 
 const closed = { additionalProperties: false } as const
 

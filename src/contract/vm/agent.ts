@@ -5,8 +5,8 @@
 // The host begins each connection with an empty line, which ends a partial line that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Network } from './claim.ts'
 import { OneOf } from '../shape.ts'
+import { Network } from './claim.ts'
 
 export { Claim, Network } from './claim.ts'
 

@@ -6,8 +6,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { BuildErrorType, BuildStep } from '../http/build.ts'
-import { BuildOrder } from './build-order.ts'
 import { OneOf } from '../shape.ts'
+import { BuildOrder } from './build-order.ts'
 
 export const exchangeSerial = 'exchange'
 

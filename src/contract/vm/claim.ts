@@ -2,8 +2,8 @@
 // because relying parties read them, too. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { InferenceGateway } from './inference-gateway.ts'
 import { OneOf } from '../shape.ts'
+import { InferenceGateway } from './inference-gateway.ts'
 
 const closed = { additionalProperties: false } as const
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })

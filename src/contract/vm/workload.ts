@@ -5,8 +5,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
-import { Allowlist } from './allowlist.ts'
 import { OneOf } from '../shape.ts'
+import { Allowlist } from './allowlist.ts'
 
 export const workloadFormat = 'strongroom/workload/v1'
 /** Of the canonical text. */

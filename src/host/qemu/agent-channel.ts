@@ -5,12 +5,12 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
-import { Allowance } from '../../base/work/allowance.ts'
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { nestsDeeper } from '../../base/json.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
+import { Allowance } from '../../base/work/allowance.ts'
 import {
   type AgentRequest,
   AgentResponse,

@@ -6,9 +6,9 @@
 
 import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
-import { Allowance } from '../../base/work/allowance.ts'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
+import { Allowance } from '../../base/work/allowance.ts'
 import { removeFile } from '../../linux/files.ts'
 import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
 

@@ -4,8 +4,8 @@
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { workerUpstreamName } from '../../config/checks/checks.ts'
-import type { Config } from '../../config/schema.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
+import type { Config } from '../../config/schema.ts'
 
 export type GatewayConfiguration = {
   /** Canonical JSON (RFC 8785) and a line break. No secrets, no paths of this host. */

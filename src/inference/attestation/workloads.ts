@@ -4,6 +4,7 @@ import { createReadStream, readFileSync } from 'node:fs'
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/http/attestation.ts'
 import {
   type Admission,
   type Allowlist,
@@ -12,7 +13,6 @@ import {
   parseAllowlist,
   type WorkloadCandidate,
 } from '../../contract/vm/allowlist.ts'
-import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../../contract/http/attestation.ts'
 import type { AdmittedWorkload, AdmittedWorkloads } from './attester.ts'
 
 /** An allowlist that admits exactly these. Pure. */

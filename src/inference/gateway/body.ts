@@ -2,8 +2,8 @@
 
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { BodyLimits } from '../../http/body.ts'
-import type { UpstreamResponse } from '../upstream/connection.ts'
 import { UpstreamFault } from '../failure.ts'
+import type { UpstreamResponse } from '../upstream/connection.ts'
 
 /** The whole body as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
 export async function readUpstreamBody(

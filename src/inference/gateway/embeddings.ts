@@ -2,6 +2,7 @@
 
 import { utf8 } from '../../base/bytes.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
+import { UpstreamFault } from '../failure.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -15,7 +16,6 @@ import {
   parseEmbeddingsRequest,
 } from '../openai/embeddings-request.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../failure.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { estimateTokens } from './accounting.ts'

@@ -1,10 +1,10 @@
 // Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
 
 import { keyConfigMediaType, keyConfigPath } from '../../attest/ehbp/protocol.ts'
-import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import { checkHost } from '../../http/head.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import type { AdmitPublic, Caller, Encryption, SpentSource } from '../types.ts'

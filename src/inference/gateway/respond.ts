@@ -1,16 +1,16 @@
 // The response to one completion request, once an upstream has begun to respond: whole or as a stream. Effects: reads the upstream's response.
 
 import { utf8 } from '../../base/bytes.ts'
-import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
+import { UpstreamFault } from '../failure.ts'
 import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
 import { usageBounds } from '../openai/usage.ts'
 import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../failure.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { RequestAccount } from './accounting.ts'

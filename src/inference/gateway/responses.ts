@@ -4,12 +4,17 @@ import { type Static, Type } from '@sinclair/typebox'
 import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
 import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
-import { GATEWAY_PUBLIC_CODES, GatewayError, type GatewayErrorCode, gatewayError } from '../../contract/http/inference.ts'
+import {
+  GATEWAY_PUBLIC_CODES,
+  GatewayError,
+  type GatewayErrorCode,
+  gatewayError,
+} from '../../contract/http/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
+import { BusyFault, UpstreamFault } from '../failure.ts'
 import { BudgetFault } from '../limits/budgets.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
-import { BusyFault, UpstreamFault } from '../failure.ts'
 import { createSameNamed } from './same-named.ts'
 
 export type ResponseHeaders = Record<string, string>

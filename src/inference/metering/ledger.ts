@@ -2,9 +2,9 @@
 // Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { FairSerial } from '../../base/work/fair-serial.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'

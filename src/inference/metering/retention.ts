@@ -2,8 +2,8 @@
 // Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { JumpGuard } from '../../base/work/jump-guard.ts'
 import type { Logger } from '../../base/log.ts'
+import { JumpGuard } from '../../base/work/jump-guard.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage/usage.query.ts'

@@ -2,8 +2,8 @@
 // Schemas: OpenAI's published API description, CreateChatCompletionResponse and CreateCompletionResponse.
 
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
-import type { Tokens } from '../types.ts'
 import { UpstreamFault } from '../failure.ts'
+import type { Tokens } from '../types.ts'
 import {
   type CompletionPlan,
   checkFormat,

@@ -1,8 +1,8 @@
 // One relay as its owner keeps it: a process of this same executable, with a socket that only the two have. Effects: starts and kills a process.
 
 import { closeSync } from 'node:fs'
-import type { Deadlines } from '../../base/work/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import { errnoName, unixSocketPair } from '../../linux/libc.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { Channel } from './channel.ts'

@@ -1,9 +1,9 @@
 // All relays of a gateway: starts them, replaces those that die or hang, and hands over what changes. Effects: processes.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import type { ServedTls } from '../../http/serve.ts'
 import type { RelayGauges } from '../metrics/gateway.ts'
 import type { DeskDeps } from './desk.ts'

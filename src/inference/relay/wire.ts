@@ -6,10 +6,10 @@
 
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
+import type { UpstreamReason } from '../failure.ts'
 import type { RequestEnd } from '../gateway/accounting.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
-import type { UpstreamReason } from '../failure.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 

@@ -2,8 +2,8 @@
 // loop is held. Fails closed: what cannot be checked is not passed on. Effects: those of the children.
 
 import type { Clock } from '../../base/clock.ts'
-import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
 import { UpstreamFault } from '../failure.ts'
 import { invalidRequest, isObject, type JsonObject } from '../openai/json-text.ts'
 import { ChildError, jobMs, startSchemaChild } from './child.ts'

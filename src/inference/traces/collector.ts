@@ -5,12 +5,12 @@
 
 import { readFileSync } from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
-import { createDeadlines } from '../../base/work/deadlines.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
+import { createDeadlines } from '../../base/work/deadlines.ts'
 import type { TracesConfig } from '../../config/traces.ts'
+import { UpstreamFault } from '../failure.ts'
 import { connect } from '../upstream/connect.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
-import { UpstreamFault } from '../failure.ts'
 import { endpointOf } from '../upstream/target.ts'
 
 /** What became of a batch. `again`: it may be taken later (OTLP 1.9, OTLP/HTTP response). */

@@ -3,11 +3,11 @@
 // No header of the client is sent to an upstream, and no word of an upstream's failure reaches a client.
 
 import { onAbort } from '../../base/clock.ts'
-import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { Fault } from '../../base/fault.ts'
+import type { Deadlines } from '../../base/work/deadlines.ts'
+import { BusyFault, UpstreamFault } from '../failure.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
-import { BusyFault, UpstreamFault } from '../failure.ts'
 import { refusalFault } from './refusal.ts'
 import { type Endpoint, endpointOf, type UpstreamTarget } from './target.ts'
 

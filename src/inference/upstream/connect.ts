@@ -2,8 +2,8 @@
 
 import type { Socket, SocketHandler } from 'bun'
 import type { Deadlines } from '../../base/work/deadlines.ts'
-import { Connection, type ConnectionDeps } from './connection.ts'
 import { UpstreamFault } from '../failure.ts'
+import { Connection, type ConnectionDeps } from './connection.ts'
 import { type Endpoint, isPinned } from './target.ts'
 
 export type ConnectDeps = ConnectionDeps & {

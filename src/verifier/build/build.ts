@@ -21,13 +21,13 @@ import {
 import type { ReceiptVerdict } from '../../attest/receipt/verify.ts'
 import { type Check, check, fail, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import type { BuildOrder } from '../../contract/vm/build-order.ts'
+import { pinChecks, REPORT_PINS } from '../pins.ts'
 import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName } from './boot.ts'
 import { documentChecks, filesCheck } from './documents.ts'
 import { type JudgedReport, judgeReport } from './evidence.ts'
 import { judgeOrder } from './order.ts'
 import type { BuildQuestion, ReadResult, ResultFiles } from './question.ts'
 import { judgeReceipts, receiptChecks, receiptsMissing } from './receipts.ts'
-import { pinChecks, REPORT_PINS } from '../pins.ts'
 
 export type SlsaReached = {
   readonly build: string | null

@@ -13,7 +13,12 @@ import {
 } from '../../attest/provenance/dsse.ts'
 import { Fields } from '../../attest/provenance/fields.ts'
 import { artifactPath, BYPRODUCTS, isArtifactName, RESULT_PATHS } from '../../attest/provenance/paths.ts'
-import { type FamilyDigest, type Provenance, slsaPredicateType, statementType } from '../../attest/provenance/statement.ts'
+import {
+  type FamilyDigest,
+  type Provenance,
+  slsaPredicateType,
+  statementType,
+} from '../../attest/provenance/statement.ts'
 import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/hybrid-verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'

@@ -20,9 +20,9 @@ import type { ChainInput } from '../../attest/verify/chain-prepare.ts'
 import { prepareChain } from '../../attest/verify/chain-prepare.ts'
 import { type EvidenceVerdict, verifyEvidence } from '../../attest/verify/evidence.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { COMMON_GROUPS, type Group, groupsOf } from '../receipt-groups.ts'
 import type { AskedBuild, ReadResult } from './question.ts'
 import { differenceOf, type JudgedReceipts } from './receipts.ts'
-import { COMMON_GROUPS, type Group, groupsOf } from '../receipt-groups.ts'
 
 export type JudgedReport = Verdict & {
   readonly report: SnpReport | null

@@ -10,8 +10,8 @@ import { type ReceiptVerdict, verifyReceipt } from '../../attest/receipt/verify.
 import type { SnpReport } from '../../attest/report/report.ts'
 import { type Check, check, fail, notChecked } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { type AskedBuild, type ReadResult, sourceDigestOf } from './question.ts'
 import { COMMON_GROUPS, type Group, groupsOf, withCrl, withFloors } from '../receipt-groups.ts'
+import { type AskedBuild, type ReadResult, sourceDigestOf } from './question.ts'
 
 export type JudgedReceipts = {
   readonly dispatch: ReceiptVerdict<'build-dispatch'>

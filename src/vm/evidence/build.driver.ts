@@ -12,8 +12,8 @@ import type { BuildOrder } from '../../contract/vm/build-order.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import type { VouchWanted } from '../build-engine.ts'
 import type { VmEvidence } from '../engine.ts'
-import { checkStatement, signedOf } from './evidence.driver.ts'
 import type { VmLink } from '../link.driver.ts'
+import { checkStatement, signedOf } from './evidence.driver.ts'
 import {
   completeReport,
   type EvidenceSources,

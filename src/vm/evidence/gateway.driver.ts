@@ -7,6 +7,7 @@ import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { toBase64, toBase64Url, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { createSerial, type Serial } from '../../base/work/serial.ts'
+import { shapeOf } from '../../contract/shape.ts'
 import {
   CompletedEvidence,
   documentBytesMax,
@@ -17,7 +18,6 @@ import {
   pieceBytesMax,
   type Want,
 } from '../../contract/vm/enclave.ts'
-import { shapeOf } from '../../contract/shape.ts'
 import type { AgentOperation, AgentSuccess, ChannelLimits } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { hostDataOf } from '../launch/expected.plan.ts'

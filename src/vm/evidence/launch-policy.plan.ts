@@ -5,8 +5,8 @@ import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
 import type { BitRule } from '../../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
-import { LaunchDocument, launchText } from '../../contract/vm/launch.ts'
 import { checkedJson } from '../../contract/shape.ts'
+import { LaunchDocument, launchText } from '../../contract/vm/launch.ts'
 import { hostDataOf, type LaunchTexts } from '../launch/expected.plan.ts'
 
 /** Whom this host believes. */

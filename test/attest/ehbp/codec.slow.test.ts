@@ -5,6 +5,15 @@ import { AEAD_AES_256_GCM, KDF_HKDF_SHA256, KEM_DHKEM_X25519_HKDF_SHA256, KEM_ML
 import { Identity } from 'ehbp'
 import fc from 'fast-check'
 import { CipherSuite } from 'hpke'
+import {
+  ehbpKeys,
+  frameOf,
+  framesOf,
+  sealedParts,
+  serverContext,
+  splitBytes,
+  withFlip,
+} from '../../../scripts/rigs/gateway/ehbp.ts'
 import { webAesGcm } from '../../../src/attest/ehbp/aes-gcm.ts'
 import { type EhbpSuite, type ResponseHead, sealRequest } from '../../../src/attest/ehbp/client.ts'
 import { setUpRecipient } from '../../../src/attest/ehbp/hpke.ts'
@@ -18,7 +27,6 @@ import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { nativeAesGcm } from '../../../src/linux/native-aes-gcm.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { ehbpKeys, frameOf, framesOf, sealedParts, serverContext, splitBytes, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const plainBytesMax = 65_536

@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import fc from 'fast-check'
+import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 import { buildIgvm, type IgvmBuild } from '../../../src/attest/igvm/build.ts'
 import { describeIgvm } from '../../../src/attest/igvm/describe.ts'
 import { crc32, IGVM_FIXED_HEADER, IGVM_HEADER_PREFIX, readIgvm, writeIgvm } from '../../../src/attest/igvm/file.ts'
@@ -17,7 +18,6 @@ import { changeVmsa } from '../../../src/attest/launch/vmsa-layout.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { fromUtf8, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
-import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 
 const read = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../../vectors/${name}`))
 const vector = read('igvm/bz-x64-vtl0-encrypted.igvm')

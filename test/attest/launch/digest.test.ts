@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
+import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 import { guidBytes, guidText } from '../../../src/attest/encoding/layout.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
@@ -31,7 +32,6 @@ import {
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
-import { ovmfFirmware } from '../../../scripts/rigs/launch/igvm-firmware.ts'
 
 const vector = (name: string) => new Uint8Array(readFileSync(`${import.meta.dir}/../../vectors/${name}`))
 const json = (name: string) => JSON.parse(new TextDecoder().decode(vector(name)))

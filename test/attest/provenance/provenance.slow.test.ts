@@ -5,6 +5,8 @@ import { Spec, Validation } from '@cyclonedx/cyclonedx-library'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { bundleFromJSON, isBundleWithDsseEnvelope } from '@sigstore/bundle'
 import nacl from 'tweetnacl'
+import { cargoRecord, nixRecord } from '../../../scripts/rigs/build/record.ts'
+import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { readBundle } from '../../../src/attest/provenance/bundle.ts'
 import { envelopeKeyId, preAuthEncoding, readDsse, spkiOf } from '../../../src/attest/provenance/dsse.ts'
@@ -16,8 +18,6 @@ import { writeDocuments } from '../../../src/attest/provenance/write.ts'
 import { signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromHex, fromUtf8, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { cargoRecord, nixRecord } from '../../../scripts/rigs/build/record.ts'
-import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const builds = join(import.meta.dir, '../../vectors/builds')
 const vectors = ['kex', 'ripgrep']

@@ -5,6 +5,7 @@ import { ml_kem768_x25519 } from '@noble/post-quantum/hybrid.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
 import nacl from 'tweetnacl'
+import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
@@ -25,7 +26,6 @@ import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { statementContext } from '../../../src/attest/receipt/statement.ts'
 import { concat, fromHex, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { nativeKeys } from '../../../src/linux/native-keys.ts'
-import { countingRandom, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const message = utf8('a statement')
 const context = statementContext

@@ -1,13 +1,13 @@
 // The receipt's JSON envelope: one text, one meaning.
 
 import { describe, expect, test } from 'bun:test'
+import { questionOf, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { decodeReceipt, encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { verifyReceipt } from '../../../src/attest/receipt/verify.ts'
 import { fromUtf8, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
-import { questionOf, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const question = { ...(await questionOf('claim')), verifiers: nativeVerifiers }
 const sample = await sampleReceipt('claim')

@@ -1,6 +1,7 @@
 // Statements: deterministic CBOR and the tables of fields.
 
 import { describe, expect, test } from 'bun:test'
+import { kinds, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { type CborValue, decodeCbor, encodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { sha512 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
@@ -14,7 +15,6 @@ import {
 } from '../../../src/attest/receipt/statement.ts'
 import { fromHex, toHex } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
-import { kinds, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 const limits = { sizeBytesMax: 1024, depthMax: 3 }
 

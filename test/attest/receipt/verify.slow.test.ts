@@ -1,6 +1,19 @@
 // Receipts: issuing, verifying, and everything that must not verify.
 
 import { describe, expect, test } from 'bun:test'
+import {
+  countingRandom,
+  fieldsOf,
+  kinds,
+  measurement,
+  nonce,
+  questionOf,
+  sampleKeys,
+  sampleReceipt,
+  simulatedSource,
+  statementOf,
+} from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, vekValidity } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { makeHybridKeys, signHybrid } from '../../../src/attest/receipt/hybrid-keys.ts'
@@ -16,19 +29,6 @@ import {
 import type { Expected } from '../../../src/attest/receipt/verify.ts'
 import { type ReceiptQuestion, verifyReceipt } from '../../../src/attest/receipt/verify.ts'
 import { pass, type Verdict } from '../../../src/attest/verdict.ts'
-import {
-  countingRandom,
-  fieldsOf,
-  kinds,
-  measurement,
-  nonce,
-  questionOf,
-  sampleKeys,
-  sampleReceipt,
-  simulatedSource,
-  statementOf,
-} from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, vekValidity } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const samples = {
   workload: await sampleReceipt('workload'),

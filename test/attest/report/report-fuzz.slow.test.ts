@@ -10,8 +10,8 @@ import {
   type SnpReport,
 } from '../../../src/attest/report/report.ts'
 import { verifyReportSignature } from '../../../src/attest/verify/report-signature.ts'
-import { fuzz, mutations } from '../../rigs/hostile/fuzz.ts'
 import { readReport, reportNames, vekOf } from '../../rigs/attest/report-vectors.ts'
+import { fuzz, mutations } from '../../rigs/hostile/fuzz.ts'
 
 const samples = await Promise.all(reportNames.map(readReport))
 const hcl = await readReport('wrong-chip.hcl.bin')

@@ -1,6 +1,16 @@
 // The simulated platform looks like AMD's to those who trust it, and like nothing to everyone else.
 
 import { describe, expect, test } from 'bun:test'
+import {
+  authorityValidity,
+  chipIdOf,
+  SIMULATED_TCBS,
+  simulatedAsOf,
+  simulatedKeys,
+  simulatedPlatform,
+  simulatedPlatforms,
+  vekValidity,
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { PRODUCTS } from '../../../src/attest/amd/product.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { decodeTcb } from '../../../src/attest/amd/tcb.ts'
@@ -15,24 +25,14 @@ import {
 } from '../../../src/attest/simulator/certificates.ts'
 import { exportSimulatedKeys, importSimulatedKeys } from '../../../src/attest/simulator/keys.ts'
 import { signSimulatedReport, simulateReport, unsignedReport } from '../../../src/attest/simulator/report.ts'
-import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { type Evidence, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { commonNameOf, decodeCertificate, isSame } from '../../../src/attest/x509/certificate.ts'
+import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
 import { failed, failures, vector } from '../../rigs/attest/chain-vectors.ts'
 import { reissue } from '../../rigs/attest/forged-chain.ts'
-import {
-  authorityValidity,
-  chipIdOf,
-  SIMULATED_TCBS,
-  simulatedAsOf,
-  simulatedKeys,
-  simulatedPlatform,
-  simulatedPlatforms,
-  vekValidity,
-} from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const rules = { asOf: simulatedAsOf, requireCrl: false, policy: 'any' } as const
 

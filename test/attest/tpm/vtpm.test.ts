@@ -1,6 +1,7 @@
 // What ties a virtual TPM's quote to an SNP report, for the three kinds.
 
 import { describe, expect, test } from 'bun:test'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { sha512 } from '../../../src/attest/hash.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
@@ -21,7 +22,6 @@ import type { Verdict } from '../../../src/attest/verdict.ts'
 import { type EvidenceVerdict, verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { concat, fromBase64Url, fromHex, utf8 } from '../../../src/base/bytes.ts'
 import { fuzz } from '../../rigs/hostile/fuzz.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import {
   akAttributes,
   eccSample,

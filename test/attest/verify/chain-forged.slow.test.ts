@@ -1,13 +1,6 @@
 // Chains that someone made up: right names, wrong keys; right keys, wrong rights. On a simulated platform, whose keys tests have.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
-import { VEK_OID } from '../../../src/attest/amd/vek-extensions.ts'
-import { decodeReport } from '../../../src/attest/report/report.ts'
-import { issueSimulatedVcek, simulatedName } from '../../../src/attest/simulator/certificates.ts'
-import { prepareChain } from '../../../src/attest/verify/chain-prepare.ts'
-import { decodeCertificate, OID } from '../../../src/attest/x509/certificate.ts'
-import { chainChecks, failed, failures } from '../../rigs/attest/chain-vectors.ts'
-import { AUTHORITY, type Forged, forge, reissue } from '../../rigs/attest/forged-chain.ts'
 import {
   chipIdOf,
   makeVekKey,
@@ -17,6 +10,13 @@ import {
   simulatedPlatform,
   vekValidity,
 } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { VEK_OID } from '../../../src/attest/amd/vek-extensions.ts'
+import { decodeReport } from '../../../src/attest/report/report.ts'
+import { issueSimulatedVcek, simulatedName } from '../../../src/attest/simulator/certificates.ts'
+import { prepareChain } from '../../../src/attest/verify/chain-prepare.ts'
+import { decodeCertificate, OID } from '../../../src/attest/x509/certificate.ts'
+import { chainChecks, failed, failures } from '../../rigs/attest/chain-vectors.ts'
+import { AUTHORITY, type Forged, forge, reissue } from '../../rigs/attest/forged-chain.ts'
 
 let platform: SimulatedPlatform
 let report: Uint8Array

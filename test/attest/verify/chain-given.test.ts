@@ -1,12 +1,16 @@
 // What was given as a chain is what is judged: nothing that was given is replaced without a word by what is built in.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
+import {
+  type SimulatedPlatform,
+  simulatedAsOf,
+  simulatedPlatform,
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { GENOA_ROOT, MILAN_ROOT, type TrustedRoot } from '../../../src/attest/amd/roots.ts'
 import { decodeRoot } from '../../../src/attest/amd/trusted-roots.ts'
 import type { Check } from '../../../src/attest/verdict.ts'
 import { chainChecks, failed, failures, vector } from '../../rigs/attest/chain-vectors.ts'
 import { reissue } from '../../rigs/attest/forged-chain.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const report = await vector('reports/milan-v2.bin')
 const vek = await vector('reports/milan-v2.vcek.der')

@@ -1,6 +1,11 @@
 // Revocation lists. No real one of AMD's is public, so these are a simulated ARK's and forgers'.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
+import {
+  type SimulatedPlatform,
+  simulatedAsOf,
+  simulatedPlatform,
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl, simulatedName } from '../../../src/attest/simulator/certificates.ts'
 import type { Check } from '../../../src/attest/verdict.ts'
@@ -10,7 +15,6 @@ import { decodeCrl } from '../../../src/attest/x509/crl.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { chainChecks, failed, vector } from '../../rigs/attest/chain-vectors.ts'
 import { forgeCrl, pss } from '../../rigs/attest/forged-chain.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const thisUpdate = new Date('2026-11-01T00:00:00Z')
 const nextUpdate = new Date('2026-12-01T00:00:00Z')

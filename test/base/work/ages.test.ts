@@ -1,8 +1,8 @@
 // Ages over a manual clock whose wall clock is set.
 
 import { expect, test } from 'bun:test'
-import { Ages } from '../../../src/base/work/ages.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { Ages } from '../../../src/base/work/ages.ts'
 
 const hourMs = 3_600_000
 

@@ -1,7 +1,7 @@
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
-import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 
 const step = fc.record({
   ms: fc.constantFrom(10, 25, 400),

@@ -1,8 +1,8 @@
 // Deletion by age under a wall clock that is set.
 
 import { expect, test } from 'bun:test'
-import { JumpGuard } from '../../../src/base/work/jump-guard.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { JumpGuard } from '../../../src/base/work/jump-guard.ts'
 
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
-import { createWorkers } from '../../../src/base/work/workers.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { createWorkers } from '../../../src/base/work/workers.ts'
 
 function bench(work: (key: string) => Promise<void>) {
   const clock = createManualClock()

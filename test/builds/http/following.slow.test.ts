@@ -5,9 +5,15 @@ import { createHash } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import {
+  type BuildsRig,
+  parseEvents,
+  randomNonce,
+  source,
+  startBuilds,
+} from '../../../scripts/rigs/build/builds-service.ts'
 import { goodScript, line, resultOf, type Step } from '../../../scripts/rigs/build/engine.ts'
 import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
-import { type BuildsRig, parseEvents, randomNonce, source, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
 const auth = (key: string) => ({ authorization: `Bearer ${key}` })

@@ -4,8 +4,8 @@ import { expect, test } from 'bun:test'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
-import { BuildProblem } from '../../../src/contract/http/build-api.ts'
 import { randomNonce, source, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { BuildProblem } from '../../../src/contract/http/build-api.ts'
 import { holdLock } from '../../rigs/lock-holder.ts'
 
 /** As long as a statement may hold the event loop, and what a busy machine adds. */

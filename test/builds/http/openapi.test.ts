@@ -2,9 +2,9 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 import { buildsOpenapiDocument } from '../../../src/builds/http/openapi.ts'
 import { BuildProblem, BuildRecord } from '../../../src/contract/http/build-api.ts'
-import { startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document = JSON.parse(JSON.stringify(buildsOpenapiDocument()))

@@ -4,9 +4,15 @@ import { describe, expect, test } from 'bun:test'
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
-import { BuildProblem } from '../../../src/contract/http/build-api.ts'
+import {
+  type Answer,
+  type BuildsRig,
+  randomNonce,
+  source,
+  startBuilds,
+} from '../../../scripts/rigs/build/builds-service.ts'
 import { goodScript } from '../../../scripts/rigs/build/engine.ts'
-import { type Answer, type BuildsRig, randomNonce, source, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { BuildProblem } from '../../../src/contract/http/build-api.ts'
 
 const source_data = source.toString('base64')
 const body = (change: object) => ({ nonce: randomNonce(), source_data, ...change })

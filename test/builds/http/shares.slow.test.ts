@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { connect, type Socket } from 'node:net'
-import { goodScript } from '../../../scripts/rigs/build/engine.ts'
 import { type BuildsRig, randomNonce, source, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { goodScript } from '../../../scripts/rigs/build/engine.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
 const source_data = source.toString('base64')

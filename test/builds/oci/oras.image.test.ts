@@ -4,13 +4,13 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { createBootImages } from '../../../src/builds/oci/boot-images.ts'
 import { serveOci } from '../../../src/builds/oci/registry.ts'
-import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
 import { unpackOras } from '../../rigs/build/oras.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-oras-'))
 const imageDirectory = join(dir, 'image')

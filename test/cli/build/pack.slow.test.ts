@@ -15,9 +15,9 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
+import { failure } from '../../../scripts/rigs/until.ts'
 import { packSource } from '../../../src/cli/build/pack.ts'
 import { listSource } from '../../../src/cli/build/source-files.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-pack-`))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

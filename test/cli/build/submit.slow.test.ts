@@ -3,13 +3,13 @@
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { line } from '../../../scripts/rigs/build/engine.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { packSource } from '../../../src/cli/build/pack.ts'
-import { line } from '../../../scripts/rigs/build/engine.ts'
 import { type BuildSubmitter, openBuildSubmitter, type Submitting, scriptOf } from '../../rigs/build/submitter.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 let site: BuildSubmitter
 let self: Submitting

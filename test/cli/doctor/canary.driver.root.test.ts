@@ -5,12 +5,12 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { bootCanary } from '../../../src/cli/doctor/canary.driver.ts'
 import { canaryCheck } from '../../../src/cli/doctor/canary.plan.ts'
 import { groupsOfVms } from '../../../src/cli/doctor/vm-identity.driver.ts'
 import type { Platform } from '../../../src/config/schema.ts'
 import { listWithArgument } from '../../../src/linux/process.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 const qemu = '/usr/bin/qemu-system-x86_64'
 const dir = mkdtempSync(join(tmpdir(), 'srt-canary-'))

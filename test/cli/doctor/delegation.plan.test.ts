@@ -1,11 +1,7 @@
 // Goal: what the zone above says of the domain is judged by the address of this host, with the records to write.
 
 import { expect, test } from 'bun:test'
-import {
-  type DelegationFacts,
-  delegationCheck,
-  privateName,
-} from '../../../src/cli/doctor/delegation.plan.ts'
+import { type DelegationFacts, delegationCheck, privateName } from '../../../src/cli/doctor/delegation.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 
 const config = { ...defaultConfig(), domain: 'agents.acme.com' }

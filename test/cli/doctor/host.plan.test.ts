@@ -4,12 +4,7 @@ import { expect, test } from 'bun:test'
 import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
 import type { Outcome } from '../../../src/cli/doctor/check.ts'
 import type { VmGatewayFacts } from '../../../src/cli/doctor/gateway.plan.ts'
-import {
-  type DeviceFacts,
-  type HostFacts,
-  judge,
-  parseQemuVersion,
-} from '../../../src/cli/doctor/host.plan.ts'
+import { type DeviceFacts, type HostFacts, judge, parseQemuVersion } from '../../../src/cli/doctor/host.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'

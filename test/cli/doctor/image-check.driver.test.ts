@@ -4,14 +4,14 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { createClient } from '../../../src/cli/operator/client.ts'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { sampleParts, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { lookAtBuilds } from '../../../src/cli/doctor/builds.driver.ts'
 import { lookAtGateway } from '../../../src/cli/doctor/gateway.driver.ts'
 import { lookAtHost } from '../../../src/cli/doctor/host.driver.ts'
 import { checkMeasurement, checkWorkerImage } from '../../../src/cli/doctor/image-check.driver.ts'
+import { createClient } from '../../../src/cli/operator/client.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
-import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
-import { sampleParts, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 
 const directories: string[] = []
 afterAll(() => {

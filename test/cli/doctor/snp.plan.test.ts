@@ -3,12 +3,7 @@
 import { expect, test } from 'bun:test'
 import { encodeTcb } from '../../../src/attest/amd/tcb.ts'
 import { SNP_FLOORS } from '../../../src/attest/policy/floors.ts'
-import {
-  firmwareCheck,
-  firmwareFile,
-  type SnpHostFacts,
-  snpChecks,
-} from '../../../src/cli/doctor/snp.plan.ts'
+import { firmwareCheck, firmwareFile, type SnpHostFacts, snpChecks } from '../../../src/cli/doctor/snp.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { SnpStatus } from '../../../src/host/sev.ts'
 

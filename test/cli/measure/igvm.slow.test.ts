@@ -13,9 +13,9 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
 import { fromHex } from '../../../src/base/bytes.ts'
-import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-igvm-'))

@@ -9,8 +9,8 @@ import { adminSocketName } from '../../../src/contract/admin/admin.ts'
 import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { main } from '../../rigs/program.ts'
 import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../../rigs/build/queued-build.ts'
+import { main } from '../../rigs/program.ts'
 
 setDefaultTimeout(60_000)
 

@@ -5,17 +5,17 @@ import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writ
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { cargoRecord } from '../../../scripts/rigs/build/record.ts'
+import { type SampleResult, sampleResult } from '../../../scripts/rigs/build/result.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
 import type { BuildRecord } from '../../../src/attest/provenance/record.ts'
 import { present } from '../../../src/base/assert.ts'
 import { toHex } from '../../../src/base/bytes.ts'
-import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
-import { cargoRecord } from '../../../scripts/rigs/build/record.ts'
-import { type SampleResult, sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { recordOf } from '../../rigs/build/submitter.ts'
 import { checksOf, expectUsageError, run, runHere, runJson } from '../../rigs/program.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), `srt-${process.pid}-verify-build-`))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -1,14 +1,21 @@
 // strongroom verify gateway against real HTTPS servers: the gateway itself, one in the middle, and others that are none.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
+import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
-import { everything, file, startGateway, startMiddle, startOther, writeCaFile } from '../../rigs/gateway/attested-servers.ts'
-import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  everything,
+  file,
+  startGateway,
+  startMiddle,
+  startOther,
+  writeCaFile,
+} from '../../rigs/gateway/attested-servers.ts'
 import { checksOf, expectUsageError, run, runHere } from '../../rigs/program.ts'
-import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 afterAll(clearRig)
 

@@ -4,6 +4,9 @@ import { afterAll, afterEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { operatorKey as sampleOperatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { sampleDocument, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
@@ -19,9 +22,6 @@ import {
   samplePublicKey,
 } from '../../rigs/instances/instance-attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
-import { operatorKey as sampleOperatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { sampleDocument, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
-import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
 const api = await startInstanceApi(dir)

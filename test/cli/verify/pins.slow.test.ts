@@ -1,9 +1,9 @@
 // Goal: no verdict is good with something left unpinned, unless each omission was asked for by its own flag; the verdict repeats it in words.
 
 import { afterAll, expect, test } from 'bun:test'
+import { clearRig, imageDigest, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
 import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { everything, file, startGateway, writeCaFile } from '../../rigs/gateway/attested-servers.ts'
-import { clearRig, imageDigest, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
 import { checksOf, run, runHere } from '../../rigs/program.ts'
 
 afterAll(clearRig)

@@ -1,6 +1,7 @@
 // strongroom verify response: a saved exchange, with the receipt beside it or in the stream.
 
 import { afterAll, expect, test } from 'bun:test'
+import { clearRig, newNonce, openRig, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { carriedReceipt, receiptComment } from '../../../src/attest/receipt/response.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -8,7 +9,6 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { everything, file } from '../../rigs/gateway/attested-servers.ts'
-import { clearRig, newNonce, openRig, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { checksOf, expectUsageError, runHere } from '../../rigs/program.ts'
 
 afterAll(clearRig)

@@ -4,10 +4,14 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import {
+  type SimulatedPlatform,
+  simulatedAsOf,
+  simulatedPlatform,
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { checksOf, expectUsageError, run, runJson, vectors } from '../../rigs/program.ts'
-import { type SimulatedPlatform, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-verify-simulated-'))
 afterAll(() => rmSync(dir, { recursive: true }))

@@ -4,11 +4,11 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { cargoRecord, orderOf } from '../../../scripts/rigs/build/record.ts'
+import type { ResultChanges } from '../../../scripts/rigs/build/result.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
-import { cargoRecord, orderOf } from '../../../scripts/rigs/build/record.ts'
-import type { ResultChanges } from '../../../scripts/rigs/build/result.ts'
 import {
   type BuildSubmitter,
   openBuildSubmitter,

@@ -3,6 +3,9 @@
 
 import { describe, expect, test } from 'bun:test'
 import { type TSchema, TypeGuard } from '@sinclair/typebox'
+import { operatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { documentOf, sampleClaim, sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
@@ -31,9 +34,6 @@ import {
   sampleNonce,
   samplePublicKey,
 } from '../../rigs/instances/instance-attestation.ts'
-import { operatorKey } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { documentOf, sampleClaim, sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
-import { simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const owner = { ...sampleInstance, publicKey: samplePublicKey }
 const simulated = { measurement: toHex(sampleMeasurement), operatorKey: toHex(operatorKey) }

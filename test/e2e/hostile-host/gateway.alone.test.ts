@@ -2,15 +2,15 @@
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
+import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { decodeResponseReceipt } from '../../../src/attest/receipt/response.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { setGatewayKeyTerms } from '../../../src/store/directory/gateway-key.query.ts'
 import { gatewayKeys } from '../../../src/store/directory/gateway-key.table.ts'
-import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
 import { prefixOf } from '../../rigs/gateway/keys.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

@@ -2,6 +2,8 @@
 // that clients know. ID blocks do not cover HOST_DATA, so that measurement and operator key are those that clients pin.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromHex, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -12,8 +14,6 @@ import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { getOverTls } from '../../../src/linux/tls-get.ts'
 import { verifyGateway } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
-import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
-import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
 
 /** All of its workload.json is the host's choice: the model, its bounds, the control key. */
 const bench = await EnclaveBench.start({ gateway: { padStreams: 'off' } })

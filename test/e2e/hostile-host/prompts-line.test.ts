@@ -2,6 +2,7 @@
 // and stand before the word OUTSIDE, in a line that is cut.
 
 import { describe, expect, test } from 'bun:test'
+import { upstreamOf, workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { verdict } from '../../../src/attest/verdict.ts'
@@ -11,7 +12,6 @@ import { verdictSummary } from '../../../src/cli/verify/summary.ts'
 import { encodeAllowlist } from '../../../src/contract/vm/allowlist.ts'
 import { workloadText } from '../../../src/contract/vm/workload.ts'
 import { readWorkload, workloadChecks } from '../../../src/verifier/workload.ts'
-import { upstreamOf, workloadOf } from '../../../scripts/rigs/enclave/workload.ts'
 
 /** The line, as `verify gateway` prints it, under a workload with one upstream and no worker. */
 function promptsLine(models: readonly string[]): string {

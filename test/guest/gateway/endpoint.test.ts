@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
-import { endpointLimits } from '../../../src/guest/gateway/endpoint.ts'
-import { expectationBytesMax } from '../../../src/guest/gateway/expectation.codec.ts'
 import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { endpointLimits } from '../../../src/guest/gateway/endpoint.ts'
+import { expectationBytesMax } from '../../../src/guest/gateway/expectation.codec.ts'
 
 const plain = { kind: 'unattested', why: 'elsewhere', ca: null } as const
 

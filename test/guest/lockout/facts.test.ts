@@ -3,12 +3,12 @@ import * as fs from 'node:fs'
 import { connect } from 'node:net'
 import { dirname, join } from 'node:path'
 import { Check } from '@sinclair/typebox/value'
+import { makeSandbox } from '../../../scripts/rigs/guest/root.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { gatherFacts, LockoutFacts } from '../../../src/guest/lockout/facts.ts'
 import { serveLockout } from '../../../src/guest/lockout/socket.ts'
-import { makeSandbox } from '../../../scripts/rigs/guest/root.ts'
 
 const files: Readonly<Record<string, string>> = {
   'etc/passwd': 'root:x:0:0:root:/root:/bin/bash\n',

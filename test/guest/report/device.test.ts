@@ -1,11 +1,11 @@
 import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { makeSandbox } from '../../../scripts/rigs/guest/root.ts'
+import { bareReport, createTsmKernel, type TsmSettings } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { kernelFiles, openConfigfs } from '../../../src/guest/report/configfs.ts'
 import { createReportDevice } from '../../../src/guest/report/device.ts'
 import { findReportDevice } from '../../../src/guest/report/find.ts'
-import { makeSandbox } from '../../../scripts/rigs/guest/root.ts'
-import { bareReport, createTsmKernel, type TsmSettings } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const reports = '/sys/kernel/config/tsm/report'
 const reportData = Uint8Array.from({ length: 64 }, (_, at) => 255 - at)

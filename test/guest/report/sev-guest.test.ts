@@ -1,5 +1,7 @@
 import { type ptr, toArrayBuffer } from 'bun:ffi'
 import { describe, expect, test } from 'bun:test'
+import { bareReport } from '../../../scripts/rigs/guest/tsm-kernel.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import {
   encodeIoctl,
   encodeReportRequest,
@@ -13,8 +15,6 @@ import {
 } from '../../../src/guest/report/sev-guest.codec.ts'
 import { askSevGuest } from '../../../src/guest/report/sev-guest.ts'
 import type { ioctl } from '../../../src/linux/libc.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { bareReport } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const header = '/usr/include/linux/sev-guest.h'
 const reportData = Uint8Array.from({ length: 64 }, (_, at) => at + 1)

@@ -1,12 +1,12 @@
 // The SVSM's word for its TPM, from a fake configfs-tsm: no machine of ours has an SVSM.
 
 import { describe, expect, test } from 'bun:test'
+import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 import { sha512 } from '../../../src/attest/hash.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { concat } from '../../../src/base/bytes.ts'
 import { kernelFiles } from '../../../src/guest/report/configfs.ts'
 import { findSvsm } from '../../../src/guest/report/svsm.ts'
-import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const reports = '/sys/kernel/config/tsm/report'
 const manifest = new Uint8Array(120).fill(0x42)

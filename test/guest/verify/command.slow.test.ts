@@ -2,15 +2,22 @@
 
 import { expect, test } from 'bun:test'
 import * as fs from 'node:fs'
+import { makeHostEnd, makePortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
+import {
+  attestedGateway,
+  makeClaim,
+  makeCustomerKey,
+  makeSandbox,
+  type Sandbox,
+  seal,
+} from '../../../scripts/rigs/guest/root.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { verify } from '../../../src/guest/verify/command.ts'
-import { makeHostEnd, makePortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
-import { ask, startAgent } from '../../rigs/guest/agent-process.ts'
-import { attestedGateway, makeClaim, makeCustomerKey, makeSandbox, type Sandbox, seal } from '../../../scripts/rigs/guest/root.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import { simulatedLaunch, vouchFor } from '../../rigs/enclave/vouch.ts'
+import { ask, startAgent } from '../../rigs/guest/agent-process.ts'
 
 async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
   let printed = ''

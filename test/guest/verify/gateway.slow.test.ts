@@ -1,13 +1,13 @@
 // The fourth line of strongroom-verify, by the code of the endpoint: before a real enclave, as a process.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
+import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import type { AttestedGateway, InferenceGateway } from '../../../src/contract/vm/inference-gateway.ts'
 import { type GatewayLineQuestion, judgeGateway } from '../../../src/guest/verify/gateway.ts'
-import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
-import { launchMeasurement } from '../../../scripts/rigs/enclave/workload.ts'
-import { startEndpoint } from '../../../scripts/rigs/instances/instance-endpoint.ts'
 
 const testMs = 60_000
 let bench: EnclaveBench

@@ -1,12 +1,12 @@
 import { describe, expect, test } from 'bun:test'
+import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { judgeHostKey } from '../../../src/guest/verify/host-key.ts'
-import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const nowMs = simulatedAsOf.getTime()
 const policy: Policy = { ...strictPolicy(), measurements: [measurement] }

@@ -3,6 +3,9 @@
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { connect } from 'node:net'
+import { fieldsOf, measurement, operatorKey, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
@@ -16,11 +19,8 @@ import { createTpm, type SvsmService, type Tpm } from '../../../src/guest/tpm/tp
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { isGood, LINES, lineOf } from '../../../src/guest/verify/line.ts'
 import { judgeTpm, type TpmQuestion } from '../../../src/guest/verify/tpm.ts'
-import { fieldsOf, measurement, operatorKey, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { startSwtpm, type TestTpm } from '../../rigs/launch/swtpm.ts'
 import { ekAttributes, rsaSample } from '../../rigs/launch/tpm-samples.ts'
-import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
 
 const nowMs = simulatedAsOf.getTime()
 const platform = await simulatedPlatform('genoa')

@@ -4,14 +4,14 @@ import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'bun:te
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
+import { chipIdOf, SIMULATED_TCBS, simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { verifyEvidence } from '../../../src/attest/verify/evidence.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { CollateralKeeper } from '../../../src/host/kds/collateral.ts'
 import { createKds, type KdsOptions } from '../../../src/host/kds/kds.ts'
 import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
-import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { type KdsServer, startKdsServer } from '../../rigs/kds-server.ts'
-import { chipIdOf, SIMULATED_TCBS, simulatedAsOf } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const product = 'genoa'
 const vcek = vcekRequest({ product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] })

@@ -4,14 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { toPem } from '../../../src/attest/encoding/pem.ts'
-import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simulator/certificates.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.ts'
-import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
 import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
-import { reissue } from '../../rigs/attest/forged-chain.ts'
-import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 import {
   chipIdOf,
   SIMULATED_TCBS,
@@ -20,6 +13,13 @@ import {
   vekValidity,
 } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simulator/certificates.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { createKds, type Kds, type KdsOptions } from '../../../src/host/kds/kds.ts'
+import { chainRequest, crlRequest, vcekRequest } from '../../../src/host/kds/request.ts'
+import { reissue } from '../../rigs/attest/forged-chain.ts'
+import { type KdsServer, type Respond, startKdsServer } from '../../rigs/kds-server.ts'
 
 const product = 'genoa'
 const wanted = { product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] } as const

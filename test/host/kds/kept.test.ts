@@ -4,9 +4,9 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { collateralProblem, keptCollateral } from '../../../src/host/kds/kept.ts'
-import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 const dayMs = 86_400_000
 const nowMs = Date.UTC(2026, 10, 20)

@@ -1,8 +1,8 @@
 // The requests to the key distribution service, and the names under which its responses are kept.
 
 import { expect, test } from 'bun:test'
-import { chainRequest, crlRequest, retryAfterMs, vcekRequest } from '../../../src/host/kds/request.ts'
 import { chipIdOf, SIMULATED_TCBS } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { chainRequest, crlRequest, retryAfterMs, vcekRequest } from '../../../src/host/kds/request.ts'
 
 const product = 'genoa'
 const wanted = { product, chipId: chipIdOf(product), tcb: SIMULATED_TCBS[product] } as const

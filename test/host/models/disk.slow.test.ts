@@ -14,11 +14,11 @@ import {
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { tinyModel } from '../../../scripts/model/tiny-model.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { ensureModel } from '../../../src/host/models/ensure.ts'
 import { erofsHead, hashOffsetOf } from '../../../src/host/models/erofs.ts'
 import { addModel, listModels, loadModel, settledAfterMs } from '../../../src/host/models/models.ts'
 import { writeGguf, writeSparseGguf } from '../../rigs/gguf-file.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-model-disk-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -4,9 +4,9 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { type AddDeps, addModel } from '../../../src/host/models/models.ts'
 import { writeGguf } from '../../rigs/gguf-file.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
 
 const missing = skipUnless(process.getuid?.() === 0, 'a full disk: needs root to mount a tmpfs')
 const mib = 1024 * 1024

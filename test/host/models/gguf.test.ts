@@ -3,8 +3,8 @@
 import { expect, test } from 'bun:test'
 import { tinyModel } from '../../../scripts/model/tiny-model.ts'
 import { ggufHeaderBytes, ggufPart, ggufProblem } from '../../../src/host/models/gguf.ts'
-import { fuzz } from '../../rigs/hostile/fuzz.ts'
 import { type GgufHeader, ggufHeader } from '../../rigs/gguf-file.ts'
+import { fuzz } from '../../rigs/hostile/fuzz.ts'
 
 const sizeBytes = 1_000_000
 

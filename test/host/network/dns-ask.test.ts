@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { type Answer, decode, encode } from 'dns-packet'
-import { askDns, parseResolvers, systemResolvers } from '../../../src/host/network/dns-ask.ts'
 import { failure } from '../../../scripts/rigs/until.ts'
+import { askDns, parseResolvers, systemResolvers } from '../../../src/host/network/dns-ask.ts'
 
 test('goal: the first three addresses, and no names', () => {
   const text =

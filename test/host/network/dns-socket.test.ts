@@ -1,9 +1,9 @@
 import { expect, setDefaultTimeout, test } from 'bun:test'
 import { connect } from 'node:net'
 import { join } from 'node:path'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { type DnsLimits, type DnsTransport, listenDns } from '../../../src/host/network/dns-socket.ts'
-import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(20_000)
 const address = '127.0.0.1'

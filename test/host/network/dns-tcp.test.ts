@@ -2,8 +2,8 @@
 
 import { expect, test } from 'bun:test'
 import { connect } from 'node:net'
-import { listenTcp, type TcpLimits } from '../../../src/host/network/dns-tcp.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { listenTcp, type TcpLimits } from '../../../src/host/network/dns-tcp.ts'
 
 const base: TcpLimits = {
   queryBytesMax: 4_096,

@@ -1,8 +1,8 @@
 // Goal: responses come from the address that was asked, whatever addresses the host has or gets, and no flood of packets keeps the thread to itself.
 
 import { expect, test } from 'bun:test'
-import { UdpListener, type UdpOptions } from '../../../src/host/network/dns-udp.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { UdpListener, type UdpOptions } from '../../../src/host/network/dns-udp.ts'
 
 const limits = {
   queryBytesMax: 100,

@@ -1,11 +1,11 @@
 // Whether this host routes for others, as `doctor` is told, in a namespace of its own.
 
 import { expect, test } from 'bun:test'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { lookAtForwarding, othersChain } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 5_000
 const look = (family: 'ipv4' | 'ipv6' = 'ipv4') =>

@@ -4,11 +4,11 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { lookAtGuard } from '../../../src/host/network/guard.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { run } from '../../../src/linux/command.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 
 const shipped = readFileSync(join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'), 'utf8')
 const timeoutMs = 5_000

@@ -1,6 +1,9 @@
 // Whoever changes our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
@@ -13,9 +16,6 @@ import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { recordResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 10_000
 

@@ -1,9 +1,9 @@
 import { expect, test } from 'bun:test'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft, parseCounters } from '../../../src/host/network/nft.ts'
 import { run } from '../../../src/linux/command.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
 
 const ruleset = `table inet strongroom {
   counter c_one { packets 3 bytes 500 }

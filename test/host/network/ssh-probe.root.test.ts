@@ -2,9 +2,9 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { probeSsh } from '../../../src/host/network/ssh-probe.ts'
 import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { probeSsh } from '../../../src/host/network/ssh-probe.ts'
 
 setDefaultTimeout(30_000)
 

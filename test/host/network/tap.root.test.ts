@@ -2,6 +2,9 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import {
   configureTap,
@@ -17,9 +20,6 @@ import { connectQmp } from '../../../src/host/qemu/qmp.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
 import { signalProcess, spawnDetached, waitGone } from '../../../src/linux/process.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { failure, until } from '../../../scripts/rigs/until.ts'
 
 /** include/uapi/linux/if_tun.h */
 const TUNGETIFF = 0x800454d2

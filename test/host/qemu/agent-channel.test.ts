@@ -3,11 +3,11 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Socket } from 'bun'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { toBase64Url } from '../../../src/base/bytes.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { agentLineBytesMax } from '../../../src/contract/vm/agent.ts'
 import { type Channel, type ChannelLimits, connectChannel, usualLimits } from '../../../src/host/qemu/agent-channel.ts'
-import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(20_000)
 const dir = mkdtempSync(join(tmpdir(), 'channel-test-'))

@@ -4,8 +4,8 @@ import { readFile } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Socket } from 'bun'
-import { connectConsole, consoleFiles, followConsole, readConsole } from '../../../src/host/qemu/console.ts'
 import { failure, until } from '../../../scripts/rigs/until.ts'
+import { connectConsole, consoleFiles, followConsole, readConsole } from '../../../src/host/qemu/console.ts'
 
 setDefaultTimeout(30_000)
 const root = mkdtempSync(join(tmpdir(), 'console-test-'))

@@ -3,10 +3,10 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { Socket } from 'bun'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { connectQmp, type QmpEvent, qmpLineBytesMax, qmpTimeoutMs } from '../../../src/host/qemu/qmp.ts'
 import { type ProcessIdentity, signalProcess, spawnDetached } from '../../../src/linux/process.ts'
-import { failure, until } from '../../../scripts/rigs/until.ts'
 
 setDefaultTimeout(30_000)
 const dir = mkdtempSync(join(tmpdir(), 'qmp-test-'))

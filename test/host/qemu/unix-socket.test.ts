@@ -2,8 +2,8 @@ import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { checkSocketPath, connectUnix, listenUnix, socketPathBytesMax } from '../../../src/host/qemu/unix-socket.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { checkSocketPath, connectUnix, listenUnix, socketPathBytesMax } from '../../../src/host/qemu/unix-socket.ts'
 
 test('goal: a socket path over the limit of sun_path is a Fault that says the limit', () => {
   const path = `/${'x'.repeat(socketPathBytesMax - 1)}`

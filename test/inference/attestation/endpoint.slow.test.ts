@@ -3,12 +3,6 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
-import { systemClock } from '../../../src/base/clock.ts'
-import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/http/attestation.ts'
-import { GatewayError, gatewayError } from '../../../src/contract/http/inference.ts'
-import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
-import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
-import { verifyGateway } from '../../../src/verifier/gateway.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import {
   type Available,
@@ -21,6 +15,12 @@ import {
   workloads,
 } from '../../../scripts/rigs/gateway/attestation.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { ATTESTED_WORKLOADS, AttestationResponse } from '../../../src/contract/http/attestation.ts'
+import { GatewayError, gatewayError } from '../../../src/contract/http/inference.ts'
+import { noEvidenceOnHost } from '../../../src/inference/attestation/attester.ts'
+import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
+import { verifyGateway } from '../../../src/verifier/gateway.ts'
 
 afterAll(clearRig)
 

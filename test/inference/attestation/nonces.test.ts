@@ -2,6 +2,8 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { clearRig, rigDir } from '../../../scripts/rigs/gateway/attestation.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { InferenceConfig } from '../../../src/config/inference.ts'
 import { readNonce } from '../../../src/inference/attestation/nonce-request.ts'
@@ -9,8 +11,6 @@ import { createNonceLedger, nonceGapMs } from '../../../src/inference/attestatio
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
 import { freshAgeMsMax } from '../../../src/verifier/gateway.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { clearRig, rigDir } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

@@ -1,6 +1,8 @@
 // Sealed answers: what the sealer signs verifies, and nothing that differs by one bit does.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
 import {
@@ -15,8 +17,6 @@ import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
 import { decodeCarried } from '../../rigs/receipt-upstream.ts'
 
 const clock = createManualClock()

@@ -1,9 +1,9 @@
 // Goal: no network, and no number of networks that ask again and again, keeps one that asks for little from its turn; memory and rate are bounded.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { networksOf } from '../../../src/http/client-network.ts'
 import { NetworkTurns, type TurnsDeps } from '../../../src/inference/attestation/turns.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const never = new AbortController().signal
 

@@ -7,8 +7,8 @@ import { join } from 'node:path'
 import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
 import { ATTESTED_WORKLOADS } from '../../../src/contract/http/attestation.ts'
+import { encodeAllowlist, type WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
 import {
   createWorkloads,
   readAllowlist,

@@ -2,17 +2,6 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { isKeyConfigProblem } from '../../../src/attest/ehbp/key-config.ts'
-import { kemNames } from '../../../src/attest/receipt/kem.ts'
-import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
-import { splitResponse } from '../../../src/attest/receipt/response.ts'
-import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
-import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
-import { GatewayError } from '../../../src/contract/http/inference.ts'
-import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
-import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
-import { nativeKeys } from '../../../src/linux/native-keys.ts'
 import { ehbpKeys, sealedParts, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
 import { chatEncrypted, errorOf, postEncrypted, postSealed } from '../../../scripts/rigs/gateway/encrypted-client.ts'
 import {
@@ -24,9 +13,20 @@ import {
   type TestGateway,
   target,
 } from '../../../scripts/rigs/gateway/server.ts'
-import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
 import { chargedTo, samplesOf, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { delta, openSse, sendJson, sse, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { isKeyConfigProblem } from '../../../src/attest/ehbp/key-config.ts'
+import { kemNames } from '../../../src/attest/receipt/kem.ts'
+import { makeReceiptKeys } from '../../../src/attest/receipt/receipt-keys.ts'
+import { splitResponse } from '../../../src/attest/receipt/response.ts'
+import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
+import { concat, toHex, utf8 } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { GatewayError } from '../../../src/contract/http/inference.ts'
+import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { GatewayProblem } from '../../../src/inference/gateway/responses.ts'
+import { nativeKeys } from '../../../src/linux/native-keys.ts'
+import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,14 +1,20 @@
 // Encrypted requests and responses that somebody changed on their way, and hostile sizes: refused, and nothing of them reaches an upstream.
 
 import { describe, expect, test } from 'bun:test'
+import { sealedParts, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
+import {
+  chatEncrypted,
+  errorOf,
+  openEncrypted,
+  postEncrypted,
+  postSealed,
+} from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { chatBody, eachWithGateway, LIMITS, type TestGateway } from '../../../scripts/rigs/gateway/server.ts'
+import { delta, openSse, sse, type TestUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { sealedBytesMaxOf } from '../../../src/attest/ehbp/server.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { concat, utf8 } from '../../../src/base/bytes.ts'
-import { sealedParts, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
-import { chatEncrypted, errorOf, openEncrypted, postEncrypted, postSealed } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { chatBody, eachWithGateway, LIMITS, type TestGateway } from '../../../scripts/rigs/gateway/server.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { delta, openSse, sse, type TestUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,11 +1,11 @@
 // The body of an upstream's response: when it is whole, and when it is not.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
 import { readUpstreamBody } from '../../../src/inference/gateway/body.ts'
 import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import { UpstreamFault } from '../../../src/inference/failure.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const limits = { bytesMax: 16, timeoutMs: 1_000 }
 const head = { status: 200, contentType: 'application/json', contentEncoding: '', retryAfterSeconds: null }

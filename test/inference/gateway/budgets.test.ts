@@ -1,10 +1,10 @@
 // Goal: a request that a budget has no room for is refused before an upstream is asked, with what helps, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
-import type { GatewayError } from '../../../src/contract/http/inference.ts'
 import { CALLER, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import { startUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import type { GatewayError } from '../../../src/contract/http/inference.ts'
 
 const tokens = (most: number) => ({
   budgets: { ...CALLER.budgets, key: { nanoUsd: null, tokens: most } },

@@ -3,17 +3,27 @@
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import OpenAI from 'openai'
+import {
+  base64Of,
+  EMBEDDING_MODEL,
+  embeddingsUpstream,
+  vectorOf,
+} from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
+import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { chargedTo, needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import {
+  sendJson,
+  startUpstream,
+  type TestUpstream,
+  wellBehaved,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { readSalt } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { GatewayError } from '../../../src/contract/http/inference.ts'
-import { base64Of, EMBEDDING_MODEL, embeddingsUpstream, vectorOf } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
-import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { KEY, LIMITS, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
-import { chargedTo, needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const EMBEDDINGS = '/v1/embeddings'
 const embeds = { models: [EMBEDDING_MODEL, MODEL], embeddingModels: [EMBEDDING_MODEL] }

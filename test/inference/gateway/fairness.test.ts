@@ -1,7 +1,6 @@
 // What one client's requests may do to the others: nothing. And what an upstream says of usage: believed within bounds.
 
 import { describe, expect, test } from 'bun:test'
-import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -11,9 +10,15 @@ import {
   type TestGateway,
   target,
 } from '../../../scripts/rigs/gateway/server.ts'
-import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 import { chargedTo, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { sendJson, startUpstream, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import {
+  sendJson,
+  startUpstream,
+  type TestUpstream,
+  wellBehaved,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
+import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
+import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -2,8 +2,6 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { Fault } from '../../../src/base/fault.ts'
-import { GatewayError, GatewayHealth, GatewayModelList } from '../../../src/contract/http/inference.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -14,10 +12,20 @@ import {
   type TestGateway,
   target,
 } from '../../../scripts/rigs/gateway/server.ts'
-import { openSocket } from '../../rigs/gateway/socket.ts'
-import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
 import { chargedTo, isEnclave, needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { delta, openSse, sendJson, sse, type TestUpstream, USAGE, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  type TestUpstream,
+  USAGE,
+  wellBehaved,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { Fault } from '../../../src/base/fault.ts'
+import { GatewayError, GatewayHealth, GatewayModelList } from '../../../src/contract/http/inference.ts'
+import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,11 +1,11 @@
 // Goal: a key uses the models that it may use, under the names that it has for them, and sees no others, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
-import type { GatewayError, GatewayModelList } from '../../../src/contract/http/inference.ts'
 import { KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
 import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import type { GatewayError, GatewayModelList } from '../../../src/contract/http/inference.ts'
+import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
 
 const noAlias = needsHost('no alias leads to an upstream outside where a worker is inside')
 test.skipIf(noAlias)(

@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { EVENTS, STREAMS } from '../../rigs/gateway/load-plan.ts'
 import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { EVENTS, STREAMS } from '../../rigs/gateway/load-plan.ts'
 
 const MIB = 1024 * 1024
 const testMs = 120_000

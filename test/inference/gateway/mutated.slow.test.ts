@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { EMBEDDING_MODEL } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
-import { fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
 import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { mutatedJson } from '../../rigs/hostile/mutated-json.ts'
-import type { Json } from '../../rigs/gateway/shape-requests.ts'
 import { sendJson, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import type { Json } from '../../rigs/gateway/shape-requests.ts'
+import { fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
+import { mutatedJson } from '../../rigs/hostile/mutated-json.ts'
 
 const image = 'data:image/png;base64,aaaa'
 const schema = { type: 'object', properties: { x: { type: 'integer' } }, required: ['x'], additionalProperties: false }

@@ -1,6 +1,26 @@
 // Receipts of responses: what they cover, where they stand, and who answered.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import * as attestation from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  CALLER,
+  chatBody,
+  eachWithGateway,
+  KEY,
+  startGateway,
+  startHostGateway,
+  type TestGateway,
+  target,
+} from '../../../scripts/rigs/gateway/server.ts'
+import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import {
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  startUpstream,
+  type TestUpstream,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { readCarriedReceipt, readSalt, splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
@@ -15,20 +35,7 @@ import { freshAgeMsMax, verifyGateway } from '../../../src/verifier/gateway.ts'
 import { allPins } from '../../../src/verifier/pins.ts'
 import { verifyGatewayResponse } from '../../../src/verifier/response.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
-import * as attestation from '../../../scripts/rigs/gateway/attestation.ts'
-import {
-  CALLER,
-  chatBody,
-  eachWithGateway,
-  KEY,
-  startGateway,
-  startHostGateway,
-  type TestGateway,
-  target,
-} from '../../../scripts/rigs/gateway/server.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
-import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { delta, openSse, sendJson, sse, startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -3,8 +3,8 @@
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import OpenAI from 'openai'
-import { GatewayError, GatewayModel } from '../../../src/contract/http/inference.ts'
 import { CALLER, KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { GatewayError, GatewayModel } from '../../../src/contract/http/inference.ts'
 
 const auth = { authorization: `Bearer ${KEY}` }
 /** Nobody listens there: no test of this file may ask an upstream. */

@@ -2,11 +2,11 @@
 
 import { afterEach, beforeEach, describe, expect, spyOn, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
-import { encodeJob, schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
 import { MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
-import { main } from '../../rigs/program.ts'
-import { type RealGateway, startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 import { sendJson, startUpstream, type TestUpstream, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { encodeJob, schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
+import { type RealGateway, startRealGateway } from '../../rigs/gateway/real-gateway.ts'
+import { main } from '../../rigs/program.ts'
 
 let upstream: TestUpstream
 let gateway: RealGateway

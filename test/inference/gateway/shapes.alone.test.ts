@@ -1,17 +1,17 @@
 // The APIs that are translated to chat completions: the same misbehaving upstreams, receipts, encryption, usage and limits as a chat has.
 
 import { describe, expect, test } from 'bun:test'
+import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { chargedTo, samplesOf, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { sendJson, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/api-shapes.ts'
-import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { BEFORE, begun, FORMED, hang, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
-import { chargedTo, samplesOf, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { sendJson, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -2,10 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { chatBody, target } from '../../../scripts/rigs/gateway/server.ts'
-import { openSocket } from '../../rigs/gateway/socket.ts'
-import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -15,6 +12,9 @@ import {
   startUpstream,
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
+import { openSocket } from '../../rigs/gateway/socket.ts'
 
 const requestCount = 1_000
 const clientCount = 16

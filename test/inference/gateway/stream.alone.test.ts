@@ -2,11 +2,15 @@
 
 import { describe, expect, test } from 'bun:test'
 import { chatEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
-import { chatBody, eachWithGateway, KEY, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
-import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
+import {
+  chatBody,
+  eachWithGateway,
+  KEY,
+  startGateway,
+  type TestGateway,
+  target,
+} from '../../../scripts/rigs/gateway/server.ts'
 import { chargedTo, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -16,6 +20,9 @@ import {
   USAGE,
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
+import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

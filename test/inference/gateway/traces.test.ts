@@ -2,16 +2,7 @@
 // From the client's request to the receiver over real HTTP; in this process, for the tracer is put in from outside.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { systemClock } from '../../../src/base/clock.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import type { TraceSettings } from '../../../src/contract/vm/workload.ts'
-import { openCollector } from '../../../src/inference/traces/collector.ts'
-import { TraceExporter } from '../../../src/inference/traces/exporter.ts'
-import { createTracer } from '../../../src/inference/traces/tracer.ts'
 import { KEY, MODEL, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import {
   type Behaviour,
   delta,
@@ -22,6 +13,15 @@ import {
   type TestUpstream,
   wellBehaved,
 } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import type { TraceSettings } from '../../../src/contract/vm/workload.ts'
+import { openCollector } from '../../../src/inference/traces/collector.ts'
+import { TraceExporter } from '../../../src/inference/traces/exporter.ts'
+import { createTracer } from '../../../src/inference/traces/tracer.ts'
+import { type OtlpReceiver, type ReceivedSpan, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
 
 const waitMs = 5_000
 let undo: AsyncDisposableStack

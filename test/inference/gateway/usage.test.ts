@@ -2,11 +2,17 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { type GatewayError, GatewayUsage, GatewayUsageRows } from '../../../src/contract/http/inference.ts'
-import type { DaySum } from '../../../src/store/directory/usage/usage-day.query.ts'
-import { eachWithGateway, KEY, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import {
+  eachWithGateway,
+  KEY,
+  startHostGateway,
+  type TestGateway,
+  target,
+} from '../../../scripts/rigs/gateway/server.ts'
 import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import type { TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { type GatewayError, GatewayUsage, GatewayUsageRows } from '../../../src/contract/http/inference.ts'
+import type { DaySum } from '../../../src/store/directory/usage/usage-day.query.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,11 +1,11 @@
 // Limits: never more than allowed in any minute, waits that are true to the second, slots that always come back. A manual clock.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { limitedPrefix } from '../../../src/http/client-network.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
 import { createLimiter, resetText } from '../../../src/inference/limits/limiter.ts'
 import type { Caller, Refusal, Ticket } from '../../../src/inference/types.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
 
 /** A fixed sequence of numbers in [0, 1): mulberry32. */

@@ -1,6 +1,7 @@
 // Goal: pages of the books and the rows that are not in them yet make the truth together, wherever a page ends and whatever is booked in between.
 
 import { expect, test } from 'bun:test'
+import { allOf, failure } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import {
   type DatedRow,
@@ -15,7 +16,6 @@ import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.que
 import { type DaySum, prepareDaysPage } from '../../../src/store/directory/usage/usage-day.query.ts'
 import { createDraw } from '../../rigs/draw.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
-import { allOf, failure } from '../../../scripts/rigs/until.ts'
 import { usageRow } from '../../rigs/gateway/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-02', to: '2026-11-04' }

@@ -4,6 +4,7 @@
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
 import { ChunkConverter } from '../../../src/inference/openai/chunk.ts'
 import { ChunkStream } from '../../../src/inference/openai/chunk-stream.ts'
 import type { CompletionPlan } from '../../../src/inference/openai/completion-plan.ts'
@@ -11,7 +12,6 @@ import { createObfuscate } from '../../../src/inference/openai/obfuscation.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import { createSseParser, sseEvent } from '../../../src/inference/openai/sse.ts'
 import type { CompletionOperation } from '../../../src/inference/types.ts'
-import { UpstreamFault } from '../../../src/inference/failure.ts'
 import { type Below, fuzzSeed, generator } from '../../rigs/hostile/fuzz.ts'
 
 const limits = { eventBytesMax: 2_000, responseBytesMax: 500 }

@@ -1,9 +1,9 @@
 // Goal: both ends of the channel hear all that the other says, more than a socket holds included, and that the other is gone.
 
 import { expect, test } from 'bun:test'
+import { until } from '../../../scripts/rigs/until.ts'
 import { Channel } from '../../../src/inference/relay/channel.ts'
 import { unixSocketPair } from '../../../src/linux/libc.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 async function pair(onHear: (message: unknown) => void) {
   const made = unixSocketPair()

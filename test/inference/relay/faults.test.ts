@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
+import { BusyFault, REASONS, UpstreamFault, type UpstreamReason } from '../../../src/inference/failure.ts'
 import { errorResponse } from '../../../src/inference/gateway/responses.ts'
 import { BudgetFault } from '../../../src/inference/limits/budgets.ts'
 import { faultOf, wireFaultOf } from '../../../src/inference/relay/faults.ts'
-import { BusyFault, REASONS, UpstreamFault, type UpstreamReason } from '../../../src/inference/failure.ts'
 
 const FAULTS = [
   new Fault('unauthenticated', 'The API key is missing or invalid.'),

@@ -4,10 +4,17 @@ import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
-import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 import { postTo, samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import {
+  type Behaviour,
+  delta,
+  openSse,
+  sse,
+  startUpstream,
+  wellBehaved,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
-import { type Behaviour, delta, openSse, sse, startUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 
 const waitMs = 20_000
 const noBudget = { nanoUsd: null, tokens: null }

@@ -2,19 +2,19 @@
 
 import { afterAll, expect, test } from 'bun:test'
 import { connect } from 'node:tls'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
+import { samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { gatewaySettings } from '../../../src/appliance/inference.ts'
 import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import { Member } from '../../../src/inference/relay/member.ts'
 import { serverAuthority } from '../../rigs/gateway/attested-gateway.ts'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
-import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
-import { samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const waitMs = 20_000
 const requestCount = 12

@@ -1,11 +1,11 @@
 // Which schema job runs when: fairness between keys, bounds, and what happens when a child dies. The children are fakes that end when they are told to.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { ChildError, type SchemaChild } from '../../../src/inference/schema-check/child.ts'
 import { SchemaPool } from '../../../src/inference/schema-check/pool.ts'
 import type { Reply } from '../../../src/inference/schema-check/wire.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 type Running = {
   readonly schema: string

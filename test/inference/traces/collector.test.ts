@@ -5,11 +5,11 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import type { ServerResponse } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { failure } from '../../../scripts/rigs/until.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { type Deliver, type Delivery, openCollector } from '../../../src/inference/traces/collector.ts'
 import { type OtlpReceiver, startOtlpReceiver } from '../../rigs/gateway/otlp-receiver.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
 
 let dir: string
 let receiver: OtlpReceiver

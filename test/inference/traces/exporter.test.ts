@@ -1,10 +1,10 @@
 // Goal: whatever the receiver does, spans wait within bounds, what is lost is counted, and it is asked no more often than its failures allow.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import type { Delivery } from '../../../src/inference/traces/collector.ts'
 import { TraceExporter, type TraceExporterDeps } from '../../../src/inference/traces/exporter.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { readExport } from '../../rigs/gateway/otlp-receiver.ts'
 import { requestSpan, traceNames } from '../../rigs/gateway/trace-spans.ts'
 

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { Check } from '@sinclair/typebox/value'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { TraceSpan } from '../../../src/contract/vm/span.ts'
 import type { TraceSettings } from '../../../src/contract/vm/workload.ts'
 import { createTracer, type TraceEnd } from '../../../src/inference/traces/tracer.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const id = '0190b1a0-0000-7000-8000-000000000000'
 const [traceId, parentId] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']

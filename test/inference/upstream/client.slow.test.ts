@@ -1,11 +1,6 @@
 // The upstream client over real sockets: connections that are kept and closed, requests that are sent again, invalid responses.
 
 import { afterAll, describe, expect, test } from 'bun:test'
-import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/work/deadlines.ts'
-import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
-import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import {
   jsonResponse,
   type Peer,
@@ -16,6 +11,11 @@ import {
   textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
+import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 
 const client = new UpstreamClient({
   deadlines: createDeadlines(systemClock),

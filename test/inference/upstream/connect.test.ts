@@ -3,9 +3,6 @@
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { describe, expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
-import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
-import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
-import { target } from '../../../scripts/rigs/gateway/server.ts'
 import {
   countedDeadlines,
   jsonResponse,
@@ -16,8 +13,11 @@ import {
   startRaw,
   textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
+import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 
 const own = await selfSigned('127.0.0.1')
 const named = await selfSigned('localhost')

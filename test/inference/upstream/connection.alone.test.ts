@@ -1,9 +1,6 @@
 // Connections under load: large bodies both ways, slow readers and servers, requests that are aborted.
 
 import { describe, expect, test } from 'bun:test'
-import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/work/deadlines.ts'
-import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 import {
   countedDeadlines,
   jsonResponse,
@@ -15,6 +12,9 @@ import {
   textOf,
 } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
 
 const MIB = 1024 * 1024
 const own = await selfSigned('127.0.0.1')

@@ -1,13 +1,13 @@
 // Bodies that are pushed: what the sink is told, in which order, and how often.
 
 import { expect, test } from 'bun:test'
-import { systemClock } from '../../../src/base/clock.ts'
-import { createDeadlines } from '../../../src/base/work/deadlines.ts'
-import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
-import type { BodyFlow, UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import { UpstreamFault } from '../../../src/inference/failure.ts'
 import { jsonResponse, type Peer, startRaw, textOf } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { createDeadlines } from '../../../src/base/work/deadlines.ts'
+import { UpstreamFault } from '../../../src/inference/failure.ts'
+import { openAttempt, UpstreamClient } from '../../../src/inference/upstream/client.ts'
+import type { BodyFlow, UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
 
 const HEAD = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n'
 const PARTS = '1\r\na\r\n1\r\nb\r\n'

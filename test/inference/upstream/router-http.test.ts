@@ -5,13 +5,13 @@ import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { loadUpstream } from '../../../src/inference/upstream/target.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { selfSigned } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { needsHost, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 import { sendJson, startUpstream, USAGE, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { loadUpstream } from '../../../src/inference/upstream/target.ts'
 
 describe('over HTTP', () => {
   // Goal: with a cap of N, exactly N of N+1 requests are at the upstream, and the last one follows.

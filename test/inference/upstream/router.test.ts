@@ -1,12 +1,12 @@
 // The router: choice of a target, concurrency limits, queue, ejection and return.
 
 import { describe, expect, test } from 'bun:test'
-import { silentLogger } from '../../../src/base/log.ts'
-import { BusyFault } from '../../../src/inference/failure.ts'
-import { type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { MODEL } from '../../../scripts/rigs/gateway/server.ts'
 import { failure } from '../../../scripts/rigs/until.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { BusyFault } from '../../../src/inference/failure.ts'
+import { type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 
 type Target = { name: string; models: string[]; weight: number; concurrencyMax: number }
 const one = (name: string, more: Partial<Target> = {}): Target => ({

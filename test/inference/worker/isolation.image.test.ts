@@ -1,8 +1,8 @@
 // Nobody learns from the built-in worker what another organization has asked: the real llama-server, whose own words are read beside ours.
 
 import { expect, test } from 'bun:test'
-import { type Exchange, openRealWorker, realWorkerModel, realWorkerSlots } from '../../rigs/gateway/real-worker.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { type Exchange, openRealWorker, realWorkerModel, realWorkerSlots } from '../../rigs/gateway/real-worker.ts'
 
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to become another user') ||

@@ -1,8 +1,12 @@
 // The ledger against the worker's own count: llama-server out of our own image, in its sandbox, with our own model.
 
 import { expect, test } from 'bun:test'
-import { realWorkerModel as model, openRealWorker, realWorkerSlots as parallel } from '../../rigs/gateway/real-worker.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import {
+  realWorkerModel as model,
+  openRealWorker,
+  realWorkerSlots as parallel,
+} from '../../rigs/gateway/real-worker.ts'
 
 const missing =
   skipUnless(process.getuid?.() === 0, 'needs root to become another user') ||

@@ -7,7 +7,15 @@ import { toHex } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import type { WorkloadCandidate } from '../../../src/contract/vm/allowlist.ts'
 import { restartDelayMs, workerCommand, workerSandbox } from '../../../src/inference/worker/command.plan.ts'
-import { admitOnce, modelDigest, settings, sha256, standIn, until, workerBench } from '../../rigs/gateway/worker-bench.ts'
+import {
+  admitOnce,
+  modelDigest,
+  settings,
+  sha256,
+  standIn,
+  until,
+  workerBench,
+} from '../../rigs/gateway/worker-bench.ts'
 
 const post = (unix: string) => fetch('http://built-in/v1/completions', { unix, method: 'POST', body: '{}' })
 

@@ -1,9 +1,9 @@
 // Goal: BIND's client reads what we answer, over UDP and TCP, to every kind of question, flag and option that compliance checks of name servers send.
 
 import { expect, test } from 'bun:test'
-import { HOST } from '../../rigs/dns/query.ts'
 import { freeRates, hostKeyDigest, withDns } from '../../../scripts/rigs/dns/server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { HOST } from '../../rigs/dns/query.ts'
 
 const dig = Bun.which('dig') ?? ''
 const isThere = skipUnless(dig !== '', 'needs dig, of bind9-dnsutils')

@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
-import { faultsOf, hostileMessages, numbersFrom } from '../../rigs/dns/fuzz.ts'
-import { askOverTcp, HOST, query } from '../../rigs/dns/query.ts'
 import { freeRates, withDns } from '../../../scripts/rigs/dns/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { faultsOf, hostileMessages, numbersFrom } from '../../rigs/dns/fuzz.ts'
+import { askOverTcp, HOST, query } from '../../rigs/dns/query.ts'
 
 const seed = 20261122
 test('goal: 4,000 hostile packets: what is answered is answered well, and a good query after each twenty too', async () => {

@@ -1,6 +1,8 @@
 // Goal: names follow commits: a delete takes its name with it before anybody is told of it, and what was missed is made good by the next refresh.
 
 import { expect, test } from 'bun:test'
+import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toBase64 } from '../../../src/base/bytes.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { v6Bytes } from '../../../src/instances/dns/address.plan.ts'
@@ -8,8 +10,6 @@ import { NameTableReader } from '../../../src/instances/dns/name-table.ts'
 import { Names } from '../../../src/instances/dns/names.ts'
 import { storeAttestation } from '../../../src/store/directory/attestation.query.ts'
 import type { VmView } from '../../../src/vm/engine.ts'
-import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 type Vms = Map<string, Pick<VmView, 'state' | 'address' | 'addressV6'>>
 

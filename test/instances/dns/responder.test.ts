@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
+import { freeRates } from '../../../scripts/rigs/dns/server.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { DnsTransport } from '../../../src/host/network/dns-socket.ts'
 import { NameTableReader, NameTableWriter, nameTableMemory } from '../../../src/instances/dns/name-table.ts'
@@ -9,7 +10,6 @@ import { RateLimiter, type RateSettings } from '../../../src/instances/dns/rate.
 import { createResponder, type Standing, standingRates } from '../../../src/instances/dns/responder.ts'
 import { faultsOf, hostileMessages, messageBytesMax, numbersFrom } from '../../rigs/dns/fuzz.ts'
 import { HOST, query } from '../../rigs/dns/query.ts'
-import { freeRates } from '../../../scripts/rigs/dns/server.ts'
 
 const fingerprint = new Uint8Array(32).fill(5)
 

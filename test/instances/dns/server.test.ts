@@ -2,16 +2,16 @@
 
 import { expect, test } from 'bun:test'
 import { type DecodedPacket, decode } from 'dns-packet'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { withDns } from '../../../scripts/rigs/dns/server.ts'
+import { failure, until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { nameTableMemory } from '../../../src/instances/dns/name-table.ts'
 import { startDns } from '../../../src/instances/dns/server.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { query } from '../../rigs/dns/query.ts'
-import { withDns } from '../../../scripts/rigs/dns/server.ts'
-import { failure, until } from '../../../scripts/rigs/until.ts'
 
 /** The first whole answer. */
 async function overUdp(port: number, message: Buffer, hostname = '127.0.0.1'): Promise<DecodedPacket> {

@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { type Logger, silentLogger } from '../../../src/base/log.ts'
 import { NameList } from '../../../src/config/allow-names.ts'
 import type { DnsAnswer } from '../../../src/host/network/dns-ask.ts'
 import { GuestResolver, type GuestResolverDeps } from '../../../src/instances/guest-dns/resolver.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { hostileMessages } from '../../rigs/dns/fuzz.ts'
 import { query } from '../../rigs/dns/query.ts'
 

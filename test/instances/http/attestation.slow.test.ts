@@ -1,6 +1,8 @@
 // The attestation of an instance over HTTP: what was kept of the claim, fresh ones, and who is refused what. Evidence of the simulated platform.
 
 import { expect, test } from 'bun:test'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
+import { type Appliance, type Changes, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { toBase64Url } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { toAttestation } from '../../../src/instances/attestation.codec.ts'
@@ -9,8 +11,6 @@ import { attestationOf, storeAttestation } from '../../../src/store/directory/at
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import type { Instance } from '../../../src/store/directory/instance.table.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
-import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
-import { type Appliance, type Changes, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 const claimNonce = new Uint8Array(32).fill(1)
 const freshNonce = Uint8Array.from({ length: 32 }, (_, at) => 255 - at)

@@ -2,12 +2,18 @@
 
 import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
+import {
+  type Appliance,
+  addKey,
+  prefixOf,
+  publicKey,
+  startAppliance,
+} from '../../../scripts/rigs/instances/instances-service.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { redact } from '../../../src/base/log.ts'
 import { createAuthenticate, mintKey } from '../../../src/instances/http/auth.ts'
 import { findKey, listKeys, revokeKey } from '../../../src/store/directory/key.query.ts'
 import { findOrganization, setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
-import { type Appliance, addKey, prefixOf, publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { expectNothingLeaks, failed } from '../../rigs/scenario.ts'
 
 const OPERATIONS = [

@@ -1,12 +1,18 @@
 // How much a client of service A may ask for: requests of a key, creates and records of an organization, and what a full list costs.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import {
+  type Answer,
+  type Appliance,
+  publicKey,
+  settings,
+  startAppliance,
+} from '../../../scripts/rigs/instances/instances-service.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { removeExpired } from '../../../src/instances/retention.ts'
 import { moveInstance } from '../../../src/store/directory/instance.query.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { type Answer, type Appliance, publicKey, settings, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
 

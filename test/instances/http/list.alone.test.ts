@@ -1,11 +1,11 @@
 // What a list costs when it is as long as it may be.
 
 import { describe, expect, test } from 'bun:test'
+import { type Appliance, publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { present } from '../../../src/base/assert.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { RecordLists } from '../../../src/instances/record-texts.ts'
 import { insertInstance, moveInstance } from '../../../src/store/directory/instance.query.ts'
-import { type Appliance, publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 /** CPU time of the longest stretch without a turn for others, while a daemon that has just started makes the list. */
 async function longestTurnMs({ store, instance }: Appliance): Promise<number> {

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { statusOf } from '../../../src/base/fault.ts'
 import {
   CreateInstance,
@@ -13,7 +14,6 @@ import {
 import { FailureEnvelope, SuccessEnvelope } from '../../../src/contract/http/problem.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { parsePublicKey } from '../../../src/instances/public-key.codec.ts'
-import { startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document: Json = JSON.parse(JSON.stringify(openapiDocument()))

@@ -1,8 +1,8 @@
 // What an instance runs on, as its owner sees it: a header, since the contract's record stays as it is.
 
 import { expect, test } from 'bun:test'
-import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { moveInstance } from '../../../src/store/directory/instance.query.ts'
 
 const header = 'X-Strongroom-Platform'
 

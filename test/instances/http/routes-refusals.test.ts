@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
-import { FailureEnvelope } from '../../../src/contract/http/problem.ts'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { FailureEnvelope } from '../../../src/contract/http/problem.ts'
 import { failed, play, type Scenario } from '../../rigs/scenario.ts'
 
 const valid = { public_key: publicKey }

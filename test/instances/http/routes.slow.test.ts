@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { publicKey, settings, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import {
   INSTANCE_FAILURES,
   InstanceCreated,
@@ -13,7 +14,6 @@ import { SuccessEnvelope } from '../../../src/contract/http/problem.ts'
 import { moveInstance, setInstanceEgress } from '../../../src/store/directory/instance.query.ts'
 import { setOrganizationStatus } from '../../../src/store/directory/organization.query.ts'
 import { VM_FAILURE_CODES } from '../../../src/vm/engine.ts'
-import { publicKey, settings, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { expectNothingLeaks, failed, play, type Scenario } from '../../rigs/scenario.ts'
 
 const valid = { public_key: publicKey }

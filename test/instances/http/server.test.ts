@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Elysia } from 'elysia'
-import { Fault } from '../../../src/base/fault.ts'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
+import { Fault } from '../../../src/base/fault.ts'
 import { expectNothingLeaks, failed, play, type Scenario } from '../../rigs/scenario.ts'
 
 const valid = { public_key: publicKey }

@@ -1,8 +1,8 @@
 import { expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { join } from 'node:path'
-import { hashTree } from '../../../src/linux/source/git-tree.ts'
 import { succeed } from '../../../scripts/rigs/guest/root.ts'
+import { hashTree } from '../../../src/linux/source/git-tree.ts'
 
 const bounds = { bytesMax: 1024 ** 2, entriesMax: 100, timeSeconds: 315_532_800 }
 

@@ -2,10 +2,17 @@ import { describe, expect, test } from 'bun:test'
 import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
+import {
+  paxRecord,
+  type TarEntry,
+  tarOf,
+  type ZipChange,
+  type ZipEntry,
+  zipOf,
+} from '../../../scripts/rigs/archive-bytes.ts'
+import { listTree } from '../../../scripts/rigs/guest/root.ts'
 import { SourceFailure } from '../../../src/linux/source/failure.ts'
 import { unpackArchive } from '../../../src/linux/source/unpack.ts'
-import { paxRecord, type TarEntry, tarOf, type ZipChange, type ZipEntry, zipOf } from '../../../scripts/rigs/archive-bytes.ts'
-import { listTree } from '../../../scripts/rigs/guest/root.ts'
 
 const bounds = { bytesMax: 64 * 1024, entriesMax: 40 }
 

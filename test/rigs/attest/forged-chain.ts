@@ -1,8 +1,8 @@
 // Certificates and CRLs that no authority would issue, for tests of what must be refused. Made with @peculiar/x509.
 
-import { loadX509 } from '../../../src/attest/x509/runtime.ts'
-import { OID } from '../../../src/attest/x509/certificate.ts'
 import { authorityValidity } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { OID } from '../../../src/attest/x509/certificate.ts'
+import { loadX509 } from '../../../src/attest/x509/runtime.ts'
 
 export const pss = { name: 'RSA-PSS', hash: 'SHA-384', saltLength: 48 }
 

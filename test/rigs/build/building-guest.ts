@@ -8,7 +8,12 @@ import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { concat, fromHex, toBase64Url, toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AgentRequest, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
-import type { AttestedStage, BuildAgentRequest, BuildEvidence, BuildProgress } from '../../../src/contract/vm/build-agent.ts'
+import type {
+  AttestedStage,
+  BuildAgentRequest,
+  BuildEvidence,
+  BuildProgress,
+} from '../../../src/contract/vm/build-agent.ts'
 import { listenAsGuest } from '../guest/socket.ts'
 
 type Request = AgentRequest | BuildAgentRequest

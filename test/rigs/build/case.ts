@@ -3,14 +3,14 @@
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { buildQuestion, resultFiles, type SampleResult, sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { measureIgvm } from '../../../src/attest/igvm/measure.ts'
 import { prettyJson } from '../../../src/attest/provenance/json.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromUtf8, utf8 } from '../../../src/base/bytes.ts'
 import { type BuildVerdict, verifyBuild } from '../../../src/verifier/build/build.ts'
 import type { BootImage, BuildQuestion } from '../../../src/verifier/build/question.ts'
-import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
-import { buildQuestion, resultFiles, type SampleResult, sampleResult } from '../../../scripts/rigs/build/result.ts'
 
 export type Files = ReadonlyMap<string, Uint8Array>
 

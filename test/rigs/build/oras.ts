@@ -4,8 +4,8 @@ import { downloadPath, fetchPackages } from '../../../scripts/image/downloads.ts
 import { openCacheDirs } from '../../../scripts/image/image-cache.ts'
 import { machineMirrors } from '../../../scripts/image/mirror.ts'
 import type { LockedPackage } from '../../../scripts/image/packages-lock.ts'
-import { messageOf } from '../../../src/base/fault.ts'
 import { succeed } from '../../../scripts/rigs/guest/root.ts'
+import { messageOf } from '../../../src/base/fault.ts'
 
 /** It needs nothing but the C library. */
 const oras: LockedPackage = {

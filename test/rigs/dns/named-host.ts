@@ -1,6 +1,7 @@
 // The host of guest-network.ts with the real firewall, ledger and forwarder for a list of names. Lines in are commands, lines out say what was done.
 // Run by `bun` in the host's namespace; needs root.
 
+import { guestV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { firewallSettings } from '../../../src/appliance/engine.ts'
 import { composeGuestDns } from '../../../src/appliance/guest-dns.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -12,7 +13,6 @@ import { openStore } from '../../../src/store/db.ts'
 import { recordResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
-import { guestV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 
 export const vmId = (n: number) => `0000000${n}-0000-4000-8000-000000000000`
 

@@ -1,10 +1,10 @@
 // A gateway VM that is a few functions, for what a session does with what it says: no channel, a clock that moves when told. No effects.
 
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import type { EnclaveNext, EnclaveReport, EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
 import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
 import type { GatewayEngine } from '../../../src/enclave-host/types.ts'
-import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 
 export const fakeStatus: EnclaveStatus = {
   ...{ state: 'ready', workload: 'ab'.repeat(32), revision: 1, running: 0, usageWaiting: 0, problem: null },

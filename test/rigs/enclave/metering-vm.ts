@@ -1,12 +1,12 @@
 // A gateway VM's spool and sums, and the host's books as far as sums go: no channel, a clock that moves when told. Rows have one prompt and one completion
 // token, at a dollar a million each. State in memory.
 
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
 import { Spent } from '../../../src/enclave/spent.ts'
 import { UsageSpool } from '../../../src/enclave/usage-spool.ts'
 import type { NewWant } from '../../../src/enclave/wants.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { callerOf } from '../gateway/keys.ts'
 
 export type DaysWant = Extract<NewWant, { kind: 'days' }>

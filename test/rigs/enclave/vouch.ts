@@ -1,11 +1,11 @@
 // The host's part of a receipt where there is no hardware: a simulated report over a guest's evidence. Effects: keys, made once.
 
+import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
 import { fromBase64Url, fromHex } from '../../../src/base/bytes.ts'
 import type { GuestEvidence } from '../../../src/contract/vm/agent.ts'
-import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 /** What the platform reports of each VM's launch. */
 export const simulatedLaunch = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }

@@ -2,6 +2,14 @@
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import {
+  allowlistText,
+  configurationText,
+  imageDigest,
+  openRig,
+  rigDir,
+  simulatedHost,
+} from '../../../scripts/rigs/gateway/attestation.ts'
 import { strictPolicy } from '../../../src/attest/index.ts'
 import { encodePolicy } from '../../../src/attest/policy/policy.ts'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -9,7 +17,6 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import type { EvidenceOrigin } from '../../../src/inference/attestation/attester.ts'
-import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'
 
 const authority = await openAuthority({
   kind: 'clients',

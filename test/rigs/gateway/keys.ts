@@ -3,6 +3,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
@@ -13,7 +14,6 @@ import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertInstance } from '../../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 export function openLedger() {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-gateway-'))

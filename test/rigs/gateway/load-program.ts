@@ -4,16 +4,16 @@
 
 import { connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
+import { selfSigned } from '../../../scripts/rigs/gateway/raw-upstream.ts'
+import { chatBody, target } from '../../../scripts/rigs/gateway/server.ts'
+import { isEnclave, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { readPair } from '../../../src/http/pair.ts'
 import { serveTls } from '../../../src/http/serve.ts'
 import { EVENTS, INTERVAL_MS, STALLED_BYTES, STREAMS } from './load-plan.ts'
-import { chatBody, target } from '../../../scripts/rigs/gateway/server.ts'
-import { trustedCa } from './socket.ts'
-import { selfSigned } from '../../../scripts/rigs/gateway/raw-upstream.ts'
 import { type RealGateway, startRealGateway, startRealHostGateway } from './real-gateway.ts'
-import { isEnclave, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { trustedCa } from './socket.ts'
 
 const say = (line: unknown) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const event = (content: string) =>

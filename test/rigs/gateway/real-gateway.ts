@@ -4,6 +4,8 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { LIMITS } from '../../../scripts/rigs/gateway/server.ts'
+import { isEnclave, postTo, type StoredGateway } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
@@ -22,11 +24,13 @@ import { createMetrics } from '../../../src/inference/metrics/requests.ts'
 import type { UsageRecord } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { type DirectoryStore, openStore } from '../../../src/store/db.ts'
-import { insertGatewayKey, type NewGatewayKey, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
+import {
+  insertGatewayKey,
+  type NewGatewayKey,
+  revokeGatewayKey,
+} from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { sumUsage } from '../../../src/store/directory/usage/usage.query.ts'
-import { LIMITS } from '../../../scripts/rigs/gateway/server.ts'
-import { isEnclave, postTo, type StoredGateway } from '../../../scripts/rigs/gateway/test-gateway.ts'
 
 export type RealGateway = StoredGateway & {
   readonly post: (path: string, body: unknown, init: RequestInit & { readonly key: string }) => Promise<Response>

@@ -1,8 +1,8 @@
 // A gateway of two processes as a program of its own: `bun relayed-gateway-program.ts UPSTREAM`. Says where it is and who its relays are, and stays.
 
 import { target } from '../../../scripts/rigs/gateway/server.ts'
-import { startRelayedGateway } from './relayed-gateway.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { startRelayedGateway } from './relayed-gateway.ts'
 
 const gateway = await startRelayedGateway([target(process.argv[2] ?? '')])
 await until('both relays listen', 20_000, () => gateway.counts().running === 2)

@@ -1,6 +1,9 @@
 // A gateway of several processes: this one decides, relays serve clients over plain HTTP on a free port. Keys and ledger are narrow fakes, everything
 // else is the service's own. Effects: processes, a port.
 
+import { CALLER, chatBody, KEY, LIMITS } from '../../../scripts/rigs/gateway/server.ts'
+import { SpentRecords } from '../../../scripts/rigs/gateway/spent-records.ts'
+import { postTo } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { gatewaySettings } from '../../../src/appliance/inference.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { Fault } from '../../../src/base/fault.ts'
@@ -15,9 +18,6 @@ import { createInferenceService, type InferenceService } from '../../../src/infe
 import type { Caller, UsageRecord } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { openStore } from '../../../src/store/db.ts'
-import { CALLER, chatBody, KEY, LIMITS } from '../../../scripts/rigs/gateway/server.ts'
-import { SpentRecords } from '../../../scripts/rigs/gateway/spent-records.ts'
-import { postTo } from '../../../scripts/rigs/gateway/test-gateway.ts'
 
 export type RelayedGateway = AsyncDisposable & {
   readonly url: string

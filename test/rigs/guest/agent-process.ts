@@ -4,10 +4,10 @@ import { expect } from 'bun:test'
 import * as fs from 'node:fs'
 import { join } from 'node:path'
 import { Check } from '@sinclair/typebox/value'
-import { AgentResponse } from '../../../src/contract/vm/agent.ts'
 import type { HostEnd, PortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
-import type { AgentProcessSettings } from './agent-program.ts'
 import type { Sandbox } from '../../../scripts/rigs/guest/root.ts'
+import { AgentResponse } from '../../../src/contract/vm/agent.ts'
+import type { AgentProcessSettings } from './agent-program.ts'
 
 /** Sends one request; its answer, checked against the contract. Fields are left to the caller's expectations. */
 export async function ask(host: HostEnd, request: { id: string; [field: string]: unknown }) {

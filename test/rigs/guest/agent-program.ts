@@ -1,9 +1,9 @@
 // The agent as a process of its own over a sandbox: `bun guest-agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
 
-import { type GuestSettings, serveAgent } from '../../../src/guest/serve.ts'
-import { run } from '../../../src/linux/command.ts'
 import { openGuestEnd, type PortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
 import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'
+import { type GuestSettings, serveAgent } from '../../../src/guest/serve.ts'
+import { run } from '../../../src/linux/command.ts'
 
 export type AgentProcessSettings = Pick<
   GuestSettings,

@@ -4,10 +4,10 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import { toBase64Url } from '../../../src/base/bytes.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
 import { makeClaim, seal, succeed } from '../../../scripts/rigs/guest/root.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { toBase64Url } from '../../../src/base/bytes.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { simulatedLaunch, vouchFor } from '../enclave/vouch.ts'
 
 const bootMs = 120_000

@@ -1,13 +1,18 @@
 // A claimed guest's side of the agent channel on a UNIX socket: it signs claim statements with keys of its own, and otherwise does what a test says.
 
+import { sampleDocument, sampleFields } from '../../../scripts/rigs/instances/sample-claim.ts'
 import { makeHybridKeys, portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
-import { encodeStatement, reportDataOf, type StatementOf, statementFormat } from '../../../src/attest/receipt/statement.ts'
+import {
+  encodeStatement,
+  reportDataOf,
+  type StatementOf,
+  statementFormat,
+} from '../../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
 import { listenAsGuest } from './socket.ts'
-import { sampleDocument, sampleFields } from '../../../scripts/rigs/instances/sample-claim.ts'
 
 export type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 

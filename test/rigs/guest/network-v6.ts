@@ -1,11 +1,11 @@
 // IPv6 for the host, the world and the guests of guest-network.ts, each side set up by the commands that a tap and a guest get. Needs root.
 
+import type { GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
+import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import type { Netns } from '../../../scripts/rigs/netns.ts'
 import { planNetwork } from '../../../src/guest/network.plan.ts'
 import { tapBatch, tapMac } from '../../../src/host/network/tap.ts'
 import { macOfLink } from '../network/frames.ts'
-import type { GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
-import type { Netns } from '../../../scripts/rigs/netns.ts'
-import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 
 /** Of no range that is special. */
 export const worldV6 = '2a0f:ffff::9'

@@ -3,10 +3,10 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Machine } from '../../../scripts/rigs/enclave/enclave.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type Channel, connectChannel } from '../../../src/host/qemu/agent-channel.ts'
 import { gatewayChannelLimits } from '../../../src/vm/evidence/gateway.driver.ts'
-import type { Machine } from '../../../scripts/rigs/enclave/enclave.ts'
 
 const program = join(import.meta.dir, 'vm-program.ts')
 

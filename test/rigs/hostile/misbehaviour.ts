@@ -1,6 +1,14 @@
 // Ways in which an upstream misbehaves within an answer, by name, and what of it no client may see.
 
-import { type Behaviour, chunk, delta, openSse, sendJson, sse, USAGE } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import {
+  type Behaviour,
+  chunk,
+  delta,
+  openSse,
+  sendJson,
+  sse,
+  USAGE,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 export const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
 const HELLO = sse(delta({ role: 'assistant', content: 'Hi' }))

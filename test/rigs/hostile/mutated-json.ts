@@ -1,8 +1,8 @@
 // Seeded mutations of JSON, for tests that must hold for whatever a client puts into a field, calls a field, or repeats. Pure.
 // For byte strings there is fuzz.ts.
 
-import type { Below } from './fuzz.ts'
 import type { Json } from '../gateway/shape-requests.ts'
+import type { Below } from './fuzz.ts'
 
 /** What brackets, steps, prototypes and lengths may break where names become paths. */
 const NAMES = [

@@ -1,5 +1,13 @@
 // Attestations of instances for tests: real receipts of kind claim over a simulated platform, whatever one of their parts is to be.
 
+import { countingRandom, operatorKey, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { sampleDocument, sampleFields, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
+import {
+  chipIdOf,
+  SIMULATED_TCBS,
+  simulatedAsOf,
+  simulatedPlatform,
+} from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
@@ -10,15 +18,12 @@ import { issueSimulatedCrl, issueSimulatedVcek } from '../../../src/attest/simul
 import type { SimulatedReport } from '../../../src/attest/simulator/report.ts'
 import { present } from '../../../src/base/assert.ts'
 import { concat, fromBase64, fromHex, toBase64, toBase64Url, toHex, utf8 } from '../../../src/base/bytes.ts'
-import { type ClaimDocument, claimText } from '../../../src/contract/vm/claim-document.ts'
 import type { InstanceAttestation } from '../../../src/contract/http/instance-attestation.ts'
+import { type ClaimDocument, claimText } from '../../../src/contract/vm/claim-document.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../../src/contract/vm/launch.ts'
 import type { InstanceIdentity, InstanceQuestion } from '../../../src/verifier/instance.ts'
 import { type ExpectedImage, readExpectedImage } from '../../../src/verifier/launch.ts'
 import { allInstancePins } from '../../../src/verifier/pins.ts'
-import { countingRandom, operatorKey, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { sampleDocument, sampleFields, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
-import { chipIdOf, SIMULATED_TCBS, simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 
 export const sampleInstance: InstanceIdentity = {
   name: 'k3v9x2ma',

@@ -2,6 +2,11 @@
 // real evidence of the simulated platform. A daemon can be left behind in the middle, and another started on the same store.
 
 import nacl from 'tweetnacl'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
+import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
+import { sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { fromBase64, fromUtf8, toBase64 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -14,11 +19,6 @@ import { openStore } from '../../../src/store/db.ts'
 import { insertInstance, instanceById } from '../../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import type { VmEngine, VmEvidence, VmView } from '../../../src/vm/engine.ts'
-import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { publicKey } from '../../../scripts/rigs/instances/instances-service.ts'
-import { sampleGateway, sampleNetwork } from '../../../scripts/rigs/instances/sample-claim.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 export const claimTimeoutMs = 5_000
 export const sshTimeoutMs = 5_000

@@ -1,6 +1,7 @@
 // A host of service A without QEMU: the service, both reconcilers and the warm pool over one real database, with a manual clock.
 
 import nacl from 'tweetnacl'
+import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
 import { toBase64 } from '../../../src/base/bytes.ts'
 import type { Clock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -25,7 +26,6 @@ import type { VmState } from '../../../src/store/ledger/vm.table.ts'
 import type { VmEngine } from '../../../src/vm/engine.ts'
 import type { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
 import { roomFor } from '../../../src/vm/room.query.ts'
-import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
 import { addressRestMs, engineBench, hello, roomy, spec } from '../launch/vm-engine.ts'
 
 export const digestA = 'a'.repeat(64)

@@ -4,13 +4,13 @@ import { afterAll } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { imageVcpuType, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { type OperatorKey, openOperatorKey } from '../../../src/host/operator-key.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertVm } from '../../../src/store/ledger/vm.query.ts'
 import { loadImage } from '../../../src/vm/launch/image.driver.ts'
 import { type LaunchedVm, Launcher, type LauncherDeps, LaunchMismatch } from '../../../src/vm/launch/launcher.driver.ts'
-import { imageVcpuType, writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 
 export const launchedVm: LaunchedVm = { id: 'vm', vcpus: 2, memoryMib: 2048, workload: null }
 

@@ -3,10 +3,10 @@
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
 import { join } from 'node:path'
+import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
 import { responseCode, startup } from '../../../src/guest/tpm/command.codec.ts'
 import type { TpmDevice, Transmit } from '../../../src/guest/tpm/device.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 export type TestTpm = AsyncDisposable & {
   readonly device: TpmDevice

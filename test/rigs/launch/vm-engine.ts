@@ -1,5 +1,6 @@
 // The VM engine with a driver that does what each test says: real SQLite, manual clock, no QEMU.
 
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Hello, Network } from '../../../src/contract/vm/agent.ts'
@@ -10,12 +11,11 @@ import { recordResource, resourceOf, strikeResource } from '../../../src/store/l
 import { vmById } from '../../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../../src/vm/admission.plan.ts'
+import type { EvidenceSources } from '../../../src/vm/evidence/report.driver.ts'
 import type { LinkObservation, VmLink } from '../../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
-import type { EvidenceSources } from '../../../src/vm/evidence/report.driver.ts'
-import type { Pools } from '../../../src/vm/room.query.ts'
 import type { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import type { Pools } from '../../../src/vm/room.query.ts'
 
 type Driver = Pick<VmDriver, keyof VmDriver>
 

@@ -1,8 +1,8 @@
 // Ethernet frames of every kind, as a root user in a guest could make them, and a program that sends them as they are (packet(7)). Needs root.
 
-import { formatIpv4, parseIpv4 } from '../../../src/base/ipv4.ts'
 import type { GuestNetwork, Program } from '../../../scripts/rigs/guest/network.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
+import { formatIpv4, parseIpv4 } from '../../../src/base/ipv4.ts'
 
 export const ETHERTYPES = { ipv4: 0x0800, arp: 0x0806, ipv6: 0x86dd, vlan: 0x8100 } as const
 export const PROTOCOLS = {

@@ -3,8 +3,8 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import type { PackageClient, PackageProject, Told } from './package-project.ts'
 import { launchChromium } from '../portable/runtimes.ts'
+import type { PackageClient, PackageProject, Told } from './package-project.ts'
 
 const pageTimeoutMs = 60_000
 const html =

@@ -1,17 +1,6 @@
 // The suite's input: reads test/vectors, and simulates once what all runtimes then verify. Effects: files, and one gateway on a free port.
 
 import { resolve } from 'node:path'
-import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
-import type { EhbpSuite } from '../../../src/attest/ehbp/client.ts'
-import { carriedReceipt } from '../../../src/attest/receipt/response.ts'
-import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
-import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
-import { assert, present } from '../../../src/base/assert.ts'
-import { concat, fromBase64Url, fromUtf8, toBase64, utf8 } from '../../../src/base/bytes.ts'
-import { systemClock } from '../../../src/base/clock.ts'
-import { systemRandom } from '../../../src/base/ids.ts'
-import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
-import { ehbpKeys, serverContext } from '../../../scripts/rigs/gateway/ehbp.ts'
 import {
   allowlistText,
   clearRig,
@@ -23,6 +12,19 @@ import {
   simulatedHost,
   tlsSpkiDigest,
 } from '../../../scripts/rigs/gateway/attestation.ts'
+import { ehbpKeys, serverContext } from '../../../scripts/rigs/gateway/ehbp.ts'
+import { kinds, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { PRODUCTS, type Product } from '../../../src/attest/amd/product.ts'
+import type { EhbpSuite } from '../../../src/attest/ehbp/client.ts'
+import { carriedReceipt } from '../../../src/attest/receipt/response.ts'
+import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
+import { decodeCertificate } from '../../../src/attest/x509/certificate.ts'
+import { assert, present } from '../../../src/base/assert.ts'
+import { concat, fromBase64Url, fromUtf8, toBase64, utf8 } from '../../../src/base/bytes.ts'
+import { systemClock } from '../../../src/base/clock.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import {
   clientFiles,
   makeInstanceAttestation,
@@ -31,8 +33,6 @@ import {
   sampleNonce,
   samplePublicKey,
 } from '../instances/instance-attestation.ts'
-import { kinds, sampleReceipt } from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { sealedPrompt, sealSample } from './encryption-suite.ts'
 import type { EncryptedVectors, GatewayVectors, InstanceVectors, SimulatedVectors, SuiteInput } from './input.ts'
 

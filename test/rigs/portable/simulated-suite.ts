@@ -1,5 +1,17 @@
 // Simulated evidence: made by one runtime and verified by all, and made and verified in this one. Pure but for WebCrypto's keys and salts.
 
+import {
+  countingRandom,
+  expectedOf,
+  fieldsOf,
+  kinds,
+  measurement,
+  questionOf,
+  sampleKeys,
+  sampleReceipt,
+  statementOf,
+} from '../../../scripts/rigs/gateway/receipt-samples.ts'
+import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { decodeCbor } from '../../../src/attest/encoding/cbor.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import {
@@ -23,18 +35,6 @@ import {
 } from '../../../src/attest/index.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromHex, utf8 } from '../../../src/base/bytes.ts'
-import {
-  countingRandom,
-  expectedOf,
-  fieldsOf,
-  kinds,
-  measurement,
-  questionOf,
-  sampleKeys,
-  sampleReceipt,
-  statementOf,
-} from '../../../scripts/rigs/gateway/receipt-samples.ts'
-import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { fromBase64Text, type SimulatedVectors, simulatedCrls, type Vectors } from './input.ts'
 import { orRefused, type Told, told } from './outcome.ts'
 

@@ -11,8 +11,8 @@ import { ImageFault } from '../../../scripts/image/image-fault.ts'
 import { EnclaveManifest } from '../../../scripts/image/manifest.ts'
 import { readPackagesLock } from '../../../scripts/image/packages-lock.ts'
 import { type EnclaveRecipe, readEnclaveRecipe, recipePaths } from '../../../scripts/image/recipe.ts'
-import { ImageManifest, WorkerImageManifest } from '../../../src/contract/vm/image.ts'
 import { buildCachedImage, buildTestImage, imageBench, repo, run } from '../../../scripts/rigs/build/image-build.ts'
+import { ImageManifest, WorkerImageManifest } from '../../../src/contract/vm/image.ts'
 
 let dir = ''
 beforeAll(async () => {

@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { mkdir, open, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
+import { agentStarted, buildTestImage, imageBench, run } from '../../../scripts/rigs/build/image-build.ts'
 import { bootGuest } from '../../../scripts/rigs/guest/boot.ts'
 import { amlRan, debugPort, hostileTable } from '../../rigs/hostile/acpi.ts'
-import { agentStarted, buildTestImage, imageBench, run } from '../../../scripts/rigs/build/image-build.ts'
 
 const bootTimeoutMs = 150_000
 const mib = 1_048_576

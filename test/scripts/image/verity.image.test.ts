@@ -5,8 +5,8 @@ import { open } from 'node:fs/promises'
 import { join } from 'node:path'
 import { Value } from '@sinclair/typebox/value'
 import { MachineManifest } from '../../../scripts/image/manifest.ts'
-import { bootGuest } from '../../../scripts/rigs/guest/boot.ts'
 import { agentStarted, buildTestImage, imageBench, run } from '../../../scripts/rigs/build/image-build.ts'
+import { bootGuest } from '../../../scripts/rigs/guest/boot.ts'
 
 const bootTimeoutMs = 150_000
 

@@ -3,10 +3,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { acceptedMark, rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { plugIn } from '../../../scripts/rigs/guest/network.ts'
-import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { acceptedMark, rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const guardText = readFileSync(join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'), 'utf8')
 /** The guests of this test hang on veth pairs, which carry packets between namespaces; taps would need a QEMU. */

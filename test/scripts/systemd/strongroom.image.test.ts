@@ -5,15 +5,19 @@ import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { join } from 'node:path'
-import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import { imageDir } from '../../../scripts/rigs/appliance.ts'
-import { createGatewayClient, type GatewayClient, workerModel } from '../../../scripts/rigs/gateway/appliance-gateway.ts'
-import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
 import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
+import {
+  createGatewayClient,
+  type GatewayClient,
+  workerModel,
+} from '../../../scripts/rigs/gateway/appliance-gateway.ts'
 import { type Customer, createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
+import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 
 /** Kernel, clock and network of a container are the machine's: what README has a host do about these is not for it to do. */
 const OF_THE_MACHINE = ['clock', 'control groups', 'forwarding', 'processes', 'connections']

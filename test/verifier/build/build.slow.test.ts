@@ -1,10 +1,18 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { cargoRecord, nixRecord, requestOf } from '../../../scripts/rigs/build/record.ts'
+import { buildQuestion, sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { launchDigest } from '../../../src/attest/launch/digest.ts'
 import { present } from '../../../src/base/assert.ts'
 import { fromHex, fromUtf8, utf8 } from '../../../src/base/bytes.ts'
-import { type BuildCase, badChecks, flipped, openBuildCase, reasonOf, withFile, withJson } from '../../rigs/build/case.ts'
-import { cargoRecord, nixRecord, requestOf } from '../../../scripts/rigs/build/record.ts'
-import { buildQuestion, sampleResult } from '../../../scripts/rigs/build/result.ts'
+import {
+  type BuildCase,
+  badChecks,
+  flipped,
+  openBuildCase,
+  reasonOf,
+  withFile,
+  withJson,
+} from '../../rigs/build/case.ts'
 
 let one: BuildCase
 beforeAll(async () => {

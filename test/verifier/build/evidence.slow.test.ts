@@ -1,6 +1,8 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { buildQuestion, type ResultChanges, resultFiles, sampleResult } from '../../../scripts/rigs/build/result.ts'
+import { countingRandom, operatorKey, simulatedSource } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
@@ -12,8 +14,6 @@ import { fromUtf8, toBase64, utf8 } from '../../../src/base/bytes.ts'
 import { type BuildVerdict, verifyBuild } from '../../../src/verifier/build/build.ts'
 import type { AskedRequest, BuildQuestion } from '../../../src/verifier/build/question.ts'
 import { type BuildCase, badChecks, flipped, openBuildCase, withFile, withJson } from '../../rigs/build/case.ts'
-import { buildQuestion, type ResultChanges, resultFiles, sampleResult } from '../../../scripts/rigs/build/result.ts'
-import { countingRandom, operatorKey, simulatedSource } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 
 let one: BuildCase
 beforeAll(async () => {

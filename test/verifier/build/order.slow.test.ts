@@ -1,6 +1,8 @@
 // Goal: whatever a host writes into an order is in the evidence, and what decides the result fails a verifier that did not ask for it.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { cargoRecord, nixRecord, orderOf, requestOf } from '../../../scripts/rigs/build/record.ts'
+import { sampleResult } from '../../../scripts/rigs/build/result.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import type { BuildRecord } from '../../../src/attest/provenance/record.ts'
 import { present } from '../../../src/base/assert.ts'
@@ -9,8 +11,6 @@ import { BuildOrder, orderText } from '../../../src/contract/vm/build-order.ts'
 import { ORDER_FIELDS, type OrderRule } from '../../../src/verifier/build/order.ts'
 import type { AskedRequest } from '../../../src/verifier/build/question.ts'
 import { type BuildCase, badChecks, openBuildCase, reasonOf, withJson } from '../../rigs/build/case.ts'
-import { cargoRecord, nixRecord, orderOf, requestOf } from '../../../scripts/rigs/build/record.ts'
-import { sampleResult } from '../../../scripts/rigs/build/result.ts'
 
 let one: BuildCase
 beforeAll(async () => {

@@ -1,12 +1,12 @@
 // Goal: requests go to the holder of verified keys and to nobody else, however old the evidence is and whoever answers.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createAttestedFetch } from '../../../src/verifier/fetch/attested-fetch.ts'
 import { EvidenceError, KeyChangedError, VerificationError } from '../../../src/verifier/fetch/errors.ts'
 import type { AttestedFetchOptions } from '../../../src/verifier/fetch/options.ts'
-import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import {
   ask,
   createFakeGateway,
@@ -19,7 +19,7 @@ import {
   sentInClear,
   startFakeFetch,
 } from '../../rigs/fake-wire.ts'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
 
 afterAll(clearRig)
 

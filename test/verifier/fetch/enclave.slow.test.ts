@@ -2,15 +2,15 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import OpenAI from 'openai'
+import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
+import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { VerificationError } from '../../../src/verifier/fetch/errors.ts'
 import { attestedFetch } from '../../../src/verifier/fetch/node.ts'
 import type { AttestedFetchOptions } from '../../../src/verifier/fetch/options.ts'
-import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'
 import { startRelay } from '../../rigs/tls-peers.ts'
-import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream

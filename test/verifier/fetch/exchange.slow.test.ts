@@ -1,6 +1,7 @@
 // Goal: what a request carries is sealed or goes over a pinned connection, what comes back is whole and the gateway's, and everything else is an error.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import {
   ConnectionError,
   type EncryptionError,
@@ -19,7 +20,6 @@ import {
   wholeAnswer,
   wireResponse,
 } from '../../rigs/fake-wire.ts'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

@@ -1,15 +1,15 @@
 // Goal: over real TLS, no byte of a request goes to a key that is not the pinned one, and nothing that a server does holds a client up for ever.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { ConnectionError } from '../../../src/verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../../src/verifier/fetch/node-transport.ts'
 import type { Wire } from '../../../src/verifier/fetch/options.ts'
 import { PeerKeyError, type WireRequest } from '../../../src/verifier/fetch/transport.ts'
 import { type Certified, serverAuthority } from '../../rigs/gateway/attested-gateway.ts'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { httpResponse, newCertificate, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 afterAll(clearRig)
 

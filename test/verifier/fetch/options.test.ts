@@ -1,10 +1,10 @@
 // Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before anything is sent.
 
 import { afterAll, describe, expect, test } from 'bun:test'
+import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
 import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
-import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
 
 afterAll(clearRig)
 

@@ -6,12 +6,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { buildVerifierPackage } from '../../../scripts/build/verifier-package.ts'
 import { runCommand } from '../../../scripts/lib/command.ts'
+import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
+import { KEY } from '../../../scripts/rigs/gateway/server.ts'
+import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { root } from '../../meta/tree.ts'
 import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
-import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
-import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import {
   type ClientRuntime,
   type PackageClient,
@@ -20,10 +23,7 @@ import {
   preparePackage,
 } from '../../rigs/package/package-project.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
-import { skipUnless } from '../../../scripts/rigs/skip.ts'
-import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { httpResponse, newCertificate, type Relay, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
-import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 
 let project: PackageProject
 let upstream: TestUpstream

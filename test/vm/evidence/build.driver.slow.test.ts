@@ -4,6 +4,8 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
 import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts'
@@ -20,10 +22,10 @@ import { openStore } from '../../../src/store/db.ts'
 import { recordLaunch } from '../../../src/store/ledger/launch.query.ts'
 import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
 import { readSimulatedRoot } from '../../../src/verifier/simulated-root.ts'
-import { VmBuilds } from '../../../src/vm/evidence/build.driver.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
-import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
+import { VmBuilds } from '../../../src/vm/evidence/build.driver.ts'
 import type { EvidenceSources } from '../../../src/vm/evidence/report.driver.ts'
+import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
 import {
   type BuildingGuest,
   type BuildingGuestOptions,
@@ -32,8 +34,6 @@ import {
   startBuildingGuest,
   type VouchedRequest,
 } from '../../rigs/build/building-guest.ts'
-import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'srt-build-evidence-'))
 afterAll(() => rmSync(dir, { recursive: true }))

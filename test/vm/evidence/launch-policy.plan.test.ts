@@ -2,10 +2,10 @@
 
 import { expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
+import { launchDocument } from '../../../scripts/rigs/guest/attested-guest.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { launchText } from '../../../src/contract/vm/launch.ts'
 import { launchPolicy } from '../../../src/vm/evidence/launch-policy.plan.ts'
-import { launchDocument } from '../../../scripts/rigs/guest/attested-guest.ts'
 
 test('goal: a VM with a workload has to report that one, and everything else as its launch document says', () => {
   const [document, operatorKey] = [launchText(launchDocument), new Uint8Array(48).fill(7)]

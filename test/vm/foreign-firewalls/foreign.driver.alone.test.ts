@@ -2,14 +2,14 @@
 // is told, with commands that help. And what the model says of a packet, the kernel does with it. In a namespace of its own. Needs root.
 
 import { afterEach, expect, test } from 'bun:test'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { createNetns, inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { atOnce, inTurns } from '../../../src/base/work/turns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { lookAtFirewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
 import { type FirewallSite, foreignDrops } from '../../../src/vm/foreign-firewalls/foreign.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { createNetns, inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 30_000
 

@@ -1,13 +1,13 @@
 // Goal: a firewall that cuts instances off is told once, everywhere, with what helps, and once more when that has ended.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Firewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
 import { firewallSite } from '../../../src/vm/foreign-firewalls/site.plan.ts'
 import type { Chain } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 import { FirewallWatch } from '../../../src/vm/foreign-firewalls/watch.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 const chain = (policy: 'accept' | 'drop', table = 'filter', family = 'ip'): Chain => ({
   ...{ family, table, name: 'FORWARD', rules: [] },

@@ -1,5 +1,10 @@
 import { expect, test } from 'bun:test'
-import { type Confinement, confinedArgv, memoryMaxMib, scopeProperties } from '../../../src/vm/launch/confinement.plan.ts'
+import {
+  type Confinement,
+  confinedArgv,
+  memoryMaxMib,
+  scopeProperties,
+} from '../../../src/vm/launch/confinement.plan.ts'
 import { expectGolden } from '../../rigs/golden.ts'
 
 const base: Confinement = {

@@ -16,6 +16,8 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { join } from 'node:path'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -31,8 +33,6 @@ import { nativeHashes, openImageFile } from '../../../src/vm/launch/image-file.d
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 60_000
 /** Apart from the default range, and a new one for each run: another run on this machine may use the next. */

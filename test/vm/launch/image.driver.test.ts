@@ -4,9 +4,9 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, statSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { loadImage } from '../../../src/vm/launch/image.driver.ts'
-import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 
 let directory: string
 

@@ -3,6 +3,8 @@
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { writeNamedImage } from '../../../scripts/rigs/build/image-directory.ts'
+import { imageVcpus } from '../../../scripts/rigs/launch/launch-image.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
 import { finishLaunch } from '../../../src/attest/launch/finish.ts'
 import { signIdBlock } from '../../../src/attest/launch/id-block-sign.ts'
@@ -16,8 +18,6 @@ import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
 import { loadBuilderImage, loadGatewayImage, loadImage } from '../../../src/vm/launch/image.driver.ts'
 import { FileDigests, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import type { PreparedLaunch } from '../../../src/vm/launch/launcher.driver.ts'
-import { writeNamedImage } from '../../../scripts/rigs/build/image-directory.ts'
-import { imageVcpus } from '../../../scripts/rigs/launch/launch-image.ts'
 import { failureOf, flip, openLauncherBench, launchedVm as vm } from '../../rigs/launch/launcher.ts'
 
 const { stateDir, operatorKey, bench } = await openLauncherBench()

@@ -1,8 +1,8 @@
 import { expect, test } from 'bun:test'
 import { modelDiskSerial } from '../../../src/contract/vm/enclave.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
-import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { type QemuPlan, type QemuPlatform, qemuArgv } from '../../../src/vm/launch/qemu.plan.ts'
+import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { expectGolden } from '../../rigs/golden.ts'
 
 const vmId = '0123abcd-4567-4890-abcd-ef0123456789'

@@ -4,12 +4,12 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { loadImage } from '../../../src/vm/launch/image.driver.ts'
 import { readAhead } from '../../../src/vm/launch/read-ahead.driver.ts'
 import { UnpackedKernels } from '../../../src/vm/launch/unpacked-kernel.driver.ts'
-import { writeLaunchImage } from '../../../scripts/rigs/launch/launch-image.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'srt-ahead-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

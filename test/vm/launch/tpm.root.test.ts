@@ -3,6 +3,8 @@
 import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -15,12 +17,10 @@ import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../.
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../../src/store/ledger/vm.table.ts'
 import { nativeHashes, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
+import { listTpms } from '../../../src/vm/launch/tpm.driver.ts'
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
-import { listTpms } from '../../../src/vm/launch/tpm.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 60_000
 /** Apart from the default range and from those of other tests. */

@@ -4,11 +4,11 @@ import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, watch, writeFileSync, writeSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import { hasPvhEntry, zstdPayload } from '../../../src/vm/launch/bzimage.codec.ts'
 import { type ImageFile, nativeHashes, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import { UnpackedKernels } from '../../../src/vm/launch/unpacked-kernel.driver.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const directory = mkdtempSync(join(tmpdir(), 'srt-kernels-'))
 afterAll(() => rmSync(directory, { recursive: true, force: true }))

@@ -5,6 +5,8 @@ import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { rememberedAddresses } from '../../../src/host/network/connections.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
@@ -14,8 +16,6 @@ import { recordResource, strikeResource } from '../../../src/store/ledger/resour
 import { insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const timeoutMs = 30_000
 const pool = '10.88.0.0/24'

@@ -1,11 +1,11 @@
 // Rows of VMs that are gone, over a real database and a manual clock.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import { runPurge } from '../../../src/vm/machine/purge.driver.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
 
 // Goal: rows go a minute after their VMs; a round that fails, as while another program holds the database, costs that round and not the daemon.
 test('a purge that fails is followed by the next', async () => {

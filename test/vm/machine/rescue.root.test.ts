@@ -1,11 +1,16 @@
 // The cap, and the allowance for answers to SSH beyond it, to the byte: what arrives in the world is counted there. Between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { createGuestNetwork, type GuestNetwork, type Program, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  type Program,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
 import { gateway, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const limits = { limitBytes: 200_000, rescueLimitBytes: 100_000 } as const
 const packetBytesMax = 1_500

@@ -2,8 +2,7 @@
 // uplink that is read byte by byte, and no daemon: nobody samples here. In a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
-import { run } from '../../../src/linux/command.ts'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { guest, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import {
   echoPacket,
@@ -17,7 +16,8 @@ import {
   udpPacket,
   worldAddress,
 } from '../../../scripts/rigs/network/tap-wire.ts'
-import { guest, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
+import { run } from '../../../src/linux/command.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const capBytes = 1_048_576
 /** What may be missing below the cap when it is reached. */

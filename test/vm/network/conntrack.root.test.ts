@@ -1,6 +1,9 @@
 // What the kernel remembers of a VM's connections, and who would get them: real nftables and conntrack between namespaces. Needs root.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { gateway, guest, objectsOf, plan, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
+import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { forgetConnections, requireConntrack } from '../../../src/host/network/conntrack.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
@@ -8,9 +11,6 @@ import { openStore } from '../../../src/store/db.ts'
 import { restingAt } from '../../../src/store/ledger/address.query.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
-import { gateway, guest, objectsOf, plan, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 30_000
 const address = '10.88.0.1'

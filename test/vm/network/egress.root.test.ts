@@ -1,6 +1,16 @@
 // Where an instance may send to, as the kernel has it, between namespaces: each denied destination is tried. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  hostAddress,
+  type Target,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
+import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { present } from '../../../src/base/assert.ts'
 import { parseEgressEntry } from '../../../src/config/egress.ts'
 import { type NftPlan, rulesetText } from '../../../src/vm/network/nft.plan.ts'
@@ -16,10 +26,6 @@ import {
   tcpHeader,
   udp,
 } from '../../rigs/network/frames.ts'
-import { createGuestNetwork, type GuestNetwork, hostAddress, type Target, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 /** Addresses that the world has besides its own, each reached by a route. */
 const PRIVATE = ['10.1.2.3', '172.16.5.5', '192.168.7.7', '100.64.9.9', '169.254.169.254'] as const

@@ -1,10 +1,10 @@
 // A VM that builds, while it may fetch and before and after, as the kernel sees it, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { type NftVm, rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { type NftVm, rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const fetchPort = 3129
 const proxied = (change: Partial<NftVm>) =>

@@ -3,10 +3,10 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 /** Of the two guests, as it was before instances had destinations that are denied. The third, which it takes away, was never there. */
 const former = readFileSync(join(import.meta.dir, '../../golden/nft-two-vms-former.nft'), 'utf8').replace(

@@ -1,11 +1,16 @@
 // How many connections one instance may have and begin, as the kernel tracks them, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  hostAddress,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
 import { guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const datagrams = 30_000
 /** Datagrams, each to another port of the address: a flow each. */

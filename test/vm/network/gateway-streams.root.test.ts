@@ -1,12 +1,17 @@
 // Streams to and from the gateway's VMs while the map is switched, written again and its writer killed; and how many there may be. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  hostAddress,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
+import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
-import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const second = guest(2).address
 const local = '127.0.0.1'

@@ -3,18 +3,29 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import {
+  type GatewayChange,
+  gatewayPlan,
+  hostUpstream,
+  listenPort,
+  servicePort,
+} from '../../../scripts/rigs/gateway/guests.ts'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  hostAddress,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
+import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { type GatewayChange, gatewayPlan, hostUpstream, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
-import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
 
 /** The second wall, for interfaces of the kind that namespaces have. */
-const guardText = readFileSync(join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'), 'utf8').replaceAll(
-  /meta [io]ifkind "tun" /g,
-  '',
-)
+const guardText = readFileSync(
+  join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'),
+  'utf8',
+).replaceAll(/meta [io]ifkind "tun" /g, '')
 const [first, second, instance] = [1, 2, 3].map(n => guest(n).address) as [string, string, string]
 const local = '127.0.0.1'
 const [otherPort, loopbackPort, worldPort] = [9000, 7777, 80]

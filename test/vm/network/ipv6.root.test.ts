@@ -1,9 +1,14 @@
 // Guests with IPv6, beside IPv4 and alone, between namespaces with the real firewall: what passes, what does not, and what counts. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
+import { gatewayV6, guest, guestV6, objectsOf, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
 import { tapMac } from '../../../src/host/network/tap.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { hostV6, plugInV6, worldV6 } from '../../rigs/guest/network-v6.ts'
 import {
   broadcastMac,
   ETHERTYPES,
@@ -16,11 +21,6 @@ import {
   udp,
 } from '../../rigs/network/frames.ts'
 import { frameV6, icmpFrameV6, udpFrameV6 } from '../../rigs/network/frames-v6.ts'
-import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { hostV6, plugInV6, worldV6 } from '../../rigs/guest/network-v6.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gatewayV6, guest, guestV6, objectsOf, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const [first, second] = [guestV6(1), guestV6(2)]
 

@@ -1,6 +1,6 @@
 import { expect, test } from 'bun:test'
-import { NamedAddresses } from '../../../src/vm/network/named-addresses.ts'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { NamedAddresses } from '../../../src/vm/network/named-addresses.ts'
 
 const one = (address: string, timeoutMs = 5_000) => ({ address, timeoutMs })
 

@@ -1,16 +1,21 @@
 // Instances that reach the world by name alone, between namespaces, with the real firewall and the real forwarder. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  type Program,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
+import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { tapMac } from '../../../src/host/network/tap.ts'
 import { macAddress } from '../../../src/vm/launch.plan.ts'
-import { createGuestNetwork, type GuestNetwork, type Program, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { plugInV6 } from '../../rigs/guest/network-v6.ts'
 import { nameClientCode, type Told } from '../../rigs/dns/name-client.ts'
 import { nameServerCode, type Zone } from '../../rigs/dns/name-server.ts'
 import { namedHostCode, vmId } from '../../rigs/dns/named-host.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
+import { plugInV6 } from '../../rigs/guest/network-v6.ts'
 
 const [public1, public2, publicV6, privateAddress] = ['198.51.100.7', '198.51.100.8', '2a0f:1::7', '10.1.2.3'] as const
 const toml = `

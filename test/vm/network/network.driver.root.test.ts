@@ -1,6 +1,9 @@
 // The one writer of the firewall and the egress sampler, with real nftables and SQLite, in a namespace of their own.
 
 import { expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -9,9 +12,6 @@ import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 
 const timeoutMs = 20_000
 const limitBytes = 1_000_000

@@ -1,6 +1,9 @@
 // The one writer of the firewall, with an nft that takes its time and keeps what it is told: what is removed stays removed.
 
 import { describe, expect, test } from 'bun:test'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { failure } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Counters, Nft } from '../../../src/host/network/nft.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -8,9 +11,6 @@ import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
 import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { VmNetwork, type VmNetworkDeps } from '../../../src/vm/network/network.driver.ts'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { failure } from '../../../scripts/rigs/until.ts'
 
 function bench(names: VmNetworkDeps['names'] = null) {
   const store = openStore(':memory:')

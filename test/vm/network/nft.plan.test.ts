@@ -1,10 +1,10 @@
 import { expect, test } from 'bun:test'
+import { gatewayPlan } from '../../../scripts/rigs/gateway/guests.ts'
+import { guest, objectsOf, plan, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
 import { openNamesText } from '../../../src/vm/network/egress-names.plan.ts'
 import { quotaNames, rulesetText, tapOfQuota } from '../../../src/vm/network/nft.plan.ts'
-import { gatewayPlan } from '../../../scripts/rigs/gateway/guests.ts'
 import { expectGolden } from '../../rigs/golden.ts'
-import { guest, objectsOf, plan, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
 
 test('the ruleset of two VMs, with a third one going', () => {
   // Goal: the whole text is deliberate; a change shows up as a change of the golden text.

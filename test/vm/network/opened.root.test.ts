@@ -1,10 +1,10 @@
 // A guest before and after it is opened, as the kernel sees it, between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { needsRoot } from '../../../scripts/rigs/netns.ts'
 import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { needsRoot } from '../../../scripts/rigs/netns.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const shut = plan({ vms: plan().vms.map(vm => ({ ...vm, opened: false })) })
 

@@ -2,13 +2,13 @@
 // read byte by byte, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
+import { guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { openTapWire, sizeOf, tcpFlags, tcpPacket, worldAddress } from '../../../scripts/rigs/network/tap-wire.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { run } from '../../../src/linux/command.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { gsoHeader, startHostileNic } from '../../rigs/hostile/nic.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { openTapWire, sizeOf, tcpFlags, tcpPacket, worldAddress } from '../../../scripts/rigs/network/tap-wire.ts'
-import { guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
 /** linux/if_tun.h: IFF_VNET_HDR. */

@@ -1,9 +1,9 @@
 // Connections to the appliance's own services, and what QEMU's users reach, as the kernel has it. Needs root; namespaces of its own.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const [hostAddress, port] = ['192.0.2.1', 8441]
 const clientAddresses = ['192.0.2.2', '192.0.2.3']

@@ -3,6 +3,15 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import {
+  createGuestNetwork,
+  type GuestNetwork,
+  hostAddress,
+  worldAddress,
+} from '../../../scripts/rigs/guest/network.ts'
+import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import {
   arp,
@@ -19,10 +28,6 @@ import {
   tcpHeader,
   udp,
 } from '../../rigs/network/frames.ts'
-import { createGuestNetwork, type GuestNetwork, hostAddress, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { until } from '../../../scripts/rigs/until.ts'
 
 /** For interfaces of the kind that namespaces have; taps would need a QEMU. */
 const ofVeth = (text: string) => text.replaceAll('ifkind "tun"', 'ifkind "veth"')

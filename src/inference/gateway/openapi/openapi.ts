@@ -25,6 +25,8 @@ import {
   toJsonSchema,
   toOpenApi,
 } from '../../../http/openapi.ts'
+import { receiptPathHeader, receiptsPath } from '../receipts.ts'
+import { GatewayProblem } from '../responses.ts'
 import {
   ChatCompletionRequest,
   CompletionRequest,
@@ -34,8 +36,6 @@ import {
 } from './bodies.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
 import { SHAPED_OPERATIONS, SHAPED_SCHEMAS } from './shapes.ts'
-import { receiptPathHeader, receiptsPath } from '../receipts.ts'
-import { GatewayProblem } from '../responses.ts'
 
 /** The whole document, as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {

@@ -1,10 +1,10 @@
 // Objects of the Messages API out of what a chat completion has. Pure. UpstreamFault bad_arguments.
 
 import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
+import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../openai/json-text.ts'
 import type { ResponseHead } from '../../openai/shape.ts'
 import { type Usage, usageOf } from '../../openai/usage.ts'
-import { UpstreamFault } from '../../failure.ts'
 import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
 import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'
 

@@ -3,10 +3,10 @@
 // Blocks come one after the other, so a call ends when something else begins; a piece for one that is over breaks the stream.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
+import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../openai/json-text.ts'
 import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
 import type { Usage } from '../../openai/usage.ts'
-import { UpstreamFault } from '../../failure.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
 import { errorDocument, inputOf, messageOf, messageUsage, stopReasonOf } from './response.ts'

@@ -5,11 +5,11 @@
 // What an item was is said again at its end and at the response's, so the text is kept, within a bound.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
+import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../openai/json-text.ts'
 import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
-import { UpstreamFault } from '../../failure.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
 import type { RequestEcho } from './request.ts'

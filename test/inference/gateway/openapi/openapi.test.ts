@@ -2,11 +2,11 @@
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
+import { startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
+import { isEnclave } from '../../../../scripts/rigs/gateway/test-gateway.ts'
 import { GatewayError } from '../../../../src/contract/http/inference.ts'
 import { inferenceOpenapiDocument } from '../../../../src/inference/gateway/openapi/openapi.ts'
 import { GatewayProblem } from '../../../../src/inference/gateway/responses.ts'
-import { startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
-import { isEnclave } from '../../../../scripts/rigs/gateway/test-gateway.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document = JSON.parse(JSON.stringify(inferenceOpenapiDocument()))
