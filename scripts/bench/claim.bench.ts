@@ -39,12 +39,12 @@ async function measure(): Promise<Figures> {
   const { starts: warm, refillsMs, idle } = await measureWarm(say)
   const ready = (starts: readonly Start[], percent: number) =>
     percentile(
-      starts.map(one => one.readyMs),
+      starts.map(start => start.readyMs),
       percent,
     )
   const ssh = (starts: readonly Start[]) =>
     percentile(
-      starts.map(one => one.sshMs),
+      starts.map(start => start.sshMs),
       50,
     )
   return {
@@ -69,7 +69,7 @@ async function measure(): Promise<Figures> {
 function phaseFigures(kind: string, starts: readonly Start[]): Figures {
   return Object.fromEntries(
     PHASES.flatMap(phase => {
-      const values = starts.flatMap(one => one.timeline[phase] ?? [])
+      const values = starts.flatMap(start => start.timeline[phase] ?? [])
       if (values.length === 0) return []
       return [[`${kind}${phase}MsP50`, { value: percentile(values, 50), unit: 'ms', aim: null }]]
     }),
@@ -111,10 +111,10 @@ async function measureCold(say: Say): Promise<{ readonly starts: Start[]; readon
   for (let i = 0; i < coldRuns; i += 1) {
     plainMs.push(await plainBootMs(image))
     say(`plain boot ${i + 1}: ${round(plainMs.at(-1) ?? 0)} ms`)
-    const one = await measureStart(appliance, customer, 'next')
-    starts.push(one)
-    say(`cold ${i + 1}: ${startText(one)}`)
-    await customer.end(one.name, readyTimeoutMs)
+    const item = await measureStart(appliance, customer, 'next')
+    starts.push(item)
+    say(`cold ${i + 1}: ${startText(item)}`)
+    await customer.end(item.name, readyTimeoutMs)
   }
   return { starts, plainMs }
 }
@@ -128,10 +128,10 @@ async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: numb
   const idle = await measureIdle(qemuProcesses(appliance.stateDir)[0] ?? 0)
   say(`a VM of the pool: ${idle.memoryMiB} MiB, ${idle.cpuPercent} % of a CPU`)
   for (let i = 0; i < warmRuns; i += 1) {
-    const one = await measureStart(appliance, customer, 'present')
-    starts.push(one)
-    say(`warm ${i + 1}: ${startText(one)}`)
-    await customer.end(one.name, readyTimeoutMs)
+    const item = await measureStart(appliance, customer, 'present')
+    starts.push(item)
+    say(`warm ${i + 1}: ${startText(item)}`)
+    await customer.end(item.name, readyTimeoutMs)
     await warm(appliance)
   }
   return { starts, refillsMs: refills(appliance), idle }

@@ -55,22 +55,22 @@ async function measure(): Promise<Figures> {
   await servingGateway(appliance)
   const starts: Start[] = []
   for (let count = 1; count <= startRuns; count += 1) {
-    const one = await measureStart(appliance, client)
+    const start = await measureStart(appliance, client)
     say(
-      `start ${count}: booted after ${one.bootMs}, serves after ${one.servesMs}, first attested answer ${one.startMs} ms`,
+      `start ${count}: booted after ${start.bootMs}, serves after ${start.servesMs}, first attested answer ${start.startMs} ms`,
     )
-    starts.push(one)
+    starts.push(start)
   }
   const lag = await measureLag(appliance, client)
   say(`usage: booked ${lag.usageLagMs} ms after an answer of ${lag.answerMs} ms`)
   const update = await measureUpdate(appliance, client)
   say(`update: ${update.failed} of ${update.asked} requests failed in ${update.updateMs} ms`)
   await appliance.stop()
-  const median = (pick: (one: Start) => number) => percentile(starts.map(pick), 50)
+  const median = (pick: (start: Start) => number) => percentile(starts.map(pick), 50)
   return {
-    startMs: { value: median(one => one.startMs), unit: 'ms', aim: null, baseline: 'bootMs' },
-    bootMs: { value: median(one => one.bootMs), unit: 'ms', aim: null },
-    servesMs: { value: median(one => one.servesMs), unit: 'ms', aim: null, baseline: 'bootMs' },
+    startMs: { value: median(start => start.startMs), unit: 'ms', aim: null, baseline: 'bootMs' },
+    bootMs: { value: median(start => start.bootMs), unit: 'ms', aim: null },
+    servesMs: { value: median(start => start.servesMs), unit: 'ms', aim: null, baseline: 'bootMs' },
     updateFailedRequests: { value: update.failed, unit: '', aim: { atMost: 0 } },
     updateRequests: { value: update.asked, unit: '', aim: null },
     updateMs: { value: update.updateMs, unit: 'ms', aim: null, baseline: 'startMs' },

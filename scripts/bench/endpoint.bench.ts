@@ -44,10 +44,10 @@ export async function run({ note, repoRoot }: BenchContext): Promise<Figures> {
       const [direct, endpoint]: [number[], number[]] = [[], []]
       let beforeMs = 0
       for (let turn = -warmUpTurns; turn < turns; turn += 1) {
-        const [one, other] = [await ask(baseUrl), await ask(through)]
+        const [value, other] = [await ask(baseUrl), await ask(through)]
         if (turn === 0) beforeMs = await cpuMs(child.pid)
         if (turn < 0) continue
-        direct.push(one)
+        direct.push(value)
         endpoint.push(other)
       }
       const resident = Number(/VmRSS:\s+(\d+)/.exec(await Bun.file(`/proc/${child.pid}/status`).text())?.[1])

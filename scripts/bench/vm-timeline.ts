@@ -65,7 +65,7 @@ export function watchVm(
     timeline: async instance => {
       clearInterval(timer)
       const { events } = await appliance.admin<{ events: AdminEvent[] }>('instance', 'logs', instance)
-      const at = (kind: string) => Date.parse(events.find(one => one.kind === kind)?.at ?? '')
+      const at = (kind: string) => Date.parse(events.find(event => event.kind === kind)?.at ?? '')
       for (const [phase, kind] of Object.entries(EVENTS)) marked.set(phase, at(kind))
       return { ...phasesBetween(at('instance.accepted'), marked), ...provisionedIn(appliance) }
     },

@@ -58,11 +58,11 @@ async function openAccounts(): Promise<Stage> {
           `/organizations/${slug()}/${kind}`,
           terms[kind],
         )
-        const one: Made = { kind, key, prefix, isRevoked: false }
-        made.push(one)
+        const item: Made = { kind, key, prefix, isRevoked: false }
+        made.push(item)
         if (kind === 'keys') await appliance.http('GET', '/v1/instances', { key })
         await change(`/${kind}/${prefix}/revoke`)
-        one.isRevoked = true
+        item.isRevoked = true
       }
       await change(`/organizations/${slug()}/suspend`)
       isSuspended = true
@@ -86,14 +86,14 @@ async function openAccounts(): Promise<Stage> {
   async function keyFindings(kind: Kind): Promise<Findings> {
     const response = await ask(`/organizations/${slug()}/${kind}`)
     const { keys } = (await response.json()) as { keys: { prefix: string; revoked_at: string | null }[] }
-    const own = made.filter(one => one.kind === kind)
+    const own = made.filter(made => made.kind === kind)
     return [
       ...(keys.length <= 1 ? [] : [`one request has made ${keys.length} ${kind}`]),
       ...own
         .filter(({ prefix }) => !keys.some(key => key.prefix === prefix))
-        .map(one => `the key ${one.prefix} is lost`),
+        .map(made => `the key ${made.prefix} is lost`),
       ...keys
-        .filter(key => own.some(one => one.prefix === key.prefix && one.isRevoked) && key.revoked_at === null)
+        .filter(key => own.some(made => made.prefix === key.prefix && made.isRevoked) && key.revoked_at === null)
         .map(key => `the revoked key ${key.prefix} is good again`),
     ]
   }

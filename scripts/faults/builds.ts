@@ -89,7 +89,9 @@ async function openBuilds(): Promise<Stage> {
     const seen = await Array.fromAsync(client.stream(id))
     const ends = seen.filter(event => event.data.type === 'complete').length
     return [
-      ...(seen.every((event, at) => event.id === at + 1) ? [] : [`its events are numbered ${seen.map(one => one.id)}`]),
+      ...(seen.every((event, at) => event.id === at + 1)
+        ? []
+        : [`its events are numbered ${seen.map(event => event.id)}`]),
       ...(ends === 1 ? [] : [`it has ended ${ends} times`]),
     ]
   }

@@ -111,7 +111,7 @@ async function runAll({ scenarios, points, seed, only, minutes }: Options): Prom
   }
   for (const line of summaryLines(results)) print(line)
   if (performance.now() > endMs) print(`stopped after ${minutes} minutes; --minutes allows more`)
-  return broken.length === 0 && results.length > 0 && results.every(one => one.findings.length === 0) ? 0 : 1
+  return broken.length === 0 && results.length > 0 && results.every(result => result.findings.length === 0) ? 0 : 1
 }
 
 function cellsOf({ scenario, point, injected, convergedMs, findings }: PointResult): string[] {
@@ -126,13 +126,13 @@ function cellsOf({ scenario, point, injected, convergedMs, findings }: PointResu
 /** The whole table, then a line for each scenario. */
 export function summaryLines(results: readonly PointResult[]): string[] {
   const rows = results.map(cellsOf)
-  const names = [...new Set(results.map(one => one.scenario))]
+  const names = [...new Set(results.map(result => result.scenario))]
   const sums = names.map(name => {
-    const own = results.filter(one => one.scenario === name)
-    const killed = own.filter(one => one.injected !== null)
-    const slowestMs = Math.max(0, ...killed.map(one => one.convergedMs ?? 0))
-    const places = new Set(killed.map(one => one.injected)).size
-    const found = own.filter(one => one.findings.length > 0).length
+    const own = results.filter(result => result.scenario === name)
+    const killed = own.filter(result => result.injected !== null)
+    const slowestMs = Math.max(0, ...killed.map(result => result.convergedMs ?? 0))
+    const places = new Set(killed.map(result => result.injected)).size
+    const found = own.filter(result => result.findings.length > 0).length
     return [name, `${killed.length}`, `${places}`, `${(slowestMs / 1000).toFixed(1)} s`, `${found}`]
   })
   return [
@@ -140,7 +140,7 @@ export function summaryLines(results: readonly PointResult[]): string[] {
     ...table([['point', 'injected before', 'converged in', 'leaked, lost or double'], ...rows]),
     '',
     ...table([['scenario', 'kills', 'different places', 'slowest', 'with findings'], ...sums], [1, 2, 3, 4]),
-    `${results.filter(one => one.injected !== null).length} kills in all`,
+    `${results.filter(result => result.injected !== null).length} kills in all`,
   ]
 }
 

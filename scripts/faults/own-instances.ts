@@ -52,10 +52,12 @@ export class OwnInstances {
     return [
       ...records
         .filter(({ status }) => status === 'terminating' || status === 'failed')
-        .map(one => `${one.name} is ${one.status} (${one.failure_code ?? 'no failure'})`),
-      ...(name === null || records.some(one => one.name === name) ? [] : [`the accepted instance ${name} is lost`]),
+        .map(record => `${record.name} is ${record.status} (${record.failure_code ?? 'no failure'})`),
+      ...(name === null || records.some(record => record.name === name)
+        ? []
+        : [`the accepted instance ${name} is lost`]),
       ...(this.#isDeleted
-        ? records.filter(isLiving).map(one => `the deleted instance ${one.name} is ${one.status}`)
+        ? records.filter(isLiving).map(record => `the deleted instance ${record.name} is ${record.status}`)
         : []),
     ]
   }

@@ -24,10 +24,10 @@ export async function gatewayServes({ step, note }: Pick<Steps, 'step' | 'note'>
     const deadlineMs = performance.now() + servesTimeoutMs
     for (;;) {
       const { gateways, problem } = await show(host)
-      const one = gateways.find(({ state }) => state === 'serving')
-      if (one !== undefined && one.problem === null) return `VM ${one.vm} at ${one.address}`
+      const gateway = gateways.find(({ state }) => state === 'serving')
+      if (gateway !== undefined && gateway.problem === null) return `VM ${gateway.vm} at ${gateway.address}`
       if (performance.now() > deadlineMs) {
-        throw new Error(`no gateway VM serves: ${one?.problem ?? problem ?? 'it is still starting'}`)
+        throw new Error(`no gateway VM serves: ${gateway?.problem ?? problem ?? 'it is still starting'}`)
       }
       // Each look is a process of its own, which takes from the VM that boots.
       await Bun.sleep(500)
@@ -56,8 +56,8 @@ export async function gatewaySteps({ step }: Pick<Steps, 'step'>, host: Host): P
     return indented(await inside(executable, 'verify', 'response', ...exchange, ...saved, ...trust))
   })
   await step('strongroom inference show', async () => {
-    const one = (await show(host)).gateways.find(({ state }) => state === 'serving')
-    return `${one?.usage_booked} requests are in the books, ${one?.usage_waiting} wait`
+    const gateway = (await show(host)).gateways.find(({ state }) => state === 'serving')
+    return `${gateway?.usage_booked} requests are in the books, ${gateway?.usage_waiting} wait`
   })
 }
 
@@ -74,7 +74,7 @@ async function ask({ inside, file, ca, directory }: Host, key: string, step: Ste
   const wants = [`Authorization: Bearer ${key}`, 'Content-Type: application/json', 'X-Strongroom-Receipt: 1']
   await step('POST /v1/chat/completions', async () => {
     await inside(
-      ...['curl', '--silent', '--show-error', '--fail', '--cacert', ca, ...wants.flatMap(one => ['--header', one])],
+      ...['curl', '--silent', '--show-error', '--fail', '--cacert', ca, ...wants.flatMap(want => ['--header', want])],
       ...['--data-binary', `@${request}`, '--dump-header', headers, '--output', response],
       `${url}/v1/chat/completions`,
     )

@@ -53,7 +53,7 @@ export async function instanceSteps(
   await step('strongroom verify instance', () => verifyInstance(host, { hostname, key, image, gateway, knownHosts }))
   // The verdict has written the host key; no other is taken.
   const options = ['BatchMode=yes', 'StrictHostKeyChecking=yes', `UserKnownHostsFile=${knownHosts}`]
-  const login = ['ssh', '-i', client, ...options.flatMap(one => ['-o', one]), `agent@${hostname}`]
+  const login = ['ssh', '-i', client, ...options.flatMap(option => ['-o', option]), `agent@${hostname}`]
   const ssh = (command: string) => host.inside(...login, command)
   await step(`ssh agent@${hostname} uname -r`, () => ssh('uname -r').then(firstLine))
   note(`${seconds(performance.now() - startedMs).trim()} from the POST to the first output over SSH`)
@@ -114,8 +114,8 @@ async function verifyInstance(host: Host, verified: Verified): Promise<string> {
   const { hostname, key, image, gateway, knownHosts } = verified
   const { inside, strongroom, file, ca, simulatedRoot } = host
   const operatorKey = file('operator-key.pub.pem', await strongroom('operator-key'))
-  const policyOf = (one: string) =>
-    strongroom('verify', 'policy-example', '--image', one, '--operator-key', operatorKey)
+  const policyOf = (text: string) =>
+    strongroom('verify', 'policy-example', '--image', text, '--operator-key', operatorKey)
   const summary = await inside(
     ...[executable, 'verify', 'instance', hostname, '--key-file', file('key.txt', key), '--ca', ca],
     ...['--known-hosts', knownHosts, '--policy', file('instance-policy.json', await policyOf(image)), '--image', image],

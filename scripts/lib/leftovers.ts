@@ -28,7 +28,7 @@ export async function clearLeftovers(mark: string): Promise<Leftover[]> {
     const thing: Thing = { kind: 'process', pid, name: argv.join(' ').slice(0, 120) }
     leftovers.push({ thing, removed: kill(pid), why: 'started by this run' })
   }
-  const alive = new Set(readProcesses().map(one => one.pid))
+  const alive = new Set(readProcesses().map(child => child.pid))
   for (const thing of [...(await listNamespaces()), ...(await listLinks()), ...(await listTables())]) {
     const why = reasonToKeep(thing.name, alive)
     if (why !== null) leftovers.push({ thing, removed: false, why })
@@ -50,7 +50,7 @@ export function killMarked(mark: string): void {
 }
 
 function markedProcesses(mark: string): Process[] {
-  return readProcesses().filter(one => one.mark?.startsWith(mark) && one.pid !== process.pid)
+  return readProcesses().filter(child => child.mark?.startsWith(mark) && child.pid !== process.pid)
 }
 
 function readProcesses(): Process[] {

@@ -75,13 +75,20 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     db: store.directory.db,
     key: controlKey,
     prices: config.inference.prices,
-    upstreamKeys: Object.fromEntries(upstreams.flatMap(one => (one.key === null ? [] : [[one.name, one.key]]))),
+    upstreamKeys: Object.fromEntries(
+      upstreams.flatMap(upstream => (upstream.key === null ? [] : [[upstream.name, upstream.key]])),
+    ),
     clock,
   })
-  const addresses = new Addresses({ urls: upstreams.map(one => one.url), own: config.network.gateway_v4, clock, log })
+  const addresses = new Addresses({
+    urls: upstreams.map(upstream => upstream.url),
+    own: config.network.gateway_v4,
+    clock,
+    log,
+  })
   const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
   const engine = gatewayEngine(parts)
-  const statusOf = (vmId: string) => keeper.view().gateways.find(one => one.vmId === vmId)?.status ?? null
+  const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
   const tell = createTellUsed({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })

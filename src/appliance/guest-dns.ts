@@ -92,7 +92,7 @@ function destinations(config: Config): (address: string) => 'world' | 'open' | '
   const settings = firewallSettings(config, { gatewayInVm: false })
   const { pool, v6, egress } = settings
   return address => {
-    const own = Object.values(networkInterfaces()).flatMap(all => (all ?? []).map(one => one.address))
+    const own = Object.values(networkInterfaces()).flatMap(all => (all ?? []).map(info => info.address))
     if ([...own, public_v4, public_v6, gateway_v4, gateway_v6].includes(address)) return 'denied'
     const networks = ownNetworks({ withV6: v6 !== null })
     return destinationKind(address, { pool, v6, allowed: egress.allowed, ownNetworks: networks })

@@ -79,7 +79,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     deps,
     gatewayConfiguration(
       config,
-      configured.map(one => one.ca),
+      configured.map(target => target.ca),
     ),
   )
   const service = createInferenceService({

@@ -42,8 +42,12 @@ function namesOf({ inference: { worker } }: TracesParts['config'], targets: read
     ? [[workerUpstreamName, { engine: 'llama-server', server: null }]]
     : []
   return {
-    models: new Set([noModel, ...targets.flatMap(one => one.models), ...(hasWorker(worker) ? [worker.model] : [])]),
-    upstreams: new Map([...targets.map(one => [one.name, tracedUpstream(one)] as const), ...builtIn]),
+    models: new Set([
+      noModel,
+      ...targets.flatMap(target => target.models),
+      ...(hasWorker(worker) ? [worker.model] : []),
+    ]),
+    upstreams: new Map([...targets.map(target => [target.name, tracedUpstream(target)] as const), ...builtIn]),
   }
 }
 

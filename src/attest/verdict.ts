@@ -37,6 +37,6 @@ export function check(name: string, holds: boolean, failure: string, success = '
 
 /** Good only if there is at least one check and every required one passed. A check that fails makes it bad, required or not. */
 export function verdict(checks: readonly Check[]): Verdict {
-  const bad = checks.some(one => one.outcome === 'fail' || (one.required && one.outcome !== 'pass'))
+  const bad = checks.some(check => check.outcome === 'fail' || (check.required && check.outcome !== 'pass'))
   return { ok: checks.length > 0 && !bad, checks }
 }

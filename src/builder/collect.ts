@@ -33,25 +33,29 @@ export async function collect(
     () => `artifacts: ${candidates.length}, at most ${limits.artifactCount}`,
   )
   const byName = new Map<string, Candidate>()
-  for (const one of candidates) {
-    refuseUnless(isArtifactName(one.name), 'build_failed', () => `artifact ${showName(one.name)}: not a plain name`)
-    const other = [...byName.keys()].find(name => name.toLowerCase() === one.name.toLowerCase())
+  for (const candidate of candidates) {
+    refuseUnless(
+      isArtifactName(candidate.name),
+      'build_failed',
+      () => `artifact ${showName(candidate.name)}: not a plain name`,
+    )
+    const other = [...byName.keys()].find(name => name.toLowerCase() === candidate.name.toLowerCase())
     refuseUnless(
       other === undefined,
       'build_failed',
       () =>
-        `artifacts ${showName(other ?? '')} and ${showName(one.name)}: names that differ in nothing, or in case alone`,
+        `artifacts ${showName(other ?? '')} and ${showName(candidate.name)}: names that differ in nothing, or in case alone`,
     )
-    byName.set(one.name, one)
+    byName.set(candidate.name, candidate)
   }
   const collected: Collected[] = []
   let leftBytes = limits.artifactBytes
   for (const name of [...byName.keys()].sort()) {
     const candidate = byName.get(name)
     if (candidate === undefined) throw new Error('invariant broken: a name without its candidate')
-    const one = await measure(candidate, leftBytes)
-    leftBytes -= one.sizeBytes
-    collected.push(one)
+    const item = await measure(candidate, leftBytes)
+    leftBytes -= item.sizeBytes
+    collected.push(item)
   }
   refuseUnless(
     collected.length > 0,
@@ -91,7 +95,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
   refuseUnless(
-    !components.some(one => one === '' || one === '.' || one === '..'),
+    !components.some(component => component === '' || component === '.' || component === '..'),
     'build_failed',
     () => `artifact ${shown}: not below the build's output`,
   )

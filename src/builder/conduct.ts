@@ -82,7 +82,7 @@ export async function conduct(
   job.say('fetch', `done, the network is gone, ${seconds()}`)
 
   const artifacts = await collect(await toolchain.build(1), order.limits)
-  job.say('build', `done, artifacts: ${artifacts.map(one => one.name).join(', ')}; ${seconds()}`)
+  job.say('build', `done, artifacts: ${artifacts.map(artifact => artifact.name).join(', ')}; ${seconds()}`)
   const reproducible = order.reproduce ? await builtAgain(phase, artifacts, () => toolchain.build(2)) : null
 
   const documents = await writeDocuments(
@@ -132,8 +132,12 @@ async function builtAgain(
   build: () => Promise<Candidate[]>,
 ): Promise<ReadonlySet<string>> {
   job.say('build', 'once more, to compare')
-  const second = new Map((await collect(await build(), order.limits)).map(one => [one.name, one.sha256]))
-  const same = first.filter(one => second.get(one.name) === one.sha256).map(one => one.name)
+  const second = new Map(
+    (await collect(await build(), order.limits)).map(collected => [collected.name, collected.sha256]),
+  )
+  const same = first
+    .filter(collected => second.get(collected.name) === collected.sha256)
+    .map(collected => collected.name)
   for (const { name } of first)
     job.say('build', `${name}: ${same.includes(name) ? 'reproducible' : 'differs between two builds'}`)
   return new Set(same)

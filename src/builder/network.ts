@@ -47,14 +47,14 @@ async function canConnect(hostname: string, port: number): Promise<boolean> {
   ])
   clearTimeout(late)
   // One that comes late is closed, too.
-  void connecting.then(one => one.end()).catch(() => {})
+  void connecting.then(socket => socket.end()).catch(() => {})
   return socket !== null
 }
 
 /** Every interface but the loopback goes down, and what the kernel knew of ways goes with it. Faults: host.command_failed, host.command_timeout. */
 export async function takeNetworkDown(interfaces: string, runCommand: typeof run): Promise<void> {
   const names = fs.existsSync(interfaces) ? fs.readdirSync(interfaces) : []
-  for (const name of names.filter(one => one !== 'lo')) {
+  for (const name of names.filter(name => name !== 'lo')) {
     await runCommand(['ip', 'address', 'flush', 'dev', name], ipBounds)
     await runCommand(['ip', 'link', 'set', 'dev', name, 'down'], ipBounds)
   }

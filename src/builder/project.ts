@@ -87,8 +87,8 @@ function toolchainOf(wished: Toolchain | null, has: (name: string) => boolean): 
     return wished
   }
   // Nix before Cargo where both have their lock; a manifest whose lock is missing does not hide one that has its own.
-  const found = (['nix', 'cargo'] as const).filter(one => has(FILES[one].manifest))
-  const first = found.find(one => has(FILES[one].lock)) ?? found[0]
+  const found = (['nix', 'cargo'] as const).filter(kind => has(FILES[kind].manifest))
+  const first = found.find(found => has(FILES[found].lock)) ?? found[0]
   refuseUnless(
     first !== undefined,
     'toolchain_undetected',

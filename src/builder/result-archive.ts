@@ -40,17 +40,17 @@ async function* tarOf(project: string, entries: readonly ResultEntry[]): AsyncGe
   const sorted = withDirectories(project, entries).sort((a, b) =>
     Buffer.compare(Buffer.from(a.path), Buffer.from(b.path)),
   )
-  for (const one of sorted) {
-    const sizeBytes = one.kind === 'directory' ? 0 : one.kind === 'bytes' ? one.bytes.length : one.sizeBytes
-    const isExecutable = one.kind === 'directory' || (one.kind === 'artifact' && one.executable)
+  for (const entry of sorted) {
+    const sizeBytes = entry.kind === 'directory' ? 0 : entry.kind === 'bytes' ? entry.bytes.length : entry.sizeBytes
+    const isExecutable = entry.kind === 'directory' || (entry.kind === 'artifact' && entry.executable)
     yield header({
-      path: one.path,
+      path: entry.path,
       mode: isExecutable ? 0o755 : 0o644,
       sizeBytes,
-      isDirectory: one.kind === 'directory',
+      isDirectory: entry.kind === 'directory',
     })
-    if (one.kind === 'bytes') yield one.bytes
-    if (one.kind === 'artifact') yield* contentOf(one.file, one.sizeBytes)
+    if (entry.kind === 'bytes') yield entry.bytes
+    if (entry.kind === 'artifact') yield* contentOf(entry.file, entry.sizeBytes)
     const padding = tarPaddingBytes(sizeBytes)
     yield new Uint8Array(padding)
     total += tarBlockBytes + sizeBytes + padding
@@ -69,7 +69,7 @@ function withDirectories(project: string, entries: readonly ResultEntry[]): TarE
   }
   return [
     ...[...directories].map((path): TarEntry => ({ kind: 'directory', path })),
-    ...entries.map(one => ({ ...one, path: `${project}/${one.path}` })),
+    ...entries.map(entry => ({ ...entry, path: `${project}/${entry.path}` })),
   ]
 }
 

@@ -303,7 +303,7 @@ export class BuildsService {
 
   #queuedEvent(id: string) {
     const { directory, hostId } = this.#deps
-    const position = listInTurn(directory.db, hostId).findIndex(one => one.id === id)
+    const position = listInTurn(directory.db, hostId).findIndex(build => build.id === id)
     return { type: 'queued', position: Math.max(0, position) } as const
   }
 

@@ -43,8 +43,8 @@ ${helpText(
   'strongroom ssh k3v9x2ma.acme.agents.example -- uname --all',
 )}`,
     )
-    .action(async (target: Target, args: readonly string[], options: InstanceOptions, one: Command) =>
-      verifyAndRun(runOf(cli, one), { target, args, options }),
+    .action(async (target: Target, args: readonly string[], options: InstanceOptions, command: Command) =>
+      verifyAndRun(runOf(cli, command), { target, args, options }),
     )
 }
 

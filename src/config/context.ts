@@ -14,7 +14,7 @@ export function modelContextTokens(
   const ofWorker = hasWorker(worker) && worker.model === model ? [worker.context_tokens] : []
   const sizes = [
     ...ofWorker,
-    ...upstreams.filter(({ models }) => models.includes(model)).map(one => one.context_tokens),
+    ...upstreams.filter(({ models }) => models.includes(model)).map(upstream => upstream.context_tokens),
   ]
   return sizes.length === 0 || sizes.includes(0) ? null : Math.min(...sizes)
 }

@@ -36,12 +36,13 @@ export type OfferedModels = {
 export function offeredModels(
   upstreams: readonly { readonly models: readonly string[]; readonly isInside: boolean }[],
 ): OfferedModels {
-  const modelsOf = (isInside: boolean) => upstreams.filter(one => one.isInside === isInside).flatMap(one => one.models)
+  const modelsOf = (isInside: boolean) =>
+    upstreams.filter(upstream => upstream.isInside === isInside).flatMap(upstream => upstream.models)
   const outside = new Set(modelsOf(false))
   const inside = new Set(modelsOf(true)).difference(outside)
   return {
-    served: new Set(upstreams.flatMap(one => one.models)),
-    aliased: upstreams.some(one => one.isInside) ? inside : outside,
+    served: new Set(upstreams.flatMap(upstream => upstream.models)),
+    aliased: upstreams.some(upstream => upstream.isInside) ? inside : outside,
   }
 }
 

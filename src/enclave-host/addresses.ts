@@ -54,7 +54,7 @@ export class Addresses {
     const all = this.#places.flatMap(({ host, port }) =>
       (isIPv4(host) ? [host] : (this.#found.get(host) ?? [])).map(address => ({ address, port })),
     )
-    return [...new Map(all.map(one => [`${one.address} ${one.port}`, one])).values()]
+    return [...new Map(all.map(item => [`${item.address} ${item.port}`, item])).values()]
   }
 
   async look(): Promise<void> {
@@ -66,7 +66,7 @@ export class Addresses {
         found.set(
           name,
           [...new Set(addresses)]
-            .filter(one => one !== this.#deps.own)
+            .filter(text => text !== this.#deps.own)
             .toSorted()
             .slice(0, addressesMax),
         )
@@ -95,5 +95,5 @@ function placeOf(url: string): UpstreamPlace {
 }
 
 async function resolveV4(host: string): Promise<string[]> {
-  return (await lookup(host, { family: 4, all: true })).map(one => one.address)
+  return (await lookup(host, { family: 4, all: true })).map(item => item.address)
 }

@@ -163,7 +163,7 @@ export class GatewayKeeper {
   /** The VM that serves, or that is to be the first to. */
   session(): GatewaySession | null {
     const rows = listGateways(this.#deps.store.db, this.#deps.hostId)
-    const row = rows.find(one => one.state === 'serving') ?? rows.find(one => one.state === 'starting')
+    const row = rows.find(row => row.state === 'serving') ?? rows.find(row => row.state === 'starting')
     return row === undefined ? null : (this.#sessions.get(row.vmId) ?? null)
   }
 
@@ -265,7 +265,7 @@ export class GatewayKeeper {
     if (!addresses.isKnown) return
     const rows = listGateways(store.db, hostId)
     const serving = rows.find(row => row.state === 'serving')
-    for (const row of rows.filter(one => one.state === 'starting').toReversed()) {
+    for (const row of rows.filter(row => row.state === 'starting').toReversed()) {
       if (!this.#isWanted(row)) {
         await this.#end(row, 'the configuration or the image is another by now')
         continue
@@ -330,7 +330,7 @@ export class GatewayKeeper {
     const vmId = newUuid(random)
     insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
-    const row = listGateways(store.db, hostId).find(one => one.vmId === vmId)
+    const row = listGateways(store.db, hostId).find(gateway => gateway.vmId === vmId)
     if (row !== undefined) this.#define(row)
   }
 

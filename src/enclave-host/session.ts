@@ -104,7 +104,7 @@ export class GatewaySession {
 
   /** Lines of its log that are kept here, from that number on. */
   log(from: number): { readonly seq: number; readonly line: string }[] {
-    return this.#lines.filter(one => one.seq >= from)
+    return this.#lines.filter(line => line.seq >= from)
   }
 
   start(): void {

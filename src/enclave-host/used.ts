@@ -40,10 +40,10 @@ export function createTellUsed({ directory, ledger, hostId, statusOf }: TellUsed
         if (status?.state !== 'draining' || status.reserved === null) {
           throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
         }
-        for (const one of status.reserved ?? []) {
-          if (one.organizationId !== organizationId) continue
-          organization = withReserved(organization, one)
-          if (one.keyPrefix === keyPrefix) key = withReserved(key, one)
+        for (const item of status.reserved ?? []) {
+          if (item.organizationId !== organizationId) continue
+          organization = withReserved(organization, item)
+          if (item.keyPrefix === keyPrefix) key = withReserved(key, item)
         }
       }
       return { key, organization, booked: bookedOf(vmId), isShared: others.length > 0 }

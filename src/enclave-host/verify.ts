@@ -80,7 +80,9 @@ export async function verifyGatewayVm(
     // The host launched it with these.
     outside: document.upstreams.map(({ name, url }) => outsideEntry(name, url)),
   })
-  const bad = found.checks.find(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+  const bad = found.checks.find(
+    check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),
+  )
   if (!found.ok || found.keys === null)
     throw unfit(bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`)
   return { receiptKey: toBase64Url(found.keys.ed25519) }

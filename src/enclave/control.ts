@@ -62,7 +62,7 @@ export class Control {
       // First, for it throws where a model has two prices.
       if (pricesText !== this.#prices) this.#cost = createCost(prices)
       this.#prices = pricesText
-      const organizations = new Map(budgets.map(one => [one.organizationId, one]))
+      const organizations = new Map(budgets.map(budget => [budget.organizationId, budget]))
       this.#keys = new Map(
         keys.map(key => [key.prefix, knownOf(key, organizations.get(key.organizationId) ?? noBudget)]),
       )

@@ -102,7 +102,7 @@ export class EnclaveGateway {
       const sum = { tokens: before.tokens + tokens, nanoUsd: before.nanoUsd + nanoUsd }
       byKey.set(name, { organizationId, keyPrefix, ...sum })
     }
-    for (const one of this.#service?.reserved() ?? []) add(one)
+    for (const item of this.#service?.reserved() ?? []) add(item)
     for (const row of this.#deps.spool.unbooked()) {
       const tokens = { prompt: row.promptTokens, completion: row.completionTokens }
       const nanoUsd = Number(this.#deps.control.cost(row.model, tokens))
@@ -158,8 +158,8 @@ export class EnclaveGateway {
     const own = worker === null || workload.worker === null ? [] : [workerTarget(worker.upstream, workload.worker)]
     const service = createInferenceService({
       settings,
-      upstreams: [...upstreams.map(one => upstreamTarget(one, name => control.upstreamKey(name))), ...own],
-      inside: new Set(own.map(one => one.name)),
+      upstreams: [...upstreams.map(upstream => upstreamTarget(upstream, name => control.upstreamKey(name))), ...own],
+      inside: new Set(own.map(target => target.name)),
       authenticate: this.#metered(
         createKeyAuthenticate({
           find: prefix => control.findKey(prefix),

@@ -15,7 +15,7 @@ export class Hosts {
   }
 
   write(hosts: Readonly<Record<string, readonly string[]>>): void {
-    const lines = Object.entries(hosts).flatMap(([name, addresses]) => addresses.map(one => `${one} ${name}`))
+    const lines = Object.entries(hosts).flatMap(([name, addresses]) => addresses.map(address => `${address} ${name}`))
     const text = ['127.0.0.1 localhost', ...lines].join('\n')
     writeFileAtomic(this.#file, `${text}\n`, { mode: 0o644, owner: this.#owner })
   }

@@ -92,7 +92,7 @@ function mappingName({ rootHash }: WorkloadModel): string {
 function findMapped(root: string, model: WorkloadModel): string | null {
   const blocks = `${root}/sys/block`
   const names = existsSync(blocks) ? readdirSync(blocks) : []
-  const found = names.find(one => readTextOrNull(`${blocks}/${one}/dm/name`)?.trim() === mappingName(model))
+  const found = names.find(name => readTextOrNull(`${blocks}/${name}/dm/name`)?.trim() === mappingName(model))
   return found === undefined ? null : `${root}/dev/${found}`
 }
 

@@ -139,7 +139,9 @@ export class Spent implements SpentSource {
 
   #learn(scope: MonthScope, { sum, rows, untilMs }: { sum: MonthSum; rows: DatedRow[]; untilMs: number }): void {
     const name = scopeName(scope)
-    const own = rows.filter(row => Object.values(scopesOf(row, monthOfRow(row))).some(one => scopeName(one) === name))
+    const own = rows.filter(row =>
+      Object.values(scopesOf(row, monthOfRow(row))).some(scope => scopeName(scope) === name),
+    )
     this.#known.set(name, { sum: own.map(sumOfRow).reduce(addSums, sum), untilMs })
   }
 

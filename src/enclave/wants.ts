@@ -68,7 +68,7 @@ export class Wants {
 
   /** Those that are not in `known`. */
   unknownTo(known: readonly string[]): Want[] {
-    return [...this.#open.values()].map(one => one.want).filter(want => !known.includes(want.id))
+    return [...this.#open.values()].map(open => open.want).filter(want => !known.includes(want.id))
   }
 
   /** Something has changed: whoever waits looks again. */

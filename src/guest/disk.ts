@@ -20,7 +20,7 @@ export async function findDisk({ root, serial, clock, waitMs }: DiskQuestion): P
   for (;;) {
     const blocks = `${root}/sys/block`
     const names = existsSync(blocks) ? readdirSync(blocks) : []
-    const name = names.find(one => readTextOrNull(`${blocks}/${one}/serial`)?.trim() === serial)
+    const name = names.find(name => readTextOrNull(`${blocks}/${name}/serial`)?.trim() === serial)
     if (name !== undefined) return `${root}/dev/${name}`
     if (clock.monotonicMs() >= untilMs) return null
     await clock.sleep(pollMs)

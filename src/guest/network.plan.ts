@@ -11,7 +11,8 @@ export function networkProblem({ address, gateway, v6, resolvers, mtuBytes }: Ne
   if (gateway !== undefined && !isUnicastIpv4(gateway)) return 'network.gateway: not an IPv4 host address'
   if (v6 !== undefined && !isUnicastIpv6(v6.address)) return 'network.v6.address: not an IPv6 host address'
   if (v6 !== undefined && !isUnicastIpv6(v6.gateway)) return 'network.v6.gateway: not an IPv6 host address'
-  if (!resolvers.every(one => isUnicastIpv4(one) || isUnicastIpv6(one))) return 'network.resolvers: not a host address'
+  if (!resolvers.every(resolver => isUnicastIpv4(resolver) || isUnicastIpv6(resolver)))
+    return 'network.resolvers: not a host address'
   if (v6 !== undefined && mtuBytes < mtuMinV6) return `network.mtuBytes: below ${mtuMinV6}, which IPv6 needs`
   if (address !== undefined && address === gateway) return 'network.gateway: the same as the address'
   return v6 !== undefined && v6.address === v6.gateway ? 'network.v6.gateway: the same as the address' : null

@@ -49,7 +49,7 @@ export function statedFields(text: string): ClaimFields {
   if (text.length > claimDocumentCharsMax) throw new TypeError('claim document: too long')
   const document = checkedJson(ClaimDocument, utf8(text), { what: 'claim document', code: 'internal' })
   if (claimText(document) !== text) throw new TypeError('claim document: not in its canonical form')
-  return claimFieldsOf(document, one => sha256(utf8(one)))
+  return claimFieldsOf(document, text => sha256(utf8(text)))
 }
 
 /** nacl box to the guest's X25519 key, from a key pair used once. Fault channel.refused when the guest's key is no key. */

@@ -65,10 +65,10 @@ export function startOf(stage: PoolStage): InstanceStart {
 export function surplus<T extends { readonly stage: PoolStage }>(pool: readonly T[], wanted: number): T[] {
   const last = TAKEN_IN_ORDER.length
   return pool
-    .map((one, age) => ({ one, age, rank: takeRank(one.stage) ?? last }))
+    .map((item, age) => ({ one: item, age, rank: takeRank(item.stage) ?? last }))
     .sort((a, b) => b.rank - a.rank || b.age - a.age)
     .slice(0, Math.max(0, pool.length - wanted))
-    .map(({ one }) => one)
+    .map(({ one: item }) => item)
 }
 
 const backOffMinMs = 1_000

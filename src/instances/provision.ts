@@ -102,7 +102,7 @@ export class Provisioner {
     if (isStillWanted()) this.#deps.engine.open(vmId)
     const handed = this.#hand(provision, attested.receipt)
     const failures = await Promise.all([answers, handed, this.#opens(provision, { deadlineMs, cutOff })])
-    const failure = failures.find(one => one !== null)
+    const failure = failures.find(failure => failure !== null)
     const took = {
       claim: claimedMs - sinceMs,
       evidence: attestedMs - claimedMs,

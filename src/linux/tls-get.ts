@@ -102,7 +102,7 @@ function parseResponse(bytes: Uint8Array): Pick<TlsResponse, 'status' | 'retryAf
   const status = Number(/^HTTP\/1\.[01] ([1-5][0-9]{2})(?: |$)/.exec(statusLine)?.[1])
   if (Number.isNaN(status)) throw new Error('not an HTTP response')
   const field = (name: string) => {
-    const line = lines.find(one => one.toLowerCase().startsWith(`${name}:`))
+    const line = lines.find(line => line.toLowerCase().startsWith(`${name}:`))
     return line?.slice(name.length + 1).trim()
   }
   const rest = buffer.subarray(headEnd + 4)

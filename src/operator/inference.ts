@@ -21,10 +21,10 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
 /** What `strongroom status` says of the gateway. */
 export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
   const { placement, problem, gateways } = show(gateway)
-  const one =
+  const item =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')
-  const state = one?.state === 'serving' || one?.state === 'starting' ? one.state : null
-  return { placement, vm: one?.vm ?? null, state, problem: one?.problem ?? problem }
+  const state = item?.state === 'serving' || item?.state === 'starting' ? item.state : null
+  return { placement, vm: item?.vm ?? null, state, problem: item?.problem ?? problem }
 }
 
 function show(gateway: PlacedGatewayControl): AdminGateways {
@@ -33,7 +33,7 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
   return {
     placement: 'vm',
     problem,
-    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...one }) => ({
+    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...item }) => ({
       vm: vmId,
       state,
       address,
@@ -43,9 +43,9 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
       keys_revision: status?.revision ?? null,
       requests_running: status?.running ?? null,
       usage_waiting: status?.usageWaiting ?? null,
-      usage_waiting_since: isoOrNull(one.usageWaitingSinceMs),
+      usage_waiting_since: isoOrNull(item.usageWaitingSinceMs),
       usage_booked: booked,
-      problem: one.problem,
+      problem: item.problem,
       reason,
     })),
   }

@@ -101,7 +101,7 @@ export function claimDocumentCheck(
   )
   if (wrong.length > 0) return fail(name, `its ${wrong.join(', ')} is another than the attestation's`)
   if (network === null) return fail(name, 'no network was in force at the claim, so that nothing says which one is now')
-  const addresses = [network.address, network.v6?.address].filter(one => one !== undefined).join(' and ')
+  const addresses = [network.address, network.v6?.address].filter(text => text !== undefined).join(' and ')
   return pass(
     name,
     `address ${addresses}, resolvers ${network.resolvers.join(', ') || 'none'}; ${egressWords(claim.value)}`,
@@ -169,7 +169,7 @@ function gatewayProblem(
   if (simulatedRoot !== null && !simulated) return 'the gateway may prove itself by a simulated root'
   if (policy !== 'any' && policy.measurements !== 'any') {
     const known = policy.measurements.map(toHex)
-    const strange = measurements.find(one => !known.includes(one))
+    const strange = measurements.find(measurement => !known.includes(measurement))
     if (strange !== undefined)
       return `the gateway may have measurement ${strange}, which is none of those that you expect`
   }

@@ -95,7 +95,7 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
       }
     }),
   )
-  const statements = receipts.map(one => one.verdict.statement)
+  const statements = receipts.map(receipt => receipt.verdict.statement)
   const gateway = statements[0] ?? null
   const checks = [
     pass('attestation-format', 'five receipts, in the order and under the names of the contract'),
@@ -106,14 +106,14 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
     ...workloadChecks(gateway, ownWorkload, asked.outside ?? []),
-    ...receipts.flatMap(({ target, verdict: one }) => [
-      ...groupsOf(one.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
-      admissionCheck(target, one, question.allowlist),
+    ...receipts.flatMap(({ target, verdict: item }) => [
+      ...groupsOf(item.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
+      admissionCheck(target, item, question.allowlist),
     ]),
   ]
-  const simulated = receipts.some(one => one.verdict.simulated)
+  const simulated = receipts.some(receipt => receipt.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
-  const ok = verdict(checks).ok && receipts.every(one => one.verdict.ok)
+  const ok = verdict(checks).ok && receipts.every(receipt => receipt.verdict.ok)
   return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: ownWorkload?.document ?? null }
 }
 
@@ -176,9 +176,9 @@ function keysOf(document: AttestationResponse): PublicKeys | null {
 /** All five receipts have to name the same keys, image, operator and allowlist. */
 function togetherCheck(statements: readonly (StatementOf<'workload'> | null)[]): Check {
   const name = 'attestation-together'
-  const identities = statements.map(one => {
-    if (one === null) return null
-    const { keysDigest, image, operatorKey, allowlistDigest } = one
+  const identities = statements.map(statement => {
+    if (statement === null) return null
+    const { keysDigest, image, operatorKey, allowlistDigest } = statement
     return [keysDigest, image.measurement, operatorKey, allowlistDigest].map(toHex).join(' ')
   })
   if (identities.includes(null)) return notChecked(name, 'a receipt cannot be read', true)

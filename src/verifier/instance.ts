@@ -91,7 +91,7 @@ const namePattern = /^[a-z0-9]{8}$/
 /** Reads NAME.ORGANIZATION.DOMAIN, and gives the domain beside it; null when it is no such name. */
 export function readInstanceHostname(text: string): (InstanceIdentity & { readonly domain: string }) | null {
   const [name = '', organization = '', ...domain] = text.split('.')
-  const isHostname = text.length <= hostnameCharsMax && [organization, ...domain].every(one => labelPattern.test(one))
+  const isHostname = text.length <= hostnameCharsMax && [organization, ...domain].every(text => labelPattern.test(text))
   if (!namePattern.test(name) || !isHostname || domain.length === 0) return null
   return { name, organization, hostname: text, domain: domain.join('.') }
 }

@@ -43,12 +43,12 @@ export function groupsOf(
   }: { readonly prefix: string; readonly groups: readonly Group[]; readonly elsewhere: readonly string[] },
 ): Check[] {
   const named = [...groups.flatMap(group => group.members), ...elsewhere]
-  const floors = checks.filter(one => one.name.startsWith(floorsPrefix))
-  const rest = checks.filter(one => !named.includes(one.name) && !one.name.startsWith(floorsPrefix))
+  const floors = checks.filter(check => check.name.startsWith(floorsPrefix))
+  const rest = checks.filter(check => !named.includes(check.name) && !check.name.startsWith(floorsPrefix))
   const inGroups = groups.map(group =>
     grouped(
       `${prefix}${group.name}`,
-      checks.filter(one => group.members.includes(one.name)),
+      checks.filter(check => group.members.includes(check.name)),
       group.decides,
     ),
   )
@@ -57,16 +57,16 @@ export function groupsOf(
 }
 
 function grouped(name: string, members: readonly Check[], decides?: Group['decides']): Check {
-  const reasons = (checks: readonly Check[]) => checks.map(one => `${one.name}: ${one.reason}`).join('; ')
+  const reasons = (checks: readonly Check[]) => checks.map(check => `${check.name}: ${check.reason}`).join('; ')
   const isMissing = ({ outcome, required }: Check) => outcome === 'not-checked' && required
-  const bad = members.filter(one => one.outcome === 'fail' || isMissing(one))
+  const bad = members.filter(member => member.outcome === 'fail' || isMissing(member))
   // It only repeats that another of them is bad.
-  const telling = bad.length > 1 ? bad.filter(one => one.name !== 'evidence') : bad
-  if (bad.some(one => one.outcome === 'fail')) return fail(name, reasons(telling))
+  const telling = bad.length > 1 ? bad.filter(check => check.name !== 'evidence') : bad
+  if (bad.some(check => check.outcome === 'fail')) return fail(name, reasons(telling))
   if (bad.length > 0 || members.length === 0) return notChecked(name, reasons(telling) || 'nothing was checked', true)
-  const deciding = members.find(one => one.name === decides?.check)
+  const deciding = members.find(member => member.name === decides?.check)
   if (decides !== undefined && deciding?.outcome !== 'pass') return notChecked(name, decides.otherwise, false)
-  const passed = members.filter(one => one.outcome === 'pass')
+  const passed = members.filter(member => member.outcome === 'pass')
   return pass(name, passed.length === 1 ? (passed[0]?.reason ?? '') : `${passed.length} checks`)
 }
 

@@ -38,7 +38,7 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   })
   const floors = pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product), floorAgeCheck(asOf)]
   const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []
-  const checks = found.checks.map(one => (signed === null ? one : withSource(one, signed)))
+  const checks = found.checks.map(check => (signed === null ? check : withSource(check, signed)))
   return {
     ...found,
     ...verdict([form, ...claims, ...pinChecks(REPORT_PINS, pins, { policy, allowlist: 'any' }), ...checks, ...floors]),
@@ -55,9 +55,9 @@ function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Pr
   return isNamed || !verdict(checks).ok ? null : (found?.root?.product ?? null)
 }
 
-function withSource(one: Check, product: Product): Check {
-  if (one.name !== 'report-product' || one.outcome !== 'pass') return one
-  return { ...one, reason: `${product}, as the certificate that signed the report says` }
+function withSource(check: Check, product: Product): Check {
+  if (check.name !== 'report-product' || check.outcome !== 'pass') return check
+  return { ...check, reason: `${product}, as the certificate that signed the report says` }
 }
 
 /** Bytes in neither form are verified as they are, and fail. */

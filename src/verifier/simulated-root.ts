@@ -11,18 +11,21 @@ import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../at
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')
-  const others = certificates.filter(one => one !== ark)
+  const others = certificates.filter(certificate => certificate !== ark)
   const [asvk = null, ...more] = others.filter(isVlekIssuer)
   wellFormed(more.length === 0, 'simulated root: more than one ASVK, whose name says VLEK, in it')
   const ask = only(
-    others.filter(one => one !== asvk),
+    others.filter(other => other !== asvk),
     'ASK',
   )
   const name = commonNameOf(ark.subject)
   const product = productOfArkName(name)
   wellFormed(product !== null, `simulated root: the ARK's name ${JSON.stringify(name)} ends with no product`)
-  for (const one of certificates) {
-    wellFormed(!bearsNameOfAmd(one), `simulated root: ${commonNameOf(one.subject)} is a name of AMD's; ${ownNames}`)
+  for (const certificate of certificates) {
+    wellFormed(
+      !bearsNameOfAmd(certificate),
+      `simulated root: ${commonNameOf(certificate.subject)} is a name of AMD's; ${ownNames}`,
+    )
   }
   return { product, ark: ark.der, ask: ask.der, asvk: asvk?.der ?? null }
 }
@@ -34,7 +37,9 @@ function bearsNameOfAmd({ subject }: Certificate): boolean {
   const name = commonNameOf(subject)
   return AMD_ROOTS.some(root => {
     const { ark, ask, asvk } = decodeRoot(root)
-    return [ark, ask, asvk].some(one => isSame(one.subject, subject) || commonNameOf(one.subject) === name)
+    return [ark, ask, asvk].some(
+      certificate => isSame(certificate.subject, subject) || commonNameOf(certificate.subject) === name,
+    )
   })
 }
 
@@ -51,7 +56,7 @@ function isVlekIssuer({ subject }: Certificate): boolean {
 }
 
 function only(found: readonly Certificate[], what: string): Certificate {
-  const [one, ...more] = found
-  wellFormed(one !== undefined && more.length === 0, `simulated root: not exactly one ${what} in it`)
-  return one
+  const [certificate, ...more] = found
+  wellFormed(certificate !== undefined && more.length === 0, `simulated root: not exactly one ${what} in it`)
+  return certificate
 }

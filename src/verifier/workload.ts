@@ -84,8 +84,8 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
   const outside = upstreams.map(
-    ({ models, ...one }) =>
-      `OUTSIDE: ${models.map(word).join(', ')} to ${word(one.name)} at ${word(one.url)} (${trustText(one)})`,
+    ({ models, ...item }) =>
+      `OUTSIDE: ${models.map(word).join(', ')} to ${word(item.name)} at ${word(item.url)} (${trustText(item)})`,
   )
   // What leaves comes first: a summary may cut the line.
   return [...outside, ...inside].join('; ') || 'no models'

@@ -65,7 +65,7 @@ function judge(
     ahead,
     ending: endingOn(db, hostId),
     // A VM gives back one of each family at most.
-    restingAddresses: Math.max(...[true, false].map(is => resting.filter(one => one.includes(':') === is).length)),
+    restingAddresses: Math.max(...[true, false].map(is => resting.filter(text => text.includes(':') === is).length)),
     diskGibMax: diskGibMax(),
   }
   return { verdict: admission(wanted, occupancy, capacity), resting }

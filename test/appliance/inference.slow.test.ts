@@ -132,7 +132,7 @@ test('traces', async () => {
   expect(receiver.problems).toEqual([])
   expect(receiver.spans.map(span => span.name)).toEqual(['chat m', 'chat m'])
   expect(receiver.seen[0]?.headers['x-scope-orgid']).toBe('tenant-1')
-  const metrics = inference.collectors.map(one => one.render()).join('')
+  const metrics = inference.collectors.map(collector => collector.render()).join('')
   expect(metrics).toContain('strongroom_trace_spans_exported_total 2\n')
 })
 

@@ -138,9 +138,9 @@ test('pax records read as they were written, and no other way', () => {
   ] as const
   const bytes = Buffer.concat(records.map(([key, value]) => encodePax(key, value)))
   expect(bytes.toString()).toBe(records.map(([key, value]) => paxRecord(key, value)).join(''))
-  expect(decodePax(bytes)?.map(([key, value]) => [key, text(value)])).toEqual(records.map(one => [...one]))
+  expect(decodePax(bytes)?.map(([key, value]) => [key, text(value)])).toEqual(records.map(record => [...record]))
   const broken = ['8 path=a\n', '11 path=a\n', '9 path=a', '0 a=b\n', '-5 a=b\n', '6 ab=\n7', '8 a b c\n', '4 a\n=']
-  expect(broken.map(one => decodePax(utf8(one)))).toEqual(broken.map(() => null))
+  expect(broken.map(text => decodePax(utf8(text)))).toEqual(broken.map(() => null))
   expect([decodePax(utf8('')), decodePax(utf8('9 path=a\n'))]).toEqual([[], [['path', utf8('a')]]])
 })
 

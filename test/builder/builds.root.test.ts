@@ -49,7 +49,7 @@ async function built(files: SourceFiles, order: Record<string, unknown> = {}): P
   await using vm = await startBuildVm()
   const end = await vm.build({ archive: archiveOf(files), ...order })
   process.stdout.write(
-    `${end.lines.find(one => one.type === 'detect')?.msg.slice(0, 40)}: ${Math.round(end.elapsedMs)} ms\n`,
+    `${end.lines.find(line => line.type === 'detect')?.msg.slice(0, 40)}: ${Math.round(end.elapsedMs)} ms\n`,
   )
   return end
 }
@@ -81,7 +81,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(end.networks.at(-1)).toBe('done')
       expect(end.networks).not.toContain('wanted')
-      expect(end.lines.map(one => one.seq)).toEqual(end.lines.map((_, at) => at))
+      expect(end.lines.map(line => line.seq)).toEqual(end.lines.map((_, at) => at))
       const files = filesOf(end)
       expect([...files.keys()]).toEqual([
         'artifacts/hello',
@@ -107,8 +107,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
       }
 
       const evidence = jsonOf(files.get('evidence.json'))
-      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(one => decodeReceipt(one))
-      const [dispatch, completion] = receipts.map(one => decodeStatement(one.statement))
+      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(item => decodeReceipt(item))
+      const [dispatch, completion] = receipts.map(receipt => decodeStatement(receipt.statement))
       if (dispatch?.kind !== 'build-dispatch' || completion?.kind !== 'build') throw new Error('other kinds')
       expect(toHex(dispatch.nonce)).toBe(buildNonce)
       expect(toHex(completion.nonce)).toBe(buildNonce)
@@ -148,7 +148,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
           policy: { ...policyWithFloors(), measurements: [Uint8Array.from(Buffer.from(buildMeasurement, 'hex'))] },
         })
         const verdict = await verifyBuild(resultFiles(files), asked)
-        expect(verdict.checks.filter(one => one.outcome === 'fail')).toEqual([])
+        expect(verdict.checks.filter(check => check.outcome === 'fail')).toEqual([])
         expect([verdict.ok, verdict.firstBroken, verdict.isOwn]).toEqual([true, null, true])
         const other = await treeOfPacked(archiveOf({ ...source, 'backdoor.txt': '' }), 'source', null)
         const swapped = await verifyBuild(resultFiles(files), { ...asked, request: { ...request, source: other } })
@@ -209,7 +209,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     async () => {
       const end = await built(vendoredProject())
       const { predicate } = readProvenance(filesOf(end).get('provenance.json') ?? new Uint8Array(0))
-      expect(predicate.buildDefinition.resolvedDependencies.map(one => one.uri)).toContainEqual(
+      expect(predicate.buildDefinition.resolvedDependencies.map(dependency => dependency.uri)).toContainEqual(
         expect.stringContaining('pkg:cargo/answer@0.1.0'),
       )
       const changed = await built({
@@ -304,7 +304,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         { archive: archiveOf(slow) },
         {
           onProgress: async ({ lines }) => {
-            if (cancelled || !lines.some(one => one.msg.includes('Compiling hello'))) return
+            if (cancelled || !lines.some(line => line.msg.includes('Compiling hello'))) return
             cancelled = true
             expect(await vm.request({ op: 'cancel' })).toMatchObject({ ok: true })
           },
@@ -333,7 +333,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         { archive: archiveOf(slow), jobId },
         {
           onProgress: async ({ lines }) => {
-            if (lines.some(one => one.msg.includes('Compiling hello'))) await vm.restart()
+            if (lines.some(line => line.msg.includes('Compiling hello'))) await vm.restart()
           },
         },
       )
@@ -374,7 +374,7 @@ describe.skipIf(noNix)('builds with Nix', () => {
       expect(Buffer.from(filesOf(end).get('artifacts/hello') ?? []).toString('utf8')).toBe('hello from nix\n')
       const { predicate } = readProvenance(filesOf(end).get('provenance.json') ?? new Uint8Array(0))
       expect(predicate.buildDefinition.internalParameters.evaluation).toEqual({ derivationCount: 1, fetchCount: 0 })
-      expect(end.lines.map(one => one.msg)).toContain('hello: reproducible')
+      expect(end.lines.map(line => line.msg)).toContain('hello: reproducible')
     },
     timeoutMs,
   )
@@ -386,7 +386,7 @@ describe.skipIf(noNix)('builds with Nix', () => {
       const both = { ...plainProject, ...flakeProject }
       expect([...filesOf(await built(both)).keys()]).toContain('artifacts/hello')
       const asCargo = await built(both, { toolchain: 'cargo' })
-      expect(asCargo.lines.find(one => one.type === 'detect')?.msg).toStartWith('cargo')
+      expect(asCargo.lines.find(line => line.type === 'detect')?.msg).toStartWith('cargo')
       expect(asCargo.result).toMatchObject({ status: 'ok' })
     },
     timeoutMs,
@@ -405,14 +405,14 @@ describe.skipIf(noNix)('builds with Nix', () => {
         flake('echo x > $out', '', 'nixConfig = { post-build-hook = "/build/source/hook.sh"; sandbox = false; };'),
       )
       expect(hook.result).toMatchObject({ status: 'ok' })
-      expect(hook.lines.some(one => one.msg.includes('hooked'))).toBe(false)
+      expect(hook.lines.some(line => line.msg.includes('hooked'))).toBe(false)
       const fetching = await built(
         flake(
           'cat /proc/net/dev /proc/net/route; ls /build /root /sys /home; cat /proc/1/environ; exit 9',
           'outputHashMode = "flat"; outputHashAlgo = "sha256"; outputHash = "sha256-AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA=";',
         ),
       )
-      const said = fetching.lines.filter(one => one.type === 'build').map(one => one.msg)
+      const said = fetching.lines.filter(line => line.type === 'build').map(line => line.msg)
       // Interfaces have a colon behind their name: there is the one that leads nowhere, and no route.
       expect(said.flatMap(line => /^hello> *([a-z0-9]+):\s+\d/.exec(line)?.[1] ?? [])).toEqual(['lo'])
       expect(said.filter(line => /^hello> [a-z]+\d*\s+[0-9A-F]{8}\s/.test(line))).toEqual([])

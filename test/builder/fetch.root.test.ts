@@ -70,7 +70,7 @@ describe.skipIf(skipped)('sources from git', () => {
       for (const ref of [null, 'main', 'v1', commit]) {
         const end = await cloned(servers, url, ref)
         expect(end.result).toMatchObject({ status: 'ok' })
-        expect(end.networks.filter(one => one !== 'unused')).toEqual(['wanted', 'done'])
+        expect(end.networks.filter(network => network !== 'unused')).toEqual(['wanted', 'done'])
         const { source } = provenanceOf(end).predicate.buildDefinition.externalParameters
         expect(source.digest).toEqual({ gitCommit: commit, gitTree: tree })
         expect(source.uri).toContain(url)
@@ -204,7 +204,7 @@ describe.skipIf(skipped)('packages from a registry', () => {
       const end = await vm.build({ archive: archiveOf(fetchedProject()), fetch: servers.fetch, reproduce: true })
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(end.networks).toEqual(['unused', 'wanted', 'done'])
-      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(end.lines.map(line => line.msg)).toContain('uses: reproducible')
       expect(new Set(servers.connected)).toEqual(new Set(['crates.strongroom.test:443']))
     },
     timeoutMs,
@@ -241,10 +241,10 @@ describe.skipIf(skipped)('packages from a registry', () => {
         run: '#!/bin/sh\necho RAN "$@" >&2\nexec rustc "$@"\n',
       }
       const end = await vm.build({ archive: archiveOf(files), fetch: servers.fetch })
-      const before = end.lines.findIndex(one => one.msg.includes('the network is gone'))
+      const before = end.lines.findIndex(line => line.msg.includes('the network is gone'))
       expect(before).toBeGreaterThan(0)
-      const wanted = end.lines.findIndex(one => one.msg.startsWith('packages from'))
-      expect(end.lines.slice(wanted, before).filter(one => one.msg.includes('RAN'))).toEqual([])
+      const wanted = end.lines.findIndex(line => line.msg.startsWith('packages from'))
+      expect(end.lines.slice(wanted, before).filter(line => line.msg.includes('RAN'))).toEqual([])
       expect(end.result).toMatchObject({ status: 'ok' })
     },
     timeoutMs,
@@ -263,7 +263,7 @@ describe.skipIf(skipped)('a package from a git repository', () => {
       const end = await vm.build({ archive, fetch: servers.fetch, reproduce: true })
       expect(end.result).toMatchObject({ status: 'ok' })
       expect(end.networks).toEqual(['unused', 'wanted', 'done'])
-      expect(end.lines.map(one => one.msg)).toContain('uses: reproducible')
+      expect(end.lines.map(line => line.msg)).toContain('uses: reproducible')
       expect(new Set(servers.connected)).toEqual(new Set(['git', 'crates'].map(name => `${name}.strongroom.test:443`)))
       const { resolvedDependencies } = provenanceOf(end).predicate.buildDefinition
       expect(resolvedDependencies).toContainEqual({
@@ -291,12 +291,12 @@ describe.skipIf(skipped)('a package from a git repository', () => {
         gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
       })
       const refused = { url: `https://${refusedHost}/reply.git`, commit: hostile.commit }
-      for (const [one, why] of [
+      for (const [item, why] of [
         [hostile, /submodule/],
         [refused, /403/],
       ] as const) {
         await using vm = await startBuildVm()
-        const end = await vm.build({ archive: archiveOf(gitProject(one)), fetch: servers.fetch })
+        const end = await vm.build({ archive: archiveOf(gitProject(item)), fetch: servers.fetch })
         expect(end.result).toMatchObject({
           ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
         })

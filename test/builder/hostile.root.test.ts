@@ -46,7 +46,7 @@ describe.skipIf(skipped)('hostile sources', () => {
       const script = fs.readFileSync(join(import.meta.dir, '../rigs/hostile/build.rs'), 'utf8')
       const end = await built({ ...withBuildScript(script), port: String(server.port) })
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
-      expect(end.lines.some(one => one.msg.includes('PROBED'))).toBe(true)
+      expect(end.lines.some(line => line.msg.includes('PROBED'))).toBe(true)
       expect(said(end, 'OPEN')).toEqual([])
       expect(said(end, 'DEVICES')).toEqual(['fd full null random shm stderr stdin stdout tty urandom zero'])
       expect(said(end, 'INTERFACES')).toEqual(['lo'])
@@ -76,8 +76,8 @@ describe.skipIf(skipped)('hostile sources', () => {
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
       const forged = end.lines.filter(({ msg }) => /complete|cleared/.test(msg))
       expect(forged.length).toBeGreaterThan(1)
-      expect(new Set(forged.map(one => one.type))).toEqual(new Set(['build']))
-      expect(end.lines.map(one => one.msg).join('')).not.toMatch(/[\p{Cc}\u202e]/u)
+      expect(new Set(forged.map(item => item.type))).toEqual(new Set(['build']))
+      expect(end.lines.map(line => line.msg).join('')).not.toMatch(/[\p{Cc}\u202e]/u)
     },
     timeoutMs,
   )

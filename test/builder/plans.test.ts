@@ -257,7 +257,7 @@ describe('job', () => {
     const first = job.progress(0)
     expect([first.lines.length, first.result]).toEqual([64, null])
     const second = job.progress(64)
-    expect(second.lines.map(one => one.seq)).toEqual(Array.from({ length: 36 }, (_, at) => at + 64))
+    expect(second.lines.map(line => line.seq)).toEqual(Array.from({ length: 36 }, (_, at) => at + 64))
     expect(second.result).toMatchObject({ status: 'ok' })
     expect(job.progress(1_000_000)).toMatchObject({ lines: [] })
   })
@@ -274,7 +274,7 @@ describe('job', () => {
       const { lines } = job.progress(from)
       expect(JSON.stringify(lines).length).toBeLessThan(64 * 1024)
       expect(lines.length).toBeGreaterThan(0)
-      expect(lines.every(one => one.type === 'build' && one.msg.length <= 4096)).toBe(true)
+      expect(lines.every(line => line.type === 'build' && line.msg.length <= 4096)).toBe(true)
       from += lines.length
     }
     expect(job.logBytes().length).toBe(80 * 6001 + 3 + 200_003)
@@ -298,7 +298,7 @@ describe('job', () => {
     for (let at = 0; at < 60; at += 1) take(Buffer.from('x\n'.repeat(1000)))
     job.say('provenance', 'done')
     const last = job.progress(10_000).lines
-    expect(last.map(one => one.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
+    expect(last.map(item => item.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
     expect(job.logBytes().length).toBeGreaterThan(120_000)
   })
 

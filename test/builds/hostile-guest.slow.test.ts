@@ -28,7 +28,7 @@ const quiet: BuildProgress = { lines: [], network: 'unused', waitsFor: null, res
 const lie = (progress: Partial<BuildProgress>) => async (_vmId: string, from: number) => ({
   ...quiet,
   ...progress,
-  lines: (progress.lines ?? []).map(one => ({ ...one, seq: one.seq + from })),
+  lines: (progress.lines ?? []).map(item => ({ ...item, seq: item.seq + from })),
 })
 
 describe('lines', () => {

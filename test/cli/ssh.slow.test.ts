@@ -99,8 +99,8 @@ describe.skipIf(noSshd)('without a good verdict', () => {
       { answer: () => Response.json({}, { status: 409 }) },
     ]
     const codes: number[] = []
-    for (const one of cases) {
-      Object.assign(api, { wanted: {}, answer: null, ...one })
+    for (const item of cases) {
+      Object.assign(api, { wanted: {}, answer: null, ...item })
       const { stdout, code } = await ssh(['echo in'])
       codes.push(code)
       expect(stdout).toBe('')

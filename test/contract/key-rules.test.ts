@@ -67,10 +67,10 @@ test('goal: an alias never leads out of what the attestation covers, where anyth
 test('goal: lists have bounds, and names no line breaks', () => {
   const many = (count: number) => Array.from({ length: count }, (_, index) => `m${index}`)
   expect(
-    [many(32), many(33), ['a', 'a'], ['a\nb'], [''], ['x'.repeat(257)]].map(one => Value.Check(KeyModels, one)),
+    [many(32), many(33), ['a', 'a'], ['a\nb'], [''], ['x'.repeat(257)]].map(item => Value.Check(KeyModels, item)),
   ).toEqual([true, false, false, false, false, false])
   const aliases = (count: number) => many(count).map(name => alias(name, 'tiny'))
-  expect([aliases(32), aliases(33), [alias('a', '')]].map(one => Value.Check(KeyAliases, one))).toEqual([
+  expect([aliases(32), aliases(33), [alias('a', '')]].map(item => Value.Check(KeyAliases, item))).toEqual([
     true,
     false,
     false,

@@ -165,15 +165,15 @@ async function goodBuilds(service: BuildsAppliance, client: BuildsClient): Promi
   const reserved = (await (await client.ask('/vm', { method: 'POST' })).json()) as BuildVmReserved
   const below = `/vm/${reserved.vm_id}`
   const workspace = vendoredWorkspace()
-  const [one, other] = await Promise.all([
+  const [item, other] = await Promise.all([
     client.submit(requestOf(nonceOf('01'), flakeProject), below),
     client.submit(requestOf(nonceOf('02'), flakeProject), below),
   ])
   // One organization has a quarter of the uploads at a time, which is two.
   const twice = await client.submit({ ...requestOf(nonceOf('03'), workspace), reproduce: true })
-  expect([one.status, other.status].sort()).toEqual([200, 409])
+  expect([item.status, other.status].sort()).toEqual([200, 409])
   expect(twice.status).toBe(200)
-  const [flake, nonce] = one.status === 200 ? [one, nonceOf('01')] : [other, nonceOf('02')]
+  const [flake, nonce] = item.status === 200 ? [item, nonceOf('01')] : [other, nonceOf('02')]
   expect((await client.record(flake.job_id)).vm_id).toBe(reserved.vm_id)
   const [nix, cargo] = await Promise.all([
     goodResult(service, client, { id: flake.job_id, nonce, files: flakeProject }),

@@ -65,7 +65,7 @@ async function verifiedFromOutside(
       ...['--policy', file('instance.json', instance), '--gateway-policy', file('gateway.json', gateway)],
     )
     const { checks } = JSON.parse(stdout) as { checks: { name: string; reason: string }[] }
-    return { exitCode, prompts: checks.find(one => one.name === 'prompts')?.reason }
+    return { exitCode, prompts: checks.find(check => check.name === 'prompts')?.reason }
   }
   const good = await verify(await policyOf(await buildCachedImage('inference')))
   expect([good.exitCode, good.prompts]).toEqual([0, expect.stringContaining(': inside the measured VM ')])

@@ -24,7 +24,7 @@ const golden = ['--golden-prompt', 'a a a a a a a a', '--golden-answer', ' and a
 type Gateway = AdminGateways['gateways'][number]
 const gatewaysOf = async (appliance: Appliance) => (await appliance.admin<AdminGateways>('inference', 'show')).gateways
 
-async function gatewayThat(appliance: Appliance, what: string, is: (one: Gateway) => boolean): Promise<Gateway> {
+async function gatewayThat(appliance: Appliance, what: string, is: (item: Gateway) => boolean): Promise<Gateway> {
   let found: Gateway | undefined
   const isThere = async () => {
     found = (await gatewaysOf(appliance)).find(is)
@@ -33,7 +33,7 @@ async function gatewayThat(appliance: Appliance, what: string, is: (one: Gateway
   await until(what, startMs, isThere).catch(async error => {
     const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
     const log = appliance.log().split('\n').slice(-40)
-    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
+    throw new Error([error.message, ...shown.map(result => result.stdout), ...log].join('\n'))
   })
   if (found === undefined) throw new Error('invariant broken: it was found')
   return found
@@ -65,7 +65,7 @@ inOwnNetns(
         await appliance.start()
         await appliance.admin('org', 'create', 'acme')
         const client = await createGatewayClient(appliance, 'acme')
-        const whole = (one: Gateway) => one.state === 'serving' && one.problem === null
+        const whole = (gateway: Gateway) => gateway.state === 'serving' && gateway.problem === null
         const first = await gatewayThat(appliance, 'a gateway VM serves', whole)
         // The golden answer was the right one, on the processor that software emulates.
         expect((await client.post('/v1/chat/completions', question)).status).toBe(200)
@@ -81,7 +81,7 @@ inOwnNetns(
         const second = await gatewayThat(
           appliance,
           'the replacement says what is wrong',
-          one => one.vm !== first.vm && /the worker: /.test(one.problem ?? ''),
+          item => item.vm !== first.vm && /the worker: /.test(item.problem ?? ''),
         )
         expect(second.state).toBe('starting')
         expect((await client.post('/v1/chat/completions', question)).status).toBe(200)
@@ -92,7 +92,7 @@ inOwnNetns(
         const third = await gatewayThat(
           appliance,
           'a gateway VM serves without its worker',
-          one => one.vm !== first.vm && one.state === 'serving',
+          item => item.vm !== first.vm && item.state === 'serving',
         )
         expect(third.problem).toMatch(/the worker: .*(EIO|i\/o error)/i)
         expect((await client.get('/health')).status).toBe(200)

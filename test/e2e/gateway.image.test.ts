@@ -102,7 +102,7 @@ async function byOpenAi(appliance: Appliance, client: GatewayClient, spent: Spen
     baseURL: `${gatewayUrl}/v1`,
     fetch: (url, init) => fetch(url, { ...init, tls } as RequestInit),
   })
-  expect((await openai.models.list()).data.map(one => one.id)).toEqual([model])
+  expect((await openai.models.list()).data.map(model => model.id)).toEqual([model])
   const whole = await openai.chat.completions.create(chat)
   add(spent, whole.usage)
   add(spent, (await openai.completions.create(text)).usage)
@@ -171,7 +171,7 @@ async function attested(appliance: Appliance, client: GatewayClient): Promise<st
   expect([unpinned.exitCode, unpinned.stdout.includes('failed       pin-measurement: ')]).toEqual([1, true])
   const { stdout } = await appliance.cli(...argv, '--trust-simulated-root', rootFile(appliance), '--json')
   const { receipts } = JSON.parse(stdout) as { receipts: { target: string }[] }
-  expect(receipts.map(one => one.target)).toEqual([
+  expect(receipts.map(receipt => receipt.target)).toEqual([
     ...['gateway', 'inference-router', 'inference-worker', 'metrics-collector', 'cluster-state-metrics'],
   ])
   return nonce
@@ -369,11 +369,11 @@ inOwnNetns(
         await createCustomer(appliance, 'acme')
         const client = await createGatewayClient(appliance, 'acme')
         await workerResponds(client)
-        const servers = () => descendants(appliance.pid()).filter(one => one.name === 'llama-server')
+        const servers = () => descendants(appliance.pid()).filter(descendant => descendant.name === 'llama-server')
         const [killed] = servers()
         expect(servers().length).toBe(1)
         process.kill(killed?.pid ?? 0, 'SIGKILL')
-        await until('the second life', 30_000, () => servers().some(one => one.pid !== killed?.pid))
+        await until('the second life', 30_000, () => servers().some(server => server.pid !== killed?.pid))
         await workerResponds(client)
         expect(servers().length).toBe(1)
 

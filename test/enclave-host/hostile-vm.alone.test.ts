@@ -81,7 +81,7 @@ test.each([
     expect(session.metrics.length).toBeLessThanOrEqual(MIB)
     expect(session.log(0).length).toBeLessThanOrEqual(1_000)
     // It was heard.
-    const ignoredCount = Object.values(ignored ?? {}).reduce((sum, one) => sum + one, 0)
+    const ignoredCount = Object.values(ignored ?? {}).reduce((sum, value) => sum + value, 0)
     expect(kind === 'answers' ? session.status?.running : ignoredCount).toBeGreaterThan(0)
     await session.stop()
   },

@@ -205,7 +205,7 @@ describe('reports', () => {
     await clock.elapse(12_000)
     process = 'B'
     await clock.elapse(24_000)
-    expect(session.log(0).map(one => `${one.seq}: ${one.line}`)).toEqual(['0: A 0', '1: A 1', '2: A 2', '3: B 0'])
+    expect(session.log(0).map(item => `${item.seq}: ${item.line}`)).toEqual(['0: A 0', '1: A 1', '2: A 2', '3: B 0'])
     await session.stop()
   })
 })

@@ -85,7 +85,7 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
     {
       books: {
         booked: () => 0,
-        take: (_vm: string, one: UsageBatch) => taken.push(one),
+        take: (_vm: string, batch: UsageBatch) => taken.push(batch),
       } as unknown as SessionDeps['books'],
       tell: {
         spent: () => ({ key: sums, organization: sums, booked: 1, isShared: false }),

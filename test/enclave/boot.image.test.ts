@@ -19,7 +19,7 @@ afterAll(() => rm(dir, { recursive: true, force: true }))
 
 /** What stands behind `strongroom: NAME ` on a line of the console. */
 function told(serial: string, name: string) {
-  const line = serial.split(/\r?\n/).find(one => one.startsWith(`strongroom: ${name} `))
+  const line = serial.split(/\r?\n/).find(part => part.startsWith(`strongroom: ${name} `))
   return line === undefined ? undefined : JSON.parse(line.slice(`strongroom: ${name} `.length))
 }
 

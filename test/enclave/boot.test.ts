@@ -22,9 +22,9 @@ function machine({ failing = 0 }: { readonly failing?: number } = {}) {
       throw new Error('ENOMEM')
     }
     const { promise, resolve } = Promise.withResolvers<number>()
-    const one = { end: resolve, signals: [] as string[], pid: 100 + starts.length }
-    starts.push(one)
-    return { pid: one.pid, exited: promise, kill: signal => one.signals.push(signal) }
+    const item = { end: resolve, signals: [] as string[], pid: 100 + starts.length }
+    starts.push(item)
+    return { pid: item.pid, exited: promise, kill: signal => item.signals.push(signal) }
   }
   const settings: InitSettings = {
     start,

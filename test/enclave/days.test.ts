@@ -39,11 +39,11 @@ test('goal: random orders of recording, booking and answering pages end with the
     })
     while (!isRead) {
       if (draw(2) === 0) vm.write()
-      const before = vm.asked.slice(answered).map(one => ({ one, page: vm.days(wantOf(one), pageRows) }))
+      const before = vm.asked.slice(answered).map(item => ({ one: item, page: vm.days(wantOf(item), pageRows) }))
       answered += before.length
       if (draw(2) === 0) vm.write()
       if (draw(2) === 0) vm.tellBooked()
-      for (const { one, page } of before) one.resolve(page)
+      for (const { one: host, page } of before) host.resolve(page)
       await Bun.sleep(0)
     }
     await ended

@@ -23,7 +23,7 @@ afterAll(() => upstream.stop())
 async function attestedKeys(url: string, ca: string) {
   const response = await fetch(`${url}/attestation?nonce=${newNonce()}`, { tls: { ca } })
   const document = (await response.json()) as { receipts: { receipt: { keys: Record<string, string> } }[] }
-  const keys = document.receipts.map(one => one.receipt.keys)
+  const keys = document.receipts.map(item => item.receipt.keys)
   const bytes = (name: string) => fromBase64Url(keys[0]?.[name] ?? '') ?? new Uint8Array(0)
   return { x25519: bytes('x25519'), mlkem768: bytes('mlkem768') }
 }

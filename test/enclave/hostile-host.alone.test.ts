@@ -40,7 +40,7 @@ async function logOf(bench: EnclaveBench, vmId: string): Promise<string> {
   for (let logFrom = 0; ; ) {
     const { log } = await bench.engine.report(vmId, { logFrom, metricsFrom: Number.MAX_SAFE_INTEGER }, 5_000)
     if (log.length === 0) return lines.join('\n')
-    lines.push(...log.map(one => one.line))
+    lines.push(...log.map(item => item.line))
     logFrom = (log.at(-1)?.seq ?? 0) + 1
   }
 }
@@ -334,9 +334,9 @@ describe('floods', () => {
       const before = await memoryMib(pid)
       const judge = async (what: string, line: string | Uint8Array) => {
         const calm = await chatsWithin(1_000, ask)
-        const one = typeof line === 'string' ? Buffer.from(line) : line
+        const item = typeof line === 'string' ? Buffer.from(line) : line
         const readBefore = await readBytes(pid)
-        await using _flood = pour(bench, machine, Buffer.concat(Array(Math.ceil(65_536 / one.length)).fill(one)))
+        await using _flood = pour(bench, machine, Buffer.concat(Array(Math.ceil(65_536 / item.length)).fill(item)))
         const count = await chatsWithin(1_000, ask)
         const read = (await readBytes(pid)) - readBefore
         process.stderr.write(`${what}: ${count} requests, ${calm} without it, ${read} bytes read\n`)
@@ -368,12 +368,12 @@ describe('floods', () => {
       const news = (at: number) => JSON.stringify({ id: `n${at}`, op: 'next', known: [], booked: 0, waitMs: 3_000 })
       // The first is answered at once, with the status, and so are those that come before it is told.
       await raw.write(`\n${Array.from({ length: 1_000 }, (_, at) => news(at)).join('\n')}\n`)
-      await until('the enclave has refused', 10_000, () => raw.said.some(one => !one.ok))
+      await until('the enclave has refused', 10_000, () => raw.said.some(item => !item.ok))
       for (let count = 0; count < 20; count += 1) expect((await chat(bench, vmId, key)).status).toBe(200)
       // Whoever has not read its answers loses some; none has two.
-      await until('those that were held are answered', 10_000, () => raw.said.filter(one => one.ok).length > 0)
-      expect(new Set(raw.said.map(one => one.id)).size).toBe(raw.said.length)
-      expect([...new Set(raw.said.filter(one => !one.ok).map(one => one.message))]).toEqual([
+      await until('those that were held are answered', 10_000, () => raw.said.filter(item => item.ok).length > 0)
+      expect(new Set(raw.said.map(item => item.id)).size).toBe(raw.said.length)
+      expect([...new Set(raw.said.filter(item => !item.ok).map(item => item.message))]).toEqual([
         'too many requests at once',
       ])
       raw[Symbol.dispose]()

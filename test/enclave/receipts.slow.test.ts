@@ -51,7 +51,7 @@ test(
       const text = receipt ?? response.headers.get('x-strongroom-receipt') ?? ''
       const question = { keys, request: utf8(request), response: body, outside: [] } as const
       const { claim, checks } = await verifyResponse(text, question)
-      const bad = checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+      const bad = checks.filter(check => check.outcome !== 'pass').map(check => check.name)
       expect([model, stream, bad]).toEqual([model, stream, [...failed]])
       expect(claim?.upstream).toBe(name)
     }

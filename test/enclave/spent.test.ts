@@ -72,10 +72,10 @@ test('goal: random orders of recording, booking, asking and answering end with t
       else if (act === 3) {
         const before = vm.asked.length
         loads.push(vm.load(key))
-        const one = vm.asked[before]
-        if (one !== undefined) {
-          const answer = vm.sums(keyOf(one))
-          answers.push(() => one.resolve(answer))
+        const item = vm.asked[before]
+        if (item !== undefined) {
+          const answer = vm.sums(keyOf(item))
+          answers.push(() => item.resolve(answer))
         }
       } else {
         answers.shift()?.()
@@ -129,7 +129,7 @@ test('goal: a host that answers nobody keeps nobody waiting for longer than two 
   // More than may wait are told at once.
   expect(await codes.at(-1)).toBe('metering_unavailable')
   await vm.clock.elapse(5_000)
-  for (const one of vm.asked) one.reject(new Fault('attest.unavailable', 'late'))
+  for (const item of vm.asked) item.reject(new Fault('attest.unavailable', 'late'))
   expect(new Set(await Promise.all(codes))).toEqual(new Set(['metering_unavailable']))
   expect(vm.asked).toHaveLength(8)
 })

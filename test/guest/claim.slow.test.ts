@@ -278,7 +278,7 @@ describe('a successor of a dead agent', () => {
     const second = await makeParts(sandbox)
     await second.claiming.restore()
     expect(second.claiming.record()?.claimId ?? null).toBeNull()
-    for (const one of [pid, gatewayPid]) expect(fs.existsSync(`/proc/${one}/exe`)).toBe(false)
+    for (const value of [pid, gatewayPid]) expect(fs.existsSync(`/proc/${value}/exe`)).toBe(false)
     expect(listTree(sandbox.root).join()).not.toContain('gw_00000000_secret')
     expect(fs.existsSync(sandbox.paths.authorizedKeys)).toBe(false)
     expect(fs.existsSync(sandbox.paths.gatewaySettings)).toBe(false)

@@ -122,7 +122,7 @@ describe('evidence', () => {
     const signature = { ed25519: bytesOf(evidence.signatures.ed25519), mldsa65: bytesOf(evidence.signatures.mldsa65) }
     const options = { context: statementContext, verifiers: portableVerifiers }
     const checks = await verifyHybrid(publicKeys, bytes, signature, options)
-    expect(checks.map(one => one.outcome)).toEqual(['pass', 'pass'])
+    expect(checks.map(check => check.outcome)).toEqual(['pass', 'pass'])
     expect(decodeReport(bytesOf(evidence.report)).reportData).toEqual(reportDataOf(bytes))
   })
 

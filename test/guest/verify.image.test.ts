@@ -86,7 +86,7 @@ describe('strongroom-verify', () => {
       expect(tpm.reason).toBe(
         'vtpm:host-untrusted: the host runs this TPM and decides what it says, so it proves nothing; quote signature, its key, nonce, PCR values, log and measured command line are good',
       )
-      const outcomes = tpm.checks.map((one: { name: string; outcome: string }) => `${one.outcome} ${one.name}`)
+      const outcomes = tpm.checks.map((check: { name: string; outcome: string }) => `${check.outcome} ${check.name}`)
       expect(outcomes).toEqual([
         'fail vtpm-binding',
         'pass tpm-quote-signature',
@@ -116,7 +116,7 @@ print(s.makefile().readline())'`,
         const binding = async () => Promise.reject(new Error('there is no SVSM'))
         const read = decodeTpmEvidence(evidence)
         const { checks } = await verifyTpmEvidence(read, { nonce: over, measured: 'any', binding, activate: 'offline' })
-        return checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+        return checks.filter(check => check.outcome !== 'pass').map(check => check.name)
       }
       expect(await wrongOver(bytes, nonce)).toEqual(['vtpm-binding', 'vtpm-attestation-key'])
       expect(await wrongOver(bytes, new Uint8Array(32).fill(0x12))).toEqual([

@@ -38,7 +38,7 @@ async function failures(host: Awaited<ReturnType<typeof open>>, trusted = true):
     },
   })
   expect(simulated).toBe(trusted)
-  return checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  return checks.filter(check => check.outcome === 'fail').map(check => check.name)
 }
 
 describe('evidence', () => {
@@ -81,7 +81,7 @@ describe('what is kept', () => {
     for (const damaged of ['', '{}', text.slice(0, 500), text.replace('"ask"', '"asq"'), text.replace('"M', '"!')]) {
       writeFileSync(keysFile, damaged)
       chmodSync(keysFile, 0o600)
-      const error = await open().catch(one => one)
+      const error = await open().catch(item => item)
       expect(error).toBeInstanceOf(Fault)
       expect([error.code, error.message]).toEqual(['internal', expect.stringContaining(keysFile)])
       expect(readFileSync(keysFile, 'utf8')).toBe(damaged)

@@ -164,9 +164,9 @@ test('goal: the local certificate is renewed when fewer than renew_before_days a
 })
 
 test('goal: the operator pair replaces the local one and is followed through a symbolic link swap', async () => {
-  const [one, two] = [await operatorPair('one.example'), await operatorPair('two.example')]
+  const [item, two] = [await operatorPair('one.example'), await operatorPair('two.example')]
   const files = { certificate_file: join(dir, 'live.crt'), key_file: join(dir, 'live.key') }
-  for (const [n, pair] of [one, two].entries()) {
+  for (const [n, pair] of [item, two].entries()) {
     writeFileSync(join(dir, `${n}.crt`), pair.cert)
     writeFileSync(join(dir, `${n}.key`), pair.key)
   }

@@ -190,7 +190,7 @@ test('keys and prompts are nowhere but where they belong', async () => {
     Object.entries(upstreams).map(([name, { seen }]) => [
       `requests to ${name}`,
       JSON.stringify(
-        seen.map(one => [one.path, [...one.headers].filter(([key]) => key !== 'authorization'), one.body]),
+        seen.map(seen => [seen.path, [...seen.headers].filter(([key]) => key !== 'authorization'), seen.body]),
       ),
     ]),
   )

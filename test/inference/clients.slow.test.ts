@@ -105,19 +105,19 @@ describe('openai', () => {
   test('embeddings', async () => {
     upstream.behave = embeddingsUpstream()
     const embeds = { models: [EMBEDDING_MODEL], embeddingModels: [EMBEDDING_MODEL] }
-    await using one = await startGateway([target(upstream.url, embeds)])
-    const client = new OpenAI({ apiKey: KEY, baseURL: `${one.url}/v1` })
+    await using gateway = await startGateway([target(upstream.url, embeds)])
+    const client = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1` })
     const request = { model: EMBEDDING_MODEL, input: ['a', 'b'] }
     for (const encoding of [{}, { encoding_format: 'float' }] as const) {
       const { data } = await client.embeddings.create({ ...request, ...encoding })
       expect(data.map(({ embedding }) => [...embedding].map(Math.fround))).toEqual([vectorOf(0), vectorOf(1)])
     }
-    const provider = createOpenAICompatible({ name: 'strongroom', apiKey: KEY, baseURL: `${one.url}/v1` })
+    const provider = createOpenAICompatible({ name: 'strongroom', apiKey: KEY, baseURL: `${gateway.url}/v1` })
     const { embeddings } = await embedMany({ model: provider.embeddingModel(EMBEDDING_MODEL), values: request.input })
     expect(embeddings.map(vector => vector.map(Math.fround))).toEqual([vectorOf(0), vectorOf(1)])
     const langchain = new OpenAIEmbeddings({
       ...{ model: EMBEDDING_MODEL, apiKey: KEY },
-      configuration: { baseURL: `${one.url}/v1` },
+      configuration: { baseURL: `${gateway.url}/v1` },
     })
     expect((await langchain.embedDocuments(request.input)).map(vector => vector.map(Math.fround))).toEqual([
       vectorOf(0),
@@ -223,7 +223,7 @@ describe('ai', () => {
   // Goal: an unknown model is an API error with its status.
   test('errors', async () => {
     const error: unknown = await generateText({ model: provider()('nope'), prompt: 'Hello', maxRetries: 0 }).catch(
-      one => one,
+      item => item,
     )
     expect(error).toMatchObject({ statusCode: 404 })
   })

@@ -14,7 +14,9 @@ const create = (appliance: Appliance, key: string) =>
   appliance.send('POST', '/v1/instances', { body: { public_key: publicKey }, headers: { 'Idempotency-Key': key } })
 
 const names = async (appliance: Appliance) =>
-  Object((await appliance.send('GET', '/v1/instances')).data).instances.map((one: { name: string }) => one.name)
+  Object((await appliance.send('GET', '/v1/instances')).data).instances.map(
+    (instance: { name: string }) => instance.name,
+  )
 
 function terminate({ store, clock }: Appliance, id: string): void {
   const nowMs = clock.nowMs()

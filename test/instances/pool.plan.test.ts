@@ -60,7 +60,7 @@ test('the furthest along is taken first and dropped last', () => {
     { id: 'waits', stage: 'waiting' },
     { id: 'new', stage: 'warm' },
   ] as const
-  const dropped = (wanted: number) => surplus(pool, wanted).map(one => one.id)
+  const dropped = (wanted: number) => surplus(pool, wanted).map(surplu => surplu.id)
   expect([4, 3, 2, 1, 0].map(dropped)).toEqual([
     [],
     ['waits'],

@@ -54,11 +54,11 @@ test('whatever happens in whatever order, a VM has one owner, and in the end eve
       const b = poolBench({ wanted: 2, capacity: { ...roomy, memoryMib: 4 * spec.memoryMib } })
       let wanted = 2
       let host = b.startHost()
-      const one = (ids: readonly string[], n: number) => ids[n % Math.max(1, ids.length)]
+      const item = (ids: readonly string[], n: number) => ids[n % Math.max(1, ids.length)]
       for (const [step, n] of steps) {
-        const running = one(b.vmsIn('running'), n)
-        const booting = one(b.vmsIn('booting'), n)
-        const name = one(
+        const running = item(b.vmsIn('running'), n)
+        const booting = item(b.vmsIn('booting'), n)
+        const name = item(
           b.living().map(row => row.name),
           n,
         )

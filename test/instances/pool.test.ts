@@ -24,9 +24,9 @@ describe('a create', () => {
     expect(status).toBe('ready')
     expect(vmId).toBe(before[0] ?? '')
     expect(b.claims).toEqual([{ vmId: before[0] ?? '', claimId: id }])
-    expect(listEvents(b.store.ledger.db, { subject: id, limit: 9 }).map(one => [one.kind, one.detail.start])).toEqual([
-      ['instance.accepted', 'warm'],
-    ])
+    expect(
+      listEvents(b.store.ledger.db, { subject: id, limit: 9 }).map(event => [event.kind, event.detail.start]),
+    ).toEqual([['instance.accepted', 'warm']])
     await b.clock.elapse(5_000)
     await b.bootAll()
     expect(host.pool.status().warm).toBe(2)
@@ -72,13 +72,13 @@ describe('a create', () => {
     const b = poolBench({ wanted: 3 })
     const host = b.startHost()
     await b.clock.elapse(0)
-    const [one = '', two = ''] = b.vmsIn('booting')
+    const [text = '', two = ''] = b.vmsIn('booting')
     await b.boot(two)
     const [, , three = ''] = b.pooled()
     const vms = [host.create(), host.create(), host.create()].map(name => b.instance(name).vmId)
-    expect(vms).toEqual([two, one, three])
+    expect(vms).toEqual([two, text, three])
     expect(host.pool.counts().creates).toEqual({ warm: 1, booting: 2, cold: 0 })
-    await b.boot(one)
+    await b.boot(text)
     await b.boot(three)
     await b.clock.elapse(1_000)
     expect(b.living().map(row => row.status)).toEqual(['ready', 'ready', 'ready'])

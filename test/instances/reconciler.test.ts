@@ -92,7 +92,7 @@ test('a guest that does not answer for its evidence three times, or does not tak
     const { reconciler, steps, provisioned, instance, dismissed } = bench({ [step]: silent })
     reconciler.wake('instance')
     await provisioned()
-    expect(steps.filter(one => one === repeated).length).toBe(3)
+    expect(steps.filter(step => step === repeated).length).toBe(3)
     expect(steps.includes('open')).toBe(opens)
     expect(instance()).toMatchObject({ status: 'failed', failureCode: 'attestation_failed' })
     expect(dismissed()).toBe(true)
@@ -120,7 +120,7 @@ test('certificates that are not there yet are waited for, for minutes and no lon
       status === 'ready' ? null : 'attestation_failed',
     ])
     expect(clock.monotonicMs()).toBeLessThan(5 * 60_000)
-    expect(steps.filter(one => one === 'evidence').length).toBeGreaterThan(10)
+    expect(steps.filter(step => step === 'evidence').length).toBeGreaterThan(10)
   }
 })
 

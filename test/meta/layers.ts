@@ -246,8 +246,8 @@ const addressImport = /^import \{ (?:(?:isIP|isIPv4|isIPv6|BlockList)(?:, )?)+ \
 
 function impureBuiltinsOf(text: string): string[] {
   return importsOf(text.replace(addressImport, ''))
-    .filter(one => !one.isTypeOnly && isBuiltin(one.specifier) && !pureBuiltins.has(one.specifier))
-    .map(one => one.specifier)
+    .filter(item => !item.isTypeOnly && isBuiltin(item.specifier) && !pureBuiltins.has(item.specifier))
+    .map(item => item.specifier)
 }
 
 function isBuiltin(specifier: string): boolean {
@@ -258,8 +258,8 @@ function isBuiltin(specifier: string): boolean {
 function edgesOf(tree: Tree): Edge[] {
   return [...tree].flatMap(([from, text]) =>
     importsOf(text)
-      .filter(one => one.specifier.startsWith('.'))
-      .map(one => ({ ...one, from, to: resolvePath(from, one.specifier) })),
+      .filter(item => item.specifier.startsWith('.'))
+      .map(item => ({ ...item, from, to: resolvePath(from, item.specifier) })),
   )
 }
 

@@ -99,7 +99,7 @@ export function importsOf(text: string): Import[] {
     const specifier = match[1] === undefined ? '' : quoted(end)
     found.push({ index: match.index, specifier, isTypeOnly: false, isDynamic: true, line: lineAt(match.index) })
   }
-  return found.sort((a, b) => a.index - b.index).map(({ index: _index, ...one }) => one)
+  return found.sort((a, b) => a.index - b.index).map(({ index: _index, ...item }) => item)
 }
 
 const functionStart =

@@ -325,13 +325,16 @@ test('goal: a taken key prefix is drawn again, and never for ever', async () => 
 
 test('goal: an instance is found by id, by slug/name, by name where that is unambiguous, and else the choices are named', async () => {
   for (const slug of ['acme', 'beta']) await ask('POST', '/organizations', { slug })
-  const one = addInstance('acme', 'samename')
+  const instance = addInstance('acme', 'samename')
   const two = addInstance('beta', 'samename')
   const other = addInstance('beta', 'othernam')
   const idOf = async (ref: string) => Reflect.get(Object((await ask('GET', `/instance?ref=${ref}`)).body), 'id')
-  expect([await idOf(one), await idOf('acme/samename'), await idOf('beta%2Fsamename'), await idOf('othernam')]).toEqual(
-    [one, one, two, other],
-  )
+  expect([
+    await idOf(instance),
+    await idOf('acme/samename'),
+    await idOf('beta%2Fsamename'),
+    await idOf('othernam'),
+  ]).toEqual([instance, instance, two, other])
   expect(await ask('GET', '/instance?ref=samename')).toEqual({
     status: 400,
     body: {

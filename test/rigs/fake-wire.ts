@@ -108,10 +108,10 @@ export type FakeWire = {
 
 export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: boolean }): FakeWire {
   let closed = 0
-  const honest = (one: FakeGateway) => ({
-    ...{ respond: one.respond, tlsSpkiDigest: one.tlsSpkiDigest },
+  const honest = (gateway: FakeGateway) => ({
+    ...{ respond: gateway.respond, tlsSpkiDigest: gateway.tlsSpkiDigest },
     attest: async (url: URL): Promise<FakeAttestation> => ({
-      ...(await one.attest(url)),
+      ...(await gateway.attest(url)),
       ...{ retryAfter: null, tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any' },
     }),
   })

@@ -21,14 +21,14 @@ export async function startRelay(port: number): Promise<Relay> {
   const server = createTcpServer(from => {
     connectionCount += 1
     const to = connect(target, '127.0.0.1')
-    for (const [one, other] of [[from, to] as const, [to, from] as const]) {
-      open.add(one)
-      one.on('error', () => other.destroy())
-      one.on('close', () => {
-        open.delete(one)
+    for (const [socket, other] of [[from, to] as const, [to, from] as const]) {
+      open.add(socket)
+      socket.on('error', () => other.destroy())
+      socket.on('close', () => {
+        open.delete(socket)
         other.destroy()
       })
-      one.pipe(other)
+      socket.pipe(other)
     }
   })
   const close = await listening(server)

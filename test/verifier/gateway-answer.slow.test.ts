@@ -26,7 +26,7 @@ const { nonce, origin, answer } = sample
 
 async function failuresOf(body: string, changes: Partial<GatewayQuestion> = {}): Promise<string[]> {
   const verdict = await verifyGateway(new TextEncoder().encode(body), await gatewayQuestion(nonce, changes))
-  const bad = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+  const bad = verdict.checks.filter(check => check.outcome !== 'pass').map(check => check.name)
   expect(verdict.ok).toBe(bad.length === 0)
   return bad
 }
@@ -86,7 +86,7 @@ describe('the answer', () => {
     ['another KEM key', (document: Document) => flip(document, receipt => [receipt.keys, 'mlkem768'])],
     [
       'platform snp',
-      (document: Document) => document.receipts.map(one => Object.assign(one.receipt, { platform: 'snp' })),
+      (document: Document) => document.receipts.map(item => Object.assign(item.receipt, { platform: 'snp' })),
     ],
   ] as [string, (document: Document) => unknown][])('%s', async (_, change) => {
     const document = JSON.parse(answer)

@@ -39,9 +39,9 @@ async function judge(changes: Partial<GatewayQuestion> = {}, body = answer.body)
       ...changes,
     },
   })
-  const bad = found.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  const bad = found.checks.filter(check => check.outcome === 'fail').map(check => check.name)
   expect(found.ok).toBe(bad.length === 0)
-  const textOf = (name: string) => found.checks.find(one => one.name === name)?.reason ?? ''
+  const textOf = (name: string) => found.checks.find(check => check.name === name)?.reason ?? ''
   return { found, bad, textOf }
 }
 
@@ -110,10 +110,10 @@ describe('what is changed is caught by its name:', () => {
   })
 
   test('goal: another worker than the allowlist of workload.json admits', async () => {
-    const workloads = bench.workload.allowlist.workloads.map(one =>
-      one.workload === 'inference-worker'
-        ? { ...one, images: [{ digest: '00'.repeat(32), commands: [['/bin/other']] }] }
-        : one,
+    const workloads = bench.workload.allowlist.workloads.map(item =>
+      item.workload === 'inference-worker'
+        ? { ...item, images: [{ digest: '00'.repeat(32), commands: [['/bin/other']] }] }
+        : item,
     )
     const { bad } = await judge({ workload: changed({ allowlist: { schemaVersion: 2, workloads } }) })
     expect(bad).toEqual(expect.arrayContaining(['workload-allowlist', 'inference-worker/admission']))

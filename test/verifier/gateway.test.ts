@@ -48,18 +48,18 @@ async function verify(pins: Pins, changes: Partial<GatewayQuestion> = {}) {
     configurationDigest: 'any',
     ...changes,
   })
-  return { found, failed: found.checks.filter(one => one.outcome === 'fail') }
+  return { found, failed: found.checks.filter(check => check.outcome === 'fail') }
 }
 
 test('goal: old firmware fails each receipt by the name of the bulletin, and passes only where the floor is waived', async () => {
   const { found, failed } = await verify(allPins)
-  expect([found.ok, failed.length, failed.every(one => one.name.endsWith('/tcb-floor'))]).toEqual([false, 5, true])
+  expect([found.ok, failed.length, failed.every(check => check.name.endsWith('/tcb-floor'))]).toEqual([false, 5, true])
   expect(failed[0]?.reason).toContain('snp 24 is less than 29, which AMD-SB-3030 (CVE-2025-61971, BreakFAST) asks for')
   expect(failed[0]?.reason).toContain('AMD-SB-3015')
   const waived = await verify({ ...allPins, tcb: 'any' })
   expect([
     waived.found.ok,
-    waived.found.checks.filter(one => one.outcome === 'not-checked' && one.name.startsWith('pin-')),
+    waived.found.checks.filter(check => check.outcome === 'not-checked' && check.name.startsWith('pin-')),
   ]).toEqual([
     true,
     [
@@ -77,8 +77,8 @@ test('goal: whatever is not exactly any leaves nothing out, in JavaScript too', 
   const wrong = { measurement: undefined, allowlist: null, vmpl: true, crl: 'none', tcb: 'ANY' } as unknown as Pins
   for (const pins of [wrong, {} as Pins]) {
     const { found, failed } = await verify(pins, { policy: { ...strictPolicy(), vmpls: 'any' }, allowlist: 'any' })
-    const named = failed.map(one => one.name).filter(name => !name.includes('/'))
+    const named = failed.map(check => check.name).filter(name => !name.includes('/'))
     expect([found.ok, named]).toEqual([false, ['pin-measurement', 'pin-allowlist', 'pin-vmpl']])
-    expect(failed.some(one => one.name === 'gateway/tcb-floor')).toBe(true)
+    expect(failed.some(check => check.name === 'gateway/tcb-floor')).toBe(true)
   }
 })

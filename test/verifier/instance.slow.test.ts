@@ -38,8 +38,10 @@ const good = await makeInstanceAttestation()
 async function judge(document: unknown, changes: Partial<InstanceQuestion> = {}) {
   const bytes = document instanceof Uint8Array ? document : utf8(JSON.stringify(document))
   const found = await verifyInstance(bytes, await instanceQuestion(changes))
-  const bad = found.checks.filter(one => one.outcome === 'fail' || (one.required && one.outcome === 'not-checked'))
-  return { found, failed: bad.map(one => one.name), reasons: bad.map(one => one.reason).join('\n') }
+  const bad = found.checks.filter(
+    check => check.outcome === 'fail' || (check.required && check.outcome === 'not-checked'),
+  )
+  return { found, failed: bad.map(check => check.name), reasons: bad.map(check => check.reason).join('\n') }
 }
 
 /** A bad verdict gives nothing that could be used. */
@@ -55,7 +57,7 @@ describe('a good one', () => {
     // Goal: what the owner needs comes out of the verdict, and it says SIMULATED.
     const { found, failed } = await judge(good)
     expect([found.ok, failed, found.simulated]).toEqual([true, [], true])
-    expect(found.checks.filter(one => one.outcome !== 'pass')).toEqual([])
+    expect(found.checks.filter(check => check.outcome !== 'pass')).toEqual([])
     expect(found.knownHost?.line).toBe(`${sampleInstance.hostname} ${sampleHostKey}`)
     expect(found.launch).toEqual(sampleLaunch)
     const { mlkem768, x25519 } = good.receipt.keys
@@ -77,14 +79,14 @@ describe('a good one', () => {
     const policy = { ...samplePolicy(), measurements: 'any' as const }
     const { found } = await judge(good, { policy })
     expect(found.ok).toBe(true)
-    expect(found.checks.find(one => one.name === 'receipt/measurement')?.outcome).toBe('pass')
+    expect(found.checks.find(check => check.name === 'receipt/measurement')?.outcome).toBe('pass')
     await expectBad(good, ['pin-measurement'], { policy, image: 'any' })
   })
 
   test('with nothing expected says what it did not check', async () => {
     // Goal: what was not compared is not shown as passed.
     const { found } = await judge(good, { publicKey: 'any', image: 'any', nonce: 'any', ageMsMax: 'any' })
-    const open = found.checks.filter(one => one.outcome === 'not-checked').map(one => one.name)
+    const open = found.checks.filter(check => check.outcome === 'not-checked').map(check => check.name)
     expect([found.ok, open]).toEqual([true, ['attestation-nonce', 'own-key', 'image']])
   })
 })
@@ -112,8 +114,8 @@ describe('what is required', () => {
       ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
     }
     const { found } = await judge(good, { policy, image: 'any', gateway, pins: waived })
-    const said = found.checks.filter(one => one.outcome === 'not-checked' && one.name.startsWith('pin-'))
-    expect([found.ok, said.map(one => one.name)]).toEqual([
+    const said = found.checks.filter(check => check.outcome === 'not-checked' && check.name.startsWith('pin-'))
+    expect([found.ok, said.map(check => check.name)]).toEqual([
       true,
       ['pin-measurement', 'pin-operator-key', 'pin-gateway', 'pin-vmpl', 'pin-crl', 'pin-tcb'],
     ])

@@ -15,10 +15,14 @@ describe('a manifest', () => {
   test.each<readonly [string, Uint8Array, string]>([
     ['no JSON', utf8('x'), 'manifest is not valid JSON'],
     ['a name twice', utf8(sampleManifestText.replace('{', '{"name":"x",')), 'has the field "name" twice'],
-    ['no digests', edited(one => delete one.launchDigests), 'manifest: /launchDigests'],
-    ['empty digests', edited(one => Object.assign(one, { launchDigests: {} })), 'launchDigests is empty'],
-    ['a short digest', edited(one => Object.assign(one, { launchDigests: { a: 'bb' } })), 'manifest: /launchDigests/a'],
-    ['no kernel', edited(one => Object.assign(one.files ?? {}, { kernel: undefined })), 'manifest: /files/kernel'],
+    ['no digests', edited(item => delete item.launchDigests), 'manifest: /launchDigests'],
+    ['empty digests', edited(item => Object.assign(item, { launchDigests: {} })), 'launchDigests is empty'],
+    [
+      'a short digest',
+      edited(item => Object.assign(item, { launchDigests: { a: 'bb' } })),
+      'manifest: /launchDigests/a',
+    ],
+    ['no kernel', edited(item => Object.assign(item.files ?? {}, { kernel: undefined })), 'manifest: /files/kernel'],
   ])('%s', (_, bytes, reason) => {
     expect(() => readExpectedImage(bytes)).toThrow(reason)
   })

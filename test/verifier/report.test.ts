@@ -41,7 +41,7 @@ test('goal: the claims of an Azure HCL report are compared with its report data:
   const claims = async (report: Uint8Array) => {
     const { checks } = await verify(report, 'milan-v3.chain.pem')
     expect(checks[0]).toMatchObject({ name: 'report-form', outcome: 'pass' })
-    return checks.filter(one => one.name === 'hcl-claims').map(one => one.outcome)
+    return checks.filter(check => check.name === 'hcl-claims').map(check => check.outcome)
   }
   for (const version of [
     { header: 1, data: 1 },
@@ -62,7 +62,7 @@ test('goal: bytes in neither form fail, with every check still there', async () 
   for (const wrong of [whole.subarray(1), new Uint8Array(0), new Uint8Array(4096)]) {
     const found = await verify(wrong, 'milan-v3.chain.pem')
     expect([found.ok, found.checks[0]?.outcome, found.report]).toEqual([false, 'fail', null])
-    expect(found.checks.map(one => one.name).slice(0, 3)).toEqual(good.checks.map(one => one.name).slice(0, 3))
+    expect(found.checks.map(check => check.name).slice(0, 3)).toEqual(good.checks.map(check => check.name).slice(0, 3))
   }
 })
 
@@ -81,9 +81,11 @@ test('goal: a pin that is not said at all is required, in JavaScript too', async
     policy: { ...defaultPolicy(unpinned) },
     pins: {} as ReportPins,
   })
-  const bad = found.checks.filter(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+  const bad = found.checks.filter(
+    check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),
+  )
   const floors = ['tcb-floor-snp', 'tcb-floor-launch-snp']
-  expect([found.ok, bad.map(one => one.name)]).toEqual([
+  expect([found.ok, bad.map(check => check.name)]).toEqual([
     false,
     ['pin-measurement', 'pin-vmpl', 'chain-revocation', ...floors],
   ])
@@ -96,7 +98,7 @@ test('goal: a report of version 2 has the product that the signed VCEK names, an
   }
   const found = await verifySavedReport(evidence)
   expect([found.ok, found.product]).toEqual([true, 'milan'])
-  expect(found.checks.find(one => one.name === 'report-product')?.reason).toBe(
+  expect(found.checks.find(check => check.name === 'report-product')?.reason).toBe(
     'milan, as the certificate that signed the report says',
   )
   expect((await verifySavedReport({ ...evidence, product: 'genoa' })).ok).toBe(false)
@@ -105,5 +107,8 @@ test('goal: a report of version 2 has the product that the signed VCEK names, an
     expect((await verifySavedReport({ ...evidence, vek: await bytes(vek) })).ok).toBe(false)
   }
   const broken = await verifySavedReport({ ...evidence, vek: await bytes('bad-vcek-legacy.der') })
-  expect([broken.product, broken.checks.find(one => one.name === 'report-product')?.outcome]).toEqual([null, 'fail'])
+  expect([broken.product, broken.checks.find(check => check.name === 'report-product')?.outcome]).toEqual([
+    null,
+    'fail',
+  ])
 })

@@ -56,7 +56,7 @@ function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } 
 
 const failuresOf = (found: Awaited<ReturnType<typeof verifyGatewayResponse>>) => [
   found.ok,
-  found.checks.filter(one => one.outcome === 'fail').map(one => one.name),
+  found.checks.filter(check => check.outcome === 'fail').map(check => check.name),
 ]
 
 test('goal: a receipt beside the response and one inside a stream are both good', async () => {

@@ -47,5 +47,5 @@ test('goal: what is missing, there twice or of another platform is refused', asy
 })
 
 test("goal: the roots that are trusted without being named are AMD's alone", () => {
-  expect(AMD_ROOTS.map(one => one.product).toSorted()).toEqual([...PRODUCTS].toSorted())
+  expect(AMD_ROOTS.map(root => root.product).toSorted()).toEqual([...PRODUCTS].toSorted())
 })

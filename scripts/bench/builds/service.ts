@@ -102,11 +102,11 @@ class Seen {
   }
 
   count(text: string): void {
-    const one = this.#line(text)
+    const item = this.#line(text)
     const nowMs = performance.now()
-    if (one.count === 0) one.firstMs = nowMs
-    one.count += 1
-    if (one.count === readers) one.done.resolve({ firstMs: one.firstMs, lastMs: nowMs })
+    if (item.count === 0) item.firstMs = nowMs
+    item.count += 1
+    if (item.count === readers) item.done.resolve({ firstMs: item.firstMs, lastMs: nowMs })
   }
 
   #line(text: string) {

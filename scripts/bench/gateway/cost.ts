@@ -43,7 +43,7 @@ export async function costsInTurns(
     say(`CPU of a request and of a chunk: ${latest.join(', ')}`)
   }
   const costsOf = (requests: readonly RequestCost[], chunksUs: readonly number[]): Costs => {
-    const middle = (key: 'perSecond' | 'cpuUs' | 'ownCpuUs') => median(requests.map(one => one[key]))
+    const middle = (key: 'perSecond' | 'cpuUs' | 'ownCpuUs') => median(requests.map(request => request[key]))
     return {
       perSecond: middle('perSecond'),
       cpuUs: middle('cpuUs'),

@@ -220,10 +220,10 @@ export function startLoad(): Load {
     stdout: 'inherit',
     stderr: 'inherit',
     ipc: (result: TaskResult) => {
-      const one = waiting.get(result.id)
+      const item = waiting.get(result.id)
       waiting.delete(result.id)
-      if ('values' in result) one?.resolve(result.values)
-      else one?.reject(new Error(result.error))
+      if ('values' in result) item?.resolve(result.values)
+      else item?.reject(new Error(result.error))
     },
   })
   return {

@@ -7,10 +7,10 @@ import { type CostRig, costsInTurns, round } from './cost.ts'
 import { startOurs } from './processes.ts'
 
 export async function measureRelays(rig: CostRig): Promise<Figures> {
-  await using one = await startOurs(rig.folder, rig.stub, { processes: 1, pair: null })
+  await using ours = await startOurs(rig.folder, rig.stub, { processes: 1, pair: null })
   await using two = await startOurs(rig.folder, rig.stub, { processes: 2, pair: null })
   const costs = await costsInTurns(rig, [
-    { name: 'one process', forRequests: one, forChunks: one },
+    { name: 'one process', forRequests: ours, forChunks: ours },
     { name: 'two relays', forRequests: two, forChunks: two },
   ])
   const alone = present(costs.get('one process'), 'it was measured')

@@ -70,7 +70,7 @@ const server = Bun.listen<Connection>({
     },
     close: socket => {
       const { data } = socket
-      for (const one of talking) one.delete(socket)
+      for (const item of talking) item.delete(socket)
       if (data.timer !== null) clearInterval(data.timer)
       if (data.mode === null) return
       running -= 1

@@ -35,7 +35,7 @@ if (import.meta.main) {
     cgroups: { root: settings.cgroupRoot, needed: [] },
     tools: {
       path: tools.path,
-      binds: tools.binds.map(one => ({ ...one, writable: false })),
+      binds: tools.binds.map(bind => ({ ...bind, writable: false })),
       fileOf: name => (['cargo', 'rustc'].includes(name) ? `${tools.files}/${name}` : `/usr/bin/${name}`),
     },
     // The machine's own network stays; a program of a build has none of it.

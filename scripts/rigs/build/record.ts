@@ -93,7 +93,7 @@ export const nixRecord: BuildRecord = {
     },
   ],
   evaluation: { derivationCount: 4, fetchCount: 2 },
-  artifacts: cargoRecord.artifacts.map(one => ({ ...one, reproducible: null })),
+  artifacts: cargoRecord.artifacts.map(artifact => ({ ...artifact, reproducible: null })),
 }
 
 const limits: BuildLimits = {

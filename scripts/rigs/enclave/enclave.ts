@@ -140,7 +140,7 @@ export class EnclaveBench {
     const { upstreams = [], gateway = {} } = options
     this.workload = workloadOf({ controlKey: key.publicKey, upstreams, gateway })
     this.addresses = new Addresses({
-      urls: this.workload.upstreams.map(one => one.url),
+      urls: this.workload.upstreams.map(upstream => upstream.url),
       own: '10.0.0.1',
       resolve: async () => ['127.0.0.1'],
       clock,

@@ -62,7 +62,7 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
   const { vmId, session } = await bench.begin()
   await until('the gateway is ready', 20_000, () => session.status?.state === 'ready' && session.status.revision > 0)
   setReceiptKey(bench.store.ledger.db, vmId, session.status?.receiptKey ?? '')
-  const models = [...parts.upstreams.flatMap(one => one.models), bench.workload.worker?.model ?? '']
+  const models = [...parts.upstreams.flatMap(upstream => upstream.models), bench.workload.worker?.model ?? '']
   return new EnclaveGateway({ bench, machine, vmId, session, heard, models })
 }
 
@@ -179,7 +179,7 @@ class EnclaveGateway implements StoredGateway {
     const text = (direction: keyof Heard) => Buffer.concat(heard[direction]).toString()
     return new Map<string, Uint8Array | string>([
       ...readdirSync(bench.dir, { withFileTypes: true })
-        .filter(one => one.isFile())
+        .filter(dirent => dirent.isFile())
         .map(({ name }) => [name, readFileSync(join(bench.dir, name))] as const),
       ['log', (await this.log()).join('\n')],
       ['log of the host', bench.log.join('\n')],

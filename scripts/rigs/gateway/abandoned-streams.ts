@@ -120,7 +120,9 @@ export async function abandonStreams({ streams, early, note }: AbandonedPlan): P
   const byLedger = rows
     .filter(row => row.keyPrefix === prefixOf(gateway.keys[keyCount] ?? ''))
     .reduce((sum, row) => sum + row.prompt + row.completion, 0)
-  const asked = Object.fromEntries(WAYS.map(way => [way, ended.filter(one => one.way === way && one.isAsked).length]))
+  const asked = Object.fromEntries(
+    WAYS.map(way => [way, ended.filter(stream => stream.way === way && stream.isAsked).length]),
+  )
   return {
     streams: ended.length,
     seconds: Math.round((performance.now() - startedMs) / 1000),

@@ -38,7 +38,7 @@ const candidates = ATTESTED_WORKLOADS.map((workload, at) => ({
 export const allowlistText = encodeAllowlist(allowlistOf(candidates))
 
 export const workloads: AdmittedWorkloads = {
-  workloads: candidates.map(one => ({ ...one, target: one.workload })),
+  workloads: candidates.map(candidate => ({ ...candidate, target: candidate.workload })),
   allowlistDigest: new Uint8Array(Bun.CryptoHasher.hash('sha256', allowlistText)),
 }
 

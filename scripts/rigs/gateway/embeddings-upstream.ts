@@ -10,7 +10,7 @@ type Json = Record<string, unknown>
 export function vectorOf(at: number, dimensions = 4): number[] {
   return Array.from(
     { length: dimensions },
-    (_, one) => Math.fround(((at + 1) * (one + 1)) / 10) * (one % 2 === 0 ? 1 : -1),
+    (_, value) => Math.fround(((at + 1) * (value + 1)) / 10) * (value % 2 === 0 ? 1 : -1),
   )
 }
 

@@ -79,7 +79,7 @@ async function answer(order: Order): Promise<void> {
 
 function state(): State {
   const samples = samplesOf(service.metrics.render())
-  const of = (name: string) => samples.filter(one => one.name === name).reduce((sum, { value }) => sum + value, 0)
+  const of = (name: string) => samples.filter(sample => sample.name === name).reduce((sum, { value }) => sum + value, 0)
   const { heapSize, objectCount } = heapStats()
   return {
     running: service.running(),

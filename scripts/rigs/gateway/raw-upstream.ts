@@ -61,20 +61,20 @@ export async function startRaw(place: Place, behaviour: Behaviour, hostname = '1
   const wires = new Map<Socket<undefined>, Wire>()
   let open = 0
   const socket = {
-    open: (one: Socket<undefined>) => {
+    open: (socket: Socket<undefined>) => {
       open += 1
-      const wire = createPeer(one, behaviour)
-      wires.set(one, wire)
+      const wire = createPeer(socket, behaviour)
+      wires.set(socket, wire)
       peers.push(wire.peer)
       behaviour.onOpen?.(wire.peer)
     },
-    data: (one: Socket<undefined>, bytes: Buffer) => wires.get(one)?.onData(bytes),
-    drain: (one: Socket<undefined>) => wires.get(one)?.onDrain(),
-    close: (one: Socket<undefined>) => {
-      if (!wires.has(one)) return
+    data: (socket: Socket<undefined>, bytes: Buffer) => wires.get(socket)?.onData(bytes),
+    drain: (socket: Socket<undefined>) => wires.get(socket)?.onDrain(),
+    close: (socket: Socket<undefined>) => {
+      if (!wires.has(socket)) return
       open -= 1
-      wires.get(one)?.onClose()
-      wires.delete(one)
+      wires.get(socket)?.onClose()
+      wires.delete(socket)
     },
     error: () => {},
   }

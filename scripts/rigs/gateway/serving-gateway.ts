@@ -21,15 +21,15 @@ export async function gatewaysOf({ stateDir }: Pick<Appliance, 'stateDir'>): Pro
 export async function servingGateway(appliance: Appliance, other: string | null = null): Promise<string> {
   let found = ''
   const isThere = async () => {
-    const one = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
-    found = one?.vm ?? ''
+    const gateway = (await gatewaysOf(appliance)).find(({ state }) => state === 'serving')
+    found = gateway?.vm ?? ''
     await Bun.sleep(pollMs)
-    return found !== '' && found !== other && one?.problem === null
+    return found !== '' && found !== other && gateway?.problem === null
   }
   await until('a gateway VM serves', startMs, isThere).catch(async error => {
     const shown = [await appliance.cli('inference', 'show'), await appliance.cli('inference', 'logs')]
     const log = appliance.log().split('\n').slice(-logLinesShown)
-    throw new Error([error.message, ...shown.map(one => one.stdout), ...log].join('\n'))
+    throw new Error([error.message, ...shown.map(result => result.stdout), ...log].join('\n'))
   })
   return found
 }

@@ -36,12 +36,12 @@ export async function startUpstream(behave: Behaviour = wellBehaved): Promise<Te
         response.writeHead(upstream.modelsStatus, { 'content-type': 'application/json' }).end('{"data":[]}')
         return
       }
-      const one = {
+      const item = {
         path: request.url ?? '',
         headers: new Headers(request.headers as Record<string, string>),
         body: JSON.parse(Buffer.concat(chunks).toString()),
       }
-      seen.push(one)
+      seen.push(item)
       active += 1
       activeMax = Math.max(activeMax, active)
       const gone = Promise.withResolvers<void>()
@@ -55,7 +55,7 @@ export async function startUpstream(behave: Behaviour = wellBehaved): Promise<Te
       }
       response.on('close', over)
       response.on('finish', over)
-      void upstream.behave(response, one, gone.promise)
+      void upstream.behave(response, item, gone.promise)
     })
   })
   await new Promise<void>(resolve => server.listen(0, '127.0.0.1', resolve))

@@ -166,7 +166,7 @@ function matchUnknown(requests: readonly MixedRequest[], { left, place, note }: 
   let matched = 0
   const widthOf = ({ mixed }: MixedRequest) => (isTranslated(mixed) ? bodyOf(mixed).length : 0)
   for (const request of requests.toSorted((a, b) => widthOf(a) - widthOf(b))) {
-    const row = left.values().find(one => problemOf(request, one, place) === null)
+    const row = left.values().find(item => problemOf(request, item, place) === null)
     if (row === undefined) {
       note(request, request.mixed.behaviour === 'left' ? 'its row is missing' : 'it has no response', null)
       continue

@@ -120,8 +120,8 @@ async function sumsOf({ url, keys }: EnduranceGateway): Promise<LedgerSums[]> {
   return sums
 }
 
-function counted<T>(all: readonly T[], nameOf: (one: T) => string): Record<string, number> {
+function counted<T>(all: readonly T[], nameOf: (item: T) => string): Record<string, number> {
   const counts: Record<string, number> = {}
-  for (const one of all) counts[nameOf(one)] = (counts[nameOf(one)] ?? 0) + 1
+  for (const item of all) counts[nameOf(item)] = (counts[nameOf(item)] ?? 0) + 1
   return counts
 }

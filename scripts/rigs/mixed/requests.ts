@@ -145,7 +145,7 @@ function read(text: string, { api, stream }: Kind): Pick<SeenByClient, 'prompt' 
     // Later ones say more of the same request.
     for (const found of [value.usage, objectOf(value.response).usage]) usage = { ...usage, ...objectOf(found) }
   }
-  const of = (...names: string[]) => names.map(name => usage[name]).find(one => typeof one === 'number') ?? null
+  const of = (...names: string[]) => names.map(name => usage[name]).find(item => typeof item === 'number') ?? null
   const isWhole = stream ? text.includes(ENDS[api]) : Object.keys(usage).length > 0 || values[0]?.choices !== undefined
   return {
     prompt: of('prompt_tokens', 'input_tokens'),

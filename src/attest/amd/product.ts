@@ -26,7 +26,7 @@ export const CPUID_RANGES: readonly CpuidRange[] = [
 /** Null for a processor that this library does not know. */
 export function productOfCpuid(cpuid: Cpuid): Product | null {
   const range = CPUID_RANGES.find(
-    one => one.family === cpuid.family && one.modelMin <= cpuid.model && cpuid.model <= one.modelMax,
+    range => range.family === cpuid.family && range.modelMin <= cpuid.model && cpuid.model <= range.modelMax,
   )
   return range?.product ?? null
 }

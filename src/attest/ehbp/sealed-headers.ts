@@ -27,7 +27,7 @@ export async function openHeaders(value: string, ciphers: ResponseCiphers): Prom
   const plain = parsedJson('sealed headers', bytes)
   wellFormed(typeof plain === 'object' && plain !== null && !Array.isArray(plain), 'sealed headers: not an object')
   for (const [name, text] of Object.entries(plain)) {
-    const isKnown = sealedHeaderNames.some(one => one === name)
+    const isKnown = sealedHeaderNames.some(kind => kind === name)
     wellFormed(isKnown && typeof text === 'string' && /^[\x20-\x7e]*$/.test(text), `sealed headers: ${name}`)
   }
   return plain

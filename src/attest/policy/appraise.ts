@@ -23,8 +23,8 @@ import type { BitRule, TcbMinimums, UnknownRule } from './schema.ts'
 /** One check for each thing that a policy can say, in a fixed order; `not-checked` and not required where it says 'any'. Never throws. */
 export function appraise({ report, product }: IdentifiedReport, policy: Policy): Check[] {
   return [
-    listCheck('product-allowed', product, policy.products, one => one),
-    listCheck('signer', report.signer, policy.signers, one => one),
+    listCheck('product-allowed', product, policy.products, kind => kind),
+    listCheck('signer', report.signer, policy.signers, signer => signer),
     ...bitChecks('guest-policy', POLICY_BITS, report.policy, policy.guestPolicy, policyNames(report.policy)),
     ...bitChecks(
       'platform-info',
@@ -56,10 +56,10 @@ function skipped(name: string): Check {
 }
 
 /** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
-function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (one: T) => string): Check {
+function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (item: T) => string): Check {
   if (allowed === 'any') return skipped(name)
   const found = text(value)
-  const isAllowed = allowed.some(one => text(one) === found)
+  const isAllowed = allowed.some(item => text(item) === found)
   const others = allowed.length === 1 ? allowed.map(text).join() : `one of the ${allowed.length} allowed`
   return check(name, isAllowed, `${found} is not ${others}`, found)
 }
@@ -123,14 +123,14 @@ function tcbOrReason(raw: RawTcb, product: Product): Tcb | string {
 function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: Policy['tcbOrder']): Check[] {
   const firmware = 'firmware-order'
   const notAbove = ['committed', 'reported'] as const
-  if (rule === 'any') return [...notAbove.map(one => skipped(`tcb-order-${one}`)), skipped(firmware)]
+  if (rule === 'any') return [...notAbove.map(kind => skipped(`tcb-order-${kind}`)), skipped(firmware)]
   const current = tcbOrReason(rawTcb.current, product)
-  const tcbs = notAbove.map(one => {
-    const name = `tcb-order-${one}`
-    const least = tcbOrReason(rawTcb[one], product)
+  const tcbs = notAbove.map(kind => {
+    const name = `tcb-order-${kind}`
+    const least = tcbOrReason(rawTcb[kind], product)
     if (typeof current === 'string') return fail(name, current)
     if (typeof least === 'string') return fail(name, least)
-    const field = `${one.toUpperCase()}_TCB`
+    const field = `${kind.toUpperCase()}_TCB`
     const failure = `CURRENT_TCB (${tcbText(current)}) is below ${field} (${tcbText(least)})`
     return check(name, isTcbAtLeast(current, least), failure, `CURRENT_TCB is at least ${field}`)
   })

@@ -137,7 +137,7 @@ const CHECK_NAMES = [
 
 /** Of a report of version 2, which names no processor, the highest number of its product. */
 export function microcodeFloor(product: Product, cpuid: Cpuid | null): Floor {
-  const ofProduct = MICROCODE_FLOORS.filter(one => one.product === product)
+  const ofProduct = MICROCODE_FLOORS.filter(silicon => silicon.product === product)
   if (cpuid === null) {
     const order = ({ microcode }: Silicon) => (microcode.kind === 'least' ? microcode.least : -1)
     const [highest] = ofProduct.toSorted((a, b) => order(b) - order(a))
@@ -229,7 +229,7 @@ export function floorRows(): readonly {
 }[] {
   return PRODUCTS.flatMap(product => [
     { product, processor: 'all', component: 'snp' as const, floor: SNP_FLOORS[product] },
-    ...MICROCODE_FLOORS.filter(one => one.product === product).map(({ name, microcode }) => ({
+    ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).map(({ name, microcode }) => ({
       ...{ product, processor: name, component: 'microcode' as const, floor: microcode },
     })),
   ])

@@ -174,7 +174,7 @@ function orAny<T>(parse: Parse<T>): Parse<T | 'any'> {
 
 function oneOf<const T extends string>(values: readonly T[]): Parse<T> {
   return (value, path) => {
-    const found = values.find(one => one === value)
+    const found = values.find(item => item === value)
     wellFormed(found !== undefined, `${path}: not one of ${values.join(', ')}`)
     return found
   }
@@ -209,7 +209,7 @@ function listOf<T>(parse: Parse<T>): Parse<readonly T[]> {
     const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
     wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
     wellFormed(new Set(value).size === value.length, `${path}: an entry stands in it twice`)
-    return value.map((one, at) => parse(one, `${path}[${at}]`))
+    return value.map((item, at) => parse(item, `${path}[${at}]`))
   }
 }
 
@@ -230,7 +230,9 @@ function tcbMinimums(value: unknown, path: string): TcbMinimums {
     const components = tcbComponentsOf(product)
     const parse = (given: unknown, at: string) => {
       const minimum = record(given, at, components)
-      return Object.fromEntries(components.map(one => [one, orAny(integer(255))(minimum[one], `${at}.${one}`)]))
+      return Object.fromEntries(
+        components.map(component => [component, orAny(integer(255))(minimum[component], `${at}.${component}`)]),
+      )
     }
     return [product, orAny(parse)(minimums[product], `${path}.${product}`)] as const
   }

@@ -93,8 +93,8 @@ export function readEnvelope(value: unknown, what: string): Envelope {
   const envelope: Envelope = {
     payload: base64Of(fields.text('payload'), `${what}: payload`),
     payloadType: fields.text('payloadType'),
-    signatures: fields.list('signatures', (one, where) => {
-      const signature = new Fields(one, where)
+    signatures: fields.list('signatures', (item, where) => {
+      const signature = new Fields(item, where)
       const read = { keyid: signature.text('keyid'), sig: base64Of(signature.text('sig'), `${where}.sig`) }
       signature.end()
       return read

@@ -98,7 +98,8 @@ const what = 'evidence.json'
 
 function receiptsOf(fields: Fields): NonNullable<ReadEvidence['receipts']> {
   const receipts = { dispatch: fields.take('dispatch'), completion: fields.take('completion') }
-  for (const one of Object.values(receipts)) wellFormed(typeof one === 'object', `${what}: a receipt is no object`)
+  for (const receipt of Object.values(receipts))
+    wellFormed(typeof receipt === 'object', `${what}: a receipt is no object`)
   fields.end()
   return receipts
 }
@@ -138,9 +139,9 @@ function vtpmEvidence(fields: Fields): VtpmEvidence {
     vek: base64Url(fields.text('vcek'), 'vcek'),
     quote: hex(tpm.text('message'), 'tpm_quote.message'),
     signature: hex(tpm.text('signature'), 'tpm_quote.signature'),
-    pcrs: tpm.list('pcrs', (one, where) => {
-      wellFormed(typeof one === 'string', `${where}: not a text`)
-      return hex(one, 'tpm_quote.pcrs')
+    pcrs: tpm.list('pcrs', (item, where) => {
+      wellFormed(typeof item === 'string', `${where}: not a text`)
+      return hex(item, 'tpm_quote.pcrs')
     }),
   }
   wellFormed(evidence.pcrs.length <= pcrCount, `${what}: more than ${pcrCount} PCRs`)

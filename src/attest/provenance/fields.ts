@@ -58,7 +58,7 @@ export class Fields {
   list<T>(name: string, read: (value: unknown, what: string) => T): T[] {
     const value = this.take(name)
     wellFormed(Array.isArray(value), `${this.#path(name)}: not a list`)
-    return value.map((one, at) => read(one, `${this.#path(name)}[${at}]`))
+    return value.map((item, at) => read(item, `${this.#path(name)}[${at}]`))
   }
 
   end(): void {

@@ -4,16 +4,16 @@
 import type { LockedPackage } from './record.ts'
 
 /** Package URL of any of them. */
-export function packageUrl(one: LockedPackage): string {
-  switch (one.kind) {
+export function packageUrl(pkg: LockedPackage): string {
+  switch (pkg.kind) {
     case 'crate':
-      return one.from.kind === 'registry'
-        ? `pkg:cargo/${one.name}@${version(one.version)}?checksum=sha256:${one.from.sha256}`
-        : `pkg:cargo/${one.name}@${version(one.version)}?vcs_url=git+${one.from.url.replaceAll('?', '%3F').replaceAll('&', '%26')}@${one.from.commit}`
+      return pkg.from.kind === 'registry'
+        ? `pkg:cargo/${pkg.name}@${version(pkg.version)}?checksum=sha256:${pkg.from.sha256}`
+        : `pkg:cargo/${pkg.name}@${version(pkg.version)}?vcs_url=git+${pkg.from.url.replaceAll('?', '%3F').replaceAll('&', '%26')}@${pkg.from.commit}`
     case 'flake-input':
-      return `pkg:nix-flake/${encodeURIComponent(one.name)}?uri=${encodeURIComponent(one.uri)}`
+      return `pkg:nix-flake/${encodeURIComponent(pkg.name)}?uri=${encodeURIComponent(pkg.uri)}`
     case 'nix-fetch':
-      return `pkg:nix-fetch/${encodeURIComponent(one.name)}?hash=${one.hash.algorithm}:${one.hash.hex}`
+      return `pkg:nix-fetch/${encodeURIComponent(pkg.name)}?hash=${pkg.hash.algorithm}:${pkg.hash.hex}`
   }
 }
 

@@ -30,31 +30,31 @@ export function sbomBytes(record: BuildRecord): Uint8Array {
   })
 }
 
-function componentOf(one: LockedPackage): Readonly<Record<string, unknown>> {
-  const purl = packageUrl(one)
-  const component = { type: 'library', 'bom-ref': purl, name: one.name }
-  switch (one.kind) {
+function componentOf(pkg: LockedPackage): Readonly<Record<string, unknown>> {
+  const purl = packageUrl(pkg)
+  const component = { type: 'library', 'bom-ref': purl, name: pkg.name }
+  switch (pkg.kind) {
     case 'crate': {
-      const { from } = one
+      const { from } = pkg
       const rest =
         from.kind === 'registry'
           ? { hashes: [{ alg: 'SHA-256', content: from.sha256 }] }
           : { externalReferences: [{ type: 'vcs', url: `git+${from.url}#${from.commit}` }] }
-      return { ...component, version: one.version, purl, ...rest }
+      return { ...component, version: pkg.version, purl, ...rest }
     }
     case 'flake-input':
-      return { ...component, purl, hashes: [{ alg: 'SHA-256', content: one.narSha256 }] }
+      return { ...component, purl, hashes: [{ alg: 'SHA-256', content: pkg.narSha256 }] }
     case 'nix-fetch':
       return {
         ...component,
         purl,
-        hashes: [{ alg: one.hash.algorithm === 'sha256' ? 'SHA-256' : 'SHA-512', content: one.hash.hex }],
-        ...(one.url === null ? {} : { externalReferences: [{ type: 'distribution', url: one.url }] }),
+        hashes: [{ alg: pkg.hash.algorithm === 'sha256' ? 'SHA-256' : 'SHA-512', content: pkg.hash.hex }],
+        ...(pkg.url === null ? {} : { externalReferences: [{ type: 'distribution', url: pkg.url }] }),
       }
   }
 }
 
 /** The first of each; a `bom-ref` stands once. */
-function uniqueBy<T>(list: readonly T[], key: (one: T) => string): T[] {
-  return [...new Map(list.toReversed().map(one => [key(one), one])).values()].toReversed()
+function uniqueBy<T>(list: readonly T[], key: (item: T) => string): T[] {
+  return [...new Map(list.toReversed().map(item => [key(item), item])).values()].toReversed()
 }

@@ -124,30 +124,30 @@ function sourceDependencies({ source, request, lockFile }: BuildRecord): Resourc
   ]
 }
 
-function packageDescriptor(one: LockedPackage): ResourceDescriptor {
-  const named = { name: one.name, uri: packageUrl(one) }
-  switch (one.kind) {
+function packageDescriptor(pkg: LockedPackage): ResourceDescriptor {
+  const named = { name: pkg.name, uri: packageUrl(pkg) }
+  switch (pkg.kind) {
     case 'crate':
       return {
         ...named,
-        digest: one.from.kind === 'registry' ? { sha256: one.from.sha256 } : { gitCommit: one.from.commit },
+        digest: pkg.from.kind === 'registry' ? { sha256: pkg.from.sha256 } : { gitCommit: pkg.from.commit },
       }
     case 'flake-input':
-      return { ...named, digest: { sha256: one.narSha256 }, annotations: { reference: one.uri } }
+      return { ...named, digest: { sha256: pkg.narSha256 }, annotations: { reference: pkg.uri } }
     case 'nix-fetch':
       return {
         ...named,
-        digest: { [one.hash.algorithm]: one.hash.hex },
-        annotations: { drvPath: one.drvPath, outputHashMode: one.outputHashMode, url: one.url },
+        digest: { [pkg.hash.algorithm]: pkg.hash.hex },
+        annotations: { drvPath: pkg.drvPath, outputHashMode: pkg.outputHashMode, url: pkg.url },
       }
   }
 }
 
 function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord): ResourceDescriptor[] {
-  const tool = (name: string, one: Tool): ResourceDescriptor => ({
+  const tool = (name: string, tool: Tool): ResourceDescriptor => ({
     name,
-    digest: { sha256: one.sha256 },
-    annotations: { version: one.version },
+    digest: { sha256: tool.sha256 },
+    annotations: { version: tool.version },
   })
   const named = Object.entries(tools).filter((entry): entry is [string, Tool] => typeof entry[1] === 'object')
   return [
@@ -165,7 +165,7 @@ function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord)
             annotations: { saidBy: 'host' },
           },
         ]),
-    ...named.map(([name, one]) => tool(name, one)),
+    ...named.map(([name, item]) => tool(name, item)),
     tool('strongroom-guest', guest),
   ]
 }

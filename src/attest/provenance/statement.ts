@@ -102,7 +102,7 @@ export function provenanceOf(
   byproducts: readonly { readonly name: string; readonly sha256: string }[],
 ): Provenance {
   const { source, evaluation, packages } = record
-  const inputs = packages.filter(one => one.kind === 'flake-input')
+  const inputs = packages.filter(pkg => pkg.kind === 'flake-input')
   return {
     _type: statementType,
     predicate: {
@@ -181,7 +181,7 @@ export function readProvenance(bytes: Uint8Array): Provenance {
 }
 
 function toolchainOf(record: BuildRecord): Readonly<Record<string, FamilyTool>> {
-  const tool = (one: Tool): FamilyTool => ({ digest: { sha256: one.sha256 }, version: one.version })
+  const tool = (tool: Tool): FamilyTool => ({ digest: { sha256: tool.sha256 }, version: tool.version })
   const kettle = tool(record.guest)
   const { tools } = record
   return tools.toolchain === 'cargo'
@@ -190,17 +190,17 @@ function toolchainOf(record: BuildRecord): Readonly<Record<string, FamilyTool>> 
 }
 
 /** The annotations are what the family gives of a fixed-output derivation. */
-function dependencyOf(one: LockedPackage): FamilyDependency {
-  const named = { name: one.name, uri: packageUrl(one) }
-  switch (one.kind) {
+function dependencyOf(pkg: LockedPackage): FamilyDependency {
+  const named = { name: pkg.name, uri: packageUrl(pkg) }
+  switch (pkg.kind) {
     case 'crate':
-      return one.from.kind === 'registry'
-        ? { digest: { sha256: one.from.sha256 }, ...named }
-        : { digest: { gitCommit: one.from.commit }, ...named }
+      return pkg.from.kind === 'registry'
+        ? { digest: { sha256: pkg.from.sha256 }, ...named }
+        : { digest: { gitCommit: pkg.from.commit }, ...named }
     case 'flake-input':
-      return { digest: { sha256: one.narSha256 }, ...named }
+      return { digest: { sha256: pkg.narSha256 }, ...named }
     case 'nix-fetch': {
-      const { drvPath, outputHashMode, url, hash } = one
+      const { drvPath, outputHashMode, url, hash } = pkg
       const annotations = {
         drvPath,
         ...(outputHashMode === null ? {} : { outputHashMode }),
@@ -264,9 +264,9 @@ function readToolchain(fields: Fields): Readonly<Record<string, FamilyTool>> {
   wellFormed(names !== undefined, 'provenance.json: toolchain: neither nix, nor cargo and rustc, nor pnpm and node')
   const read = names.map(name => {
     const tool = fields.object(name)
-    const one = { digest: digestOf(tool.object('digest')), version: tool.text('version') }
+    const item = { digest: digestOf(tool.object('digest')), version: tool.text('version') }
     tool.end()
-    return [name, one] as const
+    return [name, item] as const
   })
   fields.end()
   return Object.fromEntries(read)

@@ -104,14 +104,14 @@ export function readSummary(bytes: Uint8Array): ReadSummary {
   wellFormed(root.text('predicateType') === summaryPredicateType, `${what}: of another type`)
   const predicate = root.object('predicate')
   const verifier = predicate.object('verifier')
-  const [input, ...others] = predicate.list('inputAttestations', (one, where) => new Fields(one, where))
+  const [input, ...others] = predicate.list('inputAttestations', (item, where) => new Fields(item, where))
   wellFormed(input !== undefined && others.length === 0, `${what}: not one attestation`)
   const name = /^urn:strongroom:image:([a-z][a-z0-9-]{0,31})$/.exec(predicate.text('resourceUri'))?.[1]
   wellFormed(name !== undefined, `${what}: resourceUri is no image`)
   return {
     name,
-    subject: root.list('subject', (one, where) => {
-      const fields = new Fields(one, where)
+    subject: root.list('subject', (item, where) => {
+      const fields = new Fields(item, where)
       const digests = fields.object('digest')
       return {
         name: fields.text('name'),

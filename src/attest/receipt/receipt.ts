@@ -91,7 +91,7 @@ export function decodeReceipt(json: unknown): DecodedReceipt {
     'evidence',
   ])
   wellFormed(envelope.format === statementFormat, 'receipt: format')
-  const platform = platforms.find(one => one === envelope.platform)
+  const platform = platforms.find(kind => kind === envelope.platform)
   wellFormed(platform !== undefined, 'receipt: platform')
   const keys = record(envelope.keys, 'receipt: keys', ['ed25519', 'mldsa65', 'x25519', 'mlkem768'])
   const signatures = record(envelope.signatures, 'receipt: signatures', ['ed25519', 'mldsa65'])

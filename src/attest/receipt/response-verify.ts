@@ -57,7 +57,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
   const checks = [
     pass(formatName),
     keysCheck(claim, question.keys),
-    ...signed.map((one, at) => renamed(one, signatureNames[at])),
+    ...signed.map((check, at) => renamed(check, signatureNames[at])),
     upstreamCheck(claim, question.outside),
     ...(salt.ok ? digestChecks(claim, salt.value, question) : unsalted(salt.reason)),
   ]
@@ -71,9 +71,9 @@ const saltedNames = ['response-salt', 'response-request', 'response-size', 'resp
 const laterNames = [...['response-keys', ...signatureNames, upstreamCheckName], ...saltedNames]
 
 /** A verdict can hold these checks and those of attestation receipts, so the names must differ. */
-function renamed(one: Check, name = one.name): Check {
-  const reason = one.reason.replace('the statement', 'the response')
-  return { ...one, name, reason }
+function renamed(check: Check, name = check.name): Check {
+  const reason = check.reason.replace('the statement', 'the response')
+  return { ...check, name, reason }
 }
 
 function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
@@ -117,7 +117,7 @@ function saltOf(carried: Uint8Array | null, given: Uint8Array | undefined): Pars
 
 function unsalted(reason: string): Check[] {
   const [name = '', ...rest] = saltedNames
-  return [fail(name, reason), ...rest.map(one => notChecked(one, 'there is no salt to hash with', true))]
+  return [fail(name, reason), ...rest.map(item => notChecked(item, 'there is no salt to hash with', true))]
 }
 
 function digestChecks(
@@ -138,7 +138,8 @@ function responseChecks(claim: ResponseClaim, salt: Uint8Array, response: Uint8A
   chain.update(response)
   const { answerDigest, eventCount, sizeBytes } = chain.finish()
   const isSize = claim.sizeBytes === sizeBytes && claim.eventCount === eventCount
-  const sizes = (one: { sizeBytes: number; eventCount: number }) => `${one.sizeBytes} bytes in ${one.eventCount} events`
+  const sizes = (item: { sizeBytes: number; eventCount: number }) =>
+    `${item.sizeBytes} bytes in ${item.eventCount} events`
   return [
     check('response-size', isSize, `${sizes({ sizeBytes, eventCount })}, not ${sizes(claim)}`, sizes(claim)),
     digestCheck('response-answer', claim.answerDigest, answerDigest, 'response'),

@@ -235,7 +235,7 @@ function checked(name: keyof typeof CLAIM_FIELDS, value: unknown): CborValue {
       wellFormed(typeof value === 'string' && value !== '' && utf8(value).length <= textBytesMax, what)
       return value
     case 'coverage': {
-      const coverage = coverages.find(one => one === value)
+      const coverage = coverages.find(coverage => coverage === value)
       wellFormed(coverage !== undefined, what)
       return coverage
     }

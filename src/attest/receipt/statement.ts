@@ -224,10 +224,10 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       return value === null ? null : checked(key, { type: 'text', sizeBytesMax: field.sizeBytesMax }, value)
     case 'texts':
       wellFormed(Array.isArray(value) && value.length <= field.countMax, what)
-      return value.map(one => {
-        wellFormed(typeof one === 'string', what)
-        checkText(one, field.sizeBytesMax, what)
-        return one
+      return value.map(item => {
+        wellFormed(typeof item === 'string', what)
+        checkText(item, field.sizeBytesMax, what)
+        return item
       })
     case 'time-ms':
     case 'count':

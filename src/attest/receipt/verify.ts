@@ -141,7 +141,7 @@ function laterNames(kind: StatementKind): string[] {
 }
 
 function unread(kind: StatementKind, checks: readonly Check[]): ReceiptVerdict<never> {
-  const done = checks.map(one => one.name)
+  const done = checks.map(check => check.name)
   const later = laterNames(kind).filter(name => !done.includes(name))
   const skipped = later.map(name => notChecked(name, 'the receipt cannot be read', true))
   return { ...verdict([...checks, ...skipped]), statement: null, report: null, simulated: false }
@@ -241,7 +241,7 @@ async function tpmChecks(
 }
 
 function expectationNames(kind: StatementKind): string[] {
-  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !checkedElsewhere.some(one => one === name))
+  const own = Object.keys(STATEMENT_FIELDS[kind]).filter(name => !checkedElsewhere.some(kind => kind === name))
   return ['imageName', ...own]
 }
 
@@ -281,7 +281,7 @@ function expectationCheck(name: string, expected: unknown, value: unknown): Chec
 /** Bytes, text, lists of text, and null. */
 function isEqual(a: unknown, b: unknown): boolean {
   if (a instanceof Uint8Array) return b instanceof Uint8Array && equalConstantTime(a, b)
-  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((one, i) => one === b[i])
+  if (Array.isArray(a)) return Array.isArray(b) && a.length === b.length && a.every((item, i) => item === b[i])
   return a === b
 }
 

@@ -143,19 +143,19 @@ type Issue = {
   readonly extensions: readonly RawExtension[]
 }
 
-async function issue(one: Issue): Promise<Uint8Array> {
+async function issue(item: Issue): Promise<Uint8Array> {
   const x509 = await loadX509()
   const made = await x509.X509CertificateGenerator.create(
     {
-      serialNumber: one.serial,
-      subject: one.subject,
-      issuer: one.issuer,
-      notBefore: one.validity.notBefore,
-      notAfter: one.validity.notAfter,
-      publicKey: one.publicKey,
-      signingKey: one.signingKey,
+      serialNumber: item.serial,
+      subject: item.subject,
+      issuer: item.issuer,
+      notBefore: item.validity.notBefore,
+      notAfter: item.validity.notAfter,
+      publicKey: item.publicKey,
+      signingKey: item.signingKey,
       signingAlgorithm,
-      extensions: one.extensions.map(
+      extensions: item.extensions.map(
         ({ oid, critical, value }) => new x509.Extension(oid, critical, new Uint8Array(value)),
       ),
     },

@@ -41,7 +41,7 @@ export function decodeEventLog(bytes: Uint8Array): EventLog {
     const event = readEvent(read, banks)
     const locality = localityOf(event)
     if (locality !== null) {
-      const isFirst = startupLocality === null && !events.some(one => one.pcr === 0 && one.type !== noAction)
+      const isFirst = startupLocality === null && !events.some(event => event.pcr === 0 && event.type !== noAction)
       wellFormed(isFirst, 'event log: StartupLocality twice, or after an extension of PCR 0')
       startupLocality = locality
     }

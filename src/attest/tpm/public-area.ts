@@ -86,7 +86,7 @@ const areaBytesMax = 1024
 const attributeNames = Object.keys(ATTRIBUTES) as TpmAttribute[]
 
 function isBoundToTpm({ attributes }: TpmPublic): boolean {
-  return (['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'restricted'] as const).every(one => attributes.has(one))
+  return (['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'restricted'] as const).every(kind => attributes.has(kind))
 }
 
 /** TPMT_SYM_DEF_OBJECT: nothing after TPM_ALG_NULL, else key size and mode. */

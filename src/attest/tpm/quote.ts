@@ -52,10 +52,10 @@ export async function verifyQuote(input: QuoteInput): Promise<readonly Check[]> 
 
 /** Null when the values are exactly those that were quoted. */
 function pcrFaultOf(quote: Quote, pcrs: PcrValues, hash: TpmSignature['hash']): string | null {
-  if (quote.selections.every(one => one.pcrs.length === 0)) return 'the quote selects no PCR'
+  if (quote.selections.every(selection => selection.pcrs.length === 0)) return 'the quote selects no PCR'
   const values: Uint8Array[] = []
   for (const bank of bankNames) {
-    const selected = quote.selections.find(one => one.bank === bank)?.pcrs ?? []
+    const selected = quote.selections.find(selection => selection.bank === bank)?.pcrs ?? []
     if (bank === 'SHA-1' && selected.length > 0) return 'SHA-1 PCRs are refused'
     const extra = [...(pcrs[bank]?.keys() ?? [])].find(number => !selected.includes(number))
     if (extra !== undefined) return `${bank} PCR ${extra} is not quoted`

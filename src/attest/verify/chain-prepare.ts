@@ -135,7 +135,7 @@ function isIssuer({ extensions }: Certificate): boolean {
 
 function unknownCritical({ subject, extensions }: Certificate): string[] {
   const understood: readonly string[] = [OID.basicConstraints, OID.keyUsage]
-  const unknown = [...extensions].filter(([oid, one]) => one.critical && !understood.includes(oid))
+  const unknown = [...extensions].filter(([oid, extension]) => extension.critical && !understood.includes(oid))
   return unknown.map(([oid]) => `${commonNameOf(subject)}: critical extension ${oid} is unknown`)
 }
 
@@ -167,9 +167,9 @@ const BUILT_IN = {
 /** No chain could be built: the named check fails, and those after it are not made. */
 function noChain(name: PreparedCheck, reason: string): PreparedChain {
   const at = PREPARED_CHECKS.indexOf(name)
-  const checks = PREPARED_CHECKS.map((one, i) => {
-    if (i < at) return pass(one)
-    return i === at ? fail(one, reason) : notChecked(one, `${name} failed`, true)
+  const checks = PREPARED_CHECKS.map((kind, i) => {
+    if (i < at) return pass(kind)
+    return i === at ? fail(kind, reason) : notChecked(kind, `${name} failed`, true)
   })
   return { checks, found: null }
 }

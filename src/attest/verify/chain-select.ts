@@ -33,15 +33,15 @@ export const certificatesMax = 24
 /** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
 export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {
   const given = derBlocks(vek, 'CERTIFICATE', 'VEK').map(der => decodeCertificate(der))
-  const first = given.find(one => hasVekExtensions(one.extensions))
+  const first = given.find(item => hasVekExtensions(item.extensions))
   if (first === undefined) throw new Malformed('VEK: a certificate without the extensions of a VCEK or VLEK')
   const bundles = chain === undefined ? [] : isList(chain) ? chain : [chain]
   wellFormed(bundles.length <= certificatesMax, `chain: ${bundles.length} parts`)
   const supplied = bundles.flatMap(bundle => derBlocks(bundle, 'CERTIFICATE', 'chain'))
   const read = supplied.map(der => parsed(() => decodeCertificate(der)))
-  const others = [...given.filter(one => one !== first), ...read.flatMap(one => (one.ok ? [one.value] : []))]
+  const others = [...given.filter(item => item !== first), ...read.flatMap(parsed => (parsed.ok ? [parsed.value] : []))]
   wellFormed(others.length <= certificatesMax, `chain: ${others.length} certificates`)
-  const broken = read.find(one => !one.ok)
+  const broken = read.find(parsed => !parsed.ok)
   const unreadable = broken === undefined || broken.ok ? null : broken.reason
   const extensions = decodeVekExtensions(first.extensions)
   return { vek: first, extensions, others: inOrderOfBytes(others), unreadable }
@@ -54,7 +54,7 @@ export async function selectChain(
 ): Promise<Chain> {
   wellFormed(unreadable === null, `chain: a certificate in it cannot be read: ${unreadable}`)
   const intermediate = others.length === 0 ? await builtIn(vek, extensions, roots) : await issuerOf(vek, others)
-  const arks = others.filter(one => isSame(one.subject, intermediate.issuer) && isSame(one.subject, one.issuer))
+  const arks = others.filter(other => isSame(other.subject, intermediate.issuer) && isSame(other.subject, other.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
   // Another certificate may bear the ARK's name: a trusted one is preferred, and of those the one whose key signed the intermediate.
   const trusted = arks.filter(ark => isTrusted(ark) !== null)
@@ -67,7 +67,7 @@ export async function selectChain(
   if (named === undefined) throw new Malformed(`chain: no ARK named ${wanted}`)
   const own = [named.ask, ...(named.asvk === null ? [] : [named.asvk])]
   const stranger = others.find(
-    one => !isSame(one.subject, vek.issuer) && !own.some(authority => isSame(authority.der, one.der)),
+    other => !isSame(other.subject, vek.issuer) && !own.some(authority => isSame(authority.der, other.der)),
   )
   if (stranger !== undefined) {
     throw new Malformed(`chain: no ARK named ${wanted} in it, but ${commonNameOf(stranger.subject)}`)
@@ -81,16 +81,16 @@ async function builtIn(
   roots: readonly DecodedRoot[],
 ): Promise<Certificate> {
   const own = roots.flatMap(root => (holder.kind === 'vcek' ? [root.ask] : root.asvk === null ? [] : [root.asvk]))
-  const bearers = own.filter(one => isSame(one.subject, vek.issuer))
-  const found = await signerOf(vek, bearers, one => one)
+  const bearers = own.filter(certificate => isSame(certificate.subject, vek.issuer))
+  const found = await signerOf(vek, bearers, certificate => certificate)
   if (found !== undefined) return found
   throw new Malformed(`chain: none was given, and no trusted root has an intermediate ${commonNameOf(vek.issuer)}`)
 }
 
 /** Several certificates may bear the issuer's name, since AMD has renewed intermediates. */
 async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promise<Certificate> {
-  const bearers = others.filter(one => isSame(one.subject, vek.issuer))
-  const found = await signerOf(vek, bearers, one => one)
+  const bearers = others.filter(other => isSame(other.subject, vek.issuer))
+  const found = await signerOf(vek, bearers, certificate => certificate)
   if (found === undefined) throw new Malformed(`chain: no certificate named ${commonNameOf(vek.issuer)}`)
   return found
 }
@@ -101,7 +101,7 @@ async function signerOf<One>(
   bearers: readonly One[],
   authority: (one: One) => Certificate,
 ): Promise<One | undefined> {
-  if (bearers.length > 1) for (const one of bearers) if (await isSignedBy(signed, authority(one))) return one
+  if (bearers.length > 1) for (const bearer of bearers) if (await isSignedBy(signed, authority(bearer))) return bearer
   return bearers[0]
 }
 

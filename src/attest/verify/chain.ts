@@ -132,7 +132,7 @@ function checkTcb({ extensions: { spl } }: FoundChain, report: SnpReport, produc
   try {
     const reported = decodeTcb(report.rawTcb.reported, product)
     const different = TCB_COMPONENTS.filter(component => reported[component] !== spl[component])
-    const text = different.map(one => `${one}: VEK ${spl[one] ?? 'none'}, REPORTED_TCB ${reported[one] ?? 'none'}`)
+    const text = different.map(kind => `${kind}: VEK ${spl[kind] ?? 'none'}, REPORTED_TCB ${reported[kind] ?? 'none'}`)
     return different.length === 0 ? pass(name, tcbText(reported)) : fail(name, text.join('; '))
   } catch (error) {
     return fail(name, reasonOf(error))

@@ -26,7 +26,7 @@ export async function prepareCrl(input: PemOrDer | undefined, ark: Certificate):
   const fault = algorithmFault(crl, ark)
   if (fault !== null) return { kind: 'bad', reason: `CRL: ${fault}` }
   // Delta and partial lists carry critical extensions; they must not be taken for whole ones.
-  const unknown = [...crl.extensions].find(([oid, one]) => one.critical && oid !== OID.crlNumber)
+  const unknown = [...crl.extensions].find(([oid, extension]) => extension.critical && oid !== OID.crlNumber)
   if (unknown !== undefined) return { kind: 'bad', reason: `CRL: critical extension ${unknown[0]} is unknown` }
   if (!(await isSignedBy(crl, ark))) return { kind: 'bad', reason: "the CRL's signature is not the ARK's" }
   return { kind: 'signed', crl }
@@ -51,7 +51,7 @@ export function checkRevocation(
   if (!(asOfMs >= thisUpdateMs && asOfMs <= nextUpdateMs)) {
     return fail(REVOCATION_CHECK, `the CRL is for ${span}, not for the time of this verification`)
   }
-  const found = authorities.find(one => revoked.has(one.serial))
+  const found = authorities.find(authority => revoked.has(authority.serial))
   return check(REVOCATION_CHECK, found === undefined, `serial number ${found?.serial} is revoked`, `CRL of ${span}`)
 }
 

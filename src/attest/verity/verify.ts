@@ -98,7 +98,7 @@ class StoredTree {
   }
 
   expect(level: number, index: number, block: Uint8Array): void {
-    const run = this.#runs.find(one => one.level === level)
+    const run = this.#runs.find(run => run.level === level)
     if (run === undefined) this.#runs.push({ level, firstIndex: index, blocks: [block.slice()] })
     else run.blocks.push(block.slice())
   }

@@ -107,8 +107,8 @@ export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
   const list = readSequence(wrapped, `${what} extensions`)
   wellFormed(list.length > 0 && list.length <= extensionsMax, `${what}: ${list.length} extensions`)
   const extensions = new Map<string, Extension>()
-  for (const one of list) {
-    const fields = new DerFields(readSequence(one.whole, `${what} extension`), `${what} extension`)
+  for (const der of list) {
+    const fields = new DerFields(readSequence(der.whole, `${what} extension`), `${what} extension`)
     const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, `${what} extension`)
     const flag = fields.optional(TAG.boolean)
     const critical = flag !== null && booleanOf(flag.contents, `${what} extension ${oid}`)

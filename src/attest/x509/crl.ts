@@ -69,7 +69,8 @@ function revokedOf(entries: Der | null): Map<string, number> {
     const extensions = fields.optional(TAG.sequence)
     fields.end()
     // A critical entry extension would change whose serial number this is (RFC 5280 section 5.3.3).
-    const isPlain = extensions === null || ![...extensionsOf(extensions.whole, what).values()].some(one => one.critical)
+    const isPlain =
+      extensions === null || ![...extensionsOf(extensions.whole, what).values()].some(extension => extension.critical)
     wellFormed(isPlain, `${what}: a critical extension`)
     wellFormed(!revoked.has(serial), `${what}: a serial number twice`)
     revoked.set(serial, timeMs(date, what))

@@ -40,7 +40,7 @@ function mirrorConfig(mirror: string | null): string[] {
   return [
     'source.crates-io.replace-with="strongroom-mirror"',
     `source.strongroom-mirror.registry=${JSON.stringify(mirror)}`,
-  ].flatMap(one => ['--config', one])
+  ].flatMap(text => ['--config', text])
 }
 
 export function isMirror(url: string): boolean {
@@ -104,14 +104,14 @@ export function readCargoMessage(line: string): CargoMessage {
   if (packageId.includes(`path+file://${places.source}`)) {
     if (kinds.includes('bin')) files.push(message.executable)
     if (kinds.some(kind => LIBRARY_KINDS.has(kind)))
-      files.push(...names.filter(one => typeof one === 'string' && /\.(?:so|a)$/.test(one)))
+      files.push(...names.filter(name => typeof name === 'string' && /\.(?:so|a)$/.test(name)))
   }
   return {
     kind: 'artifact',
     packageId,
     name: typeof message.target.name === 'string' ? message.target.name : '',
     fresh: message.fresh === true,
-    files: files.filter(one => typeof one === 'string'),
+    files: files.filter(file => typeof file === 'string'),
   }
 }
 

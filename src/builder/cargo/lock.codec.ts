@@ -33,15 +33,15 @@ export function readCargoLock(text: string): CargoLock {
   if (!Array.isArray(packages) || packages.length > packagesMax) throw invalid('`package` is no list, or too long')
   const oldChecksums = isTable(table.metadata) ? table.metadata : {}
   const crates: LockedCrate[] = []
-  for (const one of packages) {
-    if (!isTable(one)) throw invalid('`package` has an entry that is no table')
-    const { name, version, source } = one
+  for (const pkg of packages) {
+    if (!isTable(pkg)) throw invalid('`package` has an entry that is no table')
+    const { name, version, source } = pkg
     if (typeof name !== 'string' || !namePattern.test(name)) throw invalid('a package without a proper name')
     if (typeof version !== 'string' || !versionPattern.test(version)) throw invalid(`package ${name}: \`version\``)
     if (source === undefined) continue
     if (typeof source !== 'string') throw invalid(`package ${name}: \`source\``)
     // Version 1 has the checksums in a table of their own.
-    const checksum = one.checksum ?? oldChecksums[`checksum ${name} ${version} (${source})`]
+    const checksum = pkg.checksum ?? oldChecksums[`checksum ${name} ${version} (${source})`]
     crates.push({ kind: 'crate', name, version, from: fromOf(`${name} ${version}`, source, checksum) })
   }
   const keyOf = ({ name, version }: LockedCrate) => `${name} ${version}`

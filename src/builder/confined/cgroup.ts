@@ -75,23 +75,23 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
 /** Ends what a process of this program has left that did not live to end it. Fault host.command_timeout. */
 export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promise<void> {
   const names = fs.existsSync(root) ? fs.readdirSync(root) : []
-  for (const name of names.filter(one => one.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
+  for (const name of names.filter(name => name.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
 }
 
 /** The controllers that its children get. */
 function enable({ root, needed }: CgroupSite): ReadonlySet<Controller> {
   const offered = readOrEmpty(`${root}/cgroup.controllers`).trim().split(/\s+/)
-  const missing = needed.filter(one => !offered.includes(one))
+  const missing = needed.filter(kind => !offered.includes(kind))
   if (missing.length > 0) throw new Fault('host.unsupported', `cgroup ${root}: no controller ${missing.join(', ')}`)
   const enabled = new Set<Controller>()
-  for (const one of controllers) {
-    if (!offered.includes(one)) continue
+  for (const controller of controllers) {
+    if (!offered.includes(controller)) continue
     try {
-      fs.writeFileSync(`${root}/cgroup.subtree_control`, `+${one}`)
-      enabled.add(one)
+      fs.writeFileSync(`${root}/cgroup.subtree_control`, `+${controller}`)
+      enabled.add(controller)
     } catch (error) {
-      if (needed.includes(one))
-        throw new Fault('host.unsupported', wrapFault(error, `cgroup ${root}: ${one}`).message, { cause: error })
+      if (needed.includes(controller))
+        throw new Fault('host.unsupported', wrapFault(error, `cgroup ${root}: ${controller}`).message, { cause: error })
     }
   }
   return enabled

@@ -78,12 +78,12 @@ export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
   const built: Built[] = []
-  for (const one of answer) {
-    if (!isRecord(one) || typeof one.drvPath !== 'string' || !isRecord(one.outputs)) return null
-    const outputs = Object.values(one.outputs)
+  for (const item of answer) {
+    if (!isRecord(item) || typeof item.drvPath !== 'string' || !isRecord(item.outputs)) return null
+    const outputs = Object.values(item.outputs)
     if (!outputs.every(path => typeof path === 'string' && storePathPattern.test(path))) return null
-    if (!storePathPattern.test(one.drvPath)) return null
-    built.push({ drvPath: one.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
+    if (!storePathPattern.test(item.drvPath)) return null
+    built.push({ drvPath: item.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
   }
   return built
 }
@@ -100,10 +100,10 @@ export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
   const fetches: Extract<LockedPackage, { kind: 'nix-fetch' }>[] = []
-  for (const [drvPath, one] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (!isRecord(one) || !isRecord(one.outputs)) return null
-    const env = isRecord(one.env) ? one.env : {}
-    for (const output of Object.values(one.outputs)) {
+  for (const [drvPath, item] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (!isRecord(item) || !isRecord(item.outputs)) return null
+    const env = isRecord(item.env) ? item.env : {}
+    for (const output of Object.values(item.outputs)) {
       if (!isRecord(output) || typeof output.hash !== 'string') continue
       const hash = hashOf(output.hash, String(output.hashAlgo ?? ''))
       if (hash === null) continue
@@ -124,7 +124,7 @@ export function readDerivations(text: string): Derivations | null {
 
 function hashOf(text: string, algorithm: string): { algorithm: 'sha256' | 'sha512'; hex: string } | null {
   const name = algorithm.replace(/^r:/, '')
-  const known = (['sha256', 'sha512'] as const).find(one => one === name || text.startsWith(`${one}-`))
+  const known = (['sha256', 'sha512'] as const).find(kind => kind === name || text.startsWith(`${kind}-`))
   if (known === undefined) return null
   const sizeBytes = known === 'sha256' ? 32 : 64
   const bytes = text.includes('-') ? fromBase64(text.slice(text.indexOf('-') + 1)) : fromHex(text)

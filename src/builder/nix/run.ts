@@ -127,7 +127,7 @@ class Nix {
         ...common,
         name: 'nix-show',
         argv: nixShowArgv(
-          built.map(one => one.drvPath),
+          built.map(built => built.drvPath),
           name,
         ),
         answers: true,
@@ -191,7 +191,7 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       if (files.length > countMax) return
     }
   }
-  for (const output of new Set(built.flatMap(one => one.outputs))) {
+  for (const output of new Set(built.flatMap(built => built.outputs))) {
     const path = `${nixDir}/${output.slice(nixPlace.length + 1)}`
     const stat = fs.lstatSync(path)
     if (stat.isDirectory()) walk(path, '')
@@ -202,9 +202,9 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
   }
   // An output that is itself a file has its digest before its name.
   const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
-  const counts = Map.groupBy(files, one => nameOf(one.relative).toLowerCase())
-  return files.map(one => {
-    const name = nameOf(one.relative)
-    return { ...one, name: counts.get(name.toLowerCase())?.length === 1 ? name : one.relative }
+  const counts = Map.groupBy(files, file => nameOf(file.relative).toLowerCase())
+  return files.map(file => {
+    const name = nameOf(file.relative)
+    return { ...file, name: counts.get(name.toLowerCase())?.length === 1 ? name : file.relative }
   })
 }

@@ -119,7 +119,7 @@ function dispatch(
   if (found === null) throw new Fault('not_found', 'There is nothing at this path.')
   const { template, params } = found
   const method = context.request.method === 'HEAD' ? 'GET' : context.request.method
-  const route = template.routes.find(one => one.method === method)
+  const route = template.routes.find(route => route.method === method)
   if (route !== undefined) return route.respond({ ...context, method, params })
   const headers = { Allow: template.allow }
   if (method === 'OPTIONS') return new Response(null, { status: 204, headers })

@@ -102,7 +102,7 @@ function blobResponse(
   if (!digestPattern.test(digest)) return badDigest()
   const headers = { 'Docker-Content-Digest': digest, ETag: `"${digest}"`, 'Accept-Ranges': 'bytes' }
   if (digest === emptyDigest) return answer(request, emptyBlob, MEDIA_TYPES.file, headers)
-  const file = image.files.find(one => one.digest === digest)
+  const file = image.files.find(file => file.digest === digest)
   if (file !== undefined) return fileResponse(request, file, headers)
   const summary = summaries.find(({ sha256 }) => digest === `sha256:${sha256}`)
   if (summary === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')

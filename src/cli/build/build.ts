@@ -84,8 +84,8 @@ ${helpText(
   'strongroom build submit https://git.example/acme/tool.git --ref v1.2.0 --commit COMMIT --output ./out',
 )}`,
     )
-    .action(async (source: string, options: SubmitOptions, one: Command) => {
-      await submitBuild(runOf(cli, one), source, options)
+    .action(async (source: string, options: SubmitOptions, command: Command) => {
+      await submitBuild(runOf(cli, command), source, options)
     })
 }
 

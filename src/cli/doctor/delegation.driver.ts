@@ -76,10 +76,10 @@ class Delegation {
       recursion: false,
     })
     const nameServers = namesOf([...answers, ...authorities], domain)
-    const addresses = nameServers.flatMap(one => addressesIn(additionals, one))
+    const addresses = nameServers.flatMap(server => addressesIn(additionals, server))
     // Names of another zone come without their addresses.
-    for (const one of addresses.length === 0 ? nameServers.slice(0, askedServersMax) : [])
-      addresses.push(...(await this.#addressesOf(one)))
+    for (const text of addresses.length === 0 ? nameServers.slice(0, askedServersMax) : [])
+      addresses.push(...(await this.#addressesOf(text)))
     return {
       kind: 'asked',
       zone,
@@ -125,8 +125,8 @@ function addressesIn(records: readonly Answer[], owner: string | null): string[]
   )
 }
 
-function isSameName(one: string, other: string): boolean {
-  return plain(one) === plain(other)
+function isSameName(text: string, other: string): boolean {
+  return plain(text) === plain(other)
 }
 
 function plain(name: string): string {

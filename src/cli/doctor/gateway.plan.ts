@@ -120,17 +120,17 @@ function vmChecks(shown: AdminGateways | null, nowMs: number): Check[] {
     ]
   }
   const { gateways, problem } = shown
-  return [servingCheck(name, gateways, problem), ...gateways.flatMap(one => usageCheck(one, nowMs))]
+  return [servingCheck(name, gateways, problem), ...gateways.flatMap(gateway => usageCheck(gateway, nowMs))]
 }
 
 function servingCheck(name: string, gateways: readonly Gateway[], problem: string | null): Check {
-  const serving = gateways.find(one => one.state === 'serving')
+  const serving = gateways.find(gateway => gateway.state === 'serving')
   if (serving !== undefined) {
     const detail = `${serving.vm} serves at ${serving.address}, since ${serving.since}`
     if (serving.problem !== null) return warn(name, `${detail}: ${serving.problem}`, LOGS_REMEDY)
     return problem === null ? pass(name, detail) : warn(name, `${detail}; no newer one: ${problem}`, LOGS_REMEDY)
   }
-  const starting = gateways.findLast(one => one.state === 'starting')
+  const starting = gateways.findLast(gateway => gateway.state === 'starting')
   const why = starting?.problem ?? problem
   if (why === null && starting !== undefined) return skip(name, `${starting.vm} starts, since ${starting.since}`)
   return fail(name, `none serves: ${why ?? 'none has been started'}`, LOGS_REMEDY)

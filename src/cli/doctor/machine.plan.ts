@@ -177,7 +177,7 @@ const CONTROLLERS = ['cpu', 'memory', 'pids'] as const
 function controlGroupsCheck({ controllers }: MachineFacts, systemd: boolean): Check {
   const name = 'control groups'
   if (!systemd) return skip(name, 'systemd does not run here: VMs have no scopes')
-  const missing = CONTROLLERS.filter(one => controllers?.includes(one) !== true)
+  const missing = CONTROLLERS.filter(kind => controllers?.includes(kind) !== true)
   if (missing.length === 0) return pass(name, `version 2, with ${CONTROLLERS.join(', ')}`)
   const what = controllers === null ? 'version 1' : `version 2 without ${missing.join(', ')}`
   const detail = `${what}: MemoryMax and TasksMax of VMs bind nothing, and one VM can take what others need`

@@ -102,7 +102,10 @@ function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonP
   const wanted = LISTENERS.flatMap(listener => wantedOf(listener, config))
   const taken = wanted.flatMap(({ listener, protocol, address }) => {
     const found = listening.find(
-      one => one.protocol === protocol && one.holder?.pid !== daemonPid && listenOverlap(address, addressOf(one)),
+      listening =>
+        listening.protocol === protocol &&
+        listening.holder?.pid !== daemonPid &&
+        listenOverlap(address, addressOf(listening)),
     )
     // Without a name it may be the daemon's.
     return found === undefined || (found.holder === null && (!isRoot || daemonPid !== null))
@@ -129,12 +132,12 @@ function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, d
   if (typeof listening === 'string') return [skip(name, `${count}; ${listening}`)]
   const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
   const taken = listening.find(
-    one =>
-      one.protocol === 'udp' &&
-      one.holder?.pid !== daemonPid &&
-      own.some(address => listenOverlap(address, addressOf(one))) &&
+    listening =>
+      listening.protocol === 'udp' &&
+      listening.holder?.pid !== daemonPid &&
+      own.some(address => listenOverlap(address, addressOf(listening))) &&
       // Without a name it may be the daemon's.
-      !(one.holder === null && (!isRoot || daemonPid !== null)),
+      !(listening.holder === null && (!isRoot || daemonPid !== null)),
   )
   if (taken !== undefined) {
     const remedy = `keep it off ${own.map(({ hostname }) => hostname).join(' and ')}, or end it`

@@ -31,9 +31,9 @@ export function igvmDocument(described: IgvmDescription) {
     layout: { ok: layoutOf(described).outcome === 'pass', reason: layoutOf(described).reason },
     id_block_measurement: described.idBlockMeasurement === null ? null : toHex(described.idBlockMeasurement),
     digests: Object.fromEntries(
-      Object.entries(described.digests).map(([profile, one]) => [
+      Object.entries(described.digests).map(([profile, item]) => [
         profile,
-        one.kind === 'digest' ? { digest: toHex(one.digest) } : { digest: null, reason: one.reason },
+        item.kind === 'digest' ? { digest: toHex(item.digest) } : { digest: null, reason: item.reason },
       ]),
     ),
   }
@@ -61,7 +61,7 @@ export function igvmText(described: IgvmDescription, paint: Paint): string {
       ['initrd', hash(kernelHashes?.initrd)],
       ['cmdline', hash(kernelHashes?.cmdline)],
       ['ID block of', dash(idBlockMeasurement === null ? null : toHex(idBlockMeasurement))],
-      ...Object.entries(described.digests).map(([profile, one]) => [profile, digestText(one)] as const),
+      ...Object.entries(described.digests).map(([profile, reason]) => [profile, digestText(reason)] as const),
     ],
     paint,
   )
@@ -79,6 +79,6 @@ function layoutOf({ checks }: IgvmDescription): Check {
   )
 }
 
-function digestText(one: IgvmDigestOrReason): string {
-  return one.kind === 'digest' ? toHex(one.digest) : `no digest: ${one.reason}`
+function digestText(item: IgvmDigestOrReason): string {
+  return item.kind === 'digest' ? toHex(item.digest) : `no digest: ${item.reason}`
 }

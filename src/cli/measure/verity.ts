@@ -66,7 +66,7 @@ export function addVerity(program: Command, cli: Cli): void {
 /** Null when the image's superblock has them. */
 function parametersOf(options: RootOptions): VerityParameters | null {
   const { hashOffset, dataBlocks, dataBlockSize, hashBlockSize, salt } = options
-  const isExplicit = [dataBlocks, dataBlockSize, hashBlockSize, salt].some(one => one !== undefined)
+  const isExplicit = [dataBlocks, dataBlockSize, hashBlockSize, salt].some(item => item !== undefined)
   if (hashOffset === undefined && !isExplicit) {
     throw new InputFault('either --hash-offset or --data-blocks is needed', {
       param: 'hash-offset',

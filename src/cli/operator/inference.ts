@@ -48,15 +48,15 @@ export function addInference(program: Command, cli: Cli): void {
 function gatewaysText({ placement, problem, gateways }: AdminGateways, paint: Paint): string {
   if (placement === 'off') return 'there is no gateway: listen.inference is off'
   if (placement === 'host') return 'the gateway is a part of the daemon: inference.placement is "host"'
-  const rows = gateways.map(one => [
-    one.vm,
-    paint.word(one.state),
-    dash(one.address),
-    one.current ? 'yes' : 'no',
-    one.requests_running === null ? '-' : String(one.requests_running),
-    `${one.usage_booked}${one.usage_waiting ? ` + ${one.usage_waiting}` : ''}`,
-    timeText(one.since),
-    oneLine(dash(one.problem ?? one.reason)),
+  const rows = gateways.map(gateway => [
+    gateway.vm,
+    paint.word(gateway.state),
+    dash(gateway.address),
+    gateway.current ? 'yes' : 'no',
+    gateway.requests_running === null ? '-' : String(gateway.requests_running),
+    `${gateway.usage_booked}${gateway.usage_waiting ? ` + ${gateway.usage_waiting}` : ''}`,
+    timeText(gateway.since),
+    oneLine(dash(gateway.problem ?? gateway.reason)),
   ])
   const head = ['VM', 'STATE', 'ADDRESS', 'CURRENT', 'RUNNING', 'USAGE ROWS', 'SINCE', 'PROBLEM']
   const found = gateways.length === 0 ? 'there is no gateway VM yet' : table(head, rows, paint)

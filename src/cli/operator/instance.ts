@@ -181,7 +181,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
       ['status', paint.word(row.status)],
       ['failure', row.failure_code === null ? '-' : `${row.failure_code}: ${dash(row.failure_message)}`],
       ['VM', row.vm === null ? '-' : `${row.vm.id} ${row.vm.state}`],
-      ['address', dash([row.vm?.address, row.vm?.address_v6].filter(one => one != null).join(' '))],
+      ['address', dash([row.vm?.address, row.vm?.address_v6].filter(text => text != null).join(' '))],
       ['agent', row.agent],
       ['model', `${row.inference_model} (${row.inference_mode})`],
       ['public key', row.public_key],

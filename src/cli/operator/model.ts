@@ -71,10 +71,10 @@ export function addModels(program: Command, cli: Cli): void {
     .action(async (_options: unknown, command: Command) => {
       const run = runOf(cli, command)
       const { config } = run.config()
-      const models = asRoot(() => listModels(run.stateDir)).map(one => ({
-        one,
-        configured: isConfigured(config, run.stateDir, one.name),
-        pids: processesWithOpen(modelDiskPath(run.stateDir, one.name)),
+      const models = asRoot(() => listModels(run.stateDir)).map(model => ({
+        one: model,
+        configured: isConfigured(config, run.stateDir, model.name),
+        pids: processesWithOpen(modelDiskPath(run.stateDir, model.name)),
       }))
       await run.result({ models: models.map(listedDocument) }, listText(models, run.paint))
     })
@@ -189,7 +189,7 @@ async function remove(run: Run, name: string): Promise<void> {
   if (isConfigured(run.config().config, run.stateDir, name)) {
     refuse('is what the configuration serves', 'change inference.worker.model_disk and model_file first')
   }
-  const listed = asRoot(() => listModels(run.stateDir)).some(one => one.name === name)
+  const listed = asRoot(() => listModels(run.stateDir)).some(model => model.name === name)
   const pids = listed ? processesWithOpen(modelDiskPath(run.stateDir, name)) : []
   if (pids.length > 0) refuse(`is in use by process ${pids.join(', ')}`, 'wait until the VM that has it is gone')
   asRoot(() => removeModel(run.stateDir, name))
@@ -235,18 +235,18 @@ function addedText({ disk, model }: AddedModel, paint: Paint): string {
 
 type Listed = { readonly one: ListedModel; readonly configured: boolean; readonly pids: readonly number[] }
 
-function listedDocument({ one, configured, pids }: Listed) {
+function listedDocument({ one: item, configured, pids }: Listed) {
   const use = { configured, open_by: pids }
-  if (one.kind === 'broken') return { name: one.name, problem: one.problem, ...use }
-  return { ...modelDocument(one.disk, one.model), problem: null, ...use }
+  if (item.kind === 'broken') return { name: item.name, problem: item.problem, ...use }
+  return { ...modelDocument(item.disk, item.model), problem: null, ...use }
 }
 
 function listText(models: readonly Listed[], paint: Paint): string {
-  const rows = models.map(({ one, configured, pids }) => {
+  const rows = models.map(({ one: item, configured, pids }) => {
     const users = [...(configured ? ['configuration'] : []), ...pids.map(pid => `process ${pid}`)].join(', ')
-    if (one.kind === 'broken') return [one.name, '-', `${paint.bad('broken')}: ${oneLine(one.problem)}`, '-', users]
-    const { fileBytes, rootHash, golden } = one.model
-    return [one.name, bytesText(fileBytes), rootHash, golden === null ? 'no' : 'yes', users === '' ? '-' : users]
+    if (item.kind === 'broken') return [item.name, '-', `${paint.bad('broken')}: ${oneLine(item.problem)}`, '-', users]
+    const { fileBytes, rootHash, golden } = item.model
+    return [item.name, bytesText(fileBytes), rootHash, golden === null ? 'no' : 'yes', users === '' ? '-' : users]
   })
   return table(['NAME', 'SIZE', 'ROOT HASH', 'GOLDEN', 'IN USE BY'], rows, paint)
 }

@@ -53,7 +53,7 @@ export function addOrg(program: Command, cli: Cli): void {
     .addHelpText('after', helpText('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none'))
     .action(async (slug: string, { usd, tokens }: { usd?: string; tokens?: number | 'none' }, command: Command) => {
       const body = { budget_usd: nullFor('none', usd), budget_tokens: nullFor('none', tokens) }
-      await one(runOf(cli, command), { method: 'POST', path: path`/organizations/${slug}/budget`, body })
+      await item(runOf(cli, command), { method: 'POST', path: path`/organizations/${slug}/budget`, body })
     })
 
   for (const { name, method, suffix, description } of ONE) {
@@ -63,7 +63,7 @@ export function addOrg(program: Command, cli: Cli): void {
       .argument('<slug>', 'organization')
       .addHelpText('after', helpText(`strongroom org ${name} acme`))
       .action(async (slug: string, _options: unknown, command: Command) => {
-        await one(runOf(cli, command), { method, path: `${path`/organizations/${slug}`}${suffix}` })
+        await item(runOf(cli, command), { method, path: `${path`/organizations/${slug}`}${suffix}` })
       })
   }
 }
@@ -80,7 +80,7 @@ const ONE = [
   { name: 'resume', method: 'POST', suffix: '/resume', description: 'accept its keys again' },
 ] as const
 
-async function one(run: Run, request: { method: 'GET' | 'POST'; path: string; body?: unknown }): Promise<void> {
+async function item(run: Run, request: { method: 'GET' | 'POST'; path: string; body?: unknown }): Promise<void> {
   const found = await run.client().request({ ...request, response: AdminOrganization })
   await run.result(found, organizationText(found, run.paint))
 }

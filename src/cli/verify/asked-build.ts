@@ -66,7 +66,7 @@ function authoritiesDigest(path: string): string {
 export async function askedBuild(options: SourceOptions): Promise<AskedRequest> {
   const { source, commit, anySource, repository, ref } = options
   const fields = askedFields(options)
-  const named = [source, commit, anySource].filter(one => one !== undefined)
+  const named = [source, commit, anySource].filter(item => item !== undefined)
   if (named.length !== 1) {
     const found = named.length === 0 ? 'none is' : `${named.length} are`
     throw new InputFault(

@@ -63,8 +63,8 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
         ),
     )
     .action(
-      async (project: string, options: BuildOptions & SourceOptions, one: Command) =>
-        await verifyResult(runOf(cli, one), project, options),
+      async (project: string, options: BuildOptions & SourceOptions, command: Command) =>
+        await verifyResult(runOf(cli, command), project, options),
     )
 }
 
@@ -103,9 +103,9 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
 }
 
 /** What an image does for the pin, which is missing. */
-export function withOwnImage(one: Check): Check {
-  const isMissing = one.name === pinCheckName('measurement') && one.outcome === 'fail'
-  return isMissing ? { ...one, reason: `${one.reason}; or say --own-image of an --image that is yours` } : one
+export function withOwnImage(check: Check): Check {
+  const isMissing = check.name === pinCheckName('measurement') && check.outcome === 'fail'
+  return isMissing ? { ...check, reason: `${check.reason}; or say --own-image of an --image that is yours` } : check
 }
 
 export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number; readonly files: ResultFiles }
@@ -150,13 +150,13 @@ export function buildSummary(
 ): string {
   const details = detailsOf(found)
   const { firstBroken, slsa } = found
-  const reached = [slsa.build, slsa.buildEnvironment].filter(one => one !== null)
+  const reached = [slsa.build, slsa.buildEnvironment].filter(text => text !== null)
   const lines = [
     // The checks by their groups name neither root nor VMPL nor firmware.
     ...(verbose && found.ok ? restLines(details).map(line => `rests on ${line}`) : []),
     ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
     `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
-    ...slsa.missing.map(one => `  missing: ${one}`),
+    ...slsa.missing.map(text => `  missing: ${text}`),
   ]
   return verdictSummary(shown, { verbose, details, paint }) + lines.map(line => `${line}\n`).join('')
 }

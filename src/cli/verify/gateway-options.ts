@@ -14,7 +14,7 @@ export type GatewayPinOptions = {
   allowOutside?: readonly string[]
 }
 
-const reasons = UnattestedReason.anyOf.map(one => one.const)
+const reasons = UnattestedReason.anyOf.map(item => item.const)
 
 export function addGatewayPinOptions(command: Command): Command {
   command

@@ -44,7 +44,7 @@ export function addVerifyGateway(verify: Command, cli: Cli): void {
         'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
       ),
     )
-    .action(async (url: URL, options: GatewayOptions, one: Command) => verifyAt(runOf(cli, one), url, options))
+    .action(async (url: URL, options: GatewayOptions, command: Command) => verifyAt(runOf(cli, command), url, options))
 }
 
 /** With every check of every receipt beside the groups. */
@@ -56,7 +56,7 @@ export function attestationDocument({ receipts, gateway, keys }: GatewayVerdict)
     // What clients encrypt to (EHBP), in hexadecimal as its stock client takes it; to be trusted only in a good verdict.
     encryption_keys:
       keys === null ? null : { x25519: toHex(kemPublicKey('x25519', keys)), xwing: toHex(kemPublicKey('xwing', keys)) },
-    receipts: receipts.map(({ target, verdict: one }) => ({ target, ...verdictDocument(one) })),
+    receipts: receipts.map(({ target, verdict: item }) => ({ target, ...verdictDocument(item) })),
   }
 }
 

@@ -74,8 +74,8 @@ export function addVerifyInstance(verify: Command, cli: Cli): void {
           'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json --gateway-policy gateway.json',
         ),
     )
-    .action(async (instance: AskedInstance, options: VerifyOptions, one: Command) =>
-      verifyAndKeep(runOf(cli, one), instance, options),
+    .action(async (instance: AskedInstance, options: VerifyOptions, command: Command) =>
+      verifyAndKeep(runOf(cli, command), instance, options),
     )
 }
 

@@ -46,19 +46,19 @@ export function readPins(options: PinOptions): Pins & InstancePins {
 
 /** The library's checks say 'any'; here they name the flag. */
 export function withFlags(checks: readonly Check[]): Check[] {
-  return checks.map(one => {
-    if (one.outcome !== 'pass' && one.reason.includes(noCrl))
-      return { ...one, reason: one.reason.replace(noCrl, crlAdvice) }
-    const pin = EVERY_PIN.find(name => one.name === pinCheckName(name))
-    if (pin === undefined || one.outcome === 'pass') return one
+  return checks.map(check => {
+    if (check.outcome !== 'pass' && check.reason.includes(noCrl))
+      return { ...check, reason: check.reason.replace(noCrl, crlAdvice) }
+    const pin = EVERY_PIN.find(name => check.name === pinCheckName(name))
+    if (pin === undefined || check.outcome === 'pass') return check
     const { accepted, missing } = PIN_WORDS[pin]
     // Accepted by a name of its own, not by a flag.
-    if (one.outcome === 'not-checked' && !one.reason.startsWith(`${accepted}:`)) return one
+    if (check.outcome === 'not-checked' && !check.reason.startsWith(`${accepted}:`)) return check
     const reason =
-      one.outcome === 'fail'
+      check.outcome === 'fail'
         ? `${missing}, or accept any with ${flagOf(pin)}`
         : `${accepted}: you asked with ${flagOf(pin)}`
-    return { ...one, reason }
+    return { ...check, reason }
   })
 }
 

@@ -73,7 +73,7 @@ export function addVerifyReport(verify: Command, cli: Cli): void {
         'strongroom verify policy-example > policy.json   # then put your measurements into it',
       ),
     )
-    .action(async (options: ReportOptions, one: Command) => verifyReport(runOf(cli, one), options))
+    .action(async (options: ReportOptions, command: Command) => verifyReport(runOf(cli, command), options))
 }
 
 async function verifyReport(run: Run, options: ReportOptions): Promise<void> {

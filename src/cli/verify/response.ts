@@ -55,7 +55,7 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
         'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
       ),
     )
-    .action(async (options: ResponseOptions, one: Command) => verifySaved(runOf(cli, one), options))
+    .action(async (options: ResponseOptions, command: Command) => verifySaved(runOf(cli, command), options))
 }
 
 async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {

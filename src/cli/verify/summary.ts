@@ -20,7 +20,7 @@ export function verdictSummary(
   const accepted = checks.filter(isWaiver)
   const told = accepted.flatMap(({ name }) => TOLD_BY_WAIVER[name] ?? [])
   const open = checks.filter(
-    one => one.outcome === 'not-checked' && !one.required && !isWaiver(one) && !told.includes(groupName(one)),
+    check => check.outcome === 'not-checked' && !check.required && !isWaiver(check) && !told.includes(groupName(check)),
   )
   const body = [
     ...(ok
@@ -28,7 +28,7 @@ export function verdictSummary(
       : section('failed', grouped(checks.filter(isBad), failedLinesMax))),
     ...section(
       'accepted',
-      accepted.map(one => oneLine(one.reason).replace(/^accepted /, '')),
+      accepted.map(check => oneLine(check.reason).replace(/^accepted /, '')),
     ),
   ]
   const room = summaryLinesMax - body.length - 2
@@ -98,17 +98,17 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
 /** One line for each: the root, the VMPL and the firmware among them. */
 export function restLines(checks: readonly Check[]): string[] {
   return RESTS.flatMap(([label, names]) => {
-    const found = names.flatMap(name => checks.find(one => one.name === name && one.outcome === 'pass') ?? [])
-    return found.length === 0 ? [] : [`${label}: ${found.map(one => oneLine(one.reason)).join('; ')}`]
+    const found = names.flatMap(name => checks.find(check => check.name === name && check.outcome === 'pass') ?? [])
+    return found.length === 0 ? [] : [`${label}: ${found.map(found => oneLine(found.reason)).join('; ')}`]
   })
 }
 
 /** One line for each reason, however many checks give it, and one for the same group of several receipts. */
 function grouped(checks: readonly Check[], linesMax: number): string[] {
   const lines = new Map<string, Check[]>()
-  for (const one of checks) {
-    const key = one.name.includes('/') ? groupName(one) : `: ${one.reason}`
-    lines.set(key, [...(lines.get(key) ?? []), one])
+  for (const check of checks) {
+    const key = check.name.includes('/') ? groupName(check) : `: ${check.reason}`
+    lines.set(key, [...(lines.get(key) ?? []), check])
   }
   const texts = [...lines.values()].map(lineOf)
   if (texts.length <= linesMax) return texts
@@ -119,7 +119,7 @@ function grouped(checks: readonly Check[], linesMax: number): string[] {
 function lineOf(checks: readonly Check[]): string {
   const [first, ...more] = checks
   if (first === undefined) return ''
-  const reason = new Set(checks.map(one => one.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
+  const reason = new Set(checks.map(check => check.reason)).size === 1 ? first.reason : `${first.reason}, and so on`
   if (first.name.includes('/') && more.length > 0) {
     return `${groupName(first)} of ${checks.length} receipts: ${oneLine(reason)}`
   }
@@ -136,7 +136,7 @@ function section(label: string, lines: readonly string[]): string[] {
 }
 
 function counts({ checks }: ShownVerdict): string {
-  const count = (outcome: Check['outcome']) => checks.filter(one => one.outcome === outcome).length
+  const count = (outcome: Check['outcome']) => checks.filter(check => check.outcome === outcome).length
   const made = `${count('pass')} passed, ${count('fail')} failed, ${count('not-checked')} not made`
   return `${checks.length} checks: ${made}; --verbose prints each`
 }

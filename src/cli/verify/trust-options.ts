@@ -68,9 +68,9 @@ export function addOutsideOption(command: Command): Command {
 }
 
 /** The library's checks say how a program allows an upstream; here they name the flag. */
-export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(one: Named): Named {
+export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Named): Named {
   const advice = /allow it by outside: \[("(?:[^"\\]|\\.)*")\]/g
-  return { ...one, reason: one.reason.replace(advice, 'allow it with --allow-outside $1') }
+  return { ...named, reason: named.reason.replace(advice, 'allow it with --allow-outside $1') }
 }
 
 export async function readTrust(options: TrustOptions): Promise<Trust> {

@@ -112,7 +112,7 @@ const CHECKS: readonly Check[] = [
     }),
   embeddingProblems,
   processProblems,
-  ({ inference }) => upstreamNameProblems(inference.upstreams.map(one => one.name)),
+  ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>
     when(new Set(instances.inference_models).size !== instances.inference_models.length, {
       field: 'instances.inference_models',
@@ -129,7 +129,7 @@ const CHECKS: readonly Check[] = [
 function forwarderProblems({ network, listen }: Config): CrossProblem[] {
   const dns = parseListen(listen.dns)
   const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
-  const isTaken = dns !== null && own.some(one => one.hostname === dns.hostname && one.port === dns.port)
+  const isTaken = dns !== null && own.some(item => item.hostname === dns.hostname && item.port === dns.port)
   return when(network.allow_names.length > 0 && isTaken, {
     field: 'listen.dns',
     message: `${listen.dns} is where instances ask for names (network.allow_names); choose another address`,

@@ -6,7 +6,7 @@ import { hasWorker } from './worker.ts'
 
 export function embeddingProblems({ inference, instances }: Pick<Config, 'inference' | 'instances'>): CrossProblem[] {
   const { upstreams, worker } = inference
-  const marked = new Set(upstreams.flatMap(one => one.embedding_models))
+  const marked = new Set(upstreams.flatMap(upstream => upstream.embedding_models))
   const ofUpstreams = upstreams.flatMap(({ models, embedding_models }, at) => {
     const field = `inference.upstreams.${at}.embedding_models`
     return [

@@ -70,7 +70,7 @@ export function usageGroupsOf(text: string): ReadonlySet<UsageGroup> {
   const names = text === '' ? [] : text.split(',')
   return new Set(
     names.map(name => {
-      const group = USAGE_GROUPS.find(one => one === name)
+      const group = USAGE_GROUPS.find(kind => kind === name)
       if (group === undefined) throw refusal('by', `${echo(name)} is none of ${USAGE_GROUPS.join(', ')}`)
       return group
     }),
@@ -137,7 +137,7 @@ export class UsageTable {
   }
 
   view({ from, to }: UsageDays): UsageRows {
-    const groups = [...this.#groups].sort(([one], [other]) => (one < other ? -1 : 1))
+    const groups = [...this.#groups].sort(([text], [other]) => (text < other ? -1 : 1))
     return {
       ...{ from, to, by: USAGE_GROUPS.filter(group => this.#by.has(group)) },
       rows: groups.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
@@ -154,12 +154,12 @@ export function tooManyUsageRows(max: number): Fault {
   return refusal('by', `these are more than ${max} rows; ask for fewer days, or by less`)
 }
 
-function sumOf(one: UsageAmounts, other: UsageAmounts): UsageAmounts {
+function sumOf(amounts: UsageAmounts, other: UsageAmounts): UsageAmounts {
   return {
-    requests: one.requests + other.requests,
-    promptTokens: one.promptTokens + other.promptTokens,
-    completionTokens: one.completionTokens + other.completionTokens,
-    costNanoUsd: one.costNanoUsd + other.costNanoUsd,
+    requests: amounts.requests + other.requests,
+    promptTokens: amounts.promptTokens + other.promptTokens,
+    completionTokens: amounts.completionTokens + other.completionTokens,
+    costNanoUsd: amounts.costNanoUsd + other.costNanoUsd,
   }
 }
 

@@ -63,7 +63,7 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
 
 /** A receipt's group `evidence` only repeats that another of its checks is bad. */
 function telling(failed: readonly Check[]): Check | undefined {
-  return failed.find(one => !one.name.endsWith('/evidence')) ?? failed[0]
+  return failed.find(check => !check.name.endsWith('/evidence')) ?? failed[0]
 }
 
 /** What went wrong when the gateway may have the request already. */

@@ -47,10 +47,10 @@ function accounts({ passwd }: LockoutFacts): Check {
 
 function passwords(facts: LockoutFacts): Check {
   if (facts.passwords.length === 0) return notChecked('passwords', '/etc/shadow cannot be read', true)
-  const wrong = facts.passwords.filter(one => one.password !== 'none')
+  const wrong = facts.passwords.filter(item => item.password !== 'none')
   return verdictOf(
     'passwords',
-    wrong.map(one => `${one.name} has ${one.password === 'set' ? 'a password' : 'an empty password'}`),
+    wrong.map(item => `${item.name} has ${item.password === 'set' ? 'a password' : 'an empty password'}`),
     'no account has one',
   )
 }
@@ -118,7 +118,7 @@ function sshdProcess({ sshdTitles }: LockoutFacts): Check {
 }
 
 function consoles({ consoleReaders }: LockoutFacts): Check {
-  const wrong = consoleReaders.map(one => `${one.title || `process ${one.pid}`} reads ${one.device}`)
+  const wrong = consoleReaders.map(reader => `${reader.title || `process ${reader.pid}`} reads ${reader.device}`)
   return verdictOf('consoles', [...new Set(wrong)], 'nobody reads one')
 }
 
@@ -126,9 +126,9 @@ const sshPort = 22
 
 /** What the login user opens is the owner's own doing. */
 function sockets(facts: LockoutFacts): Check {
-  const outside = facts.sockets.filter(one => !isLoopback(one.address))
-  const wrong = outside.filter(one => one.uid !== loginUid && !(isTcp(one.protocol) && one.port === sshPort))
-  const own = outside.filter(one => one.uid === loginUid)
+  const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
+  const wrong = outside.filter(item => item.uid !== loginUid && !(isTcp(item.protocol) && item.port === sshPort))
+  const own = outside.filter(item => item.uid === loginUid)
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
   return verdictOf('listening-sockets', wrong.map(portText), `SSH alone${also}`)
 }
@@ -199,7 +199,7 @@ function modules(facts: LockoutFacts): Check {
   const name = 'kernel-modules'
   if (measuredModules.length === 0) return notChecked(name, 'the list of measured modules cannot be read', true)
   if (tainted === null || !/^[0-9]+$/.test(tainted)) return notChecked(name, 'the kernel does not say its taints', true)
-  const strange = facts.modules.filter(one => !measuredModules.includes(one.replaceAll('-', '_')))
+  const strange = facts.modules.filter(module => !measuredModules.includes(module.replaceAll('-', '_')))
   const isTainted = (Number(tainted) & TAINTED_BY_MODULES) !== 0
   return verdictOf(
     name,

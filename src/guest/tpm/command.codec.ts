@@ -35,7 +35,7 @@ export const alreadyStarted = 0x100
 export function createPrimary(): Uint8Array {
   const set = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'userWithAuth', 'noDA', 'restricted', 'sign'] as const
   const area = concat(
-    ...[u16(ALGORITHM.ecc), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, one) => sum + 2 ** ATTRIBUTES[one], 0))],
+    ...[u16(ALGORITHM.ecc), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, kind) => sum + 2 ** ATTRIBUTES[kind], 0))],
     ...[sized(new Uint8Array(0)), u16(ALGORITHM.null), u16(ALGORITHM.ecdsa), u16(BANKS['SHA-256'].id)],
     ...[u16(CURVES['P-256'].id), u16(ALGORITHM.null), u16(0), u16(0)],
   )
@@ -50,7 +50,7 @@ export function createEndorsementKey(): Uint8Array {
   const bound = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'adminWithPolicy', 'restricted'] as const
   const set = [...bound, 'decrypt'] as const
   const area = concat(
-    ...[u16(ALGORITHM.rsa), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, one) => sum + 2 ** ATTRIBUTES[one], 0))],
+    ...[u16(ALGORITHM.rsa), u16(BANKS['SHA-256'].id), u32(set.reduce((sum, kind) => sum + 2 ** ATTRIBUTES[kind], 0))],
     ...[sized(policyA), u16(ALGORITHM.aes), u16(128), u16(ALGORITHM.cfb), u16(ALGORITHM.null)],
     ...[u16(2048), u32(0), sized(new Uint8Array(256))],
   )
@@ -192,7 +192,9 @@ type CommandParts = {
 function command(code: number, parts: CommandParts): Uint8Array {
   const { handle, handles = handle === undefined ? [] : [handle], sessions = [HANDLE.password], parameters } = parts
   // continueSession: who has started a session ends it.
-  const authorization = concat(...sessions.map(one => concat(u32(one), u16(0), Uint8Array.of(flagsOf(one)), u16(0))))
+  const authorization = concat(
+    ...sessions.map(session => concat(u32(session), u16(0), Uint8Array.of(flagsOf(session)), u16(0))),
+  )
   const rest =
     handles.length === 0
       ? parameters

@@ -24,14 +24,14 @@ export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number
       // A call that the kernel has not come back from holds a thread: no second one.
       if (isStuck) throw new Error('the TPM has not answered an earlier command')
       const file = await fs.promises.open(path, fs.constants.O_RDWR)
-      const one: Transmit = async command => {
+      const transmit: Transmit = async command => {
         await file.write(command)
         const response = new Uint8Array(tpmMessageBytesMax)
         const { bytesRead } = await file.read(response, 0, response.length, null)
         return response.slice(0, bytesRead)
       }
       const bounded: Transmit = async (command, timeoutMs = bounds.timeoutMs) => {
-        const answer = one(command).catch(error => {
+        const answer = transmit(command).catch(error => {
           throw new Error(`${path}: ${systemErrorCode(error) ?? String(error)}`)
         })
         const timer = Promise.withResolvers<never>()

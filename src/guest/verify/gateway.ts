@@ -97,7 +97,7 @@ function comparedChecks(
 const OTHER = 'the gateway may be another one than your policy names'
 
 function isSubset(these: readonly string[], those: readonly string[]): boolean {
-  return these.every(one => those.includes(one))
+  return these.every(text => those.includes(text))
 }
 
 function named(pin: string, by: Expectation['by'], advice: string): Check {

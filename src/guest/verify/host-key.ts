@@ -34,7 +34,7 @@ function bound(text: string, statement: StatementOf<'claim'> | null) {
   if (found.length === 0) return fail(name, 'sshd presents no key')
   return check(
     name,
-    found.every(one => one === expected),
+    found.every(found => found === expected),
     `sshd presents ${found.join(' and ')}, the claim states ${expected}`,
   )
 }

@@ -23,10 +23,10 @@ export type Line = {
 
 /** A failed check fails the line; a required one that was not made leaves it not checked; `good` is said when all are well. */
 export function lineOf(name: LineName, checks: readonly Check[], good: string): Line {
-  const failed = checks.filter(one => one.outcome === 'fail')
-  const missing = checks.filter(one => one.outcome === 'not-checked' && one.required)
+  const failed = checks.filter(check => check.outcome === 'fail')
+  const missing = checks.filter(check => check.outcome === 'not-checked' && check.required)
   // It only repeats that another check of it is bad.
-  const telling = failed.length > 1 ? failed.filter(one => one.name !== 'evidence') : failed
+  const telling = failed.length > 1 ? failed.filter(check => check.name !== 'evidence') : failed
   if (failed.length > 0) return { name, outcome: 'fail', reason: wordsOf(telling), checks }
   if (missing.length > 0 || checks.length === 0) {
     return { name, outcome: 'not-checked', reason: wordsOf(missing) || 'nothing was checked', checks }
@@ -37,7 +37,7 @@ export function lineOf(name: LineName, checks: readonly Check[], good: string): 
 const reasonsMax = 3
 
 function wordsOf(checks: readonly Check[]): string {
-  const words = checks.slice(0, reasonsMax).map(one => `${one.name}: ${one.reason}`)
+  const words = checks.slice(0, reasonsMax).map(check => `${check.name}: ${check.reason}`)
   const more = checks.length - words.length
   return [...words, ...(more > 0 ? [`and ${more} more, see --verbose`] : [])].join('; ')
 }
@@ -49,9 +49,11 @@ const wordChars = 'NOT CHECKED'.length
 export function linesText(lines: readonly Line[], { verbose }: { readonly verbose: boolean }): string {
   const text = lines.flatMap(line => [
     `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${harmlessLine(line.reason)}`,
-    ...(verbose ? line.checks.map(one => `    ${WORDS[one.outcome].padEnd(wordChars)}  ${one.name}${after(one)}`) : []),
+    ...(verbose
+      ? line.checks.map(check => `    ${WORDS[check.outcome].padEnd(wordChars)}  ${check.name}${after(check)}`)
+      : []),
   ])
-  return text.map(one => `${one}\n`).join('')
+  return text.map(text => `${text}\n`).join('')
 }
 
 function after({ reason }: Check): string {

@@ -72,7 +72,7 @@ export async function judgeTpm(question: TpmQuestion): Promise<TpmAnswer> {
   })
   const line = lineOf(name, checks, `${kind}: ${checkedWords}`)
   if (kind !== 'vtpm:host-untrusted') return { line, kind, isHostsAlone: false }
-  const isHostsAlone = verdict(checks.filter(one => one.name !== 'vtpm-binding')).ok
+  const isHostsAlone = verdict(checks.filter(check => check.name !== 'vtpm-binding')).ok
   const rest = isHostsAlone ? checkedWords : `it is not even sound (${wrongIn(checks)})`
   return { line: { ...line, reason: `${kind}: ${hostsWords}; ${rest}` }, kind, isHostsAlone }
 }
@@ -82,13 +82,13 @@ const noTpm =
 const hostsWords = 'the host runs this TPM and decides what it says, so it proves nothing'
 const checkedWords = 'quote signature, its key, nonce, PCR values, log and measured command line are good'
 
-function wordless(one: Check): TpmAnswer {
-  return { line: lineOf(name, [one], ''), kind: null, isHostsAlone: false }
+function wordless(check: Check): TpmAnswer {
+  return { line: lineOf(name, [check], ''), kind: null, isHostsAlone: false }
 }
 
 function wrongIn(checks: readonly Check[]): string {
-  const wrong = checks.filter(one => one.name !== 'vtpm-binding' && one.outcome !== 'pass')
-  return wrong.map(one => `${one.name}: ${one.reason}`).join('; ')
+  const wrong = checks.filter(check => check.name !== 'vtpm-binding' && check.outcome !== 'pass')
+  return wrong.map(check => `${check.name}: ${check.reason}`).join('; ')
 }
 
 /** A secret of ours that comes back only from the TPM that holds both keys. */

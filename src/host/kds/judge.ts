@@ -20,13 +20,13 @@ export async function vcekProblem(
   { wanted, chain, roots }: { wanted: VcekWanted; chain: Uint8Array | undefined; roots: readonly TrustedRoot[] },
 ): Promise<Problem> {
   const prepared = await prepareChain({ vek: bytes, chain, roots })
-  const failed = prepared.checks.find(one => one.outcome !== 'pass')
+  const failed = prepared.checks.find(check => check.outcome !== 'pass')
   if (failed !== undefined) return `${failed.name}: ${failed.reason}`
   const { extensions, root } = prepared.found ?? {}
   if (root?.product !== wanted.product || extensions?.holder.kind !== 'vcek') return `not a VCEK of ${wanted.product}`
   if (!isSame(extensions.holder.hwId, hwIdOf(wanted.product, wanted.chipId))) return 'the VCEK of another chip'
   const { spl } = extensions
-  return TCB_COMPONENTS.every(one => spl[one] === wanted.tcb[one]) ? null : 'the VCEK of another TCB'
+  return TCB_COMPONENTS.every(kind => spl[kind] === wanted.tcb[kind]) ? null : 'the VCEK of another TCB'
 }
 
 /** Is it the tree's intermediate and then the trusted ARK, which signed it? Nothing else may be in it. */

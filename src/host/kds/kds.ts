@@ -75,7 +75,7 @@ export function createKds(options: KdsOptions): Kds {
   const source = createSource(options)
   const crlFetchedMs = new Map<string, number>()
   const rootOf = (product: Product): DecodedRoot => {
-    const root = roots.find(one => one.product === product)
+    const root = roots.find(root => root.product === product)
     return decodeRoot(present(root, `there is a trusted root for ${product}`))
   }
   const chainOf = (product: Product, tree: Tree, options: { readonly skipCache: boolean }): Promise<KdsResult> => {

@@ -130,7 +130,7 @@ function findByIdentity(stateDir: string, identity: string): StoredModel | null 
 }
 
 function wholeModels(stateDir: string): StoredModel[] {
-  return listModels(stateDir).flatMap(one => (one.kind === 'whole' ? [{ disk: one.disk, model: one.model }] : []))
+  return listModels(stateDir).flatMap(item => (item.kind === 'whole' ? [{ disk: item.disk, model: item.model }] : []))
 }
 
 /** Null where it cannot be read: the file is then read instead. */
@@ -328,7 +328,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
     return { disk: `${of(name)}/${diskFileName}`, model, made: true }
   } catch (error) {
     if (deps.signal.aborted) throw error
-    const isFull = [error, Object(error).cause].some(one => systemErrorCode(one) === 'ENOSPC')
+    const isFull = [error, Object(error).cause].some(item => systemErrorCode(item) === 'ENOSPC')
     if (!isFull) throw wrapFault(error, `make the disk of ${source.path}`)
     throw new Fault('host.disk_full', `${directory}: no room for the disk of ${source.path}`, { cause: error })
   } finally {

@@ -39,7 +39,7 @@ export async function lookAtForwarding(options: ForwardingOptions): Promise<Othe
   const { tapPrefix, table, timeoutMs } = options
   const family = FAMILIES[options.family]
   const interfaces = Object.entries(networkInterfaces()).flatMap(([name, addresses = []]) =>
-    addresses.some(one => one.family === family.name && !one.internal && !one.address.startsWith('fe80:')) &&
+    addresses.some(info => info.family === family.name && !info.internal && !info.address.startsWith('fe80:')) &&
     !isTap(name, tapPrefix)
       ? [name]
       : [],

@@ -21,8 +21,8 @@ export async function listListening(timeoutMs: number): Promise<Listening[]> {
     timeoutMs,
     lineBytesMax,
     onLine: line => {
-      const one = parseListening(line)
-      if (one !== null) found.push(one)
+      const listening = parseListening(line)
+      if (listening !== null) found.push(listening)
       return found.length < lineCountMax
     },
   })

@@ -116,8 +116,11 @@ async function issueAll(
   caller: { readonly nonce: Uint8Array; readonly hasLeft: () => boolean },
 ): Promise<AttestationResponse['receipts']> {
   const { workloads, allowlistDigest } = await describeWorkloads()
-  const names = workloads.map(one => `${one.target}=${one.workload}`).join(' ')
-  assert(names === ATTESTED_WORKLOADS.map(one => `${one}=${one}`).join(' '), 'the workloads are those of the contract')
+  const names = workloads.map(item => `${item.target}=${item.workload}`).join(' ')
+  assert(
+    names === ATTESTED_WORKLOADS.map(kind => `${kind}=${kind}`).join(' '),
+    'the workloads are those of the contract',
+  )
   const hostData = origin.hostData ?? allowlistDigest
   const evidenceSource = async (reportData: Uint8Array) => {
     const evidence = await origin.evidence(reportData, hostData)

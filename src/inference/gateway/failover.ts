@@ -103,8 +103,8 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
 function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob): Tokens {
   const all = upstreams.filter(target => target.models.includes(model)).map(bounds)
   return {
-    prompt: Math.max(0, ...all.map(one => one.promptTokensMax)),
-    completion: Math.max(0, ...all.map(one => one.completionTokensMax)),
+    prompt: Math.max(0, ...all.map(item => item.promptTokensMax)),
+    completion: Math.max(0, ...all.map(item => item.completionTokensMax)),
   }
 }
 

@@ -60,7 +60,7 @@ export function createModelCatalog(
       return JSON.stringify(list)
     },
     textOf: (item, rules) => {
-      const name = [decoded(item), item].find(one => one !== null && resolveModel(rules, models, one) !== null)
+      const name = [decoded(item), item].find(text => text !== null && resolveModel(rules, models, text) !== null)
       return name === undefined || name === null ? null : JSON.stringify(modelOf(name))
     },
   }

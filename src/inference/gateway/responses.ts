@@ -40,7 +40,7 @@ type PublicError = {
 
 /** What a client sees of an error: nothing internal, and no words of an upstream. */
 export function publicErrorOf(error: unknown): PublicError {
-  const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(one => one === error.code) : undefined
+  const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(kind => kind === error.code) : undefined
   if (!(error instanceof Fault) || code === undefined) {
     return { status: statusOf('internal'), code: 'internal', message: internalErrorMessage, param: null }
   }

@@ -23,7 +23,7 @@ export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): 
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []
   const said = new Map<Parameter, string>()
   for (const [name, value] of new URLSearchParams(query)) {
-    const known = PARAMETERS.find(one => one === name)
+    const known = PARAMETERS.find(kind => kind === name)
     if (known === undefined) throw unknownParameter(name.slice(0, echoCharsMax))
     if (said.has(known)) throw refusal(known, `Send ${known} once.`)
     said.set(known, value)
@@ -31,7 +31,7 @@ export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): 
   if (said.size === 0) return null
   const to = said.get('to') ?? today
   const wanted = said.get('format') ?? 'json'
-  const format = USAGE_FORMATS.find(one => one === wanted)
+  const format = USAGE_FORMATS.find(kind => kind === wanted)
   if (format === undefined) throw refusal('format', `The format is one of ${USAGE_FORMATS.join(', ')}.`)
   return {
     days: usageDaysOf({ from: said.get('from') ?? `${to.slice(0, 8)}01`, to }),

@@ -68,7 +68,7 @@ function placeName({ day, model }: DayPlace): string {
 }
 
 /** As the store has it: texts by their UTF-8 bytes. */
-function comparePlaces(one: DayPlace, other: DayPlace): number {
-  if (one.day !== other.day) return one.day < other.day ? -1 : 1
-  return Buffer.compare(Buffer.from(one.model), Buffer.from(other.model))
+function comparePlaces(place: DayPlace, other: DayPlace): number {
+  if (place.day !== other.day) return place.day < other.day ? -1 : 1
+  return Buffer.compare(Buffer.from(place.model), Buffer.from(other.model))
 }

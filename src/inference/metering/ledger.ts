@@ -259,5 +259,5 @@ function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome
 /** The row itself is at fault (an organization that does not exist), not the disk. */
 function isConstraint(error: unknown): boolean {
   const errors = [error, error instanceof Error ? error.cause : null]
-  return errors.some(one => systemErrorCode(one)?.startsWith('SQLITE_CONSTRAINT'))
+  return errors.some(error => systemErrorCode(error)?.startsWith('SQLITE_CONSTRAINT'))
 }

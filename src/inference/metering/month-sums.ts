@@ -23,12 +23,12 @@ export function scopeName({ organizationId, keyPrefix, month }: MonthScope): str
   return `${month}\n${organizationId}\n${keyPrefix}`
 }
 
-export function addSums(one: MonthSum, other: MonthSum): MonthSum {
+export function addSums(sum: MonthSum, other: MonthSum): MonthSum {
   return {
-    requests: one.requests + other.requests,
-    promptTokens: one.promptTokens + other.promptTokens,
-    completionTokens: one.completionTokens + other.completionTokens,
-    costNanoUsd: one.costNanoUsd + other.costNanoUsd,
+    requests: sum.requests + other.requests,
+    promptTokens: sum.promptTokens + other.promptTokens,
+    completionTokens: sum.completionTokens + other.completionTokens,
+    costNanoUsd: sum.costNanoUsd + other.costNanoUsd,
   }
 }
 

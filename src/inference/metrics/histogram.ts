@@ -31,18 +31,18 @@ export function createHistogram(named: Named, bounds: readonly number[]): Histog
   return {
     observe: (labels, value) => {
       if (!Number.isFinite(value) || value < 0) return
-      const one = series.of(labels)
-      if (one === null) return
-      one.sum += value
-      one.count += 1
+      const counted = series.of(labels)
+      if (counted === null) return
+      counted.sum += value
+      counted.count += 1
       let at = 0
       while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1
-      if (at < bounds.length) one.counts[at] = (one.counts[at] ?? 0) + 1
+      if (at < bounds.length) counted.counts[at] = (counted.counts[at] ?? 0) + 1
     },
     family: () => ({
       ...named,
       type: 'histogram',
-      samples: series.all().flatMap(one => histogramSamples(one, bounds)),
+      samples: series.all().flatMap(item => histogramSamples(item, bounds)),
     }),
   }
 }
@@ -51,8 +51,8 @@ export function createCounter(named: Named): Counter {
   const series = createSeries(labels => ({ labels, value: 0 }))
   return {
     add: (labels, value) => {
-      const one = series.of(labels)
-      if (one !== null && Number.isFinite(value) && value > 0) one.value += value
+      const item = series.of(labels)
+      if (item !== null && Number.isFinite(value) && value > 0) item.value += value
     },
     family: () => ({
       ...named,

@@ -55,9 +55,9 @@ export class ChunkStream {
     const { texts, data } = this.#events.push(bytes, start, end)
     const eventCount = texts.length + data.length
     let text = ''
-    for (const one of texts) text += this.#eventOf(this.#converter.convertTemplated(one))
-    for (const one of data) {
-      const chunk = this.#converter.convert(one)
+    for (const item of texts) text += this.#eventOf(this.#converter.convertTemplated(item))
+    for (const item of data) {
+      const chunk = this.#converter.convert(item)
       if (chunk === 'end') return { text, isEnd: true, eventCount }
       if (chunk !== null) text += this.#eventOf(chunk)
     }

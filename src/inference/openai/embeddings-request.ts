@@ -63,7 +63,7 @@ function countInputs(input: unknown): number {
   if (isTokens(input)) return 1
   if (input.length > inputsMax) throw invalidField('input', `must be a list of at most ${inputsMax}.`)
   const isTexts = typeof input[0] === 'string'
-  const wrong = input.findIndex(one => (isTexts ? typeof one !== 'string' || one === '' : !isTokens(one)))
+  const wrong = input.findIndex(item => (isTexts ? typeof item !== 'string' || item === '' : !isTokens(item)))
   if (wrong === -1) return input.length
   throw invalidField(
     `input[${wrong}]`,

@@ -163,6 +163,6 @@ function toDecimals(vector: Vector): string {
   if (!(vector instanceof Float32Array)) return JSON.stringify(vector)
   const decimals: string[] = []
   // As JSON has numbers, too. To shorten them by Number and JSON.stringify takes four times as long.
-  for (const one of vector) decimals.push(one.toPrecision(9))
+  for (const value of vector) decimals.push(value.toPrecision(9))
   return `[${decimals.join(',')}]`
 }

@@ -118,7 +118,7 @@ export function word(charsMax: number): Check {
 
 function stop(value: unknown): string | null {
   const stops = Array.isArray(value) ? value : [value]
-  const isGood = (one: unknown) => typeof one === 'string' && one !== '' && one.length <= stopCharsMax
+  const isGood = (item: unknown) => typeof item === 'string' && item !== '' && item.length <= stopCharsMax
   if (stops.length <= stopsMax && stops.every(isGood)) return null
   return `must be a text of at most ${stopCharsMax} characters, or a list of at most ${stopsMax} of those.`
 }
@@ -139,8 +139,8 @@ function logprobs(value: unknown): string | null {
 }
 
 function templateFields(value: unknown): string | null {
-  const isGood = (one: unknown) =>
-    typeof one === 'boolean' || typeof one === 'number' || (typeof one === 'string' && one.length <= textCharsMax)
+  const isGood = (item: unknown) =>
+    typeof item === 'boolean' || typeof item === 'number' || (typeof item === 'string' && item.length <= textCharsMax)
   if (isObject(value) && Object.keys(value).length <= templateFieldsMax && Object.values(value).every(isGood))
     return null
   return `must be an object of at most ${templateFieldsMax} texts, numbers or flags.`

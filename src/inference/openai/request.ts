@@ -189,7 +189,7 @@ function countPrompts(prompt: unknown): number {
   if (typeof prompt === 'string') return 1
   if (!Array.isArray(prompt) || prompt.length === 0) throw invalidField('prompt', 'must be a text or a list.')
   if (isTokens(prompt)) return 1
-  if (prompt.every(one => typeof one === 'string') || prompt.every(isTokens)) return prompt.length
+  if (prompt.every(item => typeof item === 'string') || prompt.every(isTokens)) return prompt.length
   throw invalidField('prompt', 'must hold texts only, or tokens only, or lists of tokens only.')
 }
 

@@ -275,7 +275,7 @@ type Line = { readonly level: LogLevel; readonly message: string; readonly field
 function readLine(line: string): Line | null {
   try {
     const { level, message, time: _time, ...fields } = JSON.parse(line) as LogFields
-    return { level: LOG_LEVELS.find(one => one === level) ?? 'error', message: String(message), fields }
+    return { level: LOG_LEVELS.find(kind => kind === level) ?? 'error', message: String(message), fields }
   } catch {
     return null
   }

@@ -69,7 +69,7 @@ function read(lengthBytes: number): Buffer | null {
   return bytes
 }
 
-function reply(one: Reply): void {
-  const bytes = encodeReply(one)
+function reply(item: Reply): void {
+  const bytes = encodeReply(item)
   for (let at = 0; at < bytes.length; ) at += writeSync(1, bytes, at)
 }

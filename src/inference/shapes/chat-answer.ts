@@ -37,8 +37,8 @@ export function readCompletion(completion: JsonObject): ChatAnswer {
 
 /** A chunk may hold the only choice more than once. */
 export function readChunk(json: string): ChatDelta[] {
-  return listOf(fieldsOf(JSON.parse(json)).choices).map(one => {
-    const choice = fieldsOf(one)
+  return listOf(fieldsOf(JSON.parse(json)).choices).map(item => {
+    const choice = fieldsOf(item)
     const delta = fieldsOf(choice.delta)
     const pieces = listOf(delta.tool_calls).map(call => {
       const { index, id, function: called } = fieldsOf(call)

@@ -136,7 +136,7 @@ export class GuestResolver {
       this.#count('blocked', { from, name: name ?? '(no name of a host)' })
       return reply({ rcode: RCODE.nameError, extendedError: blocked })
     }
-    const type = this.#deps.types.find(one => TYPE[one] === question.type)
+    const type = this.#deps.types.find(kind => TYPE[kind] === question.type)
     // That it has none of another type is an answer that clients go on with.
     return type === undefined ? reply({}) : { kind: 'ask', name, type }
   }

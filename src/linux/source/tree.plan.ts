@@ -39,9 +39,10 @@ export function readName(bytes: Uint8Array): NameVerdict {
   if (relative === '' || relative === '.') return { kind: 'root' }
   const components = relative.split('/')
   if (components.includes('..')) return refused(`${shown}: a path with ..`)
-  if (components.some(one => one === '' || one === '.')) return refused(`${shown}: a path with an empty component`)
+  if (components.some(component => component === '' || component === '.'))
+    return refused(`${shown}: a path with an empty component`)
   if (components.length > depthMax) return refused(`${shown}: deeper than ${depthMax} directories`)
-  if (components.some(one => Buffer.byteLength(one) > componentBytesMax)) {
+  if (components.some(component => Buffer.byteLength(component) > componentBytesMax)) {
     return refused(`${shown}: a component of more than ${componentBytesMax} bytes`)
   }
   if (components.some(isGitDirectory)) return { kind: 'ignored' }

@@ -184,7 +184,7 @@ function readVerityWords(cmdline: Uint8Array): Parsed<VerityWords> {
   const found = new Map<string, string>()
   for (const [name, pattern] of Object.entries(WORDS)) {
     const prefix = `strongroom.${name}=`
-    const [value, ...more] = words.filter(one => one.startsWith(prefix)).map(one => one.slice(prefix.length))
+    const [value, ...more] = words.filter(word => word.startsWith(prefix)).map(word => word.slice(prefix.length))
     if (value === undefined) return { ok: false, reason: `the command line has no ${prefix}` }
     if (more.length > 0) return { ok: false, reason: `the command line has ${prefix} twice` }
     if (!pattern.test(value)) return { ok: false, reason: `the command line has ${prefix}${value}, which is malformed` }
@@ -216,8 +216,8 @@ async function diskCheck(
     { rootHash: words.rootHash, uuid: 'any', parameters: words },
     sha256 === undefined ? {} : { hash: sha256 },
   )
-  const bad = checks.filter(one => one.outcome !== 'pass')
-  const reason = bad.map(one => `${one.name}: ${one.reason}`).join('; ')
+  const bad = checks.filter(check => check.outcome !== 'pass')
+  const reason = bad.map(check => `${check.name}: ${check.reason}`).join('; ')
   return check(
     name,
     bad.length === 0,

@@ -73,8 +73,8 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   const report = await judgeReport(read, question, judged)
   const isOwn = judged !== null || isOwnType(read.provenance)
   const ordered = judgeOrder(read, question.request, judged, isOwn)
-  const parts = [judged?.dispatch, judged?.completion, report].filter(one => one !== null && one !== undefined)
-  const measurements = parts.flatMap(one => one.report?.measurement ?? [])
+  const parts = [judged?.dispatch, judged?.completion, report].filter(item => item !== null && item !== undefined)
+  const measurements = parts.flatMap(part => part.report?.measurement ?? [])
   const checks = [
     filesCheck(files, isOwn, read.provenance),
     provenance.ok ? typeCheck(provenance.value) : fail('provenance-format', provenance.reason),
@@ -93,8 +93,8 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     ...(await bootChecks(question, launch, measurements)),
   ]
   // The groups hold every check; the verdict must not depend on how they are grouped.
-  const ok = verdict(checks).ok && parts.every(one => one.ok)
-  const simulated = parts.some(one => one.simulated)
+  const ok = verdict(checks).ok && parts.every(part => part.ok)
+  const simulated = parts.some(part => part.simulated)
   return {
     ...{ ok, checks, simulated, isOwn, provenance: read.provenance },
     firstBroken: checks.find(isBroken)?.name ?? (ok ? null : 'evidence'),
@@ -122,7 +122,9 @@ function isOwnType(provenance: Provenance | null): boolean {
 function measuredBelow({ measurements }: ExpectedLaunch, checks: readonly Check[]): Check[] {
   const isBelow = ({ name, outcome, required }: Check) =>
     measurements !== null && name.endsWith('/measurement') && outcome === 'not-checked' && !required
-  return checks.map(one => (isBelow(one) ? { ...one, reason: `compared below, as ${measurementCheckName}` } : one))
+  return checks.map(check =>
+    isBelow(check) ? { ...check, reason: `compared below, as ${measurementCheckName}` } : check,
+  )
 }
 
 function typeCheck({ _type, predicateType }: Provenance): Check {

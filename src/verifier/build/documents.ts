@@ -32,7 +32,7 @@ const namedMax = 8
 export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance: Provenance | null): Check {
   const name = 'result-files'
   const known: readonly string[] = Object.values(RESULT_PATHS)
-  const subjects = new Set(isOwn ? [] : provenance?.subject.map(one => one.name))
+  const subjects = new Set(isOwn ? [] : provenance?.subject.map(digest => digest.name))
   const strange = [...digests.keys()].filter(
     path => !path.startsWith(artifactsPrefix) && !known.includes(path) && !subjects.has(path),
   )
@@ -72,10 +72,10 @@ export async function documentChecks(
 function artifactCheck({ subject }: Provenance, { digests }: ResultFiles): Check {
   const name = 'artifact-digests'
   if (subject.length === 0) return fail(name, 'the provenance names no artifact')
-  const names = subject.map(one => one.name)
-  const twice = names.find((one, at) => names.indexOf(one) !== at)
+  const names = subject.map(digest => digest.name)
+  const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) return fail(name, `the provenance names ${JSON.stringify(twice)} twice`)
-  const bad = subject.flatMap(one => artifactFault(one.name, one.digest, digests))
+  const bad = subject.flatMap(item => artifactFault(item.name, item.digest, digests))
   return check(name, bad.length === 0, listed(bad), `${subject.length} artifacts`)
 }
 
@@ -97,7 +97,7 @@ function artifactFault(name: string, digest: FamilyDigest, digests: ReadonlyMap<
 }
 
 function artifactListCheck({ subject }: Provenance, { digests }: ResultFiles): Check {
-  const known = new Set(subject.map(one => artifactPath(one.name)))
+  const known = new Set(subject.map(digest => artifactPath(digest.name)))
   const extra = [...digests.keys()].filter(path => path.startsWith(artifactsPrefix) && !known.has(path))
   return check('artifact-list', extra.length === 0, `the provenance does not name ${listed(extra)}`, 'no others')
 }
@@ -106,7 +106,7 @@ function artifactListCheck({ subject }: Provenance, { digests }: ResultFiles): C
 function dependencyCheck({ predicate }: Provenance, isOwn: boolean): Check {
   const name = 'dependency-digests'
   const all = predicate.buildDefinition.resolvedDependencies
-  const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(one => JSON.stringify(one.name))
+  const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(item => JSON.stringify(item.name))
   if (bad.length === 0) return pass(name, `${all.length} dependencies`)
   const reason = `not in hexadecimal, as in-toto wants it: ${listed(bad)}`
   return isOwn ? fail(name, reason) : notChecked(name, reason, false)
@@ -125,11 +125,12 @@ function byproductCheck({ predicate }: Provenance, { digests }: ResultFiles, isO
   const name = 'byproduct-digests'
   const { byproducts } = predicate.runDetails
   if (!isOwn) {
-    const absent = byproducts.map(one => one.name)
+    const absent = byproducts.map(byproduct => byproduct.name)
     return absent.length === 0 ? pass(name, 'none') : notChecked(name, `of another builder: ${listed(absent)}`, false)
   }
-  const wanted = BYPRODUCTS.map(one => RESULT_PATHS[one])
-  const isExact = byproducts.length === wanted.length && byproducts.every((one, at) => one.name === wanted[at])
+  const wanted = BYPRODUCTS.map(kind => RESULT_PATHS[kind])
+  const isExact =
+    byproducts.length === wanted.length && byproducts.every((byproduct, at) => byproduct.name === wanted[at])
   if (!isExact) return fail(name, `the byproducts are not ${wanted.join(', ')}, in this order`)
   const bad = byproducts.flatMap(({ name: path, digest }) => {
     const found = digests.get(path) ?? 'missing'
@@ -196,10 +197,10 @@ function slsaWords(bytes: Uint8Array): SlsaWords {
   const details = predicate.object('runDetails')
   const builder = details.object('builder')
   const metadata = details.object('metadata')
-  const [image] = builder.list('builderDependencies', (one, where) => new Fields(one, where))
+  const [image] = builder.list('builderDependencies', (item, where) => new Fields(item, where))
   wellFormed(image !== undefined, `${what}: builderDependencies are empty`)
-  const subject = root.list('subject', (one, where) => {
-    const fields = new Fields(one, where)
+  const subject = root.list('subject', (item, where) => {
+    const fields = new Fields(item, where)
     return { name: fields.text('name'), digest: { sha256: fields.object('digest').text('sha256') } }
   })
   return {
@@ -229,7 +230,8 @@ async function envelopeCheck(files: ResultFiles, receipts: JudgedReceipts | null
   const [ed25519, mldsa65] = read.value.signatures
   const ids = ENVELOPE_KEYS.map(key => envelopeKeyId(key, keys[key]))
   const isNamed =
-    read.value.signatures.length === ids.length && read.value.signatures.every((one, at) => one.keyid === ids[at])
+    read.value.signatures.length === ids.length &&
+    read.value.signatures.every((signature, at) => signature.keyid === ids[at])
   if (!isNamed || ed25519 === undefined || mldsa65 === undefined)
     return fail(name, `the key ids are not ${ids.join(', ')}`)
   const message = preAuthEncoding(read.value.payloadType, read.value.payload)
@@ -238,7 +240,7 @@ async function envelopeCheck(files: ResultFiles, receipts: JudgedReceipts | null
     context: new Uint8Array(0),
     verifiers: nativeVerifiers,
   })
-  const bad = checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+  const bad = checks.filter(check => check.outcome !== 'pass').map(check => check.name)
   return check(name, bad.length === 0, `not good: ${bad.join(', ')}`, 'both signatures, by the keys of the receipts')
 }
 
@@ -278,11 +280,11 @@ function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
     const what = 'sbom.cdx.json'
     const root = new Fields(parsedJson(what, documentOf(files, RESULT_PATHS.sbom)), what)
     wellFormed(root.text('bomFormat') === 'CycloneDX', `${what}: bomFormat is not CycloneDX`)
-    return new Set(root.list('components', (one, where) => new Fields(one, where).text('purl')))
+    return new Set(root.list('components', (item, where) => new Fields(item, where).text('purl')))
   })
   if (!read.ok) return fail(name, read.reason)
   const wanted = predicate.buildDefinition.resolvedDependencies
-    .map(one => one.uri)
+    .map(dependency => dependency.uri)
     .filter(uri => uri.startsWith('pkg:'))
   const missing = wanted.filter(uri => !read.value.has(uri))
   return check(name, missing.length === 0, `it lacks ${listed(missing)}`, `${read.value.size} packages`)

@@ -72,7 +72,7 @@ function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
         ]
       : [fail(name, 'evidence.json has no report, which is left out only for a nonce of fewer than 16 bytes')]
   // No check of its own is made: the receipts decide.
-  const ok = checks.every(one => one.outcome !== 'fail')
+  const ok = checks.every(check => check.outcome !== 'fail')
   return { ok, checks, details: [], report: null, simulated: false, tpm: null }
 }
 
@@ -88,7 +88,7 @@ type Found = {
 }
 
 async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
-  const chain = [snp.ask, snp.ark].filter(one => one !== null)
+  const chain = [snp.ask, snp.ark].filter(bytes => bytes !== null)
   const found = await evidenceOf(
     snp.report,
     { vek: snp.vek, chain: chain.length === 0 ? undefined : chain, crl },
@@ -155,9 +155,9 @@ const tpmNames = ['vtpm-', 'tpm-', 'hcl-']
 function inGroups(checks: readonly Check[]): Check[] {
   const tpm: Group = {
     name: 'tpm',
-    members: checks.map(one => one.name).filter(name => tpmNames.some(one => name.startsWith(one))),
+    members: checks.map(check => check.name).filter(name => tpmNames.some(text => name.startsWith(text))),
   }
-  const groups = [...COMMON_GROUPS.filter(one => one.name !== 'nonce'), ...(tpm.members.length === 0 ? [] : [tpm])]
+  const groups = [...COMMON_GROUPS.filter(group => group.name !== 'nonce'), ...(tpm.members.length === 0 ? [] : [tpm])]
   return groupsOf(checks, { prefix, groups, elsewhere: ['report-data-expected'] })
 }
 

@@ -106,7 +106,9 @@ export type AskedBuild = Pick<BuildQuestion, 'nonce' | 'asOf' | 'roots' | 'polic
 
 /** The 32 bytes that the statements call the source's digest; null when the provenance has none. */
 export function sourceDigestOf(provenance: Provenance | null): Uint8Array | null {
-  const named = provenance?.predicate.buildDefinition.resolvedDependencies.filter(one => one.name === sourceTreeName)
+  const named = provenance?.predicate.buildDefinition.resolvedDependencies.filter(
+    dependency => dependency.name === sourceTreeName,
+  )
   const [only, ...more] = named ?? []
   if (only === undefined || more.length > 0 || !('sha256' in only.digest)) return null
   return fromHex(only.digest.sha256)

@@ -33,7 +33,7 @@ export async function judgeReceipts(
     ...({ nonce, asOf, ageMsMax: 'any', roots, policy, requireCrl: pins.crl !== 'any', tpm: 'any' } as const),
     verifiers: nativeVerifiers,
   }
-  const [first, last] = [dispatch, completion].map(one => parsed(() => decodeReceipt(one)))
+  const [first, last] = [dispatch, completion].map(item => parsed(() => decodeReceipt(item)))
   // What cannot be read fails by a check of its own; nothing has an empty digest.
   const sourceDigest = { equals: sourceDigestOf(read.provenance) ?? nothing }
   const dispatched = await verifyReceipt(substituted(dispatch, question.crl), {
@@ -87,16 +87,16 @@ const REPORT_DATA: Group = { name: 'report-data', members: ['statement-report-da
 const SOURCE: Group = { name: 'source', members: ['expected-source-digest'] }
 
 const DISPATCH_GROUPS: readonly Group[] = [
-  ...COMMON_GROUPS.filter(one => one.name !== 'nonce'),
+  ...COMMON_GROUPS.filter(group => group.name !== 'nonce'),
   REPORT_DATA,
-  ...COMMON_GROUPS.filter(one => one.name === 'nonce'),
+  ...COMMON_GROUPS.filter(group => group.name === 'nonce'),
   { name: 'kind', members: ['statement-kind'] },
   { name: 'job', members: ['expected-job-id'] },
   SOURCE,
 ]
 
 const COMPLETION_GROUPS: readonly Group[] = [
-  ...DISPATCH_GROUPS.filter(one => one.name !== 'job' && one !== SOURCE),
+  ...DISPATCH_GROUPS.filter(group => group.name !== 'job' && group !== SOURCE),
   { name: 'chained', members: ['expected-dispatch-digest'] },
   SOURCE,
   { name: 'network-policy', members: ['expected-network-policy'] },

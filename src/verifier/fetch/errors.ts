@@ -50,7 +50,9 @@ export class VerificationError extends AttestedFetchError {
   readonly failed: readonly Check[]
 
   constructor(host: string, checks: readonly Check[]) {
-    const failed = checks.filter(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
+    const failed = checks.filter(
+      check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required),
+    )
     super(verificationMessage(host, failed))
     this.checks = checks
     this.failed = failed

@@ -207,9 +207,9 @@ function readTrust(options: AttestedFetchOptions): Trust {
     outside: readOutside(options.outside ?? []),
     configurationDigest: configuration === 'any' ? 'any' : sha256(bytesOf('configuration', configuration)),
   }
-  for (const one of pinChecks(PINS, trust.pins, trust)) {
-    const pin = PINS.find(name => pinCheckName(name) === one.name)
-    if (one.outcome === 'fail' && pin !== undefined) throw new OptionError(...MISSING[pin])
+  for (const check of pinChecks(PINS, trust.pins, trust)) {
+    const pin = PINS.find(name => pinCheckName(name) === check.name)
+    if (check.outcome === 'fail' && pin !== undefined) throw new OptionError(...MISSING[pin])
   }
   return trust
 }

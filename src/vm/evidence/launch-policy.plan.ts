@@ -20,7 +20,7 @@ export type HostTrust = {
 
 /** What is wrong with the key that signed a launch, or null. */
 export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
-  const isOurs = operatorKeys.some(one => equalConstantTime(one, operatorKey))
+  const isOurs = operatorKeys.some(key => equalConstantTime(key, operatorKey))
   return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
 }
 

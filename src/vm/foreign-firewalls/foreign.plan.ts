@@ -161,11 +161,11 @@ export function* foreignDrops(
         traced.push({ packet: need.packet, ...trace(base, foreign, need.packet) })
         yield
       }
-      const named = (fate: string) => traced.filter(one => one.fate === fate).map(({ packet }) => packet.name)
+      const named = (fate: string) => traced.filter(packet => packet.fate === fate).map(({ packet }) => packet.name)
       const [drops, unsure] = [named('drops'), named('unsure')]
-      const first = traced.find(one => one.fate === 'drops') ?? traced.find(one => one.fate === 'unsure')
+      const first = traced.find(packet => packet.fate === 'drops') ?? traced.find(packet => packet.fate === 'unsure')
       if (first === undefined) continue
-      const packets = traced.filter(one => one.fate !== 'passes').map(one => one.packet)
+      const packets = traced.filter(packet => packet.fate !== 'passes').map(item => item.packet)
       const remedy = remedyOf(base, foreign, { ...site, kind, packets })
       found.push({ chain: chainName(base), hook, kind, drops, unsure, cause: first.cause ?? '', remedy })
     }
@@ -245,7 +245,7 @@ function firewalldPorts(ports: readonly [string, string][]): string {
 
 /** Those that cut instances off, whatever else is true. */
 export function certainDrops(drops: readonly ForeignDrop[]): ForeignDrop[] {
-  return drops.filter(one => one.kind === 'instances' && one.drops.length > 0)
+  return drops.filter(drop => drop.kind === 'instances' && drop.drops.length > 0)
 }
 
 /** One line for people. */

@@ -120,8 +120,8 @@ const STATES = new Set(['NEW', 'ESTABLISHED', 'RELATED', 'INVALID', 'UNTRACKED']
 
 /** Null: it cannot be told. */
 function valuesOf(field: Field, text: string): Value[] | null {
-  const values = (field === 'protocol' || field.endsWith('ifname') ? [text] : text.split(',')).map(one =>
-    readValue(field, one),
+  const values = (field === 'protocol' || field.endsWith('ifname') ? [text] : text.split(',')).map(text =>
+    readValue(field, text),
   )
   return values.some(value => value === null) ? null : (values as Value[])
 }

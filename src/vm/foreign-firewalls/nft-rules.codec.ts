@@ -44,9 +44,9 @@ const turnItems = 100
 export function* readNftRules(text: string): Turns<Chain[]> {
   const chains = new Map<string, Declared>()
   const rules = new Map<string, { readonly rules: Rule[]; isOpaque: boolean }>()
-  for (const [index, one] of readList(text).entries()) {
+  for (const [index, item] of readList(text).entries()) {
     if (index % turnItems === turnItems - 1) yield
-    const { chain, rule } = checked(Item, one, { what, code: 'host.command_failed' })
+    const { chain, rule } = checked(Item, item, { what, code: 'host.command_failed' })
     if (chain !== undefined && FAMILIES.has(chain.family)) {
       const { family, table, name } = chain
       chains.set(`${family} ${table} ${name}`, { family, table, name, base: baseOf(chain) })
@@ -204,7 +204,7 @@ function fieldOf(left: { meta?: unknown; ct?: unknown; payload?: unknown }): Fie
 function valuesOf(field: Field, right: unknown): Value[] | null {
   const inner = Reflect.get(Object(right), 'set')
   const list = Array.isArray(inner) ? inner : Array.isArray(right) ? right : [right]
-  const values = list.map(one => readValue(field, one))
+  const values = list.map(item => readValue(field, item))
   return values.some(value => value === null) ? null : (values as Value[])
 }
 

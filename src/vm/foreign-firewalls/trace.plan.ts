@@ -162,9 +162,9 @@ type Truth = 'yes' | 'no' | 'unknown'
 function matches(rule: Rule, packet: Packet): Truth {
   let truth: Truth = 'yes'
   for (const match of rule.matches) {
-    const one = match === 'unknown' ? 'unknown' : holds(match, packet)
-    if (one === 'no') return 'no'
-    if (one === 'unknown') truth = 'unknown'
+    const item = match === 'unknown' ? 'unknown' : holds(match, packet)
+    if (item === 'no') return 'no'
+    if (item === 'unknown') truth = 'unknown'
   }
   return truth
 }

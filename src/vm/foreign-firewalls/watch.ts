@@ -87,7 +87,7 @@ export class FirewallWatch {
       onEvent('host.reachable', {})
       return
     }
-    const remedy = certainDrops(this.#drops).map(one => one.remedy)
+    const remedy = certainDrops(this.#drops).map(drop => drop.remedy)
     log.error('a firewall of this host drops what instances need: they cannot be reached', { reason, remedy })
     onEvent('host.cut_off', { reason })
   }

@@ -22,7 +22,7 @@ export function expectedMeasurement(
   const key = `${launchProfile}/${vehicle}/${vcpuType}/${vcpus}`
   const digest = Object.hasOwn(manifest.launchDigests, key) ? manifest.launchDigests[key] : undefined
   if (digest !== undefined) return digest
-  const known = Object.keys(manifest.launchDigests).map(one => one.replace(`${launchProfile}/`, ''))
+  const known = Object.keys(manifest.launchDigests).map(key => key.replace(`${launchProfile}/`, ''))
   const has = known.length === 0 ? 'it has none' : `it has ${known.join(', ')}`
   throw new Fault(
     'image.invalid',
@@ -126,18 +126,18 @@ export async function differingParts(
   const { policy, hostData, idBlock } = given.signed
   const [block, auth] = [bytesOf(idBlock.block), bytesOf(idBlock.auth)]
   const finished = await finishLaunch({ digest: given.digest, policy, idBlock: block, idAuth: auth })
-  const hasFailed = (name: string) => finished.checks.some(one => one.name === name && one.outcome === 'fail')
+  const hasFailed = (name: string) => finished.checks.some(check => check.name === name && check.outcome === 'fail')
   const isSigned = !hasFailed('id-block-format') && !hasFailed('id-block-signature')
   const isOurs = finished.idKeyDigest !== null && equalConstantTime(finished.idKeyDigest, operatorKey)
   const differs: [LaunchPart, boolean][] = [
     ['firmware', given.firmware !== (igvm === null ? document.firmwareSha256 : firmwareSha256)],
-    ['kernel', [given.kernel, igvm?.kernel].some(one => one !== undefined && one !== document.kernelSha256)],
-    ['initrd', [given.initrd, igvm?.initrd].some(one => one !== undefined && one !== document.initrdSha256)],
+    ['kernel', [given.kernel, igvm?.kernel].some(text => text !== undefined && text !== document.kernelSha256)],
+    ['initrd', [given.initrd, igvm?.initrd].some(text => text !== undefined && text !== document.initrdSha256)],
     ['command line', given.cmdline !== document.cmdlineSha256 || (igvm !== null && igvm.cmdline !== igvm.cmdlineGiven)],
     ['IGVM file', igvm !== null && igvm.unsigned !== document.firmwareSha256],
     [
       'policy',
-      [policy, igvm?.policy].some(one => one !== undefined && one !== BigInt(document.policy)) ||
+      [policy, igvm?.policy].some(value => value !== undefined && value !== BigInt(document.policy)) ||
         hasFailed('launch-policy'),
     ],
     ['host data', !equalConstantTime(bytesOf(hostData), hostDataOf({ document: launchText(document), workload }))],

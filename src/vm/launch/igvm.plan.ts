@@ -56,7 +56,7 @@ export async function readIgvmLaunch(bytes: Uint8Array, hashes: LaunchHashes): P
   const id = header === null ? null : readIdBlockHeader(header, policy ?? 0n)
   const { digest } = await measureIgvm(file, { profile: launchProfile, sha384: hashes.sha384 })
   return {
-    unsigned: hexOf(writeIgvm({ headers: file.headers.filter(one => one.kind !== 'snpIdBlock') })),
+    unsigned: hexOf(writeIgvm({ headers: file.headers.filter(header => header.kind !== 'snpIdBlock') })),
     firmware: loaded === null ? null : hexOf(loaded.firmware),
     kernel: kernelHashes === null ? null : toHex(kernelHashes.kernel),
     initrd: kernelHashes === null ? null : toHex(kernelHashes.initrd),

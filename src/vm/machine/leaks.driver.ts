@@ -76,7 +76,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
     const known = new Set(recorded.map(row => row.name))
     const present = new Set(found[kind].map(({ name }) => name))
     return [
-      ...found[kind].filter(({ name }) => !known.has(name)).map(one => unknownResource(kind, one)),
+      ...found[kind].filter(({ name }) => !known.has(name)).map(found => unknownResource(kind, found)),
       ...recorded
         .filter(row => vmById(db, row.vmId)?.state === 'running' && !present.has(row.name))
         .map(row => missingResource(kind, { name: row.name, vm: row.vmId })),

@@ -46,7 +46,7 @@ export function egressElementsV6(to: DestinationsV6): [set: string, element: str
   return [
     ...denied.map(range => ['egress_denied_v6', rangeText(range)] as [string, string]),
     ...open.map(range => ['egress_allowed_v6', rangeText(range)] as [string, string]),
-    ...portElements(to.allowed, { after: one => one + 1n, before: one => one - 1n, text: rangeText }).map(
+    ...portElements(to.allowed, { after: value => value + 1n, before: value => value - 1n, text: rangeText }).map(
       element => ['egress_ports_v6', element] as [string, string],
     ),
   ]
@@ -63,10 +63,10 @@ function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
 
 /** As `destinationKind` of egress.plan.ts. */
 export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
-  const one = rangeOfV6(address)
-  if (!deniedRangesV6(to).some(range => coversV6(range, one))) return 'world'
-  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), one))
-  return !isClosed && to.allowed.some(range => coversV6(range, one)) ? 'open' : 'denied'
+  const item = rangeOfV6(address)
+  if (!deniedRangesV6(to).some(range => coversV6(range, item))) return 'world'
+  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), item))
+  return !isClosed && to.allowed.some(range => coversV6(range, item)) ? 'open' : 'denied'
 }
 
 function rangeText({ first, last }: Ipv6Range): string {

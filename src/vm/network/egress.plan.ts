@@ -44,7 +44,7 @@ export function egressElements(to: Destinations): [set: string, element: string]
   return [
     ...denied.map(range => ['egress_denied', rangeText(range)] as [string, string]),
     ...open.map(range => ['egress_allowed', rangeText(range)] as [string, string]),
-    ...portElements(allowed, { after: one => one + 1, before: one => one - 1, text: rangeText }).map(
+    ...portElements(allowed, { after: value => value + 1, before: value => value - 1, text: rangeText }).map(
       element => ['egress_ports', element] as [string, string],
     ),
     ...(v6 === null ? [] : egressElementsV6({ ...v6, ownNetworks: ownV6, deniedV4: denied })),
@@ -54,12 +54,12 @@ export function egressElements(to: Destinations): [set: string, element: string]
 /** By the same ranges as the kernel has: `open` is denied by default, and opened by an entry of the configuration, at a port or at all of them. */
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
-  const one = rangeOf(address)
-  if (!deniedRanges(to).some(range => covers(range, one))) return 'world'
+  const item = rangeOf(address)
+  if (!deniedRanges(to).some(range => covers(range, item))) return 'world'
   const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
-    covers(rangeOf(network), one),
+    covers(rangeOf(network), item),
   )
-  return !isClosed && to.allowed.some(range => covers(range, one)) ? 'open' : 'denied'
+  return !isClosed && to.allowed.some(range => covers(range, item)) ? 'open' : 'denied'
 }
 
 function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {

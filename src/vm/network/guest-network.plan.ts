@@ -19,6 +19,6 @@ export function networkOf(host: GuestNetwork, { address, addressV6 }: VmAddresse
     ...(address === null ? {} : { address, gateway }),
     ...(addressV6 === null ? {} : { v6: { address: addressV6, gateway: gatewayV6, gatewayMac } }),
     mtuBytes,
-    resolvers: resolvers.filter(one => (one.includes(':') ? addressV6 : address) !== null),
+    resolvers: resolvers.filter(resolver => (resolver.includes(':') ? addressV6 : address) !== null),
   }
 }

@@ -138,10 +138,10 @@ export class VmNetwork {
    * may not be. Faults: host.*.
    */
   async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
-    for (const one of addresses) {
-      if (!this.#named.keep(one, by)) return false
-      const { timeoutMs } = this.#toOpen.get(one.address) ?? one
-      this.#toOpen.set(one.address, { ...one, timeoutMs: Math.max(timeoutMs, one.timeoutMs) })
+    for (const item of addresses) {
+      if (!this.#named.keep(item, by)) return false
+      const { timeoutMs } = this.#toOpen.get(item.address) ?? item
+      this.#toOpen.set(item.address, { ...item, timeoutMs: Math.max(timeoutMs, item.timeoutMs) })
     }
     this.#opening ??= this.#turns.run(async () => {
       const batch = [...this.#toOpen.values()]

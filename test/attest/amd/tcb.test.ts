@@ -20,7 +20,7 @@ const turin = { fmc: 0, bootloader: 1, tee: 0, snp: 2, microcode: 71 }
 test('layouts', () => {
   for (const product of PRODUCTS) {
     expect(TCB_LAYOUTS[product]).toHaveLength(8)
-    const wanted = TCB_COMPONENTS.filter(one => product === 'turin' || one !== 'fmc')
+    const wanted = TCB_COMPONENTS.filter(kind => product === 'turin' || kind !== 'fmc')
     expect(tcbComponentsOf(product).toSorted()).toEqual([...wanted].sort())
   }
 })

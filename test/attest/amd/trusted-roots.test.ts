@@ -42,7 +42,7 @@ describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (produ
     // Goal: the data files hold what their source holds, byte for byte.
     const served = derBlocks(await vector(`roots/${product}-ask-ark-asvk.pem`), 'CERTIFICATE', 'served').map(toHex)
     const { ark, ask, asvk } = decodeRoot(root)
-    expect(served).toEqual([ask, ark, asvk].map(one => toHex(one.der)))
+    expect(served).toEqual([ask, ark, asvk].map(certificate => toHex(certificate.der)))
   })
 
   test('each is signed by the ARK, by two implementations', async () => {
@@ -50,12 +50,12 @@ describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (produ
     const x509 = await loadX509()
     const { ark, ask, asvk } = decodeRoot(root)
     const publicKey = new x509.X509Certificate(new Uint8Array(ark.der)).publicKey
-    for (const one of [ark, ask, asvk]) {
-      expect(await isSignedBy(one, ark)).toBe(true)
-      const other = new x509.X509Certificate(new Uint8Array(one.der))
+    for (const certificate of [ark, ask, asvk]) {
+      expect(await isSignedBy(certificate, ark)).toBe(true)
+      const other = new x509.X509Certificate(new Uint8Array(certificate.der))
       expect(await other.verify({ publicKey, signatureOnly: true })).toBe(true)
-      expect(await isSignedBy(one, ask)).toBe(false)
-      expect(await isSignedBy({ ...one, signature: asvk.signature }, ark)).toBe(one === asvk)
+      expect(await isSignedBy(certificate, ask)).toBe(false)
+      expect(await isSignedBy({ ...certificate, signature: asvk.signature }, ark)).toBe(certificate === asvk)
     }
   })
 
@@ -63,14 +63,14 @@ describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (produ
     // Goal: names, algorithms and keys are AMD's for this product.
     const { ark, ask, asvk, simulated } = decodeRoot(root)
     const line = `${product[0]?.toUpperCase()}${product.slice(1)}`
-    expect([ark, ask, asvk].map(one => commonNameOf(one.subject))).toEqual([
+    expect([ark, ask, asvk].map(certificate => commonNameOf(certificate.subject))).toEqual([
       `ARK-${line}`,
       `SEV-${line}`,
       `SEV-VLEK-${line}`,
     ])
-    for (const one of [ark, ask, asvk]) {
-      expect(one.signatureAlgorithm).toBe('rsa-pss-sha384')
-      expect(one.publicKey).toMatchObject({ kind: 'rsa', modulusBits: 4096, exponentHex: '010001' })
+    for (const certificate of [ark, ask, asvk]) {
+      expect(certificate.signatureAlgorithm).toBe('rsa-pss-sha384')
+      expect(certificate.publicKey).toMatchObject({ kind: 'rsa', modulusBits: 4096, exponentHex: '010001' })
     }
     expect(simulated).toBe(false)
   })

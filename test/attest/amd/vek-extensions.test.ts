@@ -31,16 +31,16 @@ function extensions(changes: Readonly<Record<string, Uint8Array | null>>): Exten
 async function vekExtensionsOf(file: string) {
   const certificates = derBlocks(await vector(`reports/${file}`), 'CERTIFICATE', file).map(decodeCertificate)
   const vek = present(
-    certificates.find(one => hasVekExtensions(one.extensions)),
+    certificates.find(certificate => hasVekExtensions(certificate.extensions)),
     `${file} has a VEK`,
   )
   return decodeVekExtensions(vek.extensions)
 }
 
-test.each(REAL.map(one => [one.vek, one] as const))('%s', async (file, { report }) => {
+test.each(REAL.map(item => [item.vek, item] as const))('%s', async (file, { report }) => {
   // Goal: real certificates give the levels that an independent decoder found in the report.
   const expected = present(
-    expectedReports.find(one => one.report === report),
+    expectedReports.find(expected => expected.report === report),
     'a row of expected.json',
   )
   const found = await vekExtensionsOf(file)
@@ -113,10 +113,10 @@ describe('made by hand', () => {
   test('the same extension twice', () => {
     // Goal: a second value for a level is refused, wherever it stands.
     const oid = [6, 10, 0x2b, 6, 1, 4, 1, 0x9c, 0x78, 1, 3, 3]
-    const one = (level: number) => [0x30, 17, ...oid, 4, 3, 2, 1, level]
+    const item = (level: number) => [0x30, 17, ...oid, 4, 3, 2, 1, level]
     const list = (...all: number[][]) => Uint8Array.from([0x30, all.flat().length, ...all.flat()])
-    expect(extensionsOf(list(one(24)), 'test').get(VEK_OID.snp)?.value).toEqual(int(24))
-    expect(() => extensionsOf(list(one(24), one(25)), 'test')).toThrow('twice')
-    expect(() => extensionsOf(list(one(24), one(24)), 'test')).toThrow('twice')
+    expect(extensionsOf(list(item(24)), 'test').get(VEK_OID.snp)?.value).toEqual(int(24))
+    expect(() => extensionsOf(list(item(24), item(25)), 'test')).toThrow('twice')
+    expect(() => extensionsOf(list(item(24), item(24)), 'test')).toThrow('twice')
   })
 })

@@ -175,8 +175,8 @@ describe('a changed request', () => {
   })
 
   test('goal: the encapsulated key of another request opens nothing', async () => {
-    const [one, two] = [await twoFrames(), await twoFrames()]
-    expect(await failure(two.key, concat(one.first, one.second))).toBe('NotOurs')
+    const [item, two] = [await twoFrames(), await twoFrames()]
+    expect(await failure(two.key, concat(item.first, item.second))).toBe('NotOurs')
   })
 
   test('goal: lengths that lie, frames without room for a tag, and floods of frames cost an error and no memory', async () => {
@@ -286,11 +286,11 @@ describe('a changed response', () => {
   })
 
   test('goal: the response to another request, or with another nonce, does not open', async () => {
-    const [one, two] = [await exchange(['{}']), await exchange(['{}'])]
-    await expect(opened({ request: two.request, head: one.head }, one.frames)).rejects.toThrow(Malformed)
-    const again = await one.context.sealResponse(systemRandom(32))
-    const head = { ...one.head, 'ehbp-response-nonce': again.nonce }
-    await expect(opened({ request: one.request, head }, one.frames)).rejects.toThrow(Malformed)
+    const [item, two] = [await exchange(['{}']), await exchange(['{}'])]
+    await expect(opened({ request: two.request, head: item.head }, item.frames)).rejects.toThrow(Malformed)
+    const again = await item.context.sealResponse(systemRandom(32))
+    const head = { ...item.head, 'ehbp-response-nonce': again.nonce }
+    await expect(opened({ request: item.request, head }, item.frames)).rejects.toThrow(Malformed)
   })
 
   test('goal: without a nonce, or with one that is none, nothing is taken for the response', async () => {

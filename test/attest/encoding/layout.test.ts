@@ -36,11 +36,11 @@ describe('records', () => {
 
   // Goal: what is written is read back, whatever the values, also from a view into longer bytes.
   test('round trip', () => {
-    const property = fc.property(fc.uint8Array({ minLength: 18, maxLength: 18 }), fc.nat(9), (one, offset) => {
+    const property = fc.property(fc.uint8Array({ minLength: 18, maxLength: 18 }), fc.nat(9), (bytes, offset) => {
       const whole = new Uint8Array(offset + 18 + 5).fill(0xaa)
-      whole.set(one, offset)
+      whole.set(bytes, offset)
       const read = readRecord('test', whole.subarray(offset, offset + 18), LAYOUT)
-      expect(writeRecord('test', LAYOUT, read)).toEqual(one)
+      expect(writeRecord('test', LAYOUT, read)).toEqual(bytes)
       expect(readFields('test', whole.subarray(offset), LAYOUT)).toEqual(read)
     })
     fc.assert(property)

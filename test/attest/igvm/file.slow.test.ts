@@ -107,26 +107,28 @@ describe('our own files', () => {
   test('the digests of a reference tool', async () => {
     const empty = new Uint8Array(0)
     const expected = JSON.parse(fromUtf8(read('launch-digest/expected-digests.json')))
-    for (const one of expected) {
-      const cmdline = one.cmdline ?? ''
+    for (const item of expected) {
+      const cmdline = item.cmdline ?? ''
       const bytes = await buildIgvm({
-        firmware: read(`ovmf/${one.ovmf}`),
-        kernelHashes: one.kernel === null ? null : await kernelHashesOf({ kernel: empty, initrd: empty, cmdline }),
-        vcpus: one.vcpus,
-        vcpuType: Number(one.vcpu_sig),
-        features: BigInt(one.guest_features),
+        firmware: read(`ovmf/${item.ovmf}`),
+        kernelHashes: item.kernel === null ? null : await kernelHashesOf({ kernel: empty, initrd: empty, cmdline }),
+        vcpus: item.vcpus,
+        vcpuType: Number(item.vcpu_sig),
+        features: BigInt(item.guest_features),
         policy,
       })
       const file = readIgvm(bytes)
-      const bare = new Set(file.headers.flatMap(one => (one.kind === 'pageData' && one.data === null ? [one.gpa] : [])))
+      const bare = new Set(
+        file.headers.flatMap(header => (header.kind === 'pageData' && header.data === null ? [header.gpa] : [])),
+      )
       const regions = igvmRegions(file, 'qemu-kvm').map(region =>
         region.type === 'normal' && bare.has(region.gpa)
           ? { ...region, type: 'zero' as const, contents: null }
           : region,
       )
-      expect(toHex((await measureRegions(regions)).digest)).toBe(one.expected)
+      expect(toHex((await measureRegions(regions)).digest)).toBe(item.expected)
       // QEMU adds such pages as normal ones, so that the same image has another digest by each way.
-      expect(await digestOf(bytes)).not.toBe(one.expected)
+      expect(await digestOf(bytes)).not.toBe(item.expected)
     }
   })
 

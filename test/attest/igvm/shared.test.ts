@@ -60,7 +60,7 @@ describe('the vector with a shared page', () => {
       const bytes = withPage(page({ isShared: true, isUnmeasured }))
       const file = readIgvm(bytes)
       expect(writeIgvm(file)).toEqual(bytes)
-      expect(file.headers.filter(one => one.kind === 'pageData' && one.isShared)).toMatchObject([
+      expect(file.headers.filter(header => header.kind === 'pageData' && header.isShared)).toMatchObject([
         { gpa: freeGpa, isShared: true, isUnmeasured },
       ])
     }
@@ -83,7 +83,7 @@ describe('the vector with a shared page', () => {
     for (const dataType of ['secrets', 'cpuid', 'cpuidXf'])
       expect(() => withPage(page(shared, { dataType }))).toThrow('IGVM pageData: a shared page of type')
     const { headers } = readIgvm(vector)
-    const taken = headers.find(one => one.kind === 'pageData')
+    const taken = headers.find(header => header.kind === 'pageData')
     if (taken?.kind !== 'pageData') throw new Error('the vector has pages')
     const twice = [page(shared, { gpa: taken.gpa }), page(shared, { gpa: 1n << 52n })].map(withPage)
     for (const bytes of twice)
@@ -122,10 +122,10 @@ test('a shared page beside our firmware', async () => {
   expect(await layoutOf(headers)).toMatchObject({ name: 'igvm-layout', outcome: 'pass' })
   expect(await layoutOf([...headers, page(shared)])).toMatchObject({ name: 'igvm-layout', outcome: 'fail' })
   // Firmware that the host may change is none: its pages are not measured.
-  const open = headers.map(one =>
-    one.kind === 'pageData' && one.dataType === 'normal' ? { ...one, isShared: true } : one,
+  const open = headers.map(header =>
+    header.kind === 'pageData' && header.dataType === 'normal' ? { ...header, isShared: true } : header,
   )
   const described = await describeIgvm(writeIgvm({ headers: open }), { expected: files })
   expect([described.firmware, described.kernelHashes]).toEqual([null, null])
-  expect(described.checks.every(one => one.outcome === 'fail')).toBe(true)
+  expect(described.checks.every(check => check.outcome === 'fail')).toBe(true)
 })

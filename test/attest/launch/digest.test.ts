@@ -48,14 +48,14 @@ type Expected = {
 }
 const reference: Expected[] = json('launch-digest/expected-digests.json')
 
-function inputOf(one: Expected): LaunchInput {
+function inputOf(expected: Expected): LaunchInput {
   const empty = new Uint8Array(0)
   return {
-    firmware: vector(`ovmf/${one.ovmf}`),
-    ...(one.kernel === null ? {} : { kernel: empty, initrd: empty, cmdline: one.cmdline ?? '' }),
-    vcpus: one.vcpus,
-    vcpuType: Number(one.vcpu_sig),
-    features: BigInt(one.guest_features),
+    firmware: vector(`ovmf/${expected.ovmf}`),
+    ...(expected.kernel === null ? {} : { kernel: empty, initrd: empty, cmdline: expected.cmdline ?? '' }),
+    vcpus: expected.vcpus,
+    vcpuType: Number(expected.vcpu_sig),
+    features: BigInt(expected.guest_features),
     profile: 'qemu-kvm',
   }
 }
@@ -73,12 +73,12 @@ const hexOf = async (input: LaunchInput) => toHex((await launchDigest(input)).di
 test('the digests of a reference tool', async () => {
   expect(reference).toHaveLength(8)
   const native = (input: Uint8Array) => new Uint8Array(new Bun.CryptoHasher('sha384').update(input).digest())
-  for (const one of reference) {
-    const launched = await launchDigest(inputOf(one))
-    expect(toHex(launched.digest)).toBe(one.expected)
+  for (const item of reference) {
+    const launched = await launchDigest(inputOf(item))
+    expect(toHex(launched.digest)).toBe(item.expected)
     expect(launched.profile).toBe('qemu-kvm')
     expect(launched.parts.at(-1)?.digest).toEqual(launched.digest)
-    expect(await hexOf({ ...inputOf(one), sha384: native })).toBe(one.expected)
+    expect(await hexOf({ ...inputOf(item), sha384: native })).toBe(item.expected)
   }
 })
 

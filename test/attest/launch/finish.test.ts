@@ -15,7 +15,7 @@ test('goal: an ID block is accepted for its own digest and policy alone, signed 
   const { idBlock, idAuth } = await signIdBlock(block, { idKey: await newKey(), authorKey: await newKey() })
   const failures = async (change: Partial<Parameters<typeof finishLaunch>[0]>) => {
     const { ok, checks } = await finishLaunch({ digest, policy, idBlock, idAuth, ...change })
-    const failed = checks.filter(one => one.outcome === 'fail').map(one => one.name)
+    const failed = checks.filter(check => check.outcome === 'fail').map(check => check.name)
     expect(ok).toBe(failed.length === 0)
     return failed
   }

@@ -102,9 +102,9 @@ describe('our own', () => {
 
   // Goal: signatures and keys of different pairs do not go together.
   test('signatures of others', async () => {
-    const [one, two] = await Promise.all([generate(), generate()])
-    const a = await signIdBlock(block, { idKey: one, authorKey: two })
-    const b = await signIdBlock(block, { idKey: two, authorKey: one })
+    const [pair, two] = await Promise.all([generate(), generate()])
+    const a = await signIdBlock(block, { idKey: pair, authorKey: two })
+    const b = await signIdBlock(block, { idKey: two, authorKey: pair })
     const mixed = writeIdAuth({ ...a.auth, idSignature: b.auth.idSignature })
     expect(await outcomes(idBlock, mixed)).toEqual([['id-block-signature', 'fail'], keyPass])
     const stolen = writeIdAuth({ ...a.auth, author: b.auth.author })
@@ -143,8 +143,8 @@ test('hostile input', async () => {
   await fuzz({ samples: [idAuth, idBlock], count: 1500, sizeBytesMax: 5000 }, async input => {
     const isSame = (bytes: Uint8Array) => toHex(bytes) === toHex(input)
     if (isSame(idAuth) || isSame(idBlock)) return
-    const one = await verifyIdBlock({ idBlock, idAuth: input, author: 'any' })
+    const verdict = await verifyIdBlock({ idBlock, idAuth: input, author: 'any' })
     const two = await verifyIdBlock({ idBlock: input, idAuth, author: 'any' })
-    if (one.ok || two.ok) throw new Error('a mutation verifies')
+    if (verdict.ok || two.ok) throw new Error('a mutation verifies')
   })
 }, 60_000)

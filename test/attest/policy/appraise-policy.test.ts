@@ -37,7 +37,7 @@ function matches(schema: Json, value: unknown): boolean {
     title: () => true,
     const: (given: unknown) => value === given,
     enum: (given: readonly unknown[]) => given.includes(value),
-    anyOf: (given: readonly Json[]) => given.some(one => matches(one, value)),
+    anyOf: (given: readonly Json[]) => given.some(item => matches(item, value)),
     type: (given: string) =>
       given === 'object'
         ? isObject
@@ -48,14 +48,14 @@ function matches(schema: Json, value: unknown): boolean {
             : given === 'string' && typeof value === 'string',
     properties: (given: Record<string, Json>) =>
       !isObject ||
-      Object.entries(given).every(([key, one]) => !Object.hasOwn(value, key) || matches(one, (value as Json)[key])),
+      Object.entries(given).every(([key, json]) => !Object.hasOwn(value, key) || matches(json, (value as Json)[key])),
     required: (given: readonly string[]) => !isObject || given.every(key => Object.hasOwn(value, key)),
     additionalProperties: (given: false) =>
       given === false && (!isObject || Object.keys(value).every(key => Object.hasOwn(schema.properties as Json, key))),
-    items: (given: Json) => !Array.isArray(value) || value.every(one => matches(given, one)),
+    items: (given: Json) => !Array.isArray(value) || value.every(item => matches(given, item)),
     minItems: (given: number) => !Array.isArray(value) || value.length >= given,
     maxItems: (given: number) => !Array.isArray(value) || value.length <= given,
-    uniqueItems: () => !Array.isArray(value) || new Set(value.map(one => JSON.stringify(one))).size === value.length,
+    uniqueItems: () => !Array.isArray(value) || new Set(value.map(item => JSON.stringify(item))).size === value.length,
     pattern: (given: string) => typeof value !== 'string' || new RegExp(given, 'u').test(value),
     minimum: (given: number) => typeof value !== 'number' || value >= given,
     maximum: (given: number) => typeof value !== 'number' || value <= given,

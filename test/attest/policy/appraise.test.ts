@@ -108,7 +108,7 @@ describe('appraise', () => {
   test('any', () => {
     const checks = appraise(identified(milan), lax)
     expect(checks.filter(check => check.outcome !== 'not-checked')).toEqual([])
-    for (const check of checks.filter(one => one.outcome === 'not-checked'))
+    for (const check of checks.filter(check => check.outcome === 'not-checked'))
       expect(check).toMatchObject({ required: false, reason: "the policy says 'any'" })
     expect(verdict(checks).ok).toBe(true)
   })
@@ -186,7 +186,7 @@ describe('bits', () => {
     const policy: Policy = { ...lax, platformInfo: { ...lax.platformInfo, unknown: 'forbidden' } }
     expect(named('fail', { ...milan, platformInfo: 0xffn }, policy)).toEqual([])
     const failed = appraise(identified({ ...milan, platformInfo: 0x1_0000_0100n }), policy).find(
-      one => one.outcome === 'fail',
+      check => check.outcome === 'fail',
     )
     expect(failed).toMatchObject({
       name: 'platform-info-unknown',
@@ -225,7 +225,7 @@ describe('values', () => {
     const { measurement } = milan
     expect(named('fail', milan, { ...lax, measurements: [other(measurement), measurement] })).toEqual([])
     const failed = appraise(identified(milan), { ...lax, measurements: [other(measurement), new Uint8Array(48)] })
-    expect(failed.find(one => one.outcome === 'fail')?.reason).toEndWith(' is not one of the 2 allowed')
+    expect(failed.find(check => check.outcome === 'fail')?.reason).toEndWith(' is not one of the 2 allowed')
     expect(named('fail', milan, { ...lax, measurements: [] })).toEqual(['measurement'])
     expect(named('fail', { ...milan, vmpl: 2 }, { ...lax, vmpls: [0, 2] })).toEqual([])
     expect(named('fail', { ...milan, vmpl: 1 }, { ...lax, vmpls: [0, 2] })).toEqual(['vmpl'])
@@ -286,7 +286,7 @@ describe('what firmware never writes', () => {
         expect(failed({ reported: more })).toEqual(['tcb-order-reported'])
         expect(failed({ committed: more, reported: more }, lax)).toEqual([])
         expect(failed({ current: more, launch: 0n })).toEqual([])
-        const others = Object.fromEntries(tcbComponentsOf(product).map(one => [one, one === component ? 0 : 255]))
+        const others = Object.fromEntries(tcbComponentsOf(product).map(kind => [kind, kind === component ? 0 : 255]))
         const uneven = encodeTcb({ ...current, ...others }, product)
         expect(failed({ current: uneven, reported: 0n })).toEqual(
           current[component] === 0 ? [] : ['tcb-order-committed'],
@@ -308,8 +308,8 @@ describe('what firmware never writes', () => {
   // Goal: a TCB that cannot be read as the product's is out of order, and nothing is thrown.
   test('of another layout', () => {
     const misnamed = identified({ ...turin, version: 2, cpuid: null }, 'milan')
-    const failed = appraise(misnamed, { ...lax, tcbOrder: 'required' }).filter(one => one.outcome === 'fail')
-    expect(failed.map(one => one.name)).toEqual(['tcb-order-committed', 'tcb-order-reported'])
+    const failed = appraise(misnamed, { ...lax, tcbOrder: 'required' }).filter(check => check.outcome === 'fail')
+    expect(failed.map(check => check.name)).toEqual(['tcb-order-committed', 'tcb-order-reported'])
     expect(failed[0]?.reason).toContain('TCB: byte 3 is reserved on milan')
   })
 

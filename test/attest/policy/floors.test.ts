@@ -23,8 +23,8 @@ const read = async (name: string) => decodeReport(await Bun.file(join(reports, n
 const genoa = await read('genoa-v5.bin')
 const names = (report: SnpReport | null, product: (typeof PRODUCTS)[number] | null, outcome = 'fail') =>
   floorChecks(report, product)
-    .filter(one => one.outcome === outcome)
-    .map(one => one.name.slice('tcb-floor-'.length))
+    .filter(check => check.outcome === outcome)
+    .map(check => check.name.slice('tcb-floor-'.length))
 
 /** `report` with this reported and launch TCB. */
 function withTcb(report: SnpReport, product: (typeof PRODUCTS)[number], changes: Partial<Tcb>): SnpReport {
@@ -59,8 +59,8 @@ describe('the microcode of each processor', () => {
       }
     }
     if (microcode.kind === 'not-established') {
-      const open = floorChecks(at(0), product).filter(one => one.outcome === 'not-checked')
-      expect(open.map(one => [one.name, one.required])).toEqual([
+      const open = floorChecks(at(0), product).filter(check => check.outcome === 'not-checked')
+      expect(open.map(item => [item.name, item.required])).toEqual([
         ['tcb-floor-microcode', false],
         ['tcb-floor-launch-microcode', false],
       ])
@@ -69,7 +69,7 @@ describe('the microcode of each processor', () => {
     }
     expect(names(at(microcode.least), product)).toEqual([])
     expect(names(at(microcode.least - 1), product)).toEqual(['microcode', 'launch-microcode'])
-    const reason = floorChecks(at(microcode.least - 1), product).find(one => one.outcome === 'fail')?.reason
+    const reason = floorChecks(at(microcode.least - 1), product).find(check => check.outcome === 'fail')?.reason
     expect(reason).toContain(`is less than ${microcode.least}, which ${microcode.bulletin} (CVE-`)
   })
 
@@ -97,7 +97,7 @@ test('goal: a TCB of another layout, no report and no product are never good', (
   const all = ['snp', 'microcode', 'launch-snp', 'launch-microcode', 'alias-check']
   for (const [report, product] of [[null, 'genoa'] as const, [genoa, null] as const]) {
     const checks = floorChecks(report, product)
-    expect([names(report, product, 'not-checked'), checks.every(one => one.required)]).toEqual([all, true])
+    expect([names(report, product, 'not-checked'), checks.every(check => check.required)]).toEqual([all, true])
   }
 })
 

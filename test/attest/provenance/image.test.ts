@@ -98,22 +98,22 @@ describe('provenance of an image', () => {
     // Goal: nothing that an image's maker did not write is taken for its provenance, a result's least of all.
     const sound = json(imageProvenance(build))
     const refused: [string, (statement: typeof sound) => void][] = [
-      ['_type', one => Reflect.set(one, '_type', 'x')],
-      ['predicateType', one => Reflect.set(one, 'predicateType', 'https://slsa.dev/verification_summary/v1')],
-      ['buildType', one => Reflect.set(one.predicate.buildDefinition, 'buildType', 'urn:strongroom:build:cargo:v1')],
-      ['id is', one => Reflect.set(one.predicate.runDetails.builder, 'id', 'https://builds.example')],
-      ['unknown field', one => Reflect.set(one, 'extra', 1)],
-      ['unknown field', one => Reflect.set(one.subject[0], 'extra', 1)],
-      ['no digest', one => Reflect.set(one.subject[0], 'digest', {})],
-      ['no digest', one => Reflect.set(one.subject[0].digest, 'sha256', 'xyz')],
-      ['no digest', one => Reflect.set(one.predicate.buildDefinition.resolvedDependencies[4], 'digest', {})],
-      ['inputs', one => one.predicate.buildDefinition.resolvedDependencies.shift()],
+      ['_type', item => Reflect.set(item, '_type', 'x')],
+      ['predicateType', item => Reflect.set(item, 'predicateType', 'https://slsa.dev/verification_summary/v1')],
+      ['buildType', item => Reflect.set(item.predicate.buildDefinition, 'buildType', 'urn:strongroom:build:cargo:v1')],
+      ['id is', item => Reflect.set(item.predicate.runDetails.builder, 'id', 'https://builds.example')],
+      ['unknown field', item => Reflect.set(item, 'extra', 1)],
+      ['unknown field', item => Reflect.set(item.subject[0], 'extra', 1)],
+      ['no digest', item => Reflect.set(item.subject[0], 'digest', {})],
+      ['no digest', item => Reflect.set(item.subject[0].digest, 'sha256', 'xyz')],
+      ['no digest', item => Reflect.set(item.predicate.buildDefinition.resolvedDependencies[4], 'digest', {})],
+      ['inputs', item => item.predicate.buildDefinition.resolvedDependencies.shift()],
       [
         'inputs',
-        one =>
-          one.predicate.buildDefinition.resolvedDependencies.push({ name: 'inputs', digest: { sha256: hex('ff') } }),
+        item =>
+          item.predicate.buildDefinition.resolvedDependencies.push({ name: 'inputs', digest: { sha256: hex('ff') } }),
       ],
-      ['no recipe', one => Reflect.deleteProperty(one.predicate.buildDefinition.externalParameters, 'recipe')],
+      ['no recipe', item => Reflect.deleteProperty(item.predicate.buildDefinition.externalParameters, 'recipe')],
     ]
     for (const [named, change] of refused) {
       const changed = structuredClone(sound)
@@ -208,10 +208,10 @@ describe('its verification summary', () => {
   test('that is of something else is refused', async () => {
     // Goal: no other attestation in our directory is handed out as the summary of an image.
     const sound = json(statement)
-    const refused: [string, (one: typeof sound) => void][] = [
-      ['of another type', one => Reflect.set(one, 'predicateType', 'https://slsa.dev/provenance/v1')],
-      ['resourceUri', one => Reflect.set(one.predicate, 'resourceUri', 'urn:strongroom:image:../x')],
-      ['not one attestation', one => Reflect.set(one.predicate, 'inputAttestations', [])],
+    const refused: [string, (item: typeof sound) => void][] = [
+      ['of another type', item => Reflect.set(item, 'predicateType', 'https://slsa.dev/provenance/v1')],
+      ['resourceUri', item => Reflect.set(item.predicate, 'resourceUri', 'urn:strongroom:image:../x')],
+      ['not one attestation', item => Reflect.set(item.predicate, 'inputAttestations', [])],
     ]
     for (const [named, change] of refused) {
       const changed = structuredClone(sound)

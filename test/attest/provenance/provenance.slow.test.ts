@@ -124,7 +124,7 @@ describe('provenance.json', () => {
     const cargo = readProvenance((await documentsOf(cargoRecord)).provenance).predicate
     expect(Object.keys(cargo.buildDefinition.internalParameters.toolchain)).toEqual(['cargo', 'rustc', 'kettle'])
     expect(cargo.runDetails.metadata.invocationId).toBe(cargoRecord.jobId)
-    expect(cargo.buildDefinition.resolvedDependencies.map(one => one.uri)).toEqual([
+    expect(cargo.buildDefinition.resolvedDependencies.map(dependency => dependency.uri)).toEqual([
       `gitoid:tree:sha256:${'c'.repeat(64)}`,
       `pkg:cargo/serde@1.0.228?checksum=sha256:${fileSha256(utf8('serde'))}`,
       `pkg:cargo/libz-sys@1.1.3%2Bzlib-1.3?checksum=sha256:${fileSha256(utf8('z'))}`,

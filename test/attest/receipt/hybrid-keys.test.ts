@@ -35,7 +35,7 @@ const verifiers = { portable: portableVerifiers, default: defaultVerifiers, nati
 
 async function outcomes(changed: Partial<HybridSignature>, by: HybridVerifiers, of = keys.publicKeys, what = message) {
   const checks = await verifyHybrid(of, what, { ...signature, ...changed }, { context, verifiers: by })
-  return checks.map(one => `${one.name} ${one.outcome}`)
+  return checks.map(check => `${check.name} ${check.outcome}`)
 }
 
 const good = ['signature-ed25519 pass', 'signature-mldsa65 pass']
@@ -169,7 +169,7 @@ describe('keys', () => {
     expect(native.publicKeys).toEqual(keys.publicKeys)
     const signatures = await native.signStatement(message)
     const checks = await verifyHybrid(native.publicKeys, message, signatures, { context, verifiers: portableVerifiers })
-    expect(checks.map(one => `${one.name} ${one.outcome}`)).toEqual(good)
+    expect(checks.map(check => `${check.name} ${check.outcome}`)).toEqual(good)
     expect(signatures.ed25519).toEqual(signature.ed25519)
     const plain = native.sign(message)
     expect(ml_dsa65.verify(plain.mldsa65, message, keys.publicKeys.mldsa65)).toBe(true)

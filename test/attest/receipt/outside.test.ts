@@ -8,7 +8,7 @@ test('goal: a name with an origin allows that place alone; a name alone allows w
   expect(outsideEntry('far', 'https://far.example:443/v1')).toBe('far=https://far.example')
   const pinned = ['near', 'far=https://far.example']
   expect(
-    ['https://far.example', 'http://far.example', 'https://far.example:8443', null].map(one => allowed(pinned, one)),
+    ['https://far.example', 'http://far.example', 'https://far.example:8443', null].map(text => allowed(pinned, text)),
   ).toEqual([...[true, false, false, false]])
   expect([allowed(pinned), allowed(['far'], 'http://198.51.100.7'), allowed(['far'], null)]).toEqual([true, true, true])
   for (const wrong of [[], ['fa'], ['far '], 'far', 'far=https://far.example', true, undefined, null, { far: true }]) {

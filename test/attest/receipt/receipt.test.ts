@@ -59,7 +59,7 @@ describe('the envelope', () => {
     expect([
       verdict.ok,
       verdict.statement,
-      verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name),
+      verdict.checks.filter(check => check.outcome === 'fail').map(check => check.name),
     ]).toEqual([false, null, ['receipt-format']])
   })
 

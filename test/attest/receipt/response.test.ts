@@ -47,9 +47,9 @@ function chainOf(parts: readonly Uint8Array[]) {
 function reference(text: string) {
   const events = text.match(/[\s\S]*?\n\n|[\s\S]+$/g) ?? []
   const hash = (...parts: (string | Uint8Array)[]) => {
-    const one = createHash('sha256')
-    for (const part of parts) one.update(part)
-    return new Uint8Array(one.digest())
+    const hash = createHash('sha256')
+    for (const part of parts) hash.update(part)
+    return new Uint8Array(hash.digest())
   }
   const answerDigest = events.reduce(
     (link, event) => hash(link, hash(event)),

@@ -43,13 +43,13 @@ async function ask<Kind extends StatementKind>(kind: Kind, changes: Partial<Rece
 }
 
 function failed(verdict: Verdict): string[] {
-  return verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  return verdict.checks.filter(check => check.outcome === 'fail').map(check => check.name)
 }
 
 function outcomeOf(verdict: Verdict, name: string): string {
   return verdict.checks
-    .filter(one => one.name === name)
-    .map(one => one.outcome)
+    .filter(check => check.name === name)
+    .map(check => check.outcome)
     .join()
 }
 
@@ -62,7 +62,7 @@ describe('a good receipt', () => {
         const verdict = await verifyReceipt(json, question)
         expect(failed(verdict)).toEqual([])
         expect(verdict).toMatchObject({ ok: true, simulated: true, statement: fieldsOf[kind] })
-        expect(verdict.checks.filter(one => one.required && one.outcome !== 'pass')).toEqual([])
+        expect(verdict.checks.filter(check => check.required && check.outcome !== 'pass')).toEqual([])
       }
     }
   })
@@ -70,7 +70,7 @@ describe('a good receipt', () => {
   test('the checks stand in their order', async () => {
     // Goal: format, statement, keys, signatures, evidence, report data, nonce, platform, measurement, then what the kind adds.
     const { checks } = await verifyReceipt(samples.workload, await ask('workload'))
-    const names = checks.map(one => one.name)
+    const names = checks.map(check => check.name)
     const outer = names.filter(
       (_, at) => at <= names.indexOf('evidence') || at >= names.indexOf('statement-report-data'),
     )
@@ -104,8 +104,11 @@ describe('a good receipt', () => {
     expect(new Set(names).size).toBe(names.length)
     // What cannot be read says the same names.
     const unread = await verifyReceipt('{}', await ask('workload'))
-    expect(unread.checks.map(one => one.name)).toEqual(outer)
-    expect(unread.checks.map(one => one.outcome)).toEqual(['fail', ...outer.slice(1).map(() => 'not-checked' as const)])
+    expect(unread.checks.map(check => check.name)).toEqual(outer)
+    expect(unread.checks.map(check => check.outcome)).toEqual([
+      'fail',
+      ...outer.slice(1).map(() => 'not-checked' as const),
+    ])
   })
 
   test('every field but the settled ones has its expectation', async () => {
@@ -210,7 +213,7 @@ describe('what must not verify', () => {
   test('a receipt of one kind for another', async () => {
     // Goal: no receipt is taken for one of another kind, nor its statement given out as such.
     for (const kind of kinds) {
-      for (const other of kinds.filter(one => one !== kind)) {
+      for (const other of kinds.filter(item => item !== kind)) {
         const verdict = await verifyReceipt(samples[kind], await ask(other, { nonce: fieldsOf[kind].nonce }))
         expect([verdict.ok, verdict.statement]).toEqual([false, null])
         expect(failed(verdict)).toEqual(['statement-kind'])
@@ -252,7 +255,7 @@ describe('what must not verify', () => {
     expect(await at({ ...fresh, asOf: ms - 300_001 })).toEqual(['statement-age'])
     expect(await at({ ...fresh, asOf: ms - 61_000, nonce: 'any' })).toEqual(['statement-age'])
     const behind = await verifyReceipt(samples.workload, await ask('workload', { ...fresh, asOf: ms - 61_000 }))
-    expect(behind.checks.find(one => one.name === 'statement-age')?.reason).toContain('61000 ms after the time of')
+    expect(behind.checks.find(check => check.name === 'statement-age')?.reason).toContain('61000 ms after the time of')
     const expired = { asOf: vekValidity.notAfter.getTime() + 1000, ageMsMax: 'any' }
     expect(await at(expired)).toEqual(expect.arrayContaining(['evidence', 'chain-validity']))
     expect(await at({ asOf: vekValidity.notBefore.getTime() - 1000, ageMsMax: 'any' })).toContain('chain-validity')
@@ -334,7 +337,7 @@ describe('what must not verify', () => {
     // Goal: its checks become part of the verdict; none, a bad one and one that throws are all bad.
     const run = async (tpm: ReceiptQuestion['tpm']) => verifyReceipt(samples.claim, await ask('claim', { tpm }))
     const good = await run(async (bytes, context) => [pass('quote', `${bytes} ${context.statement.kind}`)])
-    expect([good.ok, good.checks.find(one => one.name === 'quote')?.reason]).toEqual([true, 'null claim'])
+    expect([good.ok, good.checks.find(check => check.name === 'quote')?.reason]).toEqual([true, 'null claim'])
     expect(failed(await run(async () => []))).toEqual(['tpm'])
     expect(failed(await run(async () => Promise.reject(new Error('broken'))))).toEqual(['tpm'])
     const tpm = Uint8Array.of(1, 2, 3)

@@ -64,7 +64,7 @@ describe('each version of the wrapper', () => {
 
   // Goal: hostile bytes are Malformed and nothing else.
   test('hostile bytes', async () => {
-    await fuzz({ samples: versions.map(one => hclReportAs(real, one)), count: 1000 }, bytes => {
+    await fuzz({ samples: versions.map(version => hclReportAs(real, version)), count: 1000 }, bytes => {
       try {
         findReport(bytes)
       } catch (error) {

@@ -141,13 +141,13 @@ describe('the fuzzer', () => {
     const run = (seed: number) => [...mutations({ ...options, seed })]
     expect(run(7)).toEqual(run(7))
     expect(run(7)).not.toEqual(run(8))
-    expect(new Set(run(7).map(one => one.kind)).size).toBe(6)
+    expect(new Set(run(7).map(mutation => mutation.kind)).size).toBe(6)
     expect(run(7)).toHaveLength(500)
   })
 
   // Goal: a failure in the body is not lost and names the seed; mutations never touch the samples.
   test('tells', async () => {
-    const before = samples.map(one => one.slice())
+    const before = samples.map(sample => sample.slice())
     const run = fuzz({ ...options, seed: 41 }, bytes => {
       if (bytes.length < 100) throw new RangeError('too short')
     })

@@ -288,7 +288,7 @@ describe('productOfCpuid', () => {
       }
     }
     expect(counts).toEqual({ milan: 16, genoa: 32, turin: 18, unknown: 65_536 - 66 })
-    expect(CPUID_RANGES.map(one => one.product)).toEqual(['milan', 'genoa', 'genoa', 'turin'])
+    expect(CPUID_RANGES.map(range => range.product)).toEqual(['milan', 'genoa', 'genoa', 'turin'])
   })
 
   // Goal: the edges of each range.

@@ -48,7 +48,7 @@ describe.each(PRODUCTS)('%s', product => {
         expect(failures(answer.checks)).toBe('')
         expect([answer.ok, answer.simulated, answer.product]).toEqual([true, true, product])
         expect(answer.report?.version).toBe(version)
-        expect(answer.checks.find(one => one.name === 'chain-root')?.reason).toContain(SIMULATED)
+        expect(answer.checks.find(check => check.name === 'chain-root')?.reason).toContain(SIMULATED)
       }
     }
   })
@@ -58,17 +58,17 @@ describe.each(PRODUCTS)('%s', product => {
     const { authority, report: makeReport, ...platform } = await simulatedPlatform(product)
     const { root } = authority
     const real = present(
-      AMD_ROOTS.find(one => one.product === product),
+      AMD_ROOTS.find(root => root.product === product),
       'a pinned root',
     )
     const chains: Evidence[] = []
     for (const version of reportVersions) {
       for (const signer of ['vcek', 'vlek'] as const) {
         const report = await makeReport({ version, signer })
-        const one = { ...rules, report, product, vek: platform[signer], maskedChipId: 'any' } as const
+        const item = { ...rules, report, product, vek: platform[signer], maskedChipId: 'any' } as const
         const intermediate = signer === 'vcek' ? root.ask : root.asvk
-        chains.push(one, { ...one, roots: AMD_ROOTS }, { ...one, chain: [root.ark, root.ask, root.asvk] })
-        chains.push({ ...one, chain: [intermediate, real.ark] }, { ...one, chain: [real.ask, real.asvk, real.ark] })
+        chains.push(item, { ...item, roots: AMD_ROOTS }, { ...item, chain: [root.ark, root.ask, root.asvk] })
+        chains.push({ ...item, chain: [intermediate, real.ark] }, { ...item, chain: [real.ask, real.asvk, real.ark] })
       }
     }
     for (const evidence of chains) {
@@ -89,7 +89,7 @@ describe.each(PRODUCTS)('%s', product => {
       for (const name of [subject, issuer]) {
         expect(commonNameOf(name).startsWith(`${SIMULATED}-`)).toBe(true)
         expect(new TextDecoder('latin1').decode(name)).not.toMatch(/Advanced|AMD|Engineering/)
-        expect(real.some(one => isSame(one.subject, name))).toBe(false)
+        expect(real.some(certificate => isSame(certificate.subject, name))).toBe(false)
       }
     }
   })
@@ -131,7 +131,7 @@ test('a simulated root under AMD’s very names', async () => {
   // Goal: names make no root AMD's: such a chain fails below AMD's roots, and is simulated for whoever trusts it.
   const { authority, vcek, report: makeReport } = await simulatedPlatform('milan')
   const { keys, root } = authority
-  const amd = AMD_ROOTS.map(decodeRoot).find(one => one.product === 'milan')
+  const amd = AMD_ROOTS.map(decodeRoot).find(root => root.product === 'milan')
   const real = present(amd, 'a pinned root')
   const names = { ark: real.ark.subject, ask: real.ask.subject }
   const signingKey = keys.ark.privateKey

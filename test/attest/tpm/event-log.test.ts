@@ -81,16 +81,16 @@ describe('real logs', () => {
     // Goal: the replay depends on every digest of the bank, in its order, and on no other bank.
     const log = decodeEventLog(ubuntu)
     const change = (bank: 'SHA-1' | 'SHA-256', at: number): LogEvent[] =>
-      log.events.map((one, i) => {
-        const digest = one.digests.get(bank) ?? new Uint8Array(0)
+      log.events.map((event, i) => {
+        const digest = event.digests.get(bank) ?? new Uint8Array(0)
         const flipped = digest.map((byte, j) => (j === 3 ? byte ^ 1 : byte))
-        return i === at ? { ...one, digests: new Map([...one.digests, [bank, flipped]]) } : one
+        return i === at ? { ...event, digests: new Map([...event.digests, [bank, flipped]]) } : event
       })
     const good = replayEventLog(log, 'SHA-256')
     for (const [at, { pcr }] of log.events.entries()) {
       const replayed = replayEventLog({ ...log, events: change('SHA-256', at) }, 'SHA-256')
-      const different = [...good].filter(([one, value]) => toHex(replayed.get(one) ?? value) !== toHex(value))
-      expect(different.map(([one]) => one)).toEqual([pcr])
+      const different = [...good].filter(([item, value]) => toHex(replayed.get(item) ?? value) !== toHex(value))
+      expect(different.map(([value]) => value)).toEqual([pcr])
       expect(replayEventLog({ ...log, events: change('SHA-1', at) }, 'SHA-256')).toEqual(good)
     }
     const swapped = replayEventLog({ ...log, events: log.events.toReversed() }, 'SHA-256')
@@ -100,12 +100,14 @@ describe('real logs', () => {
   test('what was measured of an event’s data', () => {
     // Goal: data that hash to the digest are told from data that merely stand in the log.
     const { events } = decodeEventLog(ubuntu)
-    const separators = events.filter(one => one.type === 4)
+    const separators = events.filter(event => event.type === 4)
     expect(separators.length).toBeGreaterThan(5)
-    expect(separators.every(one => isDataMeasured(one, 'SHA-256') && isDataMeasured(one, 'SHA-384'))).toBe(true)
-    const lying = separators.map(one => ({ ...one, data: Uint8Array.of(1) }))
-    expect(lying.some(one => isDataMeasured(one, 'SHA-256'))).toBe(false)
-    expect(separators.some(one => isDataMeasured({ ...one, type: 3 }, 'SHA-256'))).toBe(false)
+    expect(
+      separators.every(separator => isDataMeasured(separator, 'SHA-256') && isDataMeasured(separator, 'SHA-384')),
+    ).toBe(true)
+    const lying = separators.map(separator => ({ ...separator, data: Uint8Array.of(1) }))
+    expect(lying.some(item => isDataMeasured(item, 'SHA-256'))).toBe(false)
+    expect(separators.some(separator => isDataMeasured({ ...separator, type: 3 }, 'SHA-256'))).toBe(false)
   })
 })
 

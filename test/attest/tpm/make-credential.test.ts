@@ -24,7 +24,7 @@ const seed = new Uint8Array(32).fill(0x5e)
 function endorsementKey(changes: { nameHash?: number; symmetric?: number[]; sign?: boolean; key?: Uint8Array } = {}) {
   const { nameHash = 0x000b, symmetric = [0x0006, 128, 0x0043], sign = false, key = modulus } = changes
   const set = sign ? [...ekAttributes, 'sign' as const] : ekAttributes
-  const bits = set.reduce((sum, one) => sum + 2 ** ATTRIBUTES[one], 0)
+  const bits = set.reduce((sum, kind) => sum + 2 ** ATTRIBUTES[kind], 0)
   return concat(
     ...[u16(1), u16(nameHash), u32(bits), u16(0), ...symmetric.map(u16), u16(0x0010)],
     ...[u16(key.length * 8), u32(0), sized(key)],

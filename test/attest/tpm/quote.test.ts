@@ -48,9 +48,9 @@ function bytesOf(value: Uint8Array | null): Uint8Array {
 /** `name outcome` of the four checks. */
 async function outcomes(input: QuoteInput): Promise<string[]> {
   const checks = await verifyQuote(input)
-  expect(checks.map(one => one.name)).toEqual([...QUOTE_CHECKS])
-  expect(checks.every(one => one.required && (one.outcome === 'pass' || one.reason !== ''))).toBe(true)
-  return checks.map(one => one.outcome)
+  expect(checks.map(check => check.name)).toEqual([...QUOTE_CHECKS])
+  expect(checks.every(check => check.required && (check.outcome === 'pass' || check.reason !== ''))).toBe(true)
+  return checks.map(check => check.outcome)
 }
 
 async function inputOf(key: SampleKey, changes: Partial<QuoteInput> = {}): Promise<QuoteInput> {
@@ -275,9 +275,9 @@ describe('keys', () => {
       isEndorsementKey(decodePublicArea(rsa.publicArea(attributes)))
     expect([attestation(akAttributes), endorsement(ekAttributes)]).toEqual([true, true])
     expect([attestation(ekAttributes), endorsement(akAttributes)]).toEqual([false, false])
-    for (const one of ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'restricted', 'sign', 'decrypt'] as const) {
-      if (akAttributes.includes(one)) expect(attestation(akAttributes.filter(other => other !== one))).toBe(false)
-      if (ekAttributes.includes(one)) expect(endorsement(ekAttributes.filter(other => other !== one))).toBe(false)
+    for (const kind of ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'restricted', 'sign', 'decrypt'] as const) {
+      if (akAttributes.includes(kind)) expect(attestation(akAttributes.filter(other => other !== kind))).toBe(false)
+      if (ekAttributes.includes(kind)) expect(endorsement(ekAttributes.filter(other => other !== kind))).toBe(false)
     }
     expect(attestation([...akAttributes, 'decrypt'])).toBe(false)
     expect(endorsement([...ekAttributes, 'sign'])).toBe(false)

@@ -46,7 +46,9 @@ function bytesOf(value: Uint8Array | null): Uint8Array {
 
 /** `name outcome` for every check that is not good. */
 function bad(verdict: Verdict): string[] {
-  return verdict.checks.filter(one => one.required && one.outcome !== 'pass').map(one => `${one.name} ${one.outcome}`)
+  return verdict.checks
+    .filter(check => check.required && check.outcome !== 'pass')
+    .map(check => `${check.name} ${check.outcome}`)
 }
 
 /** The first that failed, the rest being not-checked, and the binding among them. */
@@ -54,8 +56,8 @@ function stopsAt(verdict: Verdict, name: string): void {
   expect(verdict.ok).toBe(false)
   const [first, ...later] = bad(verdict)
   expect(first).toBe(`${name} fail`)
-  expect(later.every(one => one.endsWith(' not-checked'))).toBe(true)
-  expect(later.slice(-5)).toEqual(['vtpm-binding', ...QUOTE_CHECKS].map(one => `${one} not-checked`))
+  expect(later.every(text => text.endsWith(' not-checked'))).toBe(true)
+  expect(later.slice(-5)).toEqual(['vtpm-binding', ...QUOTE_CHECKS].map(text => `${text} not-checked`))
 }
 
 function flipped(bytes: Uint8Array, at: number): Uint8Array {
@@ -96,7 +98,7 @@ describe('vtpm:paravisor-bound', () => {
     const verdict = await verifyParavisorVtpm(await input())
     expect(bad(verdict)).toEqual([])
     expect(verdict).toMatchObject({ ok: true, kind: 'vtpm:paravisor-bound' })
-    expect(verdict.checks.map(one => one.name)).toEqual([
+    expect(verdict.checks.map(check => check.name)).toEqual([
       'vtpm-evidence',
       'vtpm-vmpl',
       'vtpm-measurement',
@@ -105,7 +107,7 @@ describe('vtpm:paravisor-bound', () => {
       'vtpm-binding',
       ...QUOTE_CHECKS,
     ])
-    expect(verdict.checks.find(one => one.name === 'vtpm-binding')?.reason).toBe('vtpm:paravisor-bound')
+    expect(verdict.checks.find(check => check.name === 'vtpm-binding')?.reason).toBe('vtpm:paravisor-bound')
   })
 
   test('each part tampered with', async () => {
@@ -261,7 +263,7 @@ describe('vtpm:svsm-vmpl0', () => {
     const verdict = await run()
     expect(bad(verdict)).toEqual([])
     expect(verdict).toMatchObject({ ok: true, kind: 'vtpm:svsm-vmpl0' })
-    expect(verdict.checks.map(one => one.name)).toEqual([
+    expect(verdict.checks.map(check => check.name)).toEqual([
       'vtpm-evidence',
       'vtpm-vmpl',
       'vtpm-measurement',
@@ -290,7 +292,7 @@ describe('vtpm:svsm-vmpl0', () => {
       stopsAt(await run({ evidence: bound, manifest: other }), 'vtpm-endorsement-key')
     }
     stopsAt(await run({ attestationKey: new Uint8Array(3) }), 'vtpm-attestation-key')
-    const unrestricted = ak.publicArea(akAttributes.filter(one => one !== 'restricted'))
+    const unrestricted = ak.publicArea(akAttributes.filter(attribute => attribute !== 'restricted'))
     const activated = { ...activation, attestationKeyName: decodePublicArea(unrestricted).name }
     stopsAt(await run({ attestationKey: unrestricted, activation: activated }), 'vtpm-attestation-key')
     expect(bad(await run({ nonce: new Uint8Array(32) }))).toEqual(['tpm-quote-nonce fail'])
@@ -314,10 +316,13 @@ describe('vtpm:svsm-vmpl0', () => {
       { endorsementKey: flipped(manifest, 60) },
       { attestationKeyName: flipped(activation.attestationKeyName, 5) },
     ]
-    for (const one of changes) stopsAt(await run({ activation: { ...activation, ...one } }), 'vtpm-attestation-key')
+    for (const change of changes)
+      stopsAt(await run({ activation: { ...activation, ...change } }), 'vtpm-attestation-key')
     const failed = await run({ activation: { failed: 'TPM_RC 0x1df' } })
     stopsAt(failed, 'vtpm-attestation-key')
-    expect(failed.checks.find(one => one.outcome === 'fail')?.reason).toBe('no credential is activated: TPM_RC 0x1df')
+    expect(failed.checks.find(check => check.outcome === 'fail')?.reason).toBe(
+      'no credential is activated: TPM_RC 0x1df',
+    )
   })
 })
 

@@ -17,7 +17,7 @@ const vek = await vector('reports/milan-v2.vcek.der')
 const { ark, ask, asvk } = decodeRoot(MILAN_ROOT)
 
 function reasonOf(checks: readonly Check[], name: string): string {
-  return checks.find(one => one.name === name)?.reason ?? ''
+  return checks.find(check => check.name === name)?.reason ?? ''
 }
 
 describe("AMD's root", () => {
@@ -63,7 +63,7 @@ describe("AMD's root", () => {
     const { ark: genoa } = decodeRoot(GENOA_ROOT)
     // `ARK-Milan` to `ARK-Nilan`, as subject, as issuer and as both: the bytes are not signed any more.
     const text = new TextDecoder('latin1').decode(ark.der)
-    const [first = -1, second = -1] = [...text.matchAll(/ARK-Milan/g)].map(one => one.index + 4)
+    const [first = -1, second = -1] = [...text.matchAll(/ARK-Milan/g)].map(match => match.index + 4)
     const renamed = (...places: number[]) => places.reduce((der, at) => der.with(at, 0x4e), ark.der)
     for (const other of [genoa.der, renamed(first), renamed(second), renamed(first, second)]) {
       const checks = await judge([ask.der, other])

@@ -14,7 +14,7 @@ const text = (bytes: Uint8Array) => new TextDecoder().decode(bytes)
 const blocksOf = (pem: string) => pem.match(/-----BEGIN[\s\S]*?-----END CERTIFICATE-----\n?/g) ?? []
 const roots = { milan: MILAN_ROOT, genoa: GENOA_ROOT, turin: TURIN_ROOT }
 
-describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { report, vek, product, asOf }) => {
+describe.each(REAL.map(item => [item.report, item] as const))('%s', (_name, { report, vek, product, asOf }) => {
   const read = async () => ({ report: await vector(`reports/${report}`), vek: await vector(`reports/${vek}`) })
 
   test('the chain holds', async () => {
@@ -22,11 +22,11 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     const evidence = await read()
     const checks = await chainChecks(evidence, { report: evidence.report, product, asOf })
     expect(failures(checks)).toBe('')
-    expect(checks.map(one => one.name)).toEqual([...PREPARED_CHECKS, ...CHAIN_CHECKS])
-    const skipped = checks.filter(one => one.outcome === 'not-checked')
+    expect(checks.map(check => check.name)).toEqual([...PREPARED_CHECKS, ...CHAIN_CHECKS])
+    const skipped = checks.filter(check => check.outcome === 'not-checked')
     const expected = report.includes('vlek') ? ['chain-revocation', 'vek-chip-id'] : ['chain-revocation']
-    expect(skipped.map(one => [one.name, one.required])).toEqual(expected.map(name => [name, false]))
-    expect(checks.every(one => one.outcome !== 'not-checked' || one.reason !== '')).toBe(true)
+    expect(skipped.map(check => [check.name, check.required])).toEqual(expected.map(name => [name, false]))
+    expect(checks.every(check => check.outcome !== 'not-checked' || check.reason !== '')).toBe(true)
   })
 
   test('in every form and order', async () => {
@@ -36,9 +36,9 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     const [leaf] = given[0] === 0x30 ? [toPem(given, 'CERTIFICATE')] : blocksOf(text(given))
     const intermediate = report.includes('vlek') ? root.asvk : root.ask
     const wanted = [leaf ?? '', toPem(intermediate.der, 'CERTIFICATE'), toPem(root.ark.der, 'CERTIFICATE')]
-    const strangers = AMD_ROOTS.filter(one => one.product !== product).flatMap(one => [
-      String(one.ark),
-      String(one.ask),
+    const strangers = AMD_ROOTS.filter(root => root.product !== product).flatMap(root => [
+      String(root.ark),
+      String(root.ask),
     ])
     const [a = '', b = '', c = ''] = wanted
     const forms = [
@@ -55,10 +55,10 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     ]
     // What was not given is the trusted root's own, which `chain-certificates` says.
     const answer = async (form: (typeof forms)[number]) =>
-      (await chainChecks(form, { report: bytes, product, asOf })).map(one =>
-        one.name === 'chain-certificates'
-          ? { ...one, reason: one.reason.replace(/; .*own, none was given$/, '') }
-          : one,
+      (await chainChecks(form, { report: bytes, product, asOf })).map(check =>
+        check.name === 'chain-certificates'
+          ? { ...check, reason: check.reason.replace(/; .*own, none was given$/, '') }
+          : check,
       )
     const reference = await answer({ vek: a, chain: b + c })
     for (const form of forms) expect(await answer(form)).toEqual(reference)
@@ -67,7 +67,7 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
   test('another product’s root', async () => {
     // Goal: below the root of another product, nothing holds.
     const { report: bytes, vek: given } = await read()
-    const others = AMD_ROOTS.filter(one => one.product !== product)
+    const others = AMD_ROOTS.filter(root => root.product !== product)
     const [leaf] = given[0] === 0x30 ? [given] : blocksOf(text(given))
     for (const other of others) {
       const bare = await chainChecks({ vek: leaf ?? '', roots: [other] }, { report: bytes, product, asOf })
@@ -102,7 +102,7 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     for (const component of TCB_COMPONENTS) {
       const value = tcb[component]
       if (value === null) continue
-      for (const changed of [value + 1, value - 1].filter(one => one >= 0 && one <= 255)) {
+      for (const changed of [value + 1, value - 1].filter(value => value >= 0 && value <= 255)) {
         const raw = encodeTcb({ ...tcb, [component]: changed }, product)
         const reported = { ...decoded, rawTcb: { ...decoded.rawTcb, reported: raw } }
         expect(failed(await chainChecks(prepared, { report: reported, product, asOf }))).toEqual(['vek-tcb'])
@@ -128,7 +128,10 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     const masked = { ...decoded, chipId: new Uint8Array(64) }
     expect(failed(await chainChecks(prepared, { report: masked, product, asOf }))).toEqual(refused)
     const accepted = await chainChecks(prepared, { report: masked, product, asOf, maskedChipId: 'any' })
-    expect(accepted.find(one => one.name === 'vek-chip-id')).toMatchObject({ outcome: 'not-checked', required: false })
+    expect(accepted.find(check => check.name === 'vek-chip-id')).toMatchObject({
+      outcome: 'not-checked',
+      required: false,
+    })
   })
 
   test('out of its time', async () => {
@@ -167,12 +170,12 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, { repor
     const { report: bytes, vek: given } = await read()
     const prepared = await prepareChain({ vek: given })
     const question = { asOf, requireCrl: false, report: decodeReport(bytes), maskedChipId: 'refuse' } as const
-    for (const other of (['milan', 'genoa', 'turin'] as const).filter(one => one !== product)) {
+    for (const other of (['milan', 'genoa', 'turin'] as const).filter(kind => kind !== product)) {
       expect(failed(verifyChain(prepared, { ...question, product: other }))).toContain('vek-product')
     }
     const unknown = verifyChain(prepared, { ...question, product: null })
     expect(failed(unknown)).toEqual(['vek-product'])
-    expect(unknown.find(one => one.name === 'vek-tcb')).toMatchObject({ outcome: 'not-checked', required: true })
+    expect(unknown.find(check => check.name === 'vek-tcb')).toMatchObject({ outcome: 'not-checked', required: true })
   })
 })
 
@@ -203,6 +206,6 @@ test('without a report', async () => {
     report: null,
     maskedChipId: 'any',
   })
-  const open = checks.filter(one => one.outcome === 'not-checked' && one.required).map(one => one.name)
+  const open = checks.filter(check => check.outcome === 'not-checked' && check.required).map(check => check.name)
   expect(open).toEqual(['vek-signer', 'vek-chip-id', 'vek-tcb'])
 })

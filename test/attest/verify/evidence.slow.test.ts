@@ -19,14 +19,14 @@ async function evidenceOf({ report, vek, product, asOf }: (typeof REAL)[number])
 
 const turin = () => evidenceOf(REAL[4])
 
-describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, real) => {
+describe.each(REAL.map(item => [item.report, item] as const))('%s', (_name, real) => {
   test('verifies, cold and prepared', async () => {
     // Goal: every real report verifies below AMD's roots with the measurement that an independent decoder found.
     const evidence = await evidenceOf(real)
     const answer = await verifyEvidence(evidence)
     expect(failures(answer.checks)).toBe('')
     expect([answer.ok, answer.simulated, answer.product]).toEqual([true, false, real.product])
-    const expected = expectedReports.find(one => one.report === real.report)
+    const expected = expectedReports.find(expected => expected.report === real.report)
     expect(toHex(answer.report?.measurement ?? new Uint8Array(0))).toBe(expected?.measurement ?? '')
     const prepared = await prepareChain(evidence as Evidence & { vek: Uint8Array })
     expect(await verifyEvidence({ ...evidence, prepared })).toEqual(answer)
@@ -34,7 +34,7 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, real) =
 
   test('checks in their order', async () => {
     // Goal: machines and people find the same names in the same order, whatever the evidence is.
-    const names = (answer: { checks: readonly { name: string }[] }) => answer.checks.map(one => one.name)
+    const names = (answer: { checks: readonly { name: string }[] }) => answer.checks.map(check => check.name)
     const expected = [
       'report-format',
       'report-product',
@@ -56,7 +56,7 @@ describe.each(REAL.map(one => [one.report, one] as const))('%s', (_name, real) =
   test('with the evidence of the others', async () => {
     // Goal: no real chain vouches for another real report.
     const evidence = await evidenceOf(real)
-    for (const other of REAL.filter(one => one !== real)) {
+    for (const other of REAL.filter(item => item !== real)) {
       const swapped = { ...evidence, vek: await vector(`reports/${other.vek}`) }
       const answer = await verifyEvidence(swapped)
       expect(answer.ok).toBe(false)
@@ -110,7 +110,7 @@ test('the policy has to be given or waived', async () => {
 test('report data and CRL', async () => {
   // Goal: the caller's own 64 bytes are compared whole; a required CRL that is missing makes the verdict bad.
   const evidence = await turin()
-  const reportData = fromHex(expectedReports.find(one => one.report === 'turin-v5.bin')?.report_data ?? '')
+  const reportData = fromHex(expectedReports.find(expected => expected.report === 'turin-v5.bin')?.report_data ?? '')
   if (reportData === null) throw new Error('hexadecimal')
   expect((await verifyEvidence({ ...evidence, reportData })).ok).toBe(true)
   for (const other of [reportData.with(63, (reportData[63] ?? 0) ^ 1), reportData.subarray(0, 63), new Uint8Array(0)]) {
@@ -154,13 +154,13 @@ test('malformed evidence', async () => {
   ]
   const parts = ['report', 'vek', 'chain', 'crl', 'roots', 'asOf', 'policy', 'reportData', 'product'] as const
   for (const part of parts) {
-    for (const one of junk) {
+    for (const item of junk) {
       // Left out, these mean something; see the other tests.
-      if (one === undefined && part !== 'report' && part !== 'vek' && part !== 'asOf') continue
-      const answer = await verifyEvidence({ ...good, [part]: one } as Evidence)
+      if (item === undefined && part !== 'report' && part !== 'vek' && part !== 'asOf') continue
+      const answer = await verifyEvidence({ ...good, [part]: item } as Evidence)
       // An empty list brings no certificates; no product names none.
-      const isHarmless = (part === 'chain' && Array.isArray(one)) || (part === 'product' && one === null)
-      expect([part, String(one), answer.ok]).toEqual([part, String(one), isHarmless])
+      const isHarmless = (part === 'chain' && Array.isArray(item)) || (part === 'product' && item === null)
+      expect([part, String(item), answer.ok]).toEqual([part, String(item), isHarmless])
       expect(answer.checks.every(check => check.outcome === 'pass' || check.reason !== '')).toBe(true)
     }
   }
@@ -183,7 +183,7 @@ test('every byte of the certificates changed', async () => {
   const evidence = await turin()
   const isGood = async (parts: { vek: Uint8Array; chain: Uint8Array[] }) => {
     const { checks } = await prepareChain(parts)
-    return checks.every(one => one.outcome === 'pass')
+    return checks.every(check => check.outcome === 'pass')
   }
   const flipped = (der: Uint8Array, at: number) => der.with(at, (der[at] ?? 0) ^ (1 << (at % 8)))
   expect(await isGood({ vek, chain: [ask, ark] })).toBe(true)

@@ -55,7 +55,7 @@ describe.each(expectedReports)('$report', expected => {
       outcome: expected.signature_valid ? 'pass' : 'fail',
       required: true,
     })
-    for (const other of expectedReports.filter(one => one.report !== expected.report)) {
+    for (const other of expectedReports.filter(item => item.report !== expected.report)) {
       expect(await verifyReportSignature(bytes, await vekOf(other.report))).toMatchObject({ outcome: 'fail' })
     }
   })

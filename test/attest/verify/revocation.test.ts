@@ -50,7 +50,7 @@ async function checksWith(
 }
 
 async function revocation(...asked: Parameters<typeof checksWith>): Promise<Check | undefined> {
-  return (await checksWith(...asked)).find(one => one.name === 'chain-revocation')
+  return (await checksWith(...asked)).find(check => check.name === 'chain-revocation')
 }
 
 function crlOf(revoked: readonly string[]): Promise<Uint8Array> {

@@ -88,8 +88,8 @@ const cases: Case[] = [
 
 describe('against veritysetup', () => {
   // Goal: root and parameters are those of the real tool, with its superblock and without, in whatever pieces the data come.
-  test.each(cases.map((one, index) => [index, one] as const))('case %d', async (_index, one) => {
-    const made = format(one)
+  test.each(cases.map((item, index) => [index, item] as const))('case %d', async (_index, item) => {
+    const made = format(item)
     const found = await verityRoot({ data: sourceOf(made.data), hashes: sourceOf(made.hashes), hashOffset: 0 })
     expect(toHex(found.rootHash)).toBe(toHex(made.root))
     expect(found.superblock).toEqual({ ...made.parameters, uuid })
@@ -147,7 +147,7 @@ describe('damage', () => {
   const outcome = async (data: Uint8Array, hashes: Uint8Array, change: object = {}) => {
     const image = { data: sourceOf(data), hashes: sourceOf(hashes), hashOffset: 0 }
     const checks = await checkVerity(image, { rootHash: made.root, uuid, ...change }, { hash: native })
-    return checks.find(one => one.outcome === 'fail')?.name ?? 'sound'
+    return checks.find(check => check.outcome === 'fail')?.name ?? 'sound'
   }
   const flipped = (bytes: Uint8Array, at: number) => {
     const copy = bytes.slice()

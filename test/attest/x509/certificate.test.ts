@@ -86,7 +86,7 @@ describe('DER', () => {
       [0x1f, 1, 9],
       [5, 1, 9],
     ]
-    for (const one of bad) expect(() => readOne(bytes(...one), 4, 'x')).toThrow(Malformed)
+    for (const item of bad) expect(() => readOne(bytes(...item), 4, 'x')).toThrow(Malformed)
     expect(readAll(new Uint8Array(0), 'x')).toEqual([])
   })
 })
@@ -124,7 +124,7 @@ describe('PEM', () => {
       new Uint8Array(BUNDLE_LIMITS.bytesMax + 1).fill(0x30),
       new Uint8Array(BUNDLE_LIMITS.derBytesMax + 1).fill(0x30),
     ]
-    for (const one of bad) expect(outcomeOf(() => derBlocks(one, 'CERTIFICATE', 'x'))).toBe('malformed')
+    for (const item of bad) expect(outcomeOf(() => derBlocks(item, 'CERTIFICATE', 'x'))).toBe('malformed')
     expect(derBlocks(pem.repeat(BUNDLE_LIMITS.blocksMax), 'CERTIFICATE', 'x').length).toBe(BUNDLE_LIMITS.blocksMax)
   })
 })

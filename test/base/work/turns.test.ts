@@ -66,7 +66,7 @@ test('goal: a work that fails leaves the turns to the others', async () => {
     throw new Error('in the second turn')
   }
   const works = [shared(failing()), shared(work([])), shared(failing())]
-  const outcomes = (await Promise.allSettled(works)).map(one => one.status)
+  const outcomes = (await Promise.allSettled(works)).map(result => result.status)
   expect(outcomes).toEqual(['rejected', 'fulfilled', 'rejected'])
   expect(await shared(work([]))).toBe('done')
 })

@@ -244,7 +244,7 @@ describe('VMs of their own', () => {
     await rig.ended(id)
     expect(warm).toContain(rig.build(id).vmId ?? '')
     const { json } = await rig.send('POST', '/vm')
-    expect(rig.world.vms().map(one => one.id)).toContain(String(json.vm_id))
+    expect(rig.world.vms().map(view => view.id)).toContain(String(json.vm_id))
     await until('two are warm again', 5_000, () => states().warm === 2)
     expect(states()).toMatchObject({ wanted: 2, warm: 2, reserved: 1 })
     await rig.restart({ warm: 0 })

@@ -95,7 +95,7 @@ test('goal: as many followers of one organization as there are places leave plac
   const first = await response.body?.getReader().read()
   expect([response.status, Buffer.from(first?.value ?? '').toString()]).toEqual([200, expect.stringContaining('retry')])
   expect(performance.now() - startedMs).toBeLessThan(normalMs)
-  expect(statuses(held).filter(one => one === '200')).toHaveLength(128)
+  expect(statuses(held).filter(status => status === '200')).toHaveLength(128)
 })
 
 test('goal: where anybody may build, one network has a part of the builds that strangers may have, under way and in a day', async () => {

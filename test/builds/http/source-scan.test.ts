@@ -8,13 +8,13 @@ import { SourceScan } from '../../../src/builds/http/source-scan.ts'
 const limits = { documentBytesMax: 1024, sourceBytesMax: 1_000_000 }
 
 function scan(text: string | Uint8Array, pieceBytes = 7) {
-  const one = new SourceScan(limits)
+  const scan = new SourceScan(limits)
   const bytes = Buffer.from(text)
   const parts: Uint8Array[] = []
   for (let at = 0; at < bytes.length; at += pieceBytes) {
-    one.push(bytes.subarray(at, at + pieceBytes), part => parts.push(part))
+    scan.push(bytes.subarray(at, at + pieceBytes), part => parts.push(part))
   }
-  return { json: parseJson(one.end(), { depthMax: 16 }), source: Buffer.concat(parts) }
+  return { json: parseJson(scan.end(), { depthMax: 16 }), source: Buffer.concat(parts) }
 }
 
 /** The code and the field of the refusal. */

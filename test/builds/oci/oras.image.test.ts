@@ -60,7 +60,7 @@ describe.skipIf(skipped)('oras', () => {
       const to = join(dir, 'pulled', reference.includes('@') ? 'digest' : 'tag')
       mkdirSync(to, { recursive: true })
       expect(await oras('pull', '--output', to, reference)).toMatchObject({ code: 0, stderr: '' })
-      expect(readdirSync(to).toSorted()).toEqual(image.files.map(one => one.name).toSorted())
+      expect(readdirSync(to).toSorted()).toEqual(image.files.map(file => file.name).toSorted())
       for (const file of image.files) {
         expect([file.name, `sha256:${sha256(readFileSync(join(to, file.name)))}`]).toEqual([file.name, file.digest])
       }
@@ -81,7 +81,7 @@ describe.skipIf(skipped)('oras', () => {
   test('notices a changed manifest and a changed file', async () => {
     // Goal: whoever pulls by digest gets exactly that or an error.
     const kernel = present(
-      image.files.find(one => one.name === 'kernel'),
+      image.files.find(file => file.name === 'kernel'),
       'the kernel',
     )
     // The file by itself: this version of oras now and then panics where one of several fails.

@@ -128,7 +128,7 @@ describe('distribution-spec', () => {
 
   test('HEAD says the same without a body', async () => {
     const kernel = present(
-      image.files.find(one => one.name === 'kernel'),
+      image.files.find(file => file.name === 'kernel'),
       'the kernel',
     )
     for (const path of ['/v2/', '/v2/builder/manifests/latest', `/v2/builder/blobs/${kernel.digest}`]) {
@@ -142,7 +142,7 @@ describe('distribution-spec', () => {
 
   test('ranges', async () => {
     const { digest, sizeBytes, path } = present(
-      image.files.find(one => one.name === 'kernel'),
+      image.files.find(file => file.name === 'kernel'),
       'the kernel',
     )
     const whole = readFileSync(path)
@@ -209,7 +209,7 @@ describe('distribution-spec', () => {
   test('routes for the dispatcher, each asked to admit first', async () => {
     const asked: string[] = []
     const routes = ociRoutes({ ...contents(), admit: address => asked.push(address) })
-    expect(routes.map(one => one.path)).toEqual([...OCI_PATHS])
+    expect(routes.map(route => route.path)).toEqual([...OCI_PATHS])
     const request = new Request(`${base}/v2/builder/manifests/latest`)
     const response = await present(routes[1], 'manifests').respond({ request, address: () => '192.0.2.1' })
     expect([response.status, asked]).toEqual([200, ['192.0.2.1']])

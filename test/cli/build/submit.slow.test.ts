@@ -194,7 +194,7 @@ test('goal: a result that is no archive is refused, and nothing of it is kept', 
     self.rig.world.script = scriptOf(bytes)
     const { code } = await submit(['--nonce', toHex(systemRandom(8))])
     expect(code).toBe(2)
-    expect(readdirSync(self.output).filter(one => !one.endsWith('.tar.gz'))).toEqual([])
+    expect(readdirSync(self.output).filter(text => !text.endsWith('.tar.gz'))).toEqual([])
   }
 })
 
@@ -208,7 +208,7 @@ test('goal: a result that would be written elsewhere is refused, and nothing of 
     self.rig.world.script = scriptOf(bytes)
     const { code } = await submit(['--nonce', toHex(systemRandom(8))])
     expect([name, code]).toEqual([name, 2])
-    expect(readdirSync(self.output).filter(one => !one.endsWith('.tar.gz'))).toEqual([])
+    expect(readdirSync(self.output).filter(text => !text.endsWith('.tar.gz'))).toEqual([])
     expect(existsSync(join(site.dir, 'evil'))).toBe(false)
   }
 })

@@ -22,11 +22,11 @@ const good: MachineFacts = {
   controllers: ['cpuset', 'cpu', 'io', 'memory', 'pids'],
 }
 const of = (change: Partial<MachineFacts>, name: string, settings = config) =>
-  machineChecks({ ...good, ...change }, settings, { systemd: true }).find(one => one.name === name)
+  machineChecks({ ...good, ...change }, settings, { systemd: true }).find(check => check.name === name)
 const resultOf = (change: Partial<MachineFacts>, name: string) => of(change, name)?.result
 
 test('goal: a machine that just holds what is promised passes in all', () => {
-  expect(machineChecks(good, config, { systemd: true }).map(one => [one.name, one.result])).toEqual(
+  expect(machineChecks(good, config, { systemd: true }).map(check => [check.name, check.result])).toEqual(
     ['clock', 'disk', 'inodes', 'open files', 'connections', 'processes', 'control groups'].map(name => [name, 'PASS']),
   )
 })

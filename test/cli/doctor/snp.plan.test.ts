@@ -25,12 +25,12 @@ const says = (value: Partial<SnpStatus>): SnpHostFacts => ({
 })
 const config = defaultConfig()
 const check = (facts: SnpHostFacts, name: string, of = config) =>
-  snpChecks(facts, of, 'snp').find(one => one.name === name)
+  snpChecks(facts, of, 'snp').find(check => check.name === name)
 
 test('goal: a host that has all passes; one of another platform is asked for nothing but named its kernel', () => {
-  expect(snpChecks(good, config, 'snp').map(one => one.result)).toEqual(['PASS', 'PASS', 'PASS', 'PASS'])
+  expect(snpChecks(good, config, 'snp').map(check => check.result)).toEqual(['PASS', 'PASS', 'PASS', 'PASS'])
   expect(check(good, 'asids')?.detail).toBe('2 of 99 taken')
-  expect(snpChecks(good, config, 'tcg').map(one => one.result)).toEqual(['PASS', 'SKIP', 'SKIP', 'SKIP'])
+  expect(snpChecks(good, config, 'tcg').map(check => check.result)).toEqual(['PASS', 'SKIP', 'SKIP', 'SKIP'])
 })
 
 test('goal: kernels, by number: 6.9 is older than 6.11', () => {

@@ -106,16 +106,16 @@ describe('list', () => {
     const fd = openSync(loadModel(stateDir, 'other').disk, 'r')
     writeFileSync(config, `[inference.worker]\nmodel_file = "${file}"\nmodel_disk = "${name}"\n`)
     try {
-      const [one, two] = [loadModel(stateDir, name).model, loadModel(stateDir, 'other').model]
+      const [item, two] = [loadModel(stateDir, name).model, loadModel(stateDir, 'other').model]
       const { stdout } = await run('list')
       expect(stdout.split('\n').map(line => line.replaceAll(/ {2,}/g, '|'))).toEqual([
         'NAME|SIZE|ROOT HASH|GOLDEN|IN USE BY',
         `other|195.3 KiB|${two.rootHash}|no|process ${process.pid}`,
-        `${name}|195.3 KiB|${one.rootHash}|yes|configuration`,
+        `${name}|195.3 KiB|${item.rootHash}|yes|configuration`,
         '',
       ])
       const { models } = JSON.parse((await run('list', '--json')).stdout)
-      expect(models.map((one: Record<string, unknown>) => [one.name, one.configured, one.open_by])).toEqual([
+      expect(models.map((model: Record<string, unknown>) => [model.name, model.configured, model.open_by])).toEqual([
         ['other', false, [process.pid]],
         [name, true, []],
       ])

@@ -36,7 +36,7 @@ describe('a good gateway', () => {
     const { code, stdout, stderr } = await run(...line(gateway.url, ...all), '--verbose')
     expect([code, stderr]).toEqual([0, ''])
     const lines = stdout.trimEnd().split('\n')
-    const names = lines.slice(0, -1).map(one => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(one)?.slice(1).join(' '))
+    const names = lines.slice(0, -1).map(line => /^(PASS|NOT CHECKED) ([a-z/-]+): /.exec(line)?.slice(1).join(' '))
     const groups = [
       'evidence',
       'tcb-floor',
@@ -78,7 +78,7 @@ describe('a good gateway', () => {
     expect(code).toBe(0)
     const open = ['measurement', 'operator-key', 'allowlist', 'admission']
     expect(checksOf(document, 'NOT CHECKED')).toEqual(
-      expect.arrayContaining(['gateway-configuration', ...open.map(one => `gateway/${one}`)]),
+      expect.arrayContaining(['gateway-configuration', ...open.map(item => `gateway/${item}`)]),
     )
   })
 })

@@ -66,7 +66,7 @@ describe('a good one', () => {
   test('goal: the request has a fresh nonce each time, and the key only in its field', async () => {
     await verify(online())
     await verify(online())
-    const nonces = api.requests.map(one => /\?nonce=([A-Za-z0-9_-]{43})$/.exec(one.path)?.[1])
+    const nonces = api.requests.map(request => /\?nonce=([A-Za-z0-9_-]{43})$/.exec(request.path)?.[1])
     expect([new Set(nonces).size, nonces.includes(undefined)]).toEqual([2, false])
     for (const { path, authorization } of api.requests) {
       expect([path.split('?')[0], authorization]).toEqual([
@@ -164,7 +164,7 @@ describe('a good one', () => {
     const home = join(dir, 'config')
     mkdirSync(join(home, 'strongroom'), { recursive: true })
     const write = (text: string) => writeFileSync(join(home, 'strongroom/client.toml'), text, { mode: 0o600 })
-    const argv = online().filter((one, at, all) => !(one + all[at - 1]).includes('--gateway-policy'))
+    const argv = online().filter((text, at, all) => !(text + all[at - 1]).includes('--gateway-policy'))
     const run = () => runHere([...argv, '--json'], { variables: { XDG_CONFIG_HOME: home } })
     const policy = `gateway_policy = ${JSON.stringify(join(dir, 'gateway-policy.json'))}\n`
     write(policy)
@@ -230,7 +230,7 @@ describe('what must not pass', () => {
 
   test('goal: simulated evidence without its root, and a key that is not mine', async () => {
     const { code, document } = await verify(
-      online().filter((one, at, all) => !(one + all[at - 1]).includes('trust-sim')),
+      online().filter((text, at, all) => !(text + all[at - 1]).includes('trust-sim')),
     )
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['receipt/evidence']])
     const other = await verify(online('--public-key', file('other.pub', ed25519Line(7))))
@@ -282,7 +282,7 @@ describe('service A', () => {
   })
 
   test('goal: the key is sent to nobody whose certificate is not good: of a stranger, or for another host', async () => {
-    const strange = await runHere(online().filter((one, at, all) => one !== '--ca' && all[at - 1] !== '--ca'))
+    const strange = await runHere(online().filter((text, at, all) => text !== '--ca' && all[at - 1] !== '--ca'))
     expect([strange.code, strange.stderr.includes('the API key was not sent')]).toEqual([3, true])
     const otherDir = mkdtempSync(join(tmpdir(), 'srt-verify-instance-'))
     try {

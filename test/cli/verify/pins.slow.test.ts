@@ -36,7 +36,7 @@ async function verify(...argv: string[]) {
 }
 
 function reasonOf(document: { checks: { name: string; reason: string }[] }, name: string): string | undefined {
-  return document.checks.find(one => one.name === name)?.reason
+  return document.checks.find(check => check.name === name)?.reason
 }
 
 const WAIVERS = ['--any-measurement', '--any-allowlist', '--any-vmpl', '--any-crl', '--any-tcb']
@@ -53,7 +53,7 @@ test('goal: with nothing pinned the verdict is bad, and says what to pin and how
 test('goal: every omission is a flag of its own; one flag does not stand for another', async () => {
   const flags = WAIVERS.slice(0, 2)
   for (const flag of flags) {
-    const { code, failed } = await verify(...flags.filter(one => one !== flag))
+    const { code, failed } = await verify(...flags.filter(text => text !== flag))
     expect([flag, code, failed]).toEqual([flag, 1, [`pin-${flag.slice('--any-'.length)}`]])
   }
   const { code, document } = await verify(...WAIVERS)
@@ -107,7 +107,9 @@ test('goal: evidence without a revocation list fails, unless that was asked for'
 
 test('goal: the floors are checks of every receipt, and only there when they are not waived', async () => {
   const floorsOf = ({ receipts }: { receipts: { checks: { name: string; result: string }[] }[] }) =>
-    receipts.map(one => one.checks.filter(check => check.name.startsWith('tcb-floor-')).map(check => check.result))
+    receipts.map(receipt =>
+      receipt.checks.filter(check => check.name.startsWith('tcb-floor-')).map(check => check.result),
+    )
   const { document } = await verify(...all.slice(2))
   expect(floorsOf(document)).toEqual(Array.from({ length: 5 }, () => Array.from({ length: 5 }, () => 'PASS')))
   expect(floorsOf((await verify(...all.slice(2), '--any-tcb')).document)).toEqual(Array.from({ length: 5 }, () => []))
@@ -121,7 +123,7 @@ test('goal: people get at most fifteen lines, the verdict first; all checks with
     expect([argv, lines.length <= 15, stderr]).toEqual([argv, true, ''])
     expect(lines[0]).toStartWith(code === 0 ? 'VERDICT: PASS' : 'VERDICT: FAIL')
     expect(lines.at(-1)).toMatch(/^\d+ checks: \d+ passed, \d+ failed, \d+ not made.*--verbose/)
-    for (const one of lines) expect(one.length).toBeLessThanOrEqual(160)
+    for (const line of lines) expect(line.length).toBeLessThanOrEqual(160)
   }
   const waived = await runHere([...line, ...trust, ...WAIVERS])
   for (const flag of WAIVERS) expect(waived.stdout).toContain(`you asked with ${flag}`)

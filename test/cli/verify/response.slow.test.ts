@@ -28,9 +28,9 @@ type Exchange = { readonly request?: string; readonly response: string; readonly
 function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
   const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
   const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
-  const one = begun.seal(upstream)
-  one.update(utf8(body))
-  return carriedReceipt(one.finish({ prompt: 3, completion: 4 }), begun.salt)
+  const item = begun.seal(upstream)
+  item.update(utf8(body))
+  return carriedReceipt(item.finish({ prompt: 3, completion: 4 }), begun.salt)
 }
 
 async function verify(files: Exchange, ...more: string[]) {
@@ -96,7 +96,7 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     await verify({ response: plain, receipt: seal(plain, { keys: makeReceiptKeys(systemRandom) }) }),
     await verify({ response: plain, receipt: good }, '--nonce', newNonce()),
   ]
-  expect(found.map(one => one.failed)).toEqual([
+  expect(found.map(found => found.failed)).toEqual([
     ['response-request'],
     ['response-answer'],
     ['response-format'],
@@ -107,7 +107,7 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     ['response-keys', ...signatures],
     ['attestation-nonce'],
   ])
-  expect(found.every(one => one.code === 1)).toBe(true)
+  expect(found.every(found => found.code === 1)).toBe(true)
 })
 
 test('goal: a receipt that was fetched later verifies with the salt of its response, and says which header has it when it is missing', async () => {

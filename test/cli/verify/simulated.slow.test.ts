@@ -91,7 +91,7 @@ test('goal: a CRL in force passes, one that revokes or has ended fails, and one 
     crl('revoking.pem', at(-1), at(1), ['530201']),
   ])
   const answer = async (...more: string[]) => {
-    const { code, document } = await runJson(...argv.filter(one => one !== '--any-crl'), ...trust, ...more)
+    const { code, document } = await runJson(...argv.filter(text => text !== '--any-crl'), ...trust, ...more)
     const checks = document.checks as { name: string; result: string }[]
     return [code, checks.find(check => check.name === 'chain-revocation')?.result]
   }

@@ -41,7 +41,7 @@ function bytesOf(hex: string): Uint8Array {
 const expected: { report: string; product: string; measurement: string; report_data: string }[] = JSON.parse(
   readFileSync(join(reports, 'expected.json'), 'utf8'),
 )
-const expectedMilan = expected.find(one => one.report === 'milan-v3.bin')
+const expectedMilan = expected.find(item => item.report === 'milan-v3.bin')
 
 const GOOD: [string, string[]][] = [
   ['milan-v2.bin', report('milan-v2.bin', 'milan-v2.vcek.der', '--product', 'milan', ...asOf)],
@@ -58,7 +58,7 @@ test('goal: every valid report of real hardware passes, and the document repeats
   const answers = await Promise.all(GOOD.map(([, argv]) => runJson(...argv)))
   for (const [index, { code, document }] of answers.entries()) {
     const [name] = GOOD[index] ?? []
-    const known = expected.find(one => one.report === name)
+    const known = expected.find(item => item.report === name)
     expect([name, code, checksOf(document, 'FAIL')]).toEqual([name, 0, []])
     expect(document).toMatchObject({
       ok: true,
@@ -70,7 +70,7 @@ test('goal: every valid report of real hardware passes, and the document repeats
 })
 
 function withoutWaiver(flag: string): string[] {
-  return report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf).filter(one => one !== flag)
+  return report('milan-v3.bin', 'milan-v3.chain.pem', ...asOf).filter(text => text !== flag)
 }
 
 const BAD: [string, string[], string[]][] = [
@@ -104,7 +104,9 @@ const BAD: [string, string[], string[]][] = [
   ['firmware below the floor, not waived', withoutWaiver('--any-tcb'), ['tcb-floor-snp', 'tcb-floor-launch-snp']],
   [
     'another VMPL than 0, not waived',
-    report('milan-v3-vlek.bin', 'milan-v3-vlek.vlek.der', '--as-of', '2025-06-01').filter(one => one !== '--any-vmpl'),
+    report('milan-v3-vlek.bin', 'milan-v3-vlek.vlek.der', '--as-of', '2025-06-01').filter(
+      text => text !== '--any-vmpl',
+    ),
     ['vmpl'],
   ],
   ['a CRL that is none', report('milan-v3.bin', 'milan-v3.chain.pem', '--crl', milan, ...asOf), ['chain-revocation']],
@@ -188,7 +190,9 @@ test('goal: a terminal gets the words in colour', async () => {
 })
 
 test('goal: old floors are said to be old in the summary, whatever else it says', async () => {
-  const late = report('genoa-v5.bin', 'genoa-v5.chain.pem', '--as-of', '2027-06-01').filter(one => one !== '--any-tcb')
+  const late = report('genoa-v5.bin', 'genoa-v5.chain.pem', '--as-of', '2027-06-01').filter(
+    text => text !== '--any-tcb',
+  )
   const { code, stdout } = await runHere(late)
   expect(code).toBe(0)
   expect(stdout).toContain(

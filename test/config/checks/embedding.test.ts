@@ -15,7 +15,7 @@ const upstream = (name: string, models: readonly string[], embedding?: readonly 
 
 function problemsOf(toml: string): string[] {
   const verdict = parseConfig(toml, 'test.toml')
-  return verdict.ok ? [] : verdict.problems.map(one => `${one.field}: ${one.message}`)
+  return verdict.ok ? [] : verdict.problems.map(problem => `${problem.field}: ${problem.message}`)
 }
 
 test('goal: models of both kinds beside each other, on one upstream or several, are good', () => {

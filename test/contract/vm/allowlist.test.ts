@@ -46,8 +46,8 @@ test('goal: an image runs with its own commands alone, not with those of another
   const runs = (imageDigest: Uint8Array, command: string[]) =>
     admits(listOf(row), { ...candidate, imageDigest, command }).ok
   const commands = [worker.command, second, other.command]
-  expect(commands.map(one => runs(worker.imageDigest, one))).toEqual([true, true, false])
-  expect(commands.map(one => runs(other.imageDigest, one))).toEqual([false, false, true])
+  expect(commands.map(command => runs(worker.imageDigest, command))).toEqual([true, true, false])
+  expect(commands.map(command => runs(other.imageDigest, command))).toEqual([false, false, true])
   const crossed = admits(listOf(row), { ...candidate, command: other.command })
   expect(crossed.ok || crossed.fault.message).toBe(
     `inference-worker: this command is not on the allowlist for image ${toHex(worker.imageDigest)}: ["/usr/bin/other"]`,

@@ -18,11 +18,11 @@ type Parts = {
 function pathsOf(schema: TSchema, path: string): string[] {
   const { properties = {}, patternProperties = {}, items, anyOf = [], allOf = [] } = schema as Parts
   const below = [
-    ...Object.entries(properties).flatMap(([name, one]) => pathsOf(one, `${path}.${name}`)),
-    ...Object.values(patternProperties).flatMap(one => pathsOf(one, `${path}.*`)),
-    ...[items ?? [], anyOf, allOf].flat().flatMap(one => pathsOf(one, path)),
+    ...Object.entries(properties).flatMap(([name, schema]) => pathsOf(schema, `${path}.${name}`)),
+    ...Object.values(patternProperties).flatMap(property => pathsOf(property, `${path}.*`)),
+    ...[items ?? [], anyOf, allOf].flat().flatMap(schema => pathsOf(schema, path)),
   ]
-  const deeper = below.filter(one => one !== path)
+  const deeper = below.filter(text => text !== path)
   return deeper.length > 0 ? deeper : [path]
 }
 

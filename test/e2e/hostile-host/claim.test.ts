@@ -66,16 +66,18 @@ async function judge(handed: Handed, shown: Handed = handed, changes: Partial<In
     },
   )
   const found = await verifyInstance(document, await instanceQuestion(changes))
-  const bad = found.checks.filter(one => one.outcome === 'fail' || (one.required && one.outcome === 'not-checked'))
-  const prompts = found.checks.find(one => one.name === 'prompts')
-  return { ok: found.ok, knownHost: found.knownHost, failed: bad.map(one => one.name), prompts }
+  const bad = found.checks.filter(
+    check => check.outcome === 'fail' || (check.required && check.outcome === 'not-checked'),
+  )
+  const prompts = found.checks.find(check => check.name === 'prompts')
+  return { ok: found.ok, knownHost: found.knownHost, failed: bad.map(check => check.name), prompts }
 }
 
 type Path = readonly string[]
 
 /** Every leaf of a schema: what has no fields of its own. Each alternative of a union is walked. */
 function leavesOf(schema: TSchema, at: Path = []): Path[] {
-  if (TypeGuard.IsUnion(schema)) return schema.anyOf.flatMap(one => leavesOf(one, at))
+  if (TypeGuard.IsUnion(schema)) return schema.anyOf.flatMap(schema => leavesOf(schema, at))
   if (!TypeGuard.IsObject(schema)) return [at]
   return Object.entries(schema.properties).flatMap(([name, inner]) => leavesOf(inner, [...at, name]))
 }
@@ -111,7 +113,9 @@ describe('each field that a host hands to an instance', () => {
   // states it, and the owner who is shown another document gets no PASS.
   test.each(paths(Claim))('claim.%s', async text => {
     const path = text.split('.')
-    const claims = gateways.map(gateway => sampleClaim(owner, gateway)).filter(one => valueAt(one, path) !== undefined)
+    const claims = gateways
+      .map(gateway => sampleClaim(owner, gateway))
+      .filter(item => valueAt(item, path) !== undefined)
     expect(claims.length).toBeGreaterThan(0)
     for (const claim of claims) await expectCaught({ ...honest, claim: changedAt(claim, path) }, { ...honest, claim })
   })
@@ -124,7 +128,7 @@ describe('each field that a host hands to an instance', () => {
   })
 
   async function expectCaught(handed: Handed, shown: Handed): Promise<void> {
-    const digest = (one: Handed) => recordOf(one.claim, sampleHostKey, one.network).sha256
+    const digest = (handed: Handed) => recordOf(handed.claim, sampleHostKey, handed.network).sha256
     expect(digest(handed)).not.toBe(digest(shown))
     const { ok, failed, knownHost } = await judge(handed, shown)
     expect([ok, knownHost]).toEqual([false, null])
@@ -227,7 +231,7 @@ describe('a host that says truly where it sends the prompts', () => {
     const both = attested({ measurements: ['c1'.repeat(48), other] })
     const policy = {
       ...sampleGatewayPolicy,
-      measurements: [fromHex('c1'.repeat(48)), fromHex(other)].flatMap(one => one ?? []),
+      measurements: [fromHex('c1'.repeat(48)), fromHex(other)].flatMap(bytes => bytes ?? []),
     }
     expect((await judge(both, both, { gateway: { ...asked, policy } })).ok).toBe(true)
   })

@@ -24,7 +24,7 @@ function promptsLine(models: readonly string[]): string {
   } as StatementOf<'workload'>
   const shown = { ...verdict(workloadChecks(gateway, readWorkload(bytes), ['o'])), simulated: false }
   const text = verdictSummary(shown, { verbose: false, paint: paintFor(false) })
-  return text.split('\n').find(one => one.includes('prompts:')) ?? ''
+  return text.split('\n').find(line => line.includes('prompts:')) ?? ''
 }
 
 // Goal: no name of a model hides where its prompts go.

@@ -39,14 +39,14 @@ test('what passes', async () => {
   ])
   expect(response.headers.has('x-private')).toBe(false)
   expect(seen).toHaveLength(1)
-  const [one] = seen
-  expect([one?.method, new URL(one?.url ?? '').pathname, new URL(one?.url ?? '').search, one?.body]).toEqual([
+  const [item] = seen
+  expect([item?.method, new URL(item?.url ?? '').pathname, new URL(item?.url ?? '').search, item?.body]).toEqual([
     ...['POST', '/v1/a%2Fb/c', '?d=e%20f', 'text'],
   ])
-  expect([...(one?.headers.keys() ?? [])]).toEqual(
+  expect([...(item?.headers.keys() ?? [])]).toEqual(
     expect.arrayContaining(['authorization', 'x-api-key', 'x-stainless-retry-count']),
   )
-  expect(one?.headers.has('te')).toBe(false)
+  expect(item?.headers.has('te')).toBe(false)
   expect((await fetch(`${url}/health`)).status).toBe(201)
   for (const path of ['/', '/v1', '/metrics', '/v1/../metrics', '/v1/%2e%2e/metrics', '/attestation', '/healthy']) {
     expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 404])

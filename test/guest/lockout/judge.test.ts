@@ -70,7 +70,7 @@ function outcomes(changes: Partial<LockoutFacts>, publicKeyDigest: string | null
   const checks = judgeLockout({ facts: { ...good, ...changes }, publicKeyDigest })
   expect(checks).toHaveLength(12)
   return Object.fromEntries(
-    checks.filter(one => one.outcome !== 'pass').map(one => [one.name, `${one.outcome}: ${one.reason}`]),
+    checks.filter(check => check.outcome !== 'pass').map(check => [check.name, `${check.outcome}: ${check.reason}`]),
   )
 }
 
@@ -293,7 +293,7 @@ describe('planted', () => {
   test("the owner's programs", () => {
     const sockets = [...good.sockets, { protocol: 'tcp', address: '00000000', port: 8080, uid: 1000 }]
     const checks = judgeLockout({ facts: { ...good, sockets }, publicKeyDigest: keyDigest(key) })
-    const found = checks.find(one => one.name === 'listening-sockets')
+    const found = checks.find(check => check.name === 'listening-sockets')
     expect(found).toMatchObject({
       outcome: 'pass',
       reason: "SSH alone; of the owner's programs: tcp port 8080 of user 1000",

@@ -68,7 +68,7 @@ test('quotes over 32 bytes and nothing else', async () => {
       ...{ kind: 'activated', proof: 'BwgJ' },
     })
     expect(await asked(path, activate(1))).toEqual({ kind: 'failed', reason: 'y'.repeat(1_024) })
-    expect(credentials.map(one => one.length)).toEqual([328, 328])
+    expect(credentials.map(credential => credential.length)).toEqual([328, 328])
     for (const bad of [
       ...[activate(7, 327), activate(7, 329), activate(7, 0), activate(7, 50_000), 'activate \n', 'EK\n', '\n'],
       ...[`activate  ${of(7, 328)}\n`, `${activate(7).trimEnd()} \n`],

@@ -33,10 +33,10 @@ async function failed(evidence: TpmEvidence, over = nonce, what: typeof measured
   expect(found.ok).toBe(false)
   expect(found.kind).toBe('vtpm:host-untrusted')
   // What nobody asks the TPM about is never good, and says so (activation.slow.test.ts and verify/tpm.slow.test.ts ask it).
-  const tied = found.checks.find(one => one.name === 'vtpm-attestation-key')
+  const tied = found.checks.find(check => check.name === 'vtpm-attestation-key')
   expect(tied).toMatchObject({ outcome: 'not-checked', required: true })
   expect(tied?.reason).toContain('no credential was activated')
-  return found.checks.filter(one => one.outcome !== 'pass' && one !== tied).map(one => one.name)
+  return found.checks.filter(check => check.outcome !== 'pass' && check !== tied).map(check => check.name)
 }
 
 describe('a TPM of the host', () => {
@@ -88,9 +88,11 @@ describe('a TPM of the host', () => {
     await using tpm = await startSwtpm()
     const guest = guestOf(tpm)
     const nonces = Array.from({ length: 12 }, (_, at) => new Uint8Array(32).fill(at + 1))
-    const answers = await Promise.all(nonces.map(one => guest.evidence(one)))
-    expect(answers.filter(one => one.kind === 'failed').map(one => one.kind === 'failed' && one.reason)).toEqual(
-      Array(answers.length - answers.filter(one => one.kind === 'evidence').length).fill(
+    const answers = await Promise.all(nonces.map(nonce => guest.evidence(nonce)))
+    expect(
+      answers.filter(answer => answer.kind === 'failed').map(answer => answer.kind === 'failed' && answer.reason),
+    ).toEqual(
+      Array(answers.length - answers.filter(answer => answer.kind === 'evidence').length).fill(
         'too many ask at once; try again',
       ),
     )
@@ -98,7 +100,7 @@ describe('a TPM of the host', () => {
       if (answer.kind !== 'evidence') continue
       expect(await failed(decodeTpmEvidence(answer.bytes), nonces[at])).toEqual(['vtpm-binding'])
     }
-    expect(answers.filter(one => one.kind === 'evidence').length).toBeGreaterThanOrEqual(7)
+    expect(answers.filter(answer => answer.kind === 'evidence').length).toBeGreaterThanOrEqual(7)
     await tpm.kill()
     expect(await guest.evidence(nonce)).toEqual({ kind: 'failed', reason: 'swtpm has closed' })
   })
@@ -111,7 +113,7 @@ describe('a TPM of the host', () => {
     const bytes = encodeTpmEvidence(evidence)
     expect(bytes.length).toBeLessThan(2_048)
     expect(encodeTpmEvidence(decodeTpmEvidence(bytes))).toEqual(bytes)
-    const spans = [evidence.log, evidence.key].map(one => [Buffer.from(bytes).indexOf(one), one.length] as const)
+    const spans = [evidence.log, evidence.key].map(item => [Buffer.from(bytes).indexOf(item), item.length] as const)
     const uncovered = (at: number) => spans.some(([from, length]) => at >= from && at < from + length)
     for (let at = 0; at < bytes.length; at += 1) {
       const changed = Uint8Array.from(bytes)
@@ -120,8 +122,8 @@ describe('a TPM of the host', () => {
       try {
         const read = decodeTpmEvidence(changed)
         names = (await verifyTpmEvidence(read, { nonce, measured, binding: never, activate: 'offline' })).checks
-          .filter(one => one.outcome === 'fail')
-          .map(one => one.name)
+          .filter(check => check.outcome === 'fail')
+          .map(check => check.name)
       } catch (error) {
         expect(String(error)).toContain('Malformed')
       }

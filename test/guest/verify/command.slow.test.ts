@@ -81,7 +81,7 @@ test('five lines', async () => {
   let document = JSON.parse('{}')
   await until("the claim's key is seen", 10_000, async () => {
     document = JSON.parse((await verifyIn(sandbox, ['--json', ...trusting])).printed)
-    const keys = document.lines.at(-1).checks.find((one: { name: string }) => one.name === 'authorized-keys')
+    const keys = document.lines.at(-1).checks.find((check: { name: string }) => check.name === 'authorized-keys')
     return keys.outcome === 'pass'
   })
   expect(document.lines.at(-1).checks).toHaveLength(12)

@@ -51,7 +51,7 @@ describe('hardware attestation', () => {
     const none = await judgeHardware({ ...question, roots, receipt: null })
     expect(none).toMatchObject({ line: { outcome: 'not-checked' }, statement: null })
     const unpinned = await judgeHardware({ ...question, roots, policy: strictPolicy() })
-    expect(unpinned.line.checks.find(one => one.name === 'pin-measurement')?.outcome).toBe('not-checked')
+    expect(unpinned.line.checks.find(check => check.name === 'pin-measurement')?.outcome).toBe('not-checked')
   })
 })
 

@@ -42,7 +42,7 @@ describe('the lines', () => {
     expect(isGood([lineOf(hardware, [notChecked('a', 'b', true)], ''), ...good.slice(1)])).toBe(false)
     expect(lineOf(hardware, [pass('a'), notChecked('b', 'by choice', false)], 'ok').outcome).toBe('pass')
     expect(linesDocument(good, true)).toMatchObject({ schemaVersion: 1, ok: true, simulated: true })
-    expect(linesDocument(good, true).lines.map(one => one.name)).toEqual([...LINES])
+    expect(linesDocument(good, true).lines.map(line => line.name)).toEqual([...LINES])
   })
 
   // Goal: what others wrote cannot make a line of its own or move the cursor.

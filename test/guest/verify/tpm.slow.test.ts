@@ -71,7 +71,7 @@ async function judgedBy(tpm: Tpm, asked: Partial<TpmQuestion> = {}, credentials 
 }
 
 function wrongIn(line: { readonly checks: readonly { name: string; outcome: string }[] }): string[] {
-  return line.checks.filter(one => one.outcome !== 'pass').map(({ outcome, name }) => `${outcome} ${name}`)
+  return line.checks.filter(check => check.outcome !== 'pass').map(({ outcome, name }) => `${outcome} ${name}`)
 }
 
 describe('TPM measurements', () => {
@@ -162,7 +162,7 @@ describe('TPM measurements', () => {
     const good = await judged()
     expect(wrongIn(good)).toEqual([])
     expect(good).toMatchObject({ outcome: 'pass' })
-    expect(good.checks.map(one => one.name)).toEqual([
+    expect(good.checks.map(check => check.name)).toEqual([
       ...['vtpm-evidence', 'vtpm-vmpl', 'vtpm-measurement', 'vtpm-report-data', 'vtpm-endorsement-key'],
       ...['vtpm-attestation-key', 'vtpm-binding', 'tpm-quote-signature', 'tpm-quote-format', 'tpm-quote-nonce'],
       ...['tpm-quote-pcrs', 'tpm-event-log', 'tpm-measured'],

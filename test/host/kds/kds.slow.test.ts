@@ -110,7 +110,7 @@ describe('the cache', () => {
     // Goal: many who want the same thing at once make one request, and all get what it returned.
     const kds = start()
     const all = await Promise.all(Array.from({ length: 20 }, () => kds.vcek(wanted)))
-    expect(all.every(one => one.ok)).toBe(true)
+    expect(all.every(item => item.ok)).toBe(true)
     expect(server.requests).toEqual([vcekRequest(wanted).path])
   })
 
@@ -322,7 +322,7 @@ describe('bad responses', () => {
       server.respond = () => new Response(null, { status, headers: { Location: `${server.url}elsewhere` } })
       expect(await start().vcek(wanted)).toMatchObject({ ok: false, kind })
     }
-    expect(server.requests.some(one => one.includes('elsewhere'))).toBe(false)
+    expect(server.requests.some(request => request.includes('elsewhere'))).toBe(false)
     const closed = Bun.serve({ hostname: '127.0.0.1', port: 0, fetch: () => new Response('') })
     const baseUrl = closed.url.href
     await closed.stop(true)

@@ -59,6 +59,15 @@ test('goal: each thing that is wrong has its kind, the worst first', () => {
     { crlFetchedAtMs: nowMs - 3 * dayMs },
     { crlFetchedAtMs: nowMs - 100 * dayMs, crlNextUpdateMs: nowMs - dayMs },
   ].map(change => collateralProblem({ ...good, ...change }, nowMs))
-  expect(kinds.map(one => one?.kind ?? 'good')).toEqual(['good', 'bad', 'bad', 'bad', 'bad', 'soon', 'soon', 'bad'])
+  expect(kinds.map(problem => problem?.kind ?? 'good')).toEqual([
+    'good',
+    'bad',
+    'bad',
+    'bad',
+    'bad',
+    'soon',
+    'soon',
+    'bad',
+  ])
   expect(kinds[2]?.text).toBe('chain and CRL could not be fetched yet')
 })

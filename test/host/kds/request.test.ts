@@ -29,8 +29,8 @@ test('names of kept files', () => {
   // Goal: no two chips, levels or trees share a file, and none leaves the directory.
   const other = { ...wanted, chipId: wanted.chipId.with(0, 0xff) }
   const requests = [vcekRequest(wanted), vcekRequest(other), vcekRequest(newer)]
-  const more = (['vcek', 'vlek'] as const).flatMap(one => [chainRequest(product, one), crlRequest(product, one)])
-  const files = [...requests, ...more].map(one => one.file)
+  const more = (['vcek', 'vlek'] as const).flatMap(kind => [chainRequest(product, kind), crlRequest(product, kind)])
+  const files = [...requests, ...more].map(request => request.file)
   expect(new Set(files).size).toBe(files.length)
   for (const file of files) expect(file).toMatch(/^[a-z0-9.-]{1,200}$/)
 })
@@ -41,5 +41,5 @@ test('Retry-After', () => {
   expect(retryAfterMs('7', nowMs)).toBe(7000)
   expect(retryAfterMs('Fri, 20 Nov 2026 12:00:30 GMT', nowMs)).toBe(30_000)
   expect(retryAfterMs('Fri, 20 Nov 2026 11:00:00 GMT', nowMs)).toBe(0)
-  for (const one of [null, '', 'soon', '-1x']) expect(retryAfterMs(one, nowMs)).toBeNull()
+  for (const text of [null, '', 'soon', '-1x']) expect(retryAfterMs(text, nowMs)).toBeNull()
 })

@@ -74,11 +74,11 @@ describe('one disk', () => {
   // Goal: the operator on another host, and any verifier, gets the same root hash.
   test('the same file gives the same bytes, whatever its name, times and directory', async () => {
     const bytes = ggufBytes(1_000_001)
-    const [one, two] = [join(dir, 'one.gguf'), join(dir, 'two.gguf')]
-    writeFileSync(one, bytes)
+    const [text, two] = [join(dir, 'one.gguf'), join(dir, 'two.gguf')]
+    writeFileSync(text, bytes)
     writeFileSync(two, bytes, { mode: 0o600 })
     utimesSync(two, 1, 1)
-    const first = await add(newState(), one, 'a')
+    const first = await add(newState(), text, 'a')
     const second = await add(newState(), two, 'b')
     expect(readFileSync(second.disk).equals(readFileSync(first.disk))).toBe(true)
     expect(second.model).toEqual({ ...first.model, name: 'b' })
@@ -105,7 +105,7 @@ describe('one disk', () => {
       }
       const expected = { rootHash: fromHex(model.rootHash) ?? new Uint8Array(0), uuid: 'any' } as const
       const checks = await checkVerity({ data, hashOffset: model.hashOffset }, expected)
-      expect(checks.map(one => one.outcome)).toEqual(['pass', 'pass', 'pass'])
+      expect(checks.map(check => check.outcome)).toEqual(['pass', 'pass', 'pass'])
     })
   }
 
@@ -213,11 +213,11 @@ describe('adding again', () => {
 
     test('goal: the name is the same on every host, and another file gets another', async () => {
       const stateDir = newState()
-      const one = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000), null)
+      const item = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000), null)
       const two = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000, 3), null)
-      expect(one.model.name).toBe(`file-${one.model.fileSha256.slice(0, 32)}`)
+      expect(item.model.name).toBe(`file-${item.model.fileSha256.slice(0, 32)}`)
       expect(two.model.name).toBe(`file-${two.model.fileSha256.slice(0, 32)}`)
-      expect(left(stateDir).toSorted()).toEqual([one.model.name, two.model.name].toSorted())
+      expect(left(stateDir).toSorted()).toEqual([item.model.name, two.model.name].toSorted())
     })
   })
 })
@@ -252,7 +252,7 @@ describe('crashes', () => {
       await add(stateDir, file, 'crashed')
       leave(models, join(models, 'crashed'))
       const isThere = existsSync(join(models, 'crashed'))
-      expect(listModels(stateDir).map(one => one.name)).toEqual(isThere ? ['crashed'] : [])
+      expect(listModels(stateDir).map(model => model.name)).toEqual(isThere ? ['crashed'] : [])
       const again = await add(stateDir, file, 'crashed')
       expect(again.made).toBe(!isThere)
       expect(loadModel(stateDir, 'crashed').model).toEqual(again.model)

@@ -26,6 +26,8 @@ test('goal: other lines are passed over', () => {
 
 test('goal: a socket of ours is found with our process', async () => {
   using server = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data: () => {} } })
-  const found = (await listListening(10_000)).find(one => one.protocol === 'tcp' && one.port === server.port)
+  const found = (await listListening(10_000)).find(
+    listening => listening.protocol === 'tcp' && listening.port === server.port,
+  )
   expect(found).toMatchObject({ host: '127.0.0.1', holder: { pid: process.pid } })
 })

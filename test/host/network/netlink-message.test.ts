@@ -58,7 +58,7 @@ test('goal: no bytes break the reader, and every message that it gives lies with
     fc.property(bytes, given => {
       const messages = readMessages(given)
       expect(messages.reduce((sum, { payload }) => sum + 16 + payload.length, 0)).toBeLessThanOrEqual(given.length)
-      for (const one of messages) nftEvent(one)
+      for (const message of messages) nftEvent(message)
     }),
   )
 })

@@ -195,7 +195,9 @@ inOwnNetns(
         expect(state(address)).toBe('routed')
         const [link] = await show('address', 'show', 'dev', 'srt6')
         expect(link.address).toBe(tapMac)
-        const found = link.addr_info.map((one: { local: string; prefixlen: number }) => `${one.local}/${one.prefixlen}`)
+        const found = link.addr_info.map(
+          (item: { local: string; prefixlen: number }) => `${item.local}/${item.prefixlen}`,
+        )
         expect(found).toEqual([...(address === null ? [] : ['169.254.88.1/32']), 'fd73:7472:6f6e:67::1/128'])
         expect(link.addr_info.at(-1)).toMatchObject({ deprecated: true })
         expect(link.addr_info.at(-1).tentative).toBeUndefined()

@@ -180,7 +180,7 @@ test('goal: when the other end goes, everything that waits is channel.closed, an
   await withPeer(async ({ channel, socket, closes }) => {
     const waiting = [failure(channel.hello(10_000)), failure(channel.shutdown(10_000))]
     socket().terminate()
-    for (const one of waiting) expect(await one).toMatchObject({ code: 'channel.closed' })
+    for (const item of waiting) expect(await item).toMatchObject({ code: 'channel.closed' })
     await until('onClose', 1_000, () => closes.length > 0)
     expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.closed' })
     expect(closes.length).toBe(1)

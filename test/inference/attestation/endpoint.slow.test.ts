@@ -37,14 +37,18 @@ describe('the answer', () => {
     const { receipts, ...rest } = document
     const scope = 'launch-or-admission-only'
     expect(rest).toEqual({ schemaVersion: 1, scope, nonce, operationalStatus: 'not-verified' })
-    const names = receipts.map((one: Record<string, unknown>) => [Object.keys(one).join(), one.target, one.workload])
+    const names = receipts.map((receipt: Record<string, unknown>) => [
+      Object.keys(receipt).join(),
+      receipt.target,
+      receipt.workload,
+    ])
     expect(names).toEqual(ATTESTED_WORKLOADS.map(name => ['target,workload,receipt', name, name]))
   })
 
   test('verifies against everything that a relying party can expect', async () => {
     // Goal: nonce, evidence, CRL, measurement, operator key, identity, allowlist, admission and TLS key all pass, by one who trusts the simulation.
     const verdict = await verifyGateway(new TextEncoder().encode(answer), await gatewayQuestion(nonce))
-    expect(verdict.checks.filter(one => one.outcome !== 'pass')).toEqual([])
+    expect(verdict.checks.filter(check => check.outcome !== 'pass')).toEqual([])
     expect(verdict).toMatchObject({ ok: true, simulated: true })
     expect(verdict.receipts).toHaveLength(5)
   })
@@ -71,7 +75,7 @@ describe('refusals', () => {
     // Goal: what is refused for its form uses nothing up; the same nonce then works once.
     expect((await sample.rig.get(`?nonce=${good}`, { 'X-Attestation-Nonce': good })).status).toBe(400)
     const statuses = [await sample.rig.get('', { 'X-Attestation-Nonce': good }), await sample.rig.get(`?nonce=${good}`)]
-    expect(statuses.map(one => one.status)).toEqual([200, 409])
+    expect(statuses.map(item => item.status)).toEqual([200, 409])
   })
 
   test('other methods are refused without using the nonce', async () => {
@@ -88,7 +92,7 @@ describe('one answer per nonce', () => {
     // Goal: no race lets one nonce into two sets of receipts.
     const own = newNonce()
     const answers = await Promise.all(Array.from({ length: 8 }, () => sample.rig.get(`?nonce=${own}`)))
-    expect(answers.map(one => one.status).sort()).toEqual([200, ...Array.from({ length: 7 }, () => 409)])
+    expect(answers.map(answer => answer.status).sort()).toEqual([200, ...Array.from({ length: 7 }, () => 409)])
   })
 
   test('a restart remembers', async () => {
@@ -163,7 +167,7 @@ describe('503, never partial', () => {
     using rig = await openRig({ noncesMax: 1 })
     const own = newNonce()
     const statuses = []
-    for (const one of [own, newNonce(), own]) statuses.push((await rig.get(`?nonce=${one}`)).status)
+    for (const text of [own, newNonce(), own]) statuses.push((await rig.get(`?nonce=${text}`)).status)
     expect(statuses).toEqual([200, 503, 409])
   })
 })
@@ -219,12 +223,12 @@ describe('the queue', () => {
       return made
     }
     using rig = await openRig({ origin: { ...origin, evidence }, callersMax: 3 })
-    const ask = (one: string) => rig.endpoint(new Request(`http://gateway.example/attestation?nonce=${one}`))
+    const ask = (text: string) => rig.endpoint(new Request(`http://gateway.example/attestation?nonce=${text}`))
     const inside = [ask(newNonce()), ask(newNonce()), ask(newNonce())]
     const own = newNonce()
     expect((await ask(own)).status).toBe(503)
     gate.resolve()
-    expect((await Promise.all(inside)).map(one => one.status)).toEqual([200, 200, 200])
+    expect((await Promise.all(inside)).map(response => response.status)).toEqual([200, 200, 200])
     expect([(await ask(own)).status, activeMax]).toEqual([200, 1])
   })
 
@@ -246,7 +250,7 @@ describe('the queue', () => {
     await entered.promise
     await clock.sleepers(2)
     clock.advance(1000)
-    expect((await Promise.all(waiting)).map(one => one.status)).toEqual([503, 503])
+    expect((await Promise.all(waiting)).map(response => response.status)).toEqual([503, 503])
     const third = ask()
     await clock.sleepers(1)
     clock.advance(1000)

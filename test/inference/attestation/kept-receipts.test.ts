@@ -88,6 +88,6 @@ test('goal: in any order of keeping and time the counts are those of what is the
     keep(`${organization}${at}`, organization, bytes)
     pass((at * 13) % 9)
     const there = all.slice(-100).filter(([id, owner]) => kept.find(id, owner) !== null)
-    expect(kept.size).toEqual({ count: there.length, bytes: there.reduce((sum, [, , one]) => sum + one, 0) })
+    expect(kept.size).toEqual({ count: there.length, bytes: there.reduce((sum, [, , value]) => sum + value, 0) })
   }
 })

@@ -31,9 +31,9 @@ const answer = utf8(events.join(''))
 
 function sealed(parts: readonly Uint8Array[], upstream = 'built-in'): string {
   const { seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
-  const one = seal(upstream)
-  for (const part of parts) one.update(part)
-  return carriedReceipt(one.finish({ prompt: 7, completion: 11 }), salt)
+  const item = seal(upstream)
+  for (const part of parts) item.update(part)
+  return carriedReceipt(item.finish({ prompt: 7, completion: 11 }), salt)
 }
 
 const receipt = sealed(events.map(utf8))
@@ -42,7 +42,7 @@ const natively = { verifiers: nativeVerifiers }
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
   const question = { keys: publicKeys, request, response: answer, outside: [] as const, ...natively, ...changes }
   const verdict = await verifyResponse(text, question)
-  const bad = verdict.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  const bad = verdict.checks.filter(check => check.outcome === 'fail').map(check => check.name)
   expect(verdict.ok).toBe(bad.length === 0)
   return bad
 }
@@ -61,7 +61,7 @@ describe('a good receipt', () => {
       response: answer,
       outside: [],
     })
-    expect([ok, checks.length, checks.every(one => one.outcome === 'pass')]).toEqual([true, 9, true])
+    expect([ok, checks.length, checks.every(check => check.outcome === 'pass')]).toEqual([true, 9, true])
     expect(claim).toMatchObject({
       requestId: 'req_1',
       model: 'tiny',
@@ -110,7 +110,7 @@ describe('who answered', () => {
     expect(await failed(outside, { outside: ['other'] })).toEqual([])
     const said = async (text: string, allowed: string[]) => {
       const { checks } = await verifyResponse(text, { keys: publicKeys, request, response: answer, outside: allowed })
-      const { outcome, reason, required } = checks.find(one => one.name === 'response-upstream') ?? {}
+      const { outcome, reason, required } = checks.find(check => check.name === 'response-upstream') ?? {}
       return [outcome, reason, required]
     }
     expect(await said(outside, [])).toEqual([
@@ -143,14 +143,14 @@ describe('who answered', () => {
 
   test('goal: two receipts of one exchange have no digest in common, so that none tells what another one was about', () => {
     const salted = createResponseSealer({ keys, clock, random: systemRandom, inside: new Set() })
-    const [one, two] = [0, 1].map(() => {
+    const [item, two] = [0, 1].map(() => {
       const begun = salted.begin({ id: 'req_1', model: 'tiny', body: request })
       const sealing = begun.seal('built-in')
       sealing.update(answer)
       return decodeResponseReceipt(sealing.finish({ prompt: 7, completion: 11 })).claim
     })
-    expect(one?.requestDigest).not.toEqual(two?.requestDigest)
-    expect(one?.answerDigest).not.toEqual(two?.answerDigest)
+    expect(item?.requestDigest).not.toEqual(two?.requestDigest)
+    expect(item?.answerDigest).not.toEqual(two?.answerDigest)
   })
 
   test('goal: one request that two upstreams were asked has a receipt about the one that answered, from its own bytes', async () => {

@@ -22,7 +22,7 @@ function turnsWith(deps: Partial<TurnsDeps> = {}) {
 }
 
 test('goal: addresses stand in the networks that one client can have', () => {
-  const names = (address: string) => networksOf(address).map(one => one.name)
+  const names = (address: string) => networksOf(address).map(network => network.name)
   expect(names('192.0.2.7')).toEqual(['192.0.2.0/24', '192.0.0.0/16'])
   expect(names('::ffff:192.0.2.7')).toEqual(['192.0.2.0/24', '192.0.0.0/16'])
   const v6 = ['2001:db8:1:200::/56', '2001:db8:1::/48', '2001:db8::/32']

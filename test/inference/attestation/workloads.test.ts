@@ -56,12 +56,12 @@ describe('description', () => {
     expect(() => workloads.describe()).toThrow('inference-worker has not been admitted yet')
     expect(workloads.admit(candidate).ok).toBe(true)
     const described = workloads.describe()
-    expect(described.workloads.map(one => one.workload)).toEqual([...ATTESTED_WORKLOADS])
-    for (const one of described.workloads) {
-      const isWorker = one.workload === 'inference-worker'
-      expect(one.target).toBe(one.workload)
-      expect(toHex(one.imageDigest)).toBe(isWorker ? toHex(worker.imageDigest) : digestOfAbc)
-      expect(one.command).toEqual(isWorker ? worker.command : command)
+    expect(described.workloads.map(item => item.workload)).toEqual([...ATTESTED_WORKLOADS])
+    for (const item of described.workloads) {
+      const isWorker = item.workload === 'inference-worker'
+      expect(item.target).toBe(item.workload)
+      expect(toHex(item.imageDigest)).toBe(isWorker ? toHex(worker.imageDigest) : digestOfAbc)
+      expect(item.command).toEqual(isWorker ? worker.command : command)
     }
     expect(described.allowlistDigest).toEqual(workloads.inForce().digest)
   })
@@ -112,7 +112,7 @@ describe('description', () => {
     const workloads = await create({ allowlistFile: path })
     expect(workloads.admit(candidate).ok).toBe(true)
     expect(toHex(workloads.executableDigest)).toBe(digestOfAbc)
-    expect(workloads.describe().workloads.map(one => toHex(one.imageDigest))).toContain(digestOfAbc)
+    expect(workloads.describe().workloads.map(workload => toHex(workload.imageDigest))).toContain(digestOfAbc)
   })
 
   // Goal: without a built-in worker there is nothing to attest, and nothing else becomes one.

@@ -49,9 +49,9 @@ describe.each(kemNames)('suite %s', suite => {
       expect(encrypted.response.headers.get('content-length')).toBeNull()
       expect(encrypted.response.headers.get('ehbp-response-nonce')).toMatch(/^[0-9a-f]{64}$/)
     }
-    expect(upstream.seen.map(one => one.body.messages)).toEqual(Array(4).fill(chatBody().messages))
-    expect(upstream.seen.every(one => one.headers.get('ehbp-encapsulated-key') === null)).toBe(true)
-    expect((await gateway.records()).map(one => [one.tokens, one.outcome])).toEqual(
+    expect(upstream.seen.map(seen => seen.body.messages)).toEqual(Array(4).fill(chatBody().messages))
+    expect(upstream.seen.every(seen => seen.headers.get('ehbp-encapsulated-key') === null)).toBe(true)
+    expect((await gateway.records()).map(record => [record.tokens, record.outcome])).toEqual(
       Array(4).fill([{ prompt: 11, completion: 3 }, 'completed']),
     )
   })
@@ -210,7 +210,7 @@ describe('what is in the clear', () => {
         const request = utf8(JSON.stringify(chatBody({ stream })))
         const question = { keys, request, response: body, outside: [] } as const
         const verdict = await verifyResponse(inStream ?? beside ?? '', question)
-        const failed = verdict.checks.filter(one => one.outcome !== 'pass').map(one => one.name)
+        const failed = verdict.checks.filter(check => check.outcome !== 'pass').map(check => check.name)
         expect(failed).toEqual(['response-upstream'])
       }
     }

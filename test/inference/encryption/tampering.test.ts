@@ -66,8 +66,8 @@ describe('a request that was changed on its way', () => {
   })
 
   test('goal: a response cannot be given to another request', async () => {
-    const [one, two] = [await chatEncrypted(gateway), await chatEncrypted(gateway)]
-    const swapped = await openEncrypted(one.request, two.response)
+    const [item, two] = [await chatEncrypted(gateway), await chatEncrypted(gateway)]
+    const swapped = await openEncrypted(item.request, two.response)
     await expect(swapped.text()).rejects.toThrow(Malformed)
   })
 
@@ -165,6 +165,6 @@ describe('bounds', () => {
       await until('the upstream is free', 5_000, () => upstream.active() === 0)
     }
     await until('both are on record', 5_000, async () => (await gateway.records()).length === 2)
-    expect((await gateway.records()).map(one => one.outcome)).toEqual(['aborted', 'aborted'])
+    expect((await gateway.records()).map(record => record.outcome)).toEqual(['aborted', 'aborted'])
   })
 })

@@ -54,13 +54,13 @@ describe('the official client', () => {
     // It asks for base64 by itself where nothing is said, and decodes it.
     for (const encoding of [{}, { encoding_format: 'float' }] as const) {
       const { data, model, usage } = await openai.embeddings.create({ ...bodyOf(), ...encoding })
-      expect(data.map(one => [one.index, [...one.embedding].map(Math.fround)])).toEqual(
+      expect(data.map(item => [item.index, [...item.embedding].map(Math.fround)])).toEqual(
         vectors.map((vector, at) => [at, vector]),
       )
       expect([model, usage]).toEqual([EMBEDDING_MODEL, { prompt_tokens: 6, total_tokens: 6 }])
     }
     const raw = await openai.embeddings.create({ ...bodyOf(), encoding_format: 'base64' })
-    expect(raw.data.map(one => one.embedding as unknown)).toEqual(vectors.map(base64Of))
+    expect(raw.data.map(item => item.embedding as unknown)).toEqual(vectors.map(base64Of))
     for (const [input, count] of [
       ['one', 1],
       [[1, 2, 3], 1],
@@ -69,7 +69,7 @@ describe('the official client', () => {
       const answer = await openai.embeddings.create({ model: EMBEDDING_MODEL, input: input as string, dimensions: 2 })
       expect([answer.data.length, answer.data[0]?.embedding.length]).toEqual([count, 2])
     }
-    expect(upstream.seen.map(one => [one.path, one.body.encoding_format])).toEqual(
+    expect(upstream.seen.map(seen => [seen.path, seen.body.encoding_format])).toEqual(
       Array(6).fill(['/v1/embeddings', 'base64']),
     )
   })
@@ -106,7 +106,7 @@ describe('which endpoint a model has', () => {
       await using gateway = await start({ caller: { rules: { models: [EMBEDDING_MODEL], aliases } } })
       const answer = await embed(gateway, { model: 'text-embedding-3-small' })
       expect(await answer.json()).toMatchObject({ model: EMBEDDING_MODEL })
-      expect(upstream.seen.map(one => one.body.model)).toEqual([EMBEDDING_MODEL])
+      expect(upstream.seen.map(seen => seen.body.model)).toEqual([EMBEDDING_MODEL])
       await using other = await start({ caller: { rules: { models: [MODEL], aliases: null } } })
       expect((await embed(other)).status).toBe(404)
     },
@@ -116,7 +116,7 @@ describe('which endpoint a model has', () => {
     await using gateway = await start()
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
     const { data } = (await list.json()) as { data: { id: string }[] }
-    expect(data.map(one => one.id)).toEqual([...gateway.models])
+    expect(data.map(item => item.id)).toEqual([...gateway.models])
   })
 })
 
@@ -124,9 +124,9 @@ describe('what the gateway does with all requests', () => {
   test('goal: prompt tokens are in the books, before the client has the answer, and charged to the key', async () => {
     await using gateway = await start()
     await (await embed(gateway)).text()
-    expect((await gateway.records()).map(one => [one.model, one.tokens, one.tokensSource, one.outcome])).toEqual([
-      [EMBEDDING_MODEL, { prompt: 6, completion: 0 }, 'reported', 'completed'],
-    ])
+    expect(
+      (await gateway.records()).map(record => [record.model, record.tokens, record.tokensSource, record.outcome]),
+    ).toEqual([[EMBEDDING_MODEL, { prompt: 6, completion: 0 }, 'reported', 'completed']])
     expect(await chargedTo(gateway, KEY)).toEqual({ requests: 1, tokens: 6 })
     expect(await gateway.metrics()).toContain('gen_ai_operation_name="embeddings"')
   })
@@ -197,7 +197,7 @@ describe('what the gateway does with all requests', () => {
     // Nobody waits for the end of a client that has gone: its row may come a moment after the upstream was let go.
     await until('its row is there', 5_000, async () => (await gateway.records()).length > 0)
     const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
-    expect((await gateway.records()).map(one => [one.tokens, one.outcome])).toEqual([
+    expect((await gateway.records()).map(record => [record.tokens, record.outcome])).toEqual([
       [{ prompt, completion: 0 }, 'aborted'],
     ])
   })
@@ -239,7 +239,7 @@ describe('an upstream that misbehaves', () => {
     }
     const failures = (await alone.records()).map(({ tokens, outcome }) => ({ tokens, outcome }))
     expect(failures).toEqual(broken.map(() => ({ tokens: { prompt: 0, completion: 0 }, outcome: 'failed' })))
-    expect((await both.records()).map(one => one.upstream)).toEqual(broken.map(() => 'other'))
+    expect((await both.records()).map(record => record.upstream)).toEqual(broken.map(() => 'other'))
   })
 
   test('goal: no client gets an upstream ejected by what it asks for: sizes, dimensions, endpoints', async () => {
@@ -247,7 +247,7 @@ describe('an upstream that misbehaves', () => {
     const large = embeddingsUpstream(answer => ({ ...answer, padding: 'x'.repeat(LIMITS.responseBytesMax) }))
     const fixed = embeddingsUpstream(answer => ({
       ...answer,
-      data: (answer.data as object[]).map(one => ({ ...one, embedding: 'AACAPw==' })),
+      data: (answer.data as object[]).map(item => ({ ...item, embedding: 'AACAPw==' })),
     }))
     const rows: [
       behave: TestUpstream['behave'],
@@ -286,7 +286,7 @@ describe('an upstream that misbehaves', () => {
     const { usage } = (await (await embed(gateway)).json()) as { usage: unknown }
     const prompt = Math.ceil(JSON.stringify(bodyOf()).length / 4)
     expect(usage).toEqual({ prompt_tokens: prompt, total_tokens: prompt })
-    expect((await gateway.records()).map(one => [one.tokens.prompt, one.tokensSource])).toEqual([
+    expect((await gateway.records()).map(record => [record.tokens.prompt, record.tokensSource])).toEqual([
       [prompt, 'implausible'],
     ])
   })

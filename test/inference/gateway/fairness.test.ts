@@ -22,8 +22,8 @@ import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
-eachWithGateway((one, other) => {
-  upstream = one
+eachWithGateway((item, other) => {
+  upstream = item
   gateway = other
 })
 
@@ -119,9 +119,9 @@ describe('what an upstream is configured for', () => {
     await using plain = await only({})
     await using seeing = await only({ content: ['image'] })
     await using fetching = await only({ content: ['image'], remoteUrls: true })
-    const statuses = async (one: TestGateway) => [
-      (await one.chat(ask([picture]))).status,
-      (await one.chat(ask([remote]))).status,
+    const statuses = async (gateway: TestGateway) => [
+      (await gateway.chat(ask([picture]))).status,
+      (await gateway.chat(ask([remote]))).status,
     ]
     expect(await statuses(plain)).toEqual([400, 400])
     expect(await statuses(seeing)).toEqual([200, 400])

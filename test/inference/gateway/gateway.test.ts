@@ -105,8 +105,8 @@ describe('routes', () => {
       const attestation = () => {
         throw fault
       }
-      await using one = await startGateway([target(upstream.url)], { host: { attestation } })
-      const answer = await fetch(`${one.url}/attestation`)
+      await using gateway = await startGateway([target(upstream.url)], { host: { attestation } })
+      const answer = await fetch(`${gateway.url}/attestation`)
       expect(answer.status).toBe(status ?? 0)
       expect((await errorOf(answer)).message).not.toContain('leak')
     }
@@ -161,11 +161,11 @@ describe('limits', () => {
   // Goal: a refusal is a 429 with Retry-After and x-ratelimit-*, which clients retry, and no upstream is asked.
   test('429', async () => {
     const limits = { caller: { requestsPerMinute: 1 }, publicRequestsPerMinute: 1 }
-    await using one = await startGateway([target(upstream.url)], limits)
-    expect([(await one.chat()).status, (await fetch(`${one.url}/health`)).status]).toEqual([200, 200])
-    const refused = await one.chat()
+    await using item = await startGateway([target(upstream.url)], limits)
+    expect([(await item.chat()).status, (await fetch(`${item.url}/health`)).status]).toEqual([200, 200])
+    const refused = await item.chat()
     expect(refused.headers.get('x-ratelimit-remaining-requests')).toBe('0')
-    const answers = [refused, await fetch(`${one.url}/health`), await fetch(`${one.url}/attestation`)]
+    const answers = [refused, await fetch(`${item.url}/health`), await fetch(`${item.url}/attestation`)]
     for (const answer of answers) {
       expect(answer.status).toBe(429)
       // A window is a minute and the second that it began in.
@@ -220,10 +220,10 @@ describe('what goes up and what comes down', () => {
   // Goal: upstream statuses are mapped by table: an invalid request stays a 400, an upstream at its limit is a 429, all others become a 502.
   test('upstream statuses', async () => {
     const rows = { 400: 400, 413: 400, 422: 400, 401: 502, 403: 502, 404: 502, 429: 429, 500: 502, 503: 502, 204: 502 }
-    await using one = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
+    await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
     for (const [theirs, ours] of Object.entries(rows)) {
       upstream.behave = response => sendJson(response, Number(theirs), { error: { code: 1, message: 'leaky' } })
-      const answer = await one.chat()
+      const answer = await gateway.chat()
       expect([theirs, answer.status]).toEqual([theirs, ours])
       expect(await answer.text()).not.toContain('leaky')
     }
@@ -262,12 +262,12 @@ describe('response_format', () => {
       [strict(SCHEMA), '{"city":"Oslo","more":1}', 'stop', false],
       [strict(SCHEMA), 'prose', 'stop', false],
     ]
-    await using one = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
+    await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
     for (const [format, content, finish, ok] of rows) {
       upstream.behave = saying(content, finish)
-      const whole = await one.chat({ response_format: format })
+      const whole = await gateway.chat({ response_format: format })
       expect([content, whole.status]).toEqual([content, ok ? 200 : 502])
-      const streamed = await (await one.chat({ response_format: format, stream: true })).text()
+      const streamed = await (await gateway.chat({ response_format: format, stream: true })).text()
       expect([content, streamed.includes('[DONE]')]).toEqual([content, ok])
     }
   })
@@ -323,7 +323,7 @@ describe('tools', () => {
       [named, 'required', 1, 'first', 502],
       [named, 'required', 1, null, 502],
     ]
-    await using one = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
+    await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
     for (const [choice, sent, count, called, status] of rows) {
       upstream.behave = response => {
         const calls =
@@ -331,7 +331,7 @@ describe('tools', () => {
         const message = { role: 'assistant', content: called === null ? 'no' : null, ...calls }
         sendJson(response, 200, { choices: [{ index: 0, message, finish_reason: 'stop' }], usage: USAGE })
       }
-      const answer = await one.chat({ tools, tool_choice: choice, parallel_tool_calls: true })
+      const answer = await gateway.chat({ tools, tool_choice: choice, parallel_tool_calls: true })
       expect([choice, called, answer.status]).toEqual([choice, called, status])
       const seen = upstream.seen.at(-1)?.body
       expect(seen?.tool_choice).toEqual(sent as never)
@@ -359,17 +359,20 @@ describe('whole answers that misbehave', () => {
       { choices: [good], usage: { prompt_tokens: 1.5 } },
       { choices: [{ ...good, message: { content: 'x'.repeat(600_000) } }] },
     ]
-    await using one = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
+    await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
     for (const body of bodies) {
       upstream.behave = response => sendJson(response, 200, body)
-      const answer = await one.chat()
+      const answer = await gateway.chat()
       expect(answer.status).toBe(502)
       expect(await answer.text()).not.toContain('leaky')
-      expect((await one.records()).at(-1)).toMatchObject({ outcome: 'failed', tokens: { prompt: 0, completion: 0 } })
+      expect((await gateway.records()).at(-1)).toMatchObject({
+        outcome: 'failed',
+        tokens: { prompt: 0, completion: 0 },
+      })
     }
     upstream.behave = response => sendJson(response, 200, { choices: [good] })
-    expect((await one.chat()).status).toBe(200)
-    const tokens = (await one.records()).at(-1)?.tokens
+    expect((await gateway.chat()).status).toBe(200)
+    const tokens = (await gateway.records()).at(-1)?.tokens
     expect(tokens?.prompt).toBe(Math.ceil(JSON.stringify(chatBody()).length / 4))
     expect(tokens?.completion).toBeGreaterThan(0)
     upstream.behave = wellBehaved

@@ -25,9 +25,9 @@ test.skipIf(noAlias)(
     expect((await gateway.records()).map(record => record.model)).toEqual([MODEL, MODEL])
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
     expect(((await list.json()) as GatewayModelList).data.map(({ id }) => id)).toEqual([MODEL, 'gpt-4o'])
-    const one = async (id: string) =>
+    const item = async (id: string) =>
       (await fetch(`${gateway.url}/v1/models/${id}`, { headers: { authorization: `Bearer ${KEY}` } })).status
-    expect([await one('gpt-4o'), await one(MODEL), await one('secret')]).toEqual([200, 200, 404])
+    expect([await item('gpt-4o'), await item(MODEL), await item('secret')]).toEqual([200, 200, 404])
     await upstream.stop()
   },
 )

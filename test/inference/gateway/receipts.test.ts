@@ -48,8 +48,8 @@ afterAll(attestation.clearRig)
 const asked = { headers: { 'x-strongroom-receipt': '1' } }
 
 /** Of a chat that asks for one: it stands where it should and is good for exactly what was asked and answered. Gives who is said to have answered. */
-async function answeredBy(one: TestGateway, stream: boolean): Promise<string | undefined> {
-  const answer = await one.chat({ stream }, asked)
+async function answeredBy(gateway: TestGateway, stream: boolean): Promise<string | undefined> {
+  const answer = await gateway.chat({ stream }, asked)
   const bytes = new Uint8Array(await answer.arrayBuffer())
   const { body: response, receipt: inStream } = splitResponse(bytes)
   const beside = answer.headers.get('x-strongroom-receipt')
@@ -57,7 +57,7 @@ async function answeredBy(one: TestGateway, stream: boolean): Promise<string | u
   const end = `: strongroom-receipt ${inStream}\n\ndata: [DONE]\n\n`
   if (stream) expect(new TextDecoder().decode(bytes).endsWith(end)).toBe(true)
   const receipt = inStream ?? beside ?? ''
-  const question = { keys: await one.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
+  const question = { keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
   const verdictOn = (request: unknown) =>
     verifyResponse(receipt, { ...question, request: utf8(JSON.stringify(request)) })
   const { ok, claim } = await verdictOn(chatBody({ stream }))
@@ -79,10 +79,10 @@ describe('a receipt', () => {
     await using stop = new AsyncDisposableStack()
     stop.defer(broken.stop)
     const upstreams = [target(broken.url, { name: 'broken', weight: 1000 }), target(upstream.url, { name: 'second' })]
-    await using one = await startGateway(upstreams)
+    await using gateway = await startGateway(upstreams)
     for (const stream of [false, true]) {
       const before = broken.seen.length
-      expect(await answeredBy(one, stream)).toBe('second')
+      expect(await answeredBy(gateway, stream)).toBe('second')
       expect(broken.seen.length).toBe(before + 1)
     }
   })
@@ -102,9 +102,9 @@ describe('a receipt', () => {
     'goal: where none can be signed but one is due, the response is a 503, and no upstream is asked',
     async () => {
       const options = { host: { sealer: null } }
-      await using one = startHostGateway([target(upstream.url)], options)
+      await using gateway = startHostGateway([target(upstream.url)], options)
       await using always = startHostGateway([target(upstream.url)], { ...options, responseReceipts: 'always' })
-      for (const answer of [await one.chat({}, asked), await always.chat()]) {
+      for (const answer of [await gateway.chat({}, asked), await always.chat()]) {
         expect(answer.status).toBe(503)
         expect(await answer.json()).toMatchObject({ error: { code: 'attestation_unavailable' } })
       }
@@ -115,8 +115,8 @@ describe('a receipt', () => {
 
 describe('a kept receipt', () => {
   const toKeep = { headers: { 'x-strongroom-receipt': 'keep' } }
-  const fetchReceipt = (id: string | null, one = gateway) =>
-    fetch(`${one.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
+  const fetchReceipt = (id: string | null, item = gateway) =>
+    fetch(`${item.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
 
   test('goal: asked for by `keep` it is where a short header says, good for exactly the bytes that came, streamed or not', async () => {
     for (const stream of [false, true]) {
@@ -136,7 +136,7 @@ describe('a kept receipt', () => {
       const { ok, claim } = await verifyResponse(receipt, { ...question, request, salt })
       expect([ok, claim?.requestId]).toEqual([true, id ?? ''])
       const unsalted = await verifyResponse(receipt, { ...question, request })
-      const failed = unsalted.checks.filter(one => one.outcome === 'fail').map(one => one.name)
+      const failed = unsalted.checks.filter(check => check.outcome === 'fail').map(check => check.name)
       expect([unsalted.ok, failed]).toEqual([false, ['response-salt']])
     }
   })
@@ -176,12 +176,12 @@ describe('a kept receipt', () => {
       let lateMs = 0
       const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + lateMs }
       const host = { authenticate: () => ({ ...CALLER, keyDigest }), clock }
-      await using one = startHostGateway([target(upstream.url)], { host })
-      const answer = await one.chat({}, toKeep)
+      await using gateway = startHostGateway([target(upstream.url)], { host })
+      const answer = await gateway.chat({}, toKeep)
       await answer.text()
       const id = answer.headers.get('x-request-id')
       const told = async (which: string | null) => {
-        const { status, body } = await fetchReceipt(which, one).then(async got => ({
+        const { status, body } = await fetchReceipt(which, gateway).then(async got => ({
           status: got.status,
           body: await got.text(),
         }))
@@ -224,12 +224,14 @@ describe('a kept receipt', () => {
     async () => {
       const limits = { ...keptReceiptsDefault, retentionMs: 0 }
       const keptReceipts = new KeptReceipts({ clock: systemClock, limits })
-      await using one = startHostGateway([target(upstream.url)], { host: { keptReceipts } })
-      expect(await (await one.chat({}, toKeep)).json()).toMatchObject({
+      await using gateway = startHostGateway([target(upstream.url)], { host: { keptReceipts } })
+      expect(await (await gateway.chat({}, toKeep)).json()).toMatchObject({
         error: { message: expect.stringContaining('keeps no receipts'), param: 'x-strongroom-receipt' },
       })
-      const answer = await one.chat({}, asked)
-      expect([answer.status, (await fetchReceipt(answer.headers.get('x-request-id'), one)).status]).toEqual([200, 404])
+      const answer = await gateway.chat({}, asked)
+      expect([answer.status, (await fetchReceipt(answer.headers.get('x-request-id'), gateway)).status]).toEqual([
+        200, 404,
+      ])
     },
   )
 })
@@ -251,7 +253,7 @@ async function trustedGateway() {
     tlsSpkiDigest: attestation.tlsSpkiDigest,
     configurationDigest: attestation.configurationDigest,
   })
-  expect(verdict.checks.filter(one => one.outcome === 'fail')).toEqual([])
+  expect(verdict.checks.filter(check => check.outcome === 'fail')).toEqual([])
   return verdict
 }
 
@@ -287,7 +289,11 @@ test.skipIf(noTwo)(
         },
         trusted,
       )
-      return [found.ok, found.checks.filter(one => one.outcome === 'fail').map(one => one.name), found.claim?.upstream]
+      return [
+        found.ok,
+        found.checks.filter(check => check.outcome === 'fail').map(check => check.name),
+        found.claim?.upstream,
+      ]
     }
     for (const stream of [false, true])
       expect(await exchange(stream)).toEqual([false, ['response-upstream'], 'elsewhere'])

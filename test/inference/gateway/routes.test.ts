@@ -24,8 +24,8 @@ describe('one model', () => {
     await using gateway = await gatewayOf()
     const openai = new OpenAI({ apiKey: KEY, baseURL: `${gateway.url}/v1` })
     const { data } = await openai.models.list()
-    expect(data.map(one => one.id).slice(0, MODELS.length)).toEqual(MODELS)
-    for (const one of data) expect(await openai.models.retrieve(one.id)).toMatchObject({ ...one })
+    expect(data.map(model => model.id).slice(0, MODELS.length)).toEqual(MODELS)
+    for (const model of data) expect(await openai.models.retrieve(model.id)).toMatchObject({ ...model })
   })
 
   test('goal: an id may come as it is or percent-encoded; what is none is a 404, and what is no text one too', async () => {

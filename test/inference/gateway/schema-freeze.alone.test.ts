@@ -106,7 +106,7 @@ describe('no client decides how long the event loop is held', () => {
     expect(statuses).toEqual(list(20, () => 200))
     expect(await firstRefusal).toBe(429)
     // At least one has been killed at its deadline, and the honest key still works.
-    expect(await Promise.any(hostile.map(one => one.then(code => code === 400 || Promise.reject(code))))).toBe(true)
+    expect(await Promise.any(hostile.map(item => item.then(code => code === 400 || Promise.reject(code))))).toBe(true)
     expect((await ask('honest', { type: 'string' })).status).toBe(200)
     leaving.abort()
     await Promise.allSettled(hostile)
@@ -163,7 +163,7 @@ describe('fails closed', () => {
     const names = readFileSync(`/proc/${pid}/environ`, 'utf8')
       .split('\0')
       .filter(Boolean)
-      .map(one => one.split('=')[0])
+      .map(part => part.split('=')[0])
     expect(names.sort()).toEqual(['BUN_JSC_jitMemoryReservationSize', 'LC_ALL', 'PATH'])
     const status = readFileSync(`/proc/${pid}/status`, 'utf8')
     expect(status).toMatch(/NoNewPrivs:\t1/)

@@ -21,7 +21,7 @@ const LIMITS = { responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByt
 
 /** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
 function flood(bytes: number, count: number): Behaviour {
-  const one = sse(delta({ content: 'x'.repeat(bytes) }))
+  const text = sse(delta({ content: 'x'.repeat(bytes) }))
   return async (response, _seen, gone) => {
     let isGone = false
     void gone.then(() => {
@@ -29,7 +29,7 @@ function flood(bytes: number, count: number): Behaviour {
     })
     openSse(response)
     for (let at = 0; at < count && !isGone; at += 1) {
-      if (!response.write(one)) await Promise.race([new Promise(resolve => response.once('drain', resolve)), gone])
+      if (!response.write(text)) await Promise.race([new Promise(resolve => response.once('drain', resolve)), gone])
     }
     if (!isGone) response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
   }
@@ -57,10 +57,10 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
     ...(isTls ? { tls: { ca: trustedCa() } } : {}),
     socket: {
       handshake: () => secured.resolve(),
-      data: (one, arrived) => {
+      data: (socket, arrived) => {
         bytes += arrived.length
         tail = (tail + arrived.toString('latin1')).slice(-64)
-        onBytes(one)
+        onBytes(socket)
       },
       close: () => closed.resolve(),
       error: () => {},

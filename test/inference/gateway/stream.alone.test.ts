@@ -146,7 +146,7 @@ describe('event streams as they come', () => {
       }
       const got = eventsOf(await (await gateway.chat({ stream: true })).text())
       expect(got.at(-1)).toBe('[DONE]')
-      const content = got.slice(0, -1).map(one => JSON.parse(one).choices[0].delta.content ?? '')
+      const content = got.slice(0, -1).map(text => JSON.parse(text).choices[0].delta.content ?? '')
       expect(content.join('')).toBe('Grüße 👋')
     }
   })
@@ -157,8 +157,8 @@ describe('event streams as they come', () => {
     upstream.behave = raw(`${sse(delta({ content: large }))}${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
     const got = eventsOf(await (await gateway.chat({ stream: true })).text())
     expect(JSON.parse(got[0] ?? '').choices[0].delta.content).toBe(large)
-    for (const one of got.slice(0, -1)) {
-      expect(openAiFaults('CreateChatCompletionStreamResponse', JSON.parse(one))).toEqual([])
+    for (const text of got.slice(0, -1)) {
+      expect(openAiFaults('CreateChatCompletionStreamResponse', JSON.parse(text))).toEqual([])
     }
   })
 
@@ -167,7 +167,7 @@ describe('event streams as they come', () => {
     for (const asks of [false, true]) {
       const options = asks ? { stream_options: { include_usage: true } } : {}
       const got = eventsOf(await (await gateway.chat({ stream: true, ...options })).text())
-      const usages = got.slice(0, -1).map(one => JSON.parse(one).usage)
+      const usages = got.slice(0, -1).map(text => JSON.parse(text).usage)
       expect(usages.filter(usage => usage)).toEqual(asks ? [USAGE] : [])
       expect(upstream.seen.at(-1)?.body.stream_options).toEqual({ include_usage: true })
       expect((await gateway.records()).at(-1)?.tokens).toEqual({ prompt: 11, completion: 3 })

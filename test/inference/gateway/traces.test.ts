@@ -127,7 +127,7 @@ test('goal: the upstream that failed is an attempt of its own, with why, and eac
   expect([of(failed, 'strongroom.upstream', 'error.type'), failed?.status]).toEqual([['first', 'status'], 2])
   expect([of(good, 'strongroom.upstream', 'error.type'), good?.status]).toEqual([['second', undefined], 0])
   expect([request.status, ...of(request, 'strongroom.upstream', 'error.type')]).toEqual([0, 'second', undefined])
-  expect([first, second].map(one => one.seen[0]?.headers.get('traceparent'))).toEqual(
+  expect([first, second].map(upstream => upstream.seen[0]?.headers.get('traceparent'))).toEqual(
     [failed, good].map(span => `00-${request.traceId}-${span?.spanId}-01`),
   )
   expect(second.seen[0]?.headers.has('tracestate')).toBe(false)

@@ -257,17 +257,17 @@ describe('keys of instances', () => {
   test('are the same at every claim', () => {
     // Goal: repeated claims carry one key, across restarts; instances have different ones; only the hash is stored.
     using ledger = openLedger()
-    const [one, two] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
-    const first = keysOf(ledger).instanceKey(one)
+    const [text, two] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
+    const first = keysOf(ledger).instanceKey(text)
     expect(first).toMatch(/^gw_[a-z0-9]{8}_[a-z0-9]{32}$/)
-    expect(keysOf(ledger).instanceKey(one)).toBe(first)
+    expect(keysOf(ledger).instanceKey(text)).toBe(first)
     expect(keysOf(ledger).instanceKey(two)).not.toBe(first)
     expect(
       listGatewayKeys(ledger.store.db, 'o1')
         .map(key => key.instanceId)
         .sort(),
-    ).toEqual([one, two].sort())
-    expect(authenticator(ledger).authenticate(bearer(first))).toMatchObject({ instanceId: one, organizationId: 'o1' })
+    ).toEqual([text, two].sort())
+    expect(authenticator(ledger).authenticate(bearer(first))).toMatchObject({ instanceId: text, organizationId: 'o1' })
     expect(statSync(join(ledger.dir, 'gateway-key.secret')).mode & 0o777).toBe(0o600)
   })
 

@@ -72,15 +72,15 @@ test('goal: with random requests at the same time the sums never pass a budget, 
         const release = await budgets.reserve(caller, model, { prompt: most, completion: 0 })
         if (release !== null) running.push({ caller, most, release })
       })
-      for (const one of await Promise.all(begun.map(refusalOf))) {
-        if (one === null) admitted += 1
+      for (const fault of await Promise.all(begun.map(refusalOf))) {
+        if (fault === null) admitted += 1
         else refused += 1
       }
     } else if (act < 9) {
-      const [one] = running.splice(draw(running.length), 1)
-      if (one === undefined) continue
-      if (draw(5) > 0) the.record(metering, one.caller, draw(one.most + 1))
-      one.release()
+      const [item] = running.splice(draw(running.length), 1)
+      if (item === undefined) continue
+      if (draw(5) > 0) the.record(metering, item.caller, draw(item.most + 1))
+      item.release()
     } else if (act === 9) {
       metering.flush()
       if (draw(4) === 0) {

@@ -71,7 +71,7 @@ describe('requests and tokens per minute', () => {
         outcome.ticket.settle({ prompt: Math.min(tokens, caller.tokensPerMinute), completion: 0 })
       }
       const requests = mostInAnyMinute(taken.map(({ atMs }) => ({ atMs, amount: 1 })))
-      const tokens = mostInAnyMinute(taken.map(one => ({ atMs: one.atMs, amount: one.tokens })))
+      const tokens = mostInAnyMinute(taken.map(item => ({ atMs: item.atMs, amount: item.tokens })))
       expect(requests).toBeLessThanOrEqual(caller.requestsPerMinute)
       expect(tokens).toBeLessThanOrEqual(caller.tokensPerMinute)
       expect(Math.max(requests / caller.requestsPerMinute, tokens / caller.tokensPerMinute)).toBeGreaterThan(0.85)
@@ -127,10 +127,10 @@ describe('requests and tokens per minute', () => {
   test('keys do not share', () => {
     // Goal: one key at its limit holds back no other.
     const { admit, refuse } = bench()
-    const one = callerOf({ requestsPerMinute: 1 })
-    admit(one)
-    refuse(one)
-    admit({ ...one, keyPrefix: 'bbbbbbbb' })
+    const caller = callerOf({ requestsPerMinute: 1 })
+    admit(caller)
+    refuse(caller)
+    admit({ ...caller, keyPrefix: 'bbbbbbbb' })
   })
 })
 

@@ -93,9 +93,9 @@ function countTemplated(work: () => void): number {
 }
 
 function pick<T>(below: Below, list: readonly T[]): T {
-  const one = list[below(list.length)]
-  if (one === undefined) throw new Error('an empty list')
-  return one
+  const item = list[below(list.length)]
+  if (item === undefined) throw new Error('an empty list')
+  return item
 }
 
 // What engines send, and what they should not.
@@ -234,7 +234,7 @@ function streamOf(below: Below, operation: CompletionOperation): Uint8Array[] {
   const events: Uint8Array[] = []
   for (let left = 4 + below(30); left > 0; left -= 1) {
     if (below(24) === 0) form = { ...form, ...(below(3) === 0 ? formOf(below, true) : { head: pick(below, HEADS) }) }
-    const one =
+    const item =
       below(20) === 0
         ? {
             ...form,
@@ -246,8 +246,8 @@ function streamOf(below: Below, operation: CompletionOperation): Uint8Array[] {
           }
         : form
     const texts = Array.from({ length: 1 + below(4) }, () => pick(below, below(24) === 0 ? ODD_TEXTS : TEXTS))
-    const data = one.head + one.delta.replaceAll('@', () => texts.join('')) + one.tail
-    let bytes = utf8(one.lead + data + one.end)
+    const data = item.head + item.delta.replaceAll('@', () => texts.join('')) + item.tail
+    let bytes = utf8(item.lead + data + item.end)
     if (below(20) === 0) bytes = changed(below, bytes)
     events.push(bytes)
   }

@@ -104,7 +104,7 @@ test('what is counted', () => {
       tokensSource: 'implausible',
     })
   }
-  const texts = ['four', 'fives'].map(one => ({ text: one, finish_reason: 'stop' }))
+  const texts = ['four', 'fives'].map(item => ({ text: item, finish_reason: 'stop' }))
   expect(counted('text_completion', { choices: texts }).tokens).toEqual({ prompt: 7, completion: 4 })
 })
 

@@ -59,10 +59,10 @@ describe('a good answer', () => {
         model: 'e',
         usage: { prompt_tokens: 5, total_tokens: 5 },
       })
-      const exact = floats.data.map((one: { embedding: number[] }) => one.embedding.map(Math.fround))
+      const exact = floats.data.map((item: { embedding: number[] }) => item.embedding.map(Math.fround))
       expect(exact).toEqual([first, second])
       const base64 = JSON.parse(await write(embeddings, { encoding: 'base64' }))
-      expect(base64.data.map((one: { embedding: string }) => one.embedding)).toEqual([
+      expect(base64.data.map((item: { embedding: string }) => item.embedding)).toEqual([
         base64Of(first),
         base64Of(second),
       ])
@@ -75,12 +75,12 @@ describe('a good answer', () => {
     const vector = [...new Float32Array(bits.buffer)].filter(Number.isFinite)
     vector.push(0, -0, 1.4e-45, 3.4028234663852886e38)
     const text = await write(await parse(answerOf(base64Of(vector)), { inputCount: 1 }), { inputCount: 1 })
-    expect(base64Of(JSON.parse(text).data[0].embedding)).toBe(base64Of(vector.map(one => (one === 0 ? 0 : one))))
+    expect(base64Of(JSON.parse(text).data[0].embedding)).toBe(base64Of(vector.map(value => (value === 0 ? 0 : value))))
   })
 
   test('goal: indexes may be left out, and a model may have any name', async () => {
     const { data, ...rest } = answerOf(first, second)
-    const embeddings = await parse({ ...rest, data: data.map(({ index: _, ...one }) => one) })
+    const embeddings = await parse({ ...rest, data: data.map(({ index: _, ...item }) => item) })
     expect(JSON.parse(await write(embeddings, { model: 'a "ü" \u2028' })).model).toBe('a "ü" \u2028')
   })
 

@@ -37,7 +37,7 @@ test('goal: the role, every usual token and the end have one size, and so has th
 
 test('goal: longer chunks go up in steps of 32 bytes, and padding is never more than a step and the empty chunk', () => {
   const [padded, plain] = [converterOf('chat'), converterOf('chat', false)]
-  for (const one of [padded, plain]) chunkOf(one, { delta: { role: 'assistant' } })
+  for (const converter of [padded, plain]) chunkOf(converter, { delta: { role: 'assistant' } })
   const base = utf8(chunkOf(padded, { delta: { content: 'a' } })).length
   for (let length = 0; length < 300; length += 1) {
     const delta = { content: 'x'.repeat(length) }

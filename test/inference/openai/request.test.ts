@@ -160,10 +160,10 @@ test('values', () => {
 
 // Goal: so many escapes are read and one more is refused, in names and texts alike; two backslashes are one.
 test('escapes', () => {
-  const text = (one: string, count: number) => JSON.stringify({ [`a${one}`]: one.repeat(count - 1) })
-  for (const one of ['\n', '"', '\\', '\u0001']) {
-    expect(parseJsonText(text(one, 1000), limits)).toEqual(JSON.parse(text(one, 1000)))
-    expect(() => parseJsonText(text(one, 1001), limits)).toThrow('more than 1000 escapes')
+  const text = (text: string, count: number) => JSON.stringify({ [`a${text}`]: text.repeat(count - 1) })
+  for (const item of ['\n', '"', '\\', '\u0001']) {
+    expect(parseJsonText(text(item, 1000), limits)).toEqual(JSON.parse(text(item, 1000)))
+    expect(() => parseJsonText(text(item, 1001), limits)).toThrow('more than 1000 escapes')
   }
 })
 

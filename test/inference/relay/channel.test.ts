@@ -10,7 +10,7 @@ async function pair(onHear: (message: unknown) => void) {
   if (!made.ok) throw new Error(`errno ${made.errno}`)
   const closed: string[] = []
   const heard: unknown[] = []
-  const [one, other] = await Promise.all([
+  const [channel, other] = await Promise.all([
     Channel.open<unknown, unknown>(made.fds[0], {
       onMessage: onHear,
       onClose: reason => closed.push(`one: ${reason}`),
@@ -20,23 +20,23 @@ async function pair(onHear: (message: unknown) => void) {
       onClose: reason => closed.push(`other: ${reason}`),
     }),
   ])
-  return { one, other, closed, heard }
+  return { one: channel, other, closed, heard }
 }
 
 test('goal: 64 MB at once, in order', async () => {
-  const { one, other, heard } = await pair(() => {})
+  const { one: channel, other, heard } = await pair(() => {})
   const text = 'x'.repeat(65_536)
-  for (let at = 0; at < 1_000; at += 1) one.say({ at, text })
+  for (let at = 0; at < 1_000; at += 1) channel.say({ at, text })
   await until('all is heard', 20_000, () => heard.length === 1_000)
   expect(heard.every((message, at) => (message as { at: number }).at === at)).toBe(true)
-  one.close()
+  channel.close()
   other.close()
 })
 
 test('goal: what was said before the end is heard, and the end is told once', async () => {
-  const { one, other, closed, heard } = await pair(() => {})
-  one.say('last words')
-  one.close()
+  const { one: channel, other, closed, heard } = await pair(() => {})
+  channel.say('last words')
+  channel.close()
   await until('the end is told', 5_000, () => closed.length > 0)
   expect([heard, closed]).toEqual([['last words'], ['other: the other end has closed the channel']])
   other.say('to nobody')

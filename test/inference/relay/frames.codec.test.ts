@@ -5,9 +5,9 @@ import { encodeFrame, FrameReader, frameBytesMax } from '../../../src/inference/
 
 const messages = [{ a: 1 }, { text: 'Grüße 👋', list: [1, 2, 3] }, 'x'.repeat(70_000), null, 7]
 const bytes = Buffer.concat([
-  encodeFrame(messages.slice(0, 2).map(one => JSON.stringify(one))),
+  encodeFrame(messages.slice(0, 2).map(message => JSON.stringify(message))),
   encodeFrame([JSON.stringify(messages[2])]),
-  encodeFrame(messages.slice(3).map(one => JSON.stringify(one))),
+  encodeFrame(messages.slice(3).map(message => JSON.stringify(message))),
 ])
 
 test.each([1, 2, 3, 5, 1_000, 65_536, bytes.length])('goal: in pieces of %p bytes', size => {

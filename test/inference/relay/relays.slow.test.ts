@@ -127,7 +127,7 @@ test('goal: however a stream ends, its row is there before its client has the en
     }),
   )
   const allowed = ['true,completed', 'false,failed', 'failed before,failed']
-  expect(seen.map(String).filter(one => !allowed.includes(one))).toEqual([])
+  expect(seen.map(String).filter(text => !allowed.includes(text))).toEqual([])
   expect(seen.filter(([isDone]) => isDone === true)).toHaveLength(10)
   await upstream.stop()
 })
@@ -179,7 +179,7 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
   }
   for (const finish of writers) finish()
   await Promise.all(ends)
-  expect(cut.filter(one => one)).toHaveLength(deadCount)
+  expect(cut.filter(item => item)).toHaveLength(deadCount)
   expect(gateway.records.filter(record => record.outcome === 'completed')).toHaveLength(24 - deadCount)
   expect(new Set(gateway.records.map(record => record.id)).size).toBe(24)
   expect(gateway.service.running()).toBe(0)
@@ -198,8 +198,8 @@ test('goal: requests that wait for a place when their relay dies leave the queue
   const { behave, held } = holding()
   const upstream = await startUpstream(behave)
   const budgets = { key: { nanoUsd: null, tokens: 1_000_000_000 }, organization: noBudget }
-  const one = target(upstream.url, { concurrencyMax: 1 })
-  await using gateway = await startRelayedGateway([one], { settings: patient, caller: { budgets } })
+  const item = target(upstream.url, { concurrencyMax: 1 })
+  await using gateway = await startRelayedGateway([item], { settings: patient, caller: { budgets } })
   await allListen(gateway, 2)
   const answers = Array.from({ length: 16 }, () =>
     gateway.chat({ max_tokens: 5 }, { keepalive: false }).then(

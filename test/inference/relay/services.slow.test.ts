@@ -121,13 +121,13 @@ test('goal: spans and counts of all relays come together', async () => {
 test('goal: an upstream gets the key that it has now, from every relay', async () => {
   const upstream = await startUpstream()
   let key = 'first-key'
-  const one = {
+  const item = {
     ...target(upstream.url),
     get key() {
       return key
     },
   }
-  await using gateway = await startRelayedGateway([one])
+  await using gateway = await startRelayedGateway([item])
   await allListen(gateway)
   const seenKeys = () => new Set(upstream.seen.splice(0).map(({ headers }) => headers.get('authorization')))
   await many(() => gateway.chat({}, { keepalive: false }))

@@ -104,9 +104,9 @@ describe('compileSchema', () => {
         fc.dictionary(fc.constantFrom('a', '__proto__', '"', '\u2028'), tie('schema'), { maxKeys: 3 }),
       ),
     }))
-    const property = fc.property(schema, fc.jsonValue(), (one, content) => {
+    const property = fc.property(schema, fc.jsonValue(), (item, content) => {
       try {
-        expect(compile(one)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
+        expect(compile(item)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
       } catch (error) {
         expect(error).toMatchObject({ constructor: { name: 'SchemaRefusal' } })
       }
@@ -164,16 +164,16 @@ describe('linearPattern', () => {
     const pattern = fc.array(piece, { minLength: 1, maxLength: 5 }).map(all => all.join(''))
     const text = fc.array(fc.constantFrom(...chars), { maxLength: 8 }).map(all => all.join(''))
     let checked = 0
-    const property = fc.property(pattern, text, (one, input) => {
+    const property = fc.property(pattern, text, (text, input) => {
       let native: RegExp
       try {
-        native = new RegExp(one, 'u')
+        native = new RegExp(text, 'u')
       } catch {
-        expect(() => linearPattern(one)).toThrow()
+        expect(() => linearPattern(text)).toThrow()
         return
       }
       checked += 1
-      expect([one, input, linearPattern(one).test(input)]).toEqual([one, input, native.test(input)])
+      expect([text, input, linearPattern(text).test(input)]).toEqual([text, input, native.test(input)])
     })
     fc.assert(property, { numRuns: 3_000 })
     expect(checked).toBeGreaterThan(1_000)

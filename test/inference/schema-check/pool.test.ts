@@ -27,8 +27,8 @@ function setUp() {
       },
       run: ({ schema }) => {
         const { promise, resolve, reject } = Promise.withResolvers<Reply>()
-        const leave = () => void running.splice(running.indexOf(one), 1)
-        const one: Running = {
+        const leave = () => void running.splice(running.indexOf(item), 1)
+        const item: Running = {
           schema,
           end: (reply = { verdict: 'valid' }) => {
             leave()
@@ -39,7 +39,7 @@ function setUp() {
             reject(error)
           },
         }
-        running.push(one)
+        running.push(item)
         return promise
       },
     }
@@ -55,7 +55,7 @@ function setUp() {
     result.catch(() => {})
     return result
   }
-  return { clock, running, pool, run, started: () => started, schemas: () => running.map(one => one.schema) }
+  return { clock, running, pool, run, started: () => started, schemas: () => running.map(running => running.schema) }
 }
 
 const settled = async () => {

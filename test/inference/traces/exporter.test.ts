@@ -22,7 +22,7 @@ function exporterFor(
   const startMs = clock.monotonicMs()
   const exporter = new TraceExporter({
     deliver: async body => {
-      const numbers = readExport(Buffer.from(body).toString()).map(one => one.attributes['gen_ai.usage.input_tokens'])
+      const numbers = readExport(Buffer.from(body).toString()).map(span => span.attributes['gen_ai.usage.input_tokens'])
       batches.push({ atMs: clock.monotonicMs() - startMs, numbers })
       return behave(numbers.length)
     },
@@ -48,7 +48,7 @@ describe('a receiver that takes them', () => {
     await clock.elapse(999)
     expect(batches).toEqual([])
     await clock.elapse(100)
-    expect(batches.map(one => one.numbers)).toEqual([numbers(0, 10), numbers(10, 10), numbers(20, 5)])
+    expect(batches.map(batch => batch.numbers)).toEqual([numbers(0, 10), numbers(10, 10), numbers(20, 5)])
     expect(exporter.counts()).toEqual({ exported: 25, dropped: 0, waiting: 0, problem: null })
     await clock.elapse(60_000)
     expect(batches.length).toBe(3)
@@ -74,7 +74,7 @@ describe('a receiver that takes them', () => {
     exporter.start()
     offer(0, 13)
     await exporter.stop()
-    expect(batches.map(one => one.numbers)).toEqual([numbers(0, 10), numbers(10, 3)])
+    expect(batches.map(batch => batch.numbers)).toEqual([numbers(0, 10), numbers(10, 3)])
     expect(exporter.counts()).toMatchObject({ exported: 13, waiting: 0 })
   })
 })
@@ -90,7 +90,7 @@ describe('a receiver that fails', () => {
     await clock.elapse(600_000)
     const gaps = batches.map(({ atMs }, at) => Math.round((atMs - (batches[at - 1]?.atMs ?? 0)) / 1_000))
     expect(gaps.slice(0, 9)).toEqual([1, 1, 2, 4, 8, 16, 32, 60, 60])
-    expect(batches.slice(0, 6).map(one => one.numbers[0])).toEqual([0, 0, 0, 0, 0, 920])
+    expect(batches.slice(0, 6).map(batch => batch.numbers[0])).toEqual([0, 0, 0, 0, 0, 920])
     expect(batches.length).toBeLessThan(20)
     expect(exporter.counts().waiting).toBeLessThanOrEqual(100)
     expect(logged.length).toBe(1)
@@ -106,7 +106,7 @@ describe('a receiver that fails', () => {
     expect(batches.length).toBe(1)
     behave = taken
     await clock.elapse(2_000)
-    expect(batches.map(one => one.numbers[0])).toEqual([0, 0, 10, 20])
+    expect(batches.map(batch => batch.numbers[0])).toEqual([0, 0, 10, 20])
     expect(exporter.counts()).toEqual({ exported: 30, dropped: 0, waiting: 0, problem: null })
     expect(logged.map(line => JSON.parse(line).message)).toEqual([
       'traces are not taken; see inference.traces.endpoint',
@@ -120,8 +120,8 @@ describe('a receiver that fails', () => {
     exporter.start()
     offer(0, 40)
     await clock.elapse(60_000)
-    expect(batches.map(one => one.numbers[0])).toEqual([0, 10, 20, 30])
-    expect(batches.map(one => Math.round(one.atMs / 1_000))).toEqual([1, 2, 4, 8])
+    expect(batches.map(batch => batch.numbers[0])).toEqual([0, 10, 20, 30])
+    expect(batches.map(batch => Math.round(batch.atMs / 1_000))).toEqual([1, 2, 4, 8])
     expect(exporter.counts()).toEqual({ exported: 0, dropped: 40, waiting: 0, problem: 'status 400' })
     await exporter.stop()
   })

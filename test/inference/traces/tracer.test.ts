@@ -42,7 +42,7 @@ test('goal: the ratio is the share that is traced, and a client cannot choose to
   ] as const) {
     const { begin } = tracerWith({ sampleRatio }, even)
     const sampled = Array.from({ length: 100 }, () => begin(`00-${traceId}-${parentId}-01`))
-    expect(sampled.filter(one => one !== null).length).toBe(expected)
+    expect(sampled.filter(trace => trace !== null).length).toBe(expected)
   }
 })
 
@@ -98,7 +98,7 @@ test('goal: a trace that begins here has ids that are never zero, also where cha
   begin()?.end({ ...END, upstream: null, tokens: { prompt: Number.NaN, completion: -1 }, firstChunkMs: null })
   expect(spans.every(span => Check(TraceSpan, span))).toBe(true)
   expect(spans[0]).toMatchObject({ parentId: null, inputTokens: 0, outputTokens: 0, stream: null })
-  expect([spans[0]?.traceId, spans[0]?.spanId].every(one => /[1-9a-f]/.test(one ?? ''))).toBe(true)
+  expect([spans[0]?.traceId, spans[0]?.spanId].every(text => /[1-9a-f]/.test(text ?? ''))).toBe(true)
 })
 
 test('goal: an upstream is sent the span of its own attempt where that is configured', () => {

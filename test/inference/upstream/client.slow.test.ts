@@ -241,15 +241,15 @@ test('close', async () => {
       },
     },
   )
-  const one = new UpstreamClient({
+  const client = new UpstreamClient({
     deadlines: createDeadlines(systemClock),
     timeouts: { connectMs: 1_000, firstByteMs: 5_000 },
   })
   const request = { path: '/x', stream: false, attempt: openAttempt() }
-  const pending = one.send(upstream.target, { ...request, body: '2' })
+  const pending = client.send(upstream.target, { ...request, body: '2' })
   await until('it is asked', 2_000, () => upstream.peers[0]?.asked.length === 1)
-  expect(await textOf(await one.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
-  one.close()
+  expect(await textOf(await client.send(upstream.target, { ...request, body: '1', attempt: openAttempt() }))).toBe('1')
+  client.close()
   await upstream.peers[1]?.closed
   await upstream.peers[0]?.write(jsonResponse('2'))
   expect(await textOf(await pending)).toBe('2')

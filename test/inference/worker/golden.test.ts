@@ -105,7 +105,7 @@ describe('check', () => {
     ['says nothing', () => new Promise<Response>(() => {})],
     [
       'begins and does not go on',
-      () => new Response(new ReadableStream({ start: one => one.enqueue('{"content":"') })),
+      () => new Response(new ReadableStream({ start: controller => controller.enqueue('{"content":"') })),
     ],
   ] as const) {
     test(`goal: a worker that ${what} is given up at the deadline`, async () => {

@@ -56,11 +56,11 @@ function sum(usages: readonly Usage[]): { prompt: number; completion: number } {
   return { prompt: of('prompt_tokens'), completion: of('completion_tokens') }
 }
 
-async function inParallel<T>(count: number, runners: number, one: (index: number) => Promise<T>): Promise<T[]> {
+async function inParallel<T>(count: number, runners: number, item: (index: number) => Promise<T>): Promise<T[]> {
   const results: T[] = []
   let next = 0
   const run = async () => {
-    for (let index = next++; index < count; index = next++) results[index] = await one(index)
+    for (let index = next++; index < count; index = next++) results[index] = await item(index)
   }
   await Promise.all(Array.from({ length: runners }, run))
   return results

@@ -116,7 +116,9 @@ async function ask({ worker }: Bench, path: string, body: Record<string, unknown
 
 /** Command lines of all processes below this one. */
 function commandsBelow(pid: number): string[][] {
-  return descendants(pid).map(one => readFileSync(`/proc/${one.pid}/cmdline`, 'utf8').split('\0').slice(0, -1))
+  return descendants(pid).map(descendant =>
+    readFileSync(`/proc/${descendant.pid}/cmdline`, 'utf8').split('\0').slice(0, -1),
+  )
 }
 
 describe('llama-server', () => {
@@ -124,19 +126,19 @@ describe('llama-server', () => {
     'answers, is attested by its root hash, and comes back after a kill',
     async () => {
       // Goal: a caller of the built-in upstream gets completions with a count of tokens, before and after a crash.
-      await using one = await bench()
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench()
+      item.worker.start()
+      const state = await item.worker.settled
       expect(state.kind).toBe('ready')
       const prompt = { prompt: 'hello the world', max_tokens: 8, temperature: 0, ignore_eos: true }
-      const first = await ask(one, '/completions', prompt)
+      const first = await ask(item, '/completions', prompt)
       expect(first.status).toBe(200)
       expect(JSON.parse(first.text).usage).toMatchObject({ completion_tokens: 8 })
       const chat = { messages: [{ role: 'user', content: 'hello' }], max_tokens: 4, stream: true, temperature: 0 }
-      const stream = await ask(one, '/chat/completions', chat)
+      const stream = await ask(item, '/chat/completions', chat)
       expect(stream.text.trimEnd()).toEndWith('data: [DONE]')
 
-      const described = one.workloads.describe().workloads.find(row => row.workload === 'inference-worker')
+      const described = item.workloads.describe().workloads.find(row => row.workload === 'inference-worker')
       expect(toHex(described?.imageDigest ?? new Uint8Array())).toBe(readWorkerImage(image).rootHash)
       const modelDigest = Bun.CryptoHasher.hash('sha256', readFileSync(join(dir, 'model.gguf')), 'hex')
       expect(described?.command).toContain(`/model/sha256-${modelDigest}.gguf`)
@@ -146,18 +148,18 @@ describe('llama-server', () => {
       const pid = state.kind === 'ready' ? state.pid : 0
       const status = readFileSync(`/proc/${pid}/status`, 'utf8')
       expect(/^Uid:\s+(\d+)/m.exec(status)?.[1]).toBe(String(nobody.uid))
-      expect(statSync(dirname(one.worker.upstream.unix))).toMatchObject({ uid: 0, mode: 0o40700 })
+      expect(statSync(dirname(item.worker.upstream.unix))).toMatchObject({ uid: 0, mode: 0o40700 })
       process.kill(pid, 'SIGKILL')
       const isBack = () => {
-        const now = one.worker.state
+        const now = item.worker.state
         return now.kind === 'ready' && now.pid !== pid
       }
       await until(isBack, 'the second life')
-      expect(JSON.parse((await ask(one, '/completions', prompt)).text).choices).toEqual(JSON.parse(first.text).choices)
+      expect(JSON.parse((await ask(item, '/completions', prompt)).text).choices).toEqual(JSON.parse(first.text).choices)
 
-      await one.worker.stop()
-      expect(existsSync(one.worker.upstream.unix)).toBe(false)
-      await expect(ask(one, '/completions', prompt)).rejects.toThrow()
+      await item.worker.stop()
+      expect(existsSync(item.worker.upstream.unix)).toBe(false)
+      await expect(ask(item, '/completions', prompt)).rejects.toThrow()
     },
     60_000,
   )
@@ -169,14 +171,14 @@ describe('llama-server', () => {
       const model = join(dir, 'wrong.gguf')
       writeFileSync(model, 'this is no model\n')
       chmodSync(model, 0o644)
-      await using one = await bench({ model })
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench({ model })
+      item.worker.start()
+      const state = await item.worker.settled
       expect(state.kind).toBe('failed')
       const message = state.kind === 'failed' ? state.message : ''
       expect(message).toStartWith(`model ${model}: the worker ended with exit code 1`)
       expect(message).toContain('failed to load model')
-      await expect(ask(one, '/completions', { prompt: 'a' })).rejects.toThrow()
+      await expect(ask(item, '/completions', { prompt: 'a' })).rejects.toThrow()
     },
     60_000,
   )
@@ -185,14 +187,14 @@ describe('llama-server', () => {
     'ends when it wants more memory than it may have, and is tried again later and later',
     async () => {
       // Goal: a model that takes too much costs the worker, not the host, and the operator reads which bound it was.
-      await using one = await bench({ memoryMiBMax: 4 })
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench({ memoryMiBMax: 4 })
+      item.worker.start()
+      const state = await item.worker.settled
       const message = state.kind === 'failed' ? state.message : ''
       expect(message).toMatch(/ended with exit code \d+ \(its memory is bounded to 4 MiB by memory_mib_max\)/)
-      await until(() => one.pausesMs.length >= 2, 'a second failure')
-      expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
-      expect(one.worker.state.kind).not.toBe('ready')
+      await until(() => item.pausesMs.length >= 2, 'a second failure')
+      expect(item.pausesMs.slice(0, 2)).toEqual([500, 1000])
+      expect(item.worker.state.kind).not.toBe('ready')
     },
     60_000,
   )
@@ -203,9 +205,9 @@ describe('llama-server', () => {
       // Goal: the commonest mistake with a model file is named.
       const model = join(dir, 'private.gguf')
       writeFileSync(model, tinyModel(), { mode: 0o600 })
-      await using one = await bench({ model })
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench({ model })
+      item.worker.start()
+      const state = await item.worker.settled
       expect(state.kind === 'failed' ? state.message : '').toContain('Permission denied')
     },
     60_000,
@@ -225,10 +227,10 @@ describe('the golden answer', () => {
     'is the same as it was recorded, each time that it is asked',
     async () => {
       // Goal: what is recorded once lets the model serve wherever it runs, and recording is repeatable.
-      await using one = await bench({ known: knownWith(golden.expected) })
-      one.worker.start()
-      expect((await one.worker.settled).kind).toBe('ready')
-      const asking = { socket: one.worker.upstream.unix, timeoutMs: 30_000, signal: new AbortController().signal }
+      await using item = await bench({ known: knownWith(golden.expected) })
+      item.worker.start()
+      expect((await item.worker.settled).kind).toBe('ready')
+      const asking = { socket: item.worker.upstream.unix, timeoutMs: 30_000, signal: new AbortController().signal }
       expect(await recordGolden(asking)).toEqual(golden)
       expect(await recordGolden(asking)).toEqual(golden)
     },
@@ -240,16 +242,16 @@ describe('the golden answer', () => {
     async () => {
       // Goal: an engine that computes something else is found before a client meets it.
       const wrong = ' or or or or'
-      await using one = await bench({ known: knownWith(wrong) })
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench({ known: knownWith(wrong) })
+      item.worker.start()
+      const state = await item.worker.settled
       const message = state.kind === 'failed' ? state.message : ''
       const digest = (text: string) => new Bun.CryptoHasher('sha256').update(text).digest('hex')
       const problem = `SHA-256 ${digest(wrong)} is expected, ${digest(golden.expected)} is what it answered`
       expect(message).toStartWith(`model tiny: golden answer: ${problem}`)
-      await until(() => one.pausesMs.length >= 2, 'a second failure')
-      expect(one.pausesMs.slice(0, 2)).toEqual([500, 1000])
-      expect(one.worker.state.kind).not.toBe('ready')
+      await until(() => item.pausesMs.length >= 2, 'a second failure')
+      expect(item.pausesMs.slice(0, 2)).toEqual([500, 1000])
+      expect(item.worker.state.kind).not.toBe('ready')
     },
     60_000,
   )
@@ -267,14 +269,14 @@ describe('the root', () => {
       const at = 1_000_000
       bytes[at] = (bytes[at] ?? 0) ^ 1
       writeFileSync(path, bytes)
-      await using one = await bench({ image: changed })
-      one.worker.start()
-      const state = await one.worker.settled
+      await using item = await bench({ image: changed })
+      item.worker.start()
+      const state = await item.worker.settled
       expect(state.kind === 'failed' ? state.message : '').toContain(
         `the manifest says ${readWorkerImage(image).rootHash}`,
       )
-      expect(existsSync(join(one.stateDir, 'worker-root'))).toBe(false)
-      expect(() => one.workloads.describe()).toThrow('inference-worker has not been admitted yet')
+      expect(existsSync(join(item.stateDir, 'worker-root'))).toBe(false)
+      expect(() => item.workloads.describe()).toThrow('inference-worker has not been admitted yet')
     },
     60_000,
   )
@@ -284,16 +286,16 @@ describe('the root', () => {
     async () => {
       // Goal: files that someone left or changed in the unpacked root are never run.
       const program = 'worker-root/root/usr/bin/llama-server'
-      await using one = await bench({
+      await using item = await bench({
         prepare: stateDir => {
           mkdirSync(join(stateDir, 'worker-root/root/usr/bin'), { recursive: true })
           writeFileSync(join(stateDir, program), '#!/bin/sh\nexit 0\n', { mode: 0o755 })
           writeFileSync(join(stateDir, 'worker-root/root/etc'), 'left over')
         },
       })
-      one.worker.start()
-      expect((await one.worker.settled).kind).toBe('ready')
-      expect(readFileSync(join(one.stateDir, program)).subarray(1, 4).toString()).toBe('ELF')
+      item.worker.start()
+      expect((await item.worker.settled).kind).toBe('ready')
+      expect(readFileSync(join(item.stateDir, program)).subarray(1, 4).toString()).toBe('ELF')
     },
     60_000,
   )

@@ -49,7 +49,7 @@ describe('plan', () => {
     const places = { root: '/state/root', socketDir: '/state/worker', user: { uid: 1, gid: 2 }, modelDigest }
     const command = workerCommand(settings('/x'), modelDigest)
     const mount = workerSandbox(settings('/x'), places).mounts.find(
-      one => one.kind === 'bind' && one.source === '/x/model.gguf',
+      mount => mount.kind === 'bind' && mount.source === '/x/model.gguf',
     )
     expect(mount?.target).toBe(command[command.indexOf('--model') + 1] ?? '')
   })

@@ -84,9 +84,9 @@ test('goal: nobody is answered before the address is open, and not at all where 
   gate.resolve(false)
   const full = bench({ open: async () => false })
   const broken = bench({ open: () => Promise.reject(new Error('nft')) })
-  for (const { ask, resolver: one } of [full, broken]) {
+  for (const { ask, resolver: item } of [full, broken]) {
     expect(await ask('a.example')).toMatchObject({ rcode: 'SERVFAIL' })
-    expect(one.counts()).toEqual({ answered: 0, blocked: 0, failed: 1 })
+    expect(item.counts()).toEqual({ answered: 0, blocked: 0, failed: 1 })
   }
 })
 
@@ -144,6 +144,6 @@ test('goal: whoever is no instance gets nothing, and no message makes it throw o
   const { resolver, asked } = bench()
   expect(resolver.respond(query({ name: 'a.example' }), '192.0.2.9', () => {})).toBeNull()
   for (const message of hostileMessages(7, 2_000)) resolver.respond(message, guest, () => {})
-  expect(asked.every(one => / [^ ]+\.agents\.example$/.test(one))).toBe(true)
+  expect(asked.every(item => / [^ ]+\.agents\.example$/.test(item))).toBe(true)
   expect(asked.length).toBeGreaterThan(0)
 })

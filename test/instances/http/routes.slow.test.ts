@@ -53,10 +53,10 @@ test('retrieve and list answer the full record', async () => {
   const { id } = appliance.instance(String(name))
   const nowMs = appliance.clock.nowMs()
   moveInstance(appliance.store.db, { id, from: 'provisioning', to: 'ready', nowMs, readyAtMs: nowMs })
-  const one = await appliance.send('GET', `/v1/instances/${name}`)
-  expect(one.status).toBe(200)
-  expect(Value.Check(SuccessEnvelope(InstanceRecord), one.json)).toBe(true)
-  expect(Object.entries(one.data)).toEqual([
+  const answer = await appliance.send('GET', `/v1/instances/${name}`)
+  expect(answer.status).toBe(200)
+  expect(Value.Check(SuccessEnvelope(InstanceRecord), answer.json)).toBe(true)
+  expect(Object.entries(answer.data)).toEqual([
     ['name', name],
     ['status', 'ready'],
     ['agent', 'opencode'],
@@ -75,7 +75,7 @@ test('retrieve and list answer the full record', async () => {
   const list = await appliance.send('GET', '/v1/instances?limit=1&cursor=x')
   expect(list.status).toBe(200)
   expect(Value.Check(SuccessEnvelope(InstanceList), list.json)).toBe(true)
-  expect(list.data).toEqual({ instances: [one.data], next_cursor: null })
+  expect(list.data).toEqual({ instances: [answer.data], next_cursor: null })
 })
 
 // Goal: what belongs to another organization is not there: not in lists, not by name, not to delete, not in the usage.

@@ -64,7 +64,9 @@ export async function reissue(
     notBefore: old.notBefore,
     notAfter: old.notAfter,
     serial: old.serialNumber,
-    extensions: old.extensions.map(one => [one.type, one.critical, new Uint8Array(one.value)] as const),
+    extensions: old.extensions.map(
+      extension => [extension.type, extension.critical, new Uint8Array(extension.value)] as const,
+    ),
     ...changes,
   })
 }

@@ -58,13 +58,13 @@ const hashes = {
 /** Names of the checks that make the verdict bad, in their order. */
 export function badChecks({ checks }: BuildVerdict): string[] {
   return checks
-    .filter(one => one.outcome === 'fail' || (one.outcome === 'not-checked' && one.required))
-    .map(one => one.name)
+    .filter(check => check.outcome === 'fail' || (check.outcome === 'not-checked' && check.required))
+    .map(check => check.name)
 }
 
 export function reasonOf({ checks }: BuildVerdict, name: string): string {
   return present(
-    checks.find(one => one.name === name),
+    checks.find(check => check.name === name),
     name,
   ).reason
 }

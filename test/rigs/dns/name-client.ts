@@ -46,12 +46,14 @@ async function ask(type: string, name: string, server: string): Promise<Told | n
   socket.close()
   if (bytes === null) return null
   const read = decode(bytes) as ReturnType<typeof decode> & { rcode: string }
-  const answers = (read.answers ?? []).flatMap(one => (one.type === 'A' || one.type === 'AAAA' ? [one] : []))
-  const options = (read.additionals ?? []).flatMap(one => (one.type === 'OPT' ? one.options : []))
+  const answers = (read.answers ?? []).flatMap(answer =>
+    answer.type === 'A' || answer.type === 'AAAA' ? [answer] : [],
+  )
+  const options = (read.additionals ?? []).flatMap(answer => (answer.type === 'OPT' ? answer.options : []))
   return {
     code: read.rcode,
-    addresses: answers.map(one => one.data),
-    ttl: Math.max(0, ...answers.map(one => one.ttl ?? 0)),
+    addresses: answers.map(answer => answer.data),
+    ttl: Math.max(0, ...answers.map(answer => answer.ttl ?? 0)),
     isBlocked: options.some(
       option => Number(option.code) === 15 && Buffer.from((option as { data: Buffer }).data).readUInt16BE(0) === 15,
     ),

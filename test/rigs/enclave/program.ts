@@ -119,7 +119,7 @@ function modelDisk(): EnclaveFacts['modelDisk'] {
     opened: open('model', rootHash),
     refused: open(
       'other',
-      rootHash.replace(/^./, one => (one === '0' ? '1' : '0')),
+      rootHash.replace(/^./, text => (text === '0' ? '1' : '0')),
     ),
   }
 }

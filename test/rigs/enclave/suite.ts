@@ -53,8 +53,8 @@ export async function expectPassesInEnclave(files: readonly string[], timeoutMs:
   // None is missing, and each that was left out has a reason of its own.
   const nameOf = ({ file, name }: { file: string; name: string }) => `${file}: ${name}`
   expect(run.cases.map(nameOf).toSorted()).toEqual(expected.map(nameOf).toSorted())
-  const skipped = run.cases.filter(one => one.outcome === 'skipped').map(nameOf)
-  expect(run.left.map(one => one.test).toSorted()).toEqual(skipped.toSorted())
+  const skipped = run.cases.filter(item => item.outcome === 'skipped').map(nameOf)
+  expect(run.left.map(item => item.test).toSorted()).toEqual(skipped.toSorted())
   expect(run.passed).toBe(expected.length - skipped.length)
   process.stderr.write(`in the enclave: ${run.passed} of ${expected.length} tests of ${files.length} files\n`)
 }
@@ -126,12 +126,12 @@ async function runTests(dir: string, files: readonly string[], { env = {}, more 
 
 /** A reason belongs to the first test that was skipped at its place or after it; tests of one table share theirs. */
 function leftOut(cases: readonly TestCase[], output: string): SuiteRun['left'] {
-  const skipped = cases.filter(one => one.outcome === 'skipped')
+  const skipped = cases.filter(item => item.outcome === 'skipped')
   return skipReasonsOf(output).flatMap(text => {
     const [, reason = text, file = '', line = ''] = /^(.*) \((\S+):(\d+)\)$/.exec(text) ?? []
-    const after = skipped.filter(one => one.file === file && one.line >= Number(line))
-    const first = Math.min(...after.map(one => one.line))
-    return after.filter(one => one.line === first).map(one => ({ test: `${one.file}: ${one.name}`, reason }))
+    const after = skipped.filter(item => item.file === file && item.line >= Number(line))
+    const first = Math.min(...after.map(item => item.line))
+    return after.filter(item => item.line === first).map(item => ({ test: `${item.file}: ${item.name}`, reason }))
   })
 }
 

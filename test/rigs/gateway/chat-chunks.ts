@@ -26,21 +26,21 @@ export function chunksOf(pieces: readonly Piece[], finish: string): string[] {
   return [...all.map(delta => chunk(delta, null)), chunk({}, finish)]
 }
 
-const text = fc.string({ unit: 'binary', maxLength: 5 }).map(one => one.toWellFormed())
+const text = fc.string({ unit: 'binary', maxLength: 5 }).map(text => text.toWellFormed())
 
 /** `calls`: `inTurns` with pieces in any order, as some engines send them; `whole` with each call in one piece, whose arguments are an object. */
 export function anyPieces(calls: 'inTurns' | 'whole'): fc.Arbitrary<Piece[]> {
   const piece: fc.Arbitrary<Piece> = fc.oneof(
     text.map(content => ({ content })),
     text.map(refusal => ({ refusal })),
-    text.map(one => ({ reasoning_content: one })),
+    text.map(text => ({ reasoning_content: text })),
     fc.tuple(fc.nat(3), text).map(([call, args]) => ({ call, args })),
   )
   const pieces = fc.array(piece, { maxLength: 20 })
   if (calls === 'inTurns') return pieces
   return pieces.map(all =>
-    all.map((one, at) =>
-      'call' in one ? { call: at, args: one.args === '' ? '' : JSON.stringify({ a: one.args }) } : one,
+    all.map((item, at) =>
+      'call' in item ? { call: at, args: item.args === '' ? '' : JSON.stringify({ a: item.args }) } : item,
     ),
   )
 }

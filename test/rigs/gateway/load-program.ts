@@ -85,27 +85,27 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>): ReadableStream {
 async function gateway(): Promise<unknown> {
   const slow = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, queueTimeoutMs: 60_000, connectTimeoutMs: 20_000 }
   const upstreams = [target(url, { concurrencyMax: STREAMS + 1 })]
-  await using one = isEnclave ? await startRealGateway(upstreams, slow) : startRealHostGateway(upstreams, slow)
-  const front = key === 'https' ? await secured(one) : { url: one.url, ca: '' }
-  say({ ...front, key: await one.addKey(), pid: one.pid })
+  await using gateway = isEnclave ? await startRealGateway(upstreams, slow) : startRealHostGateway(upstreams, slow)
+  const front = key === 'https' ? await secured(gateway) : { url: gateway.url, ca: '' }
+  say({ ...front, key: await gateway.addKey(), pid: gateway.pid })
   await new Response(Bun.stdin.stream()).text()
-  const running = async () => (await viewOf(one)).running
+  const running = async () => (await viewOf(gateway)).running
   await until('all have ended', 10_000, async () => (await running()) === 0).catch(() => {})
-  const { requests, completionTokens } = await one.usage()
+  const { requests, completionTokens } = await gateway.usage()
   return {
     requests,
     completionTokens: Number(completionTokens),
     running: await running(),
-    log: (await one.log()).slice(0, 5),
+    log: (await gateway.log()).slice(0, 5),
   }
 }
 
 /** In front of the same gateway, as the appliance serves it; one in a VM has this in front of it already. */
 async function secured(
-  one: RealGateway | ReturnType<typeof startRealHostGateway>,
+  item: RealGateway | ReturnType<typeof startRealHostGateway>,
 ): Promise<{ url: string; ca: string }> {
-  if (!('gateway' in one)) return { url: one.url, ca: trustedCa() }
-  const { gateway } = one
+  if (!('gateway' in item)) return { url: item.url, ca: trustedCa() }
+  const { gateway } = item
   const { cert, key: privateKey } = await selfSigned('127.0.0.1')
   const verdict = readPair(cert, privateKey)
   if (!verdict.ok) throw new Error(verdict.reason)

@@ -65,8 +65,8 @@ type Json = Record<string, unknown>
 /** Throws what is wrong. */
 export function readExport(text: string): ReceivedSpan[] {
   const request = fields(JSON.parse(text), 'request', ['resourceSpans'])
-  return list(request.resourceSpans, 'resourceSpans').flatMap(one => {
-    const { resource, scopeSpans } = fields(one, 'resourceSpans', ['resource', 'scopeSpans'], ['schemaUrl'])
+  return list(request.resourceSpans, 'resourceSpans').flatMap(item => {
+    const { resource, scopeSpans } = fields(item, 'resourceSpans', ['resource', 'scopeSpans'], ['schemaUrl'])
     const { attributes } = fields(resource, 'resource', ['attributes'], ['droppedAttributesCount'])
     if (readAttributes(attributes)['service.name'] !== 'strongroom-gateway') throw new Error('service.name')
     return list(scopeSpans, 'scopeSpans').flatMap(scoped => {
@@ -104,8 +104,8 @@ function readSpan(value: unknown): ReceivedSpan {
 
 function readAttributes(value: unknown): Json {
   const found: Json = {}
-  for (const one of list(value, 'attributes')) {
-    const { key, value: given } = fields(one, 'attribute', ['key', 'value'])
+  for (const item of list(value, 'attributes')) {
+    const { key, value: given } = fields(item, 'attribute', ['key', 'value'])
     if (Object.hasOwn(found, text(key))) throw new Error(`${key} twice`)
     found[text(key)] = readValue(given)
   }

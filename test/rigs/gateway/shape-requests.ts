@@ -84,16 +84,16 @@ type Path = readonly (string | number)[]
 
 function pathsOf(value: Json, path: Path = []): Path[] {
   const inner = Array.isArray(value)
-    ? value.flatMap((one, at) => pathsOf(one, [...path, at]))
+    ? value.flatMap((json, at) => pathsOf(json, [...path, at]))
     : isRecord(value)
-      ? [...Object.entries(value).flatMap(([name, one]) => pathsOf(one, [...path, name])), [...path, 'surplus']]
+      ? [...Object.entries(value).flatMap(([name, json]) => pathsOf(json, [...path, name])), [...path, 'surplus']]
       : []
   return [path, ...inner]
 }
 
 function replaced(value: Json, [first, ...rest]: Path, by: Json): Json {
   if (first === undefined) return by
-  if (Array.isArray(value)) return value.map((one, at) => (at === first ? replaced(one, rest, by) : one))
+  if (Array.isArray(value)) return value.map((json, at) => (at === first ? replaced(json, rest, by) : json))
   return isRecord(value) ? { ...value, [first]: replaced(value[first] ?? null, rest, by) } : by
 }
 

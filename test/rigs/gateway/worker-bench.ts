@@ -90,7 +90,7 @@ export function standIn(lives: readonly Life[]): StandIn {
 }
 
 function socketOf(sandbox: Sandbox): string {
-  const mount = sandbox.mounts.find(one => one.kind === 'bind' && one.target === '/run/worker')
+  const mount = sandbox.mounts.find(mount => mount.kind === 'bind' && mount.target === '/run/worker')
   if (mount?.kind !== 'bind') throw new Error('no directory for the socket')
   return join(mount.source, 'worker.sock')
 }

@@ -130,7 +130,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
   const pooled = (): string[] => listPoolVms(store.directory.db, store.hostId).map(row => row.vmId)
   const living = (): Instance[] => listLiving(store.directory.db, store.hostId)
   const instance = (name: string): Instance => {
-    const found = living().find(one => one.name === name)
+    const found = living().find(item => item.name === name)
     if (found === undefined) throw new Error(`no instance ${name}`)
     return found
   }

@@ -31,7 +31,9 @@ export type QuoteParts = {
 
 /** TPMS_ATTEST, Part 2 section 10.12.12. */
 export function quoteBytes(parts: QuoteParts): Uint8Array {
-  const selections = parts.selections.map(one => concat(u16(one.bank), Uint8Array.of(one.bitmap.length), one.bitmap))
+  const selections = parts.selections.map(selection =>
+    concat(u16(selection.bank), Uint8Array.of(selection.bitmap.length), selection.bitmap),
+  )
   return concat(
     u32(parts.magic),
     u16(parts.type),

@@ -32,7 +32,7 @@ export function createClient() {
     verify: async () => shown(await fetch.verify()),
     evidence: () => shown(fetch.evidence()),
     close: () => fetch.close(),
-    models: async () => (await openai.models.list()).data.map(one => one.id),
+    models: async () => (await openai.models.list()).data.map(item => item.id),
     chat: async () => (await openai.chat.completions.create({ model, messages })).choices[0].message.content,
     stream: async () => {
       const texts = []
@@ -43,11 +43,11 @@ export function createClient() {
     },
     tools: async () => {
       const { choices } = await openai.chat.completions.create({ model, messages, tools, tool_choice: 'required' })
-      return choices[0].message.tool_calls.map(one => one.function.name)
+      return choices[0].message.tool_calls.map(call => call.function.name)
     },
     streamedTools: async () => {
       const stream = openai.chat.completions.stream({ model, messages, tools, tool_choice: 'required' })
-      return (await stream.finalChatCompletion()).choices[0].message.tool_calls.map(one => one.function.name)
+      return (await stream.finalChatCompletion()).choices[0].message.tool_calls.map(call => call.function.name)
     },
     /** Leaves a stream after its first piece. */
     leave: async () => {
@@ -80,11 +80,11 @@ function shown(evidence) {
 /** Names, messages and failed checks of an error and of its causes. */
 function told(error) {
   const chain = []
-  for (let one = error; one instanceof Error && chain.length < 5; one = one.cause) chain.push(one)
+  for (let item = error; item instanceof Error && chain.length < 5; item = item.cause) chain.push(item)
   return {
-    names: chain.map(one => one.constructor.name),
-    messages: chain.map(one => one.message),
-    failed: chain.flatMap(one => one.failed?.map(check => check.name) ?? []),
+    names: chain.map(item => item.constructor.name),
+    messages: chain.map(item => item.message),
+    failed: chain.flatMap(item => item.failed?.map(check => check.name) ?? []),
     status: error.status ?? null,
   }
 }

@@ -67,7 +67,7 @@ export async function pack(built: string, into: string) {
   if (found === undefined) throw new Error(`npm pack: ${output}`)
   const filename = readdirSync(into).find(name => name.endsWith('.tgz'))
   if (filename === undefined) throw new Error(`npm pack made no tarball of ${packageName}`)
-  return { tarball: join(into, filename), packed: found.files.map(one => one.path).sort() }
+  return { tarball: join(into, filename), packed: found.files.map(file => file.path).sort() }
 }
 
 async function run(argv: readonly string[], cwd: string): Promise<string> {

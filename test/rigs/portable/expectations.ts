@@ -279,7 +279,7 @@ async function expectLaunches({
   ...rest
 }: Results['launches']): Promise<void> {
   const digests = await read<{ expected: string }[]>('launch-digest/expected-digests.json')
-  expect(reference.map(one => one.digest)).toEqual(digests.map(one => one.expected))
+  expect(reference.map(item => item.digest)).toEqual(digests.map(digest => digest.expected))
   const inputs = await read<{ expected_launch_digest: string; host_data: string }>(
     'launch-digest/bare-metal-milan.inputs.json',
   )

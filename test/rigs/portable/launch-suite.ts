@@ -47,7 +47,9 @@ type BareMetal = {
 export async function launchSuite(vectors: Vectors): Promise<unknown> {
   return {
     reference: await Promise.all(
-      vectors.json<Reference[]>('launch-digest/expected-digests.json').map(one => referenceDigest(vectors, one)),
+      vectors
+        .json<Reference[]>('launch-digest/expected-digests.json')
+        .map(reference => referenceDigest(vectors, reference)),
     ),
     bareMetal: await bareMetal(vectors.json<BareMetal>('launch-digest/bare-metal-milan.inputs.json')),
     large: await largeFirmware(vectors),
@@ -58,14 +60,14 @@ export async function launchSuite(vectors: Vectors): Promise<unknown> {
   }
 }
 
-async function referenceDigest(vectors: Vectors, one: Reference): Promise<unknown> {
-  const kernel = one.kernel === null ? {} : { kernel: new Uint8Array(0), cmdline: one.cmdline ?? '' }
+async function referenceDigest(vectors: Vectors, reference: Reference): Promise<unknown> {
+  const kernel = reference.kernel === null ? {} : { kernel: new Uint8Array(0), cmdline: reference.cmdline ?? '' }
   const { digest, parts } = await launchDigest({
-    firmware: vectors.bytes(`ovmf/${one.ovmf}`),
+    firmware: vectors.bytes(`ovmf/${reference.ovmf}`),
     ...kernel,
-    vcpus: one.vcpus,
-    vcpuType: Number(one.vcpu_sig),
-    features: BigInt(one.guest_features),
+    vcpus: reference.vcpus,
+    vcpuType: Number(reference.vcpu_sig),
+    features: BigInt(reference.guest_features),
     profile: 'qemu-kvm',
   })
   return { digest, parts }

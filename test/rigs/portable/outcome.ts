@@ -13,8 +13,10 @@ export type Told = {
 export function told({ ok, checks }: Pick<Verdict, 'ok' | 'checks'>): Told {
   return {
     ok,
-    failed: checks.filter(one => one.outcome === 'fail').map(one => one.name),
-    checks: checks.map(one => `${one.outcome} ${one.name}${one.required ? '' : ' (not required)'}: ${one.reason}`),
+    failed: checks.filter(check => check.outcome === 'fail').map(check => check.name),
+    checks: checks.map(
+      check => `${check.outcome} ${check.name}${check.required ? '' : ' (not required)'}: ${check.reason}`,
+    ),
   }
 }
 

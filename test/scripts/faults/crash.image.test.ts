@@ -19,7 +19,7 @@ async function sample(scenario: Scenario, points: number): Promise<PointResult[]
     only: null,
     isOver: () => performance.now() > endMs,
     onTotal: () => {},
-    onResult: one => results.push(one),
+    onResult: result => results.push(result),
   })
   return results
 }
@@ -35,8 +35,8 @@ inOwnNetns(
       'killed before any of its effects on the host, the daemon converges, and nothing is lost, double or left: $name',
       async (scenario, points) => {
         const results = await sample(scenario, points)
-        expect(results.filter(one => one.findings.length > 0)).toEqual([])
-        expect(results.filter(one => one.injected !== null).length).toBeGreaterThan(points / 2)
+        expect(results.filter(result => result.findings.length > 0)).toEqual([])
+        expect(results.filter(result => result.injected !== null).length).toBeGreaterThan(points / 2)
       },
       timeoutMs,
     )

@@ -105,7 +105,7 @@ test('the manifest serves both placements and names the gateway in the root', as
 test.each([
   {
     what: 'library',
-    change: (recipe: EnclaveRecipe) => ({ packages: recipe.packages.filter(one => one !== 'libgomp1') }),
+    change: (recipe: EnclaveRecipe) => ({ packages: recipe.packages.filter(pkg => pkg !== 'libgomp1') }),
     code: 'library_missing',
     says: 'libgomp.so.1',
   },
@@ -127,7 +127,7 @@ test.each([
     const recipe = await readEnclaveRecipe(paths)
     const lock = await readPackagesLock(paths.packagesLock)
     const changed = { ...recipe, ...change(recipe) }
-    const kept = lock.packages.filter(one => one.role !== 'root' || changed.packages.includes(one.name))
+    const kept = lock.packages.filter(pkg => pkg.role !== 'root' || changed.packages.includes(pkg.name))
     await writeFile(paths.recipe, JSON.stringify(changed))
     await writeFile(paths.packagesLock, JSON.stringify({ ...lock, packages: kept }))
     const imagesDir = join(dir, `images without a ${what}`)

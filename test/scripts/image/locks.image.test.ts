@@ -85,7 +85,7 @@ for (const { name, paths } of recipes.filter(({ kind }) => kind === 'enclave')) 
       const { packages } = await readEnclaveRecipe(paths)
       const unwanted =
         /^(?:bash|dash|busybox.*|zsh|perl.*|python.*|dpkg|apt|openssh.*|login.*|passwd|sudo|systemd.*|coreutils)$/
-      expect(packages.filter(one => unwanted.test(one))).toEqual([])
+      expect(packages.filter(pkg => unwanted.test(pkg))).toEqual([])
     })
 
     // Goal: mirrors come from the machine that builds.

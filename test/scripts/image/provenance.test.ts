@@ -47,7 +47,10 @@ test('goal: each package of the real lock and the real agent stand in it, by dig
   const { externalParameters, resolvedDependencies } = JSON.parse(bytes.toString()).predicate.buildDefinition
   expect(externalParameters).toEqual({ recipe: 'instance', variant: 'staging' })
   const digests = new Map<string, Record<string, string>>(
-    resolvedDependencies.map((one: { name: string; digest: Record<string, string> }) => [one.name, one.digest]),
+    resolvedDependencies.map((dependency: { name: string; digest: Record<string, string> }) => [
+      dependency.name,
+      dependency.digest,
+    ]),
   )
   for (const { name, sha256 } of lock.packages) expect(digests.get(name)).toEqual({ sha256 })
   const { sha512 = '' } = digests.get(agentLock.package) ?? {}

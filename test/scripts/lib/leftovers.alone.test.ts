@@ -21,7 +21,7 @@ test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
     })
     try {
       await until('it is paused', 5_000, () => /^State:\s+T/m.test(readFileSync(`/proc/${child.pid}/status`, 'utf8')))
-      const removed = (await clearLeftovers(`nobody-${process.pid}`)).filter(one => one.thing.name === name)
+      const removed = (await clearLeftovers(`nobody-${process.pid}`)).filter(leftover => leftover.thing.name === name)
       expect(removed).toMatchObject([{ thing: { kind: 'namespace' }, removed: true }])
       await until('it has ended', 5_000, () => child.signalCode === 'SIGKILL')
       expect(existsSync(`/run/netns/${name}`)).toBe(false)

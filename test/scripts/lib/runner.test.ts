@@ -28,10 +28,10 @@ const report = `<?xml version="1.0" encoding="UTF-8"?>
     <testcase name="last" classname="" time="0" file="test/a.test.ts" />
   </testsuite>
 </testsuites>`
-const one = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
+const item = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
 const good: Run = {
   files: ['test/a.test.ts'],
-  report: one,
+  report: item,
   exitCode: 0,
   timedOut: false,
   timeoutMs: 1000,

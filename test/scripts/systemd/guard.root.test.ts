@@ -39,14 +39,14 @@ describe.if(needsRoot('the guard test'))('the guard in a network of namespaces',
 
   /** Every way that a packet from or to a guest could take, and whether it is open. */
   const ways = async () => {
-    const [one, two] = guests
+    const [netns, two] = guests
     const [worldToGuest, guestToWorld, guestToGateway, hostToGuest, guestToHost, guestToGuest] = await Promise.all([
       reaches(world, guest(1).address, 22),
-      reaches(one, '192.0.2.9', 80),
-      reaches(one, gateway, 8442),
+      reaches(netns, '192.0.2.9', 80),
+      reaches(netns, gateway, 8442),
       reaches(host, guest(1).address, 22),
-      reaches(one, '192.0.2.1', 8441),
-      reaches(one, guest(2).address, 22),
+      reaches(netns, '192.0.2.1', 8441),
+      reaches(netns, guest(2).address, 22),
     ])
     expect(await reaches(two, gateway, 8442)).toBe(guestToGateway)
     return { worldToGuest, guestToWorld, guestToGateway, hostToGuest, guestToHost, guestToGuest }

@@ -111,7 +111,7 @@ inOwnNetns(
       /** Once its worker runs. */
       const servingVm = async () => {
         let shown: AdminGateways['gateways'] = []
-        const serving = () => shown.find(one => one.state === 'serving' && one.problem === null)?.vm
+        const serving = () => shown.find(item => item.state === 'serving' && item.problem === null)?.vm
         try {
           await until('a gateway VM serves', 180_000, async () => {
             shown = (await appliance.admin<AdminGateways>('inference', 'show')).gateways

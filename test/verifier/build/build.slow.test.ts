@@ -14,20 +14,20 @@ import {
   withJson,
 } from '../../rigs/build/case.ts'
 
-let one: BuildCase
+let item: BuildCase
 beforeAll(async () => {
-  one = await openBuildCase()
+  item = await openBuildCase()
 })
-afterAll(() => one.close())
+afterAll(() => item.close())
 
 // Goal: what a build VM makes passes, whoever looks at it with whatever he has; every check is made but those that he left out.
 describe('a good result', () => {
   test('passes whole, with the IGVM file and the image', async () => {
     // Goal: every check is made but the pins that this test's policy leaves open, and the levels reached are said.
-    const verdict = await one.ask(one.good.files)
+    const verdict = await item.ask(item.good.files)
     expect(badChecks(verdict)).toEqual([])
     expect([verdict.ok, verdict.firstBroken, verdict.simulated, verdict.isOwn]).toEqual([true, null, true, true])
-    expect(verdict.checks.filter(check => check.outcome !== 'pass').map(one => one.name)).toEqual([
+    expect(verdict.checks.filter(check => check.outcome !== 'pass').map(check => check.name)).toEqual([
       'dispatch/measurement',
       'dispatch/operator-key',
       'completion/measurement',
@@ -42,36 +42,36 @@ describe('a good result', () => {
   })
 
   test('passes with the whole image in place of an IGVM file, for every shape of VM', async () => {
-    for (const shape of Object.values(one.image.manifest.launchDigests)) {
+    for (const shape of Object.values(item.image.manifest.launchDigests)) {
       const of = await sampleResult({ measurement: present(fromHex(shape), 'a digest') })
-      const verdict = await one.ask(of.files, { igvm: 'any', image: one.bootImage({ whole: true }) })
+      const verdict = await item.ask(of.files, { igvm: 'any', image: item.bootImage({ whole: true }) })
       expect(badChecks(verdict)).toEqual([])
     }
   })
 
   test('passes without either, when the policy names the measurement', async () => {
-    const base = await buildQuestion(one.good.nonce)
-    const policy = { ...base.policy, measurements: [one.measurement] }
-    const verdict = await one.ask(one.good.files, { policy, igvm: 'any', image: 'any' })
+    const base = await buildQuestion(item.good.nonce)
+    const policy = { ...base.policy, measurements: [item.measurement] }
+    const verdict = await item.ask(item.good.files, { policy, igvm: 'any', image: 'any' })
     expect(badChecks(verdict)).toEqual([])
     expect(verdict.slsa.missing).toEqual(['the platform is simulated: no hardware'])
   })
 
   test('passes for a Nix build with a short nonce, whose length is bound', async () => {
     // Goal: a nonce of 2 bytes needs no report of the family; padded or cut it is another nonce.
-    const nix = await sampleResult({ record: nixRecord, measurement: one.measurement })
-    expect(badChecks(await one.ask(nix.files, { nonce: nix.nonce, request: requestOf(nixRecord) }))).toEqual([])
+    const nix = await sampleResult({ record: nixRecord, measurement: item.measurement })
+    expect(badChecks(await item.ask(nix.files, { nonce: nix.nonce, request: requestOf(nixRecord) }))).toEqual([])
     for (const other of ['00', '000100', '00010000000000000000000000000000']) {
-      const verdict = await one.ask(nix.files, { nonce: present(fromHex(other), 'hex') })
+      const verdict = await item.ask(nix.files, { nonce: present(fromHex(other), 'hex') })
       expect(badChecks(verdict)).toContain('dispatch/nonce')
       expect(verdict.firstBroken).toBe('dispatch/nonce')
     }
   })
 
   test('any nonce is accepted by who asks for that, if it is one', async () => {
-    expect(badChecks(await one.ask(one.good.files, { nonce: 'any' }))).toEqual([])
-    const two = await sampleResult({ measurement: one.measurement, completion: { nonce: Uint8Array.of(1) } })
-    expect(badChecks(await one.ask(two.files, { nonce: 'any' }))).toContain('completion/nonce')
+    expect(badChecks(await item.ask(item.good.files, { nonce: 'any' }))).toEqual([])
+    const two = await sampleResult({ measurement: item.measurement, completion: { nonce: Uint8Array.of(1) } })
+    expect(badChecks(await item.ask(two.files, { nonce: 'any' }))).toContain('completion/nonce')
   })
 })
 
@@ -88,9 +88,9 @@ describe('a byte changed', () => {
     ['build.log', 'byproduct-digests'],
   ]
   test.each(lines)('%s', async (path, line) => {
-    const { length } = present(one.good.files.get(path), path)
+    const { length } = present(item.good.files.get(path), path)
     for (const at of [0, Math.floor(length / 2), length - 1]) {
-      const verdict = await one.ask(withFile(one.good.files, path, bytes => flipped(bytes, at)))
+      const verdict = await item.ask(withFile(item.good.files, path, bytes => flipped(bytes, at)))
       expect(verdict.ok).toBe(false)
       expect(verdict.firstBroken).toBe(line)
       expect(reasonOf(verdict, line)).toContain(path)
@@ -99,35 +99,35 @@ describe('a byte changed', () => {
 
   test('provenance.json: in a value, and anywhere', async () => {
     const path = 'provenance.json'
-    const verdict = await one.ask(
-      withFile(one.good.files, path, bytes => utf8(fromUtf8(bytes).replace('cargo build', 'cargo bvild'))),
+    const verdict = await item.ask(
+      withFile(item.good.files, path, bytes => utf8(fromUtf8(bytes).replace('cargo build', 'cargo bvild'))),
     )
     expect(verdict.firstBroken).toBe('completion/provenance-digest')
     expect(badChecks(verdict)).toEqual(['completion/provenance-digest', 'report/provenance-digest'])
-    const { length } = present(one.good.files.get(path), path)
+    const { length } = present(item.good.files.get(path), path)
     for (let at = 0; at < length; at += 97)
-      expect((await one.ask(withFile(one.good.files, path, one => flipped(one, at)))).ok).toBe(false)
+      expect((await item.ask(withFile(item.good.files, path, file => flipped(file, at)))).ok).toBe(false)
   })
 
   test('evidence.json: anywhere', async () => {
     const path = 'evidence.json'
-    const { length } = present(one.good.files.get(path), path)
+    const { length } = present(item.good.files.get(path), path)
     for (let at = 0; at < length; at += 1499)
-      expect((await one.ask(withFile(one.good.files, path, one => flipped(one, at)))).ok).toBe(false)
+      expect((await item.ask(withFile(item.good.files, path, file => flipped(file, at)))).ok).toBe(false)
   })
 
   test('the IGVM file: one byte of a page', async () => {
     // Goal: whatever page it is, the digest is another, and the line says so.
-    const page = one.igvm.length - 4096 * 3 + 100
-    const verdict = await one.ask(one.good.files, { igvm: flipped(one.igvm, page) })
+    const page = item.igvm.length - 4096 * 3 + 100
+    const verdict = await item.ask(item.good.files, { igvm: flipped(item.igvm, page) })
     expect(verdict.ok).toBe(false)
     expect(verdict.firstBroken).toBe('launch-measurement')
     expect(reasonOf(verdict, 'launch-measurement')).toContain('the IGVM file gives')
   })
 
   test('the disk: one data block, its superblock and its tree untouched', async () => {
-    const verdict = await one.ask(one.good.files, {
-      image: one.bootImage({ disk: flipped(one.image.disk, 4096 * 123 + 7) }),
+    const verdict = await item.ask(item.good.files, {
+      image: item.bootImage({ disk: flipped(item.image.disk, 4096 * 123 + 7) }),
     })
     expect(badChecks(verdict)).toEqual(['image-root-hash'])
     expect(verdict.firstBroken).toBe('image-root-hash')
@@ -137,11 +137,11 @@ describe('a byte changed', () => {
   test('the disk: superblock, and stored tree', async () => {
     for (const at of [300 * 4096 + 72, 300 * 4096 + 88, 301 * 4096, 302 * 4096 + 40]) {
       expect(
-        badChecks(await one.ask(one.good.files, { image: one.bootImage({ disk: flipped(one.image.disk, at) }) })),
+        badChecks(await item.ask(item.good.files, { image: item.bootImage({ disk: flipped(item.image.disk, at) }) })),
       ).toEqual(['image-root-hash'])
     }
-    const cut = one.image.disk.subarray(0, 4096 * 200)
-    expect(badChecks(await one.ask(one.good.files, { image: one.bootImage({ disk: cut }) }))).toEqual([
+    const cut = item.image.disk.subarray(0, 4096 * 200)
+    expect(badChecks(await item.ask(item.good.files, { image: item.bootImage({ disk: cut }) }))).toEqual([
       'image-root-hash',
     ])
   })
@@ -151,17 +151,17 @@ describe('a byte changed', () => {
 describe('the command line', () => {
   test('another one is not the one in the IGVM file', async () => {
     // Goal: a disk with a good tree of its own is no use: the launch digest covers the command line, which names the root hash.
-    const other = `${one.image.cmdline} init=/bin/sh`
-    const verdict = await one.ask(one.good.files, { image: one.bootImage({ cmdline: other }) })
+    const other = `${item.image.cmdline} init=/bin/sh`
+    const verdict = await item.ask(item.good.files, { image: item.bootImage({ cmdline: other }) })
     expect(badChecks(verdict)).toEqual(['igvm-cmdline', 'image-root-hash'])
-    const whole = { ...one.bootImage({ whole: true }), cmdline: utf8(other) }
-    expect(badChecks(await one.ask(one.good.files, { igvm: 'any', image: whole }))).toContain('launch-measurement')
+    const whole = { ...item.bootImage({ whole: true }), cmdline: utf8(other) }
+    expect(badChecks(await item.ask(item.good.files, { igvm: 'any', image: whole }))).toContain('launch-measurement')
   })
 
   test('an image alone, of which nothing says that it was launched, is not enough', async () => {
-    const base = await buildQuestion(one.good.nonce)
-    const policy = { ...base.policy, measurements: [one.measurement] }
-    const verdict = await one.ask(one.good.files, { policy, igvm: 'any', image: one.bootImage() })
+    const base = await buildQuestion(item.good.nonce)
+    const policy = { ...base.policy, measurements: [item.measurement] }
+    const verdict = await item.ask(item.good.files, { policy, igvm: 'any', image: item.bootImage() })
     expect(badChecks(verdict)).toEqual(['launch-cmdline', 'image-root-hash'])
   })
 
@@ -170,13 +170,13 @@ describe('the command line', () => {
     ['missing', (line: string) => line.replace('strongroom.salt', 'salt')],
     ['malformed', (line: string) => line.replace(/data_blocks=\d+/, 'data_blocks=0x12')],
   ])('a word of dm-verity %s', async (_, change) => {
-    const cmdline = change(one.image.cmdline)
-    const parts = { ...one.bootImage({ whole: true }), cmdline: utf8(cmdline) }
+    const cmdline = change(item.image.cmdline)
+    const parts = { ...item.bootImage({ whole: true }), cmdline: utf8(cmdline) }
     const boot = present(parts.boot, 'boot')
     const cpus = { vcpus: 2, vcpuType: 'EPYC-v4', features: 1n, profile: 'qemu-kvm', vehicle: 'bios' } as const
     const { digest } = await launchDigest({ ...boot, cmdline, ...cpus })
     const of = await sampleResult({ measurement: digest })
-    expect(badChecks(await one.ask(of.files, { igvm: 'any', image: parts }))).toEqual([
+    expect(badChecks(await item.ask(of.files, { igvm: 'any', image: parts }))).toEqual([
       'cmdline-root-hash',
       'image-root-hash',
     ])
@@ -186,40 +186,40 @@ describe('the command line', () => {
 // Goal: a result holds exactly what the provenance names, under names that stay inside of it.
 describe('the list of files', () => {
   test('an unknown field in provenance.json', async () => {
-    const verdict = await one.ask(
-      withJson(one.good.files, 'provenance.json', value => Object.assign(value, { note: 'x' })),
+    const verdict = await item.ask(
+      withJson(item.good.files, 'provenance.json', value => Object.assign(value, { note: 'x' })),
     )
     expect(verdict.firstBroken).toBe('provenance-format')
     expect(reasonOf(verdict, 'provenance-format')).toContain('"note"')
   })
 
   test('an artifact swapped, missing, added, and one that is named twice', async () => {
-    const swapped = new Map(one.good.files)
-    swapped.set('artifacts/demo-server', present(one.good.files.get('artifacts/libdemo.so'), 'a file'))
-    swapped.set('artifacts/libdemo.so', present(one.good.files.get('artifacts/demo-server'), 'a file'))
-    expect(badChecks(await one.ask(swapped))).toEqual(['artifact-digests'])
-    const without = new Map(one.good.files)
+    const swapped = new Map(item.good.files)
+    swapped.set('artifacts/demo-server', present(item.good.files.get('artifacts/libdemo.so'), 'a file'))
+    swapped.set('artifacts/libdemo.so', present(item.good.files.get('artifacts/demo-server'), 'a file'))
+    expect(badChecks(await item.ask(swapped))).toEqual(['artifact-digests'])
+    const without = new Map(item.good.files)
     without.delete('artifacts/demo-server')
-    expect(reasonOf(await one.ask(without), 'artifact-digests')).toBe('artifacts/demo-server is missing')
-    const extra = new Map(one.good.files).set('artifacts/extra', utf8('x'))
-    const verdict = await one.ask(extra)
+    expect(reasonOf(await item.ask(without), 'artifact-digests')).toBe('artifacts/demo-server is missing')
+    const extra = new Map(item.good.files).set('artifacts/extra', utf8('x'))
+    const verdict = await item.ask(extra)
     expect(badChecks(verdict)).toEqual(['artifact-list'])
     expect(reasonOf(verdict, 'artifact-list')).toContain('artifacts/extra')
     const [first] = cargoRecord.artifacts
     const twice = await sampleResult({
-      measurement: one.measurement,
+      measurement: item.measurement,
       record: { artifacts: [present(first, 'one'), present(first, 'one')] },
     })
     twice.files.delete('artifacts/libdemo.so')
-    expect(badChecks(await one.ask(twice.files))).toEqual(['artifact-digests'])
+    expect(badChecks(await item.ask(twice.files))).toEqual(['artifact-digests'])
   })
 
   test('a strange file, and every file missing in turn', async () => {
-    expect(badChecks(await one.ask(new Map(one.good.files).set('README', utf8('x'))))).toEqual(['result-files'])
-    for (const path of one.good.files.keys()) {
-      const rest = new Map(one.good.files)
+    expect(badChecks(await item.ask(new Map(item.good.files).set('README', utf8('x'))))).toEqual(['result-files'])
+    for (const path of item.good.files.keys()) {
+      const rest = new Map(item.good.files)
       rest.delete(path)
-      const verdict = await one.ask(rest)
+      const verdict = await item.ask(rest)
       expect([path, verdict.ok]).toEqual([path, false])
       expect(verdict.firstBroken).toBe(path.startsWith('artifacts/') ? 'artifact-digests' : 'result-files')
     }
@@ -228,8 +228,8 @@ describe('the list of files', () => {
   test('names that leave the directory', async () => {
     for (const name of ['../../etc/passwd', '/etc/passwd', '', '.']) {
       const strange = { ...present(cargoRecord.artifacts[0], 'an artifact'), name }
-      const of = await sampleResult({ measurement: one.measurement, record: { artifacts: [strange] } })
-      expect(badChecks(await one.ask(of.files))).toContain('artifact-digests')
+      const of = await sampleResult({ measurement: item.measurement, record: { artifacts: [strange] } })
+      expect(badChecks(await item.ask(of.files))).toContain('artifact-digests')
     }
   })
 })

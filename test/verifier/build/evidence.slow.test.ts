@@ -15,48 +15,48 @@ import { type BuildVerdict, verifyBuild } from '../../../src/verifier/build/buil
 import type { AskedRequest, BuildQuestion } from '../../../src/verifier/build/question.ts'
 import { type BuildCase, badChecks, flipped, openBuildCase, withFile, withJson } from '../../rigs/build/case.ts'
 
-let one: BuildCase
+let item: BuildCase
 beforeAll(async () => {
-  one = await openBuildCase()
+  item = await openBuildCase()
 })
-afterAll(() => one.close())
+afterAll(() => item.close())
 
 // Goal: whoever has good receipts, or even a VM's keys, cannot put together what does not belong together.
 describe('receipts', () => {
   const without = (name: string) =>
-    withJson(one.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
+    withJson(item.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
       value.strongroom[name] = null
     })
 
   test('one or both dropped', async () => {
-    expect((await one.ask(without('dispatch'))).firstBroken).toBe('dispatch/evidence')
-    expect((await one.ask(without('completion'))).firstBroken).toBe('completion/evidence')
-    const neither = withJson(one.good.files, 'evidence.json', (value: Record<string, unknown>) =>
+    expect((await item.ask(without('dispatch'))).firstBroken).toBe('dispatch/evidence')
+    expect((await item.ask(without('completion'))).firstBroken).toBe('completion/evidence')
+    const neither = withJson(item.good.files, 'evidence.json', (value: Record<string, unknown>) =>
       Reflect.deleteProperty(value, 'strongroom'),
     )
-    const verdict = await one.ask(neither)
+    const verdict = await item.ask(neither)
     expect(verdict.firstBroken).toBe('receipts')
     expect(verdict.ok).toBe(false)
-    const swapped = withJson(one.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
+    const swapped = withJson(item.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
       const { dispatch, completion } = value.strongroom
       value.strongroom = { dispatch: completion, completion: dispatch }
     })
-    expect(badChecks(await one.ask(swapped))).toContain('dispatch/kind')
+    expect(badChecks(await item.ask(swapped))).toContain('dispatch/kind')
   })
 
   test('the report of the family dropped', async () => {
-    const gone = withJson(one.good.files, 'evidence.json', (value: { evidence: unknown }) => {
+    const gone = withJson(item.good.files, 'evidence.json', (value: { evidence: unknown }) => {
       value.evidence = null
     })
-    expect(badChecks(await one.ask(gone))).toEqual(['report/evidence'])
+    expect(badChecks(await item.ask(gone))).toEqual(['report/evidence'])
   })
 
   test('another nonce', async () => {
-    const nonce = flipped(one.good.nonce, 3)
-    const verdict = await one.ask(one.good.files, { nonce })
+    const nonce = flipped(item.good.nonce, 3)
+    const verdict = await item.ask(item.good.files, { nonce })
     expect(verdict.firstBroken).toBe('dispatch/nonce')
     expect(badChecks(verdict)).toEqual(['dispatch/nonce', 'completion/nonce', 'report/nonce', 'slsa-statement'])
-    expect(badChecks(await one.ask(one.good.files, { nonce: one.good.nonce.subarray(0, 15) }))).toContain(
+    expect(badChecks(await item.ask(item.good.files, { nonce: item.good.nonce.subarray(0, 15) }))).toContain(
       'completion/nonce',
     )
   })
@@ -75,8 +75,8 @@ describe('receipts', () => {
   ]
   test.each(lies)('%s', async (_, changes, line) => {
     // Goal: whoever has the VM's keys cannot put together what does not belong together.
-    const of = await sampleResult({ measurement: one.measurement, ...changes })
-    const verdict = await one.ask(of.files)
+    const of = await sampleResult({ measurement: item.measurement, ...changes })
+    const verdict = await item.ask(of.files)
     expect(verdict.ok).toBe(false)
     expect(verdict.firstBroken).toBe(line)
   })
@@ -84,44 +84,44 @@ describe('receipts', () => {
   test('the receipt of another VM', async () => {
     // Goal: a dispatch by other keys, good by itself, is not of this build.
     const keys = makeHybridKeys(countingRandom(200))
-    const of = await sampleResult({ measurement: one.measurement, keys })
-    const mixed = withJson(one.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
+    const of = await sampleResult({ measurement: item.measurement, keys })
+    const mixed = withJson(item.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
       value.strongroom.dispatch = of.dispatch
     })
-    expect(badChecks(await one.ask(mixed))).toEqual(['completion/chained', 'one-vm'])
+    expect(badChecks(await item.ask(mixed))).toEqual(['completion/chained', 'one-vm'])
   })
 
   test('envelope and bundle by other keys', async () => {
     // Goal: their signatures count only under the keys for which the hardware vouches.
     const keys = makeHybridKeys(countingRandom(201))
-    const of = await sampleResult({ measurement: one.measurement, keys })
+    const of = await sampleResult({ measurement: item.measurement, keys })
     const files = new Map(of.files)
     const mixed = withJson(files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
-      value.strongroom = { dispatch: one.good.dispatch, completion: one.good.completion }
+      value.strongroom = { dispatch: item.good.dispatch, completion: item.good.completion }
     })
-    expect(badChecks(await one.ask(mixed))).toContain('slsa-envelope')
+    expect(badChecks(await item.ask(mixed))).toContain('slsa-envelope')
   })
 
   test('another measurement, another root, no pin', async () => {
     const elsewhere = await sampleResult({ measurement: new Uint8Array(48).fill(1) })
-    expect((await one.ask(elsewhere.files)).firstBroken).toBe('launch-measurement')
-    const base = await buildQuestion(one.good.nonce)
-    const pinned = await one.ask(elsewhere.files, { policy: { ...base.policy, measurements: [one.measurement] } })
+    expect((await item.ask(elsewhere.files)).firstBroken).toBe('launch-measurement')
+    const base = await buildQuestion(item.good.nonce)
+    const pinned = await item.ask(elsewhere.files, { policy: { ...base.policy, measurements: [item.measurement] } })
     expect(pinned.firstBroken).toBe('dispatch/measurement')
-    expect((await one.ask(one.good.files, { roots: AMD_ROOTS })).firstBroken).toBe('dispatch/evidence')
-    const unpinned = await one.ask(one.good.files, { igvm: 'any', image: 'any' })
+    expect((await item.ask(item.good.files, { roots: AMD_ROOTS })).firstBroken).toBe('dispatch/evidence')
+    const unpinned = await item.ask(item.good.files, { igvm: 'any', image: 'any' })
     expect(badChecks(unpinned)).toEqual(['pin-measurement'])
   })
 
   test('what is no receipt and no result', async () => {
     for (const junk of [1, 'x', [], {}, { evidence: 1 }, { evidence: {} }]) {
-      const files = withJson(one.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
+      const files = withJson(item.good.files, 'evidence.json', (value: { strongroom: Record<string, unknown> }) => {
         value.strongroom.completion = junk
       })
-      expect((await one.ask(files)).ok).toBe(false)
+      expect((await item.ask(files)).ok).toBe(false)
     }
-    expect((await one.ask(new Map())).ok).toBe(false)
-    expect((await one.ask(one.good.files, { igvm: Uint8Array.of(1, 2, 3) })).ok).toBe(false)
+    expect((await item.ask(new Map())).ok).toBe(false)
+    expect((await item.ask(item.good.files, { igvm: Uint8Array.of(1, 2, 3) })).ok).toBe(false)
   })
 })
 
@@ -216,7 +216,7 @@ describe('a result with a report and no receipts', () => {
   async function foreign(
     change: (value: Record<string, unknown>) => void = () => {},
   ): Promise<Map<string, Uint8Array>> {
-    const { predicate, ...rest } = JSON.parse(fromUtf8(present(one.good.files.get('provenance.json'), 'provenance')))
+    const { predicate, ...rest } = JSON.parse(fromUtf8(present(item.good.files.get('provenance.json'), 'provenance')))
     const { buildDefinition: definition, runDetails } = predicate
     const provenance = prettyJson({
       _type: rest._type,
@@ -233,7 +233,7 @@ describe('a result with a report and no receipts', () => {
     })
     const reportData = present(familyReportData(sha256(provenance), nonce), 'report data')
     const source = simulatedSource({
-      ...{ measurement: one.measurement, reportData },
+      ...{ measurement: item.measurement, reportData },
       report: { idKeyDigest: operatorKey, platformInfo: 0x21n },
     })
     const { report, vek } = await source(reportData)
@@ -251,7 +251,7 @@ describe('a result with a report and no receipts', () => {
   const pins = { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' } as const
 
   test('passes, with remarks', async () => {
-    const verdict = await one.ask(await foreign(), { nonce, pins })
+    const verdict = await item.ask(await foreign(), { nonce, pins })
     expect(badChecks(verdict)).toEqual([])
     expect([verdict.ok, verdict.isOwn, verdict.report?.tpm]).toEqual([true, false, null])
     const open = verdict.checks.filter(check => check.outcome === 'not-checked').map(check => check.name)
@@ -259,28 +259,28 @@ describe('a result with a report and no receipts', () => {
   })
 
   test('another nonce, a strange field, an artifact beside artifacts/, one that nobody named', async () => {
-    const other = await one.ask(await foreign(), { nonce: new Uint8Array(16), pins })
+    const other = await item.ask(await foreign(), { nonce: new Uint8Array(16), pins })
     expect(badChecks(other)).toEqual(['report/nonce'])
     const strange = await foreign(value => {
       Object.assign(value.evidence as object, { extra: 1 })
     })
-    expect((await one.ask(strange, { nonce, pins })).firstBroken).toBe('evidence-format')
+    expect((await item.ask(strange, { nonce, pins })).firstBroken).toBe('evidence-format')
     const beside = (await foreign()).set('tool', artifact)
-    expect(badChecks(await one.ask(beside, { nonce, pins }))).toEqual([])
+    expect(badChecks(await item.ask(beside, { nonce, pins }))).toEqual([])
     beside.set('tool', utf8('another'))
-    expect(badChecks(await one.ask(beside, { nonce, pins }))).toEqual(['artifact-digests'])
+    expect(badChecks(await item.ask(beside, { nonce, pins }))).toEqual(['artifact-digests'])
     const extra = (await foreign()).set('artifacts/extra', artifact)
-    expect(badChecks(await one.ask(extra, { nonce, pins }))).toEqual(['artifact-list'])
+    expect(badChecks(await item.ask(extra, { nonce, pins }))).toEqual(['artifact-list'])
   })
 
   test('simulated evidence that says it is not', async () => {
     const files = await foreign(value => {
       value.platform = 'snp'
     })
-    expect(badChecks(await one.ask(files, { nonce, pins }))).toEqual(['report/platform'])
+    expect(badChecks(await item.ask(files, { nonce, pins }))).toEqual(['report/platform'])
     const tdx = await foreign(value => {
       value.platform = 'tdx'
     })
-    expect((await one.ask(tdx, { nonce, pins })).firstBroken).toBe('evidence-format')
+    expect((await item.ask(tdx, { nonce, pins })).firstBroken).toBe('evidence-format')
   })
 })

@@ -12,11 +12,11 @@ import { ORDER_FIELDS, type OrderRule } from '../../../src/verifier/build/order.
 import type { AskedRequest } from '../../../src/verifier/build/question.ts'
 import { type BuildCase, badChecks, openBuildCase, reasonOf, withJson } from '../../rigs/build/case.ts'
 
-let one: BuildCase
+let item: BuildCase
 beforeAll(async () => {
-  one = await openBuildCase()
+  item = await openBuildCase()
 })
-afterAll(() => one.close())
+afterAll(() => item.close())
 
 type Schema = {
   readonly type?: string
@@ -69,8 +69,8 @@ async function resultOf(kind: keyof typeof whole, order: BuildOrder, asked: Aske
       ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
     },
   }
-  const result = await sampleResult({ record, order, measurement: one.measurement })
-  return { result, verdict: await one.ask(result.files, { nonce: one.good.nonce, request: asked }) }
+  const result = await sampleResult({ record, order, measurement: item.measurement })
+  return { result, verdict: await item.ask(result.files, { nonce: item.good.nonce, request: asked }) }
 }
 
 /** Another value that the schema takes. */
@@ -125,16 +125,16 @@ describe('every field of an order', () => {
       const { verdict } = await resultOf(kindOf(path), order)
       if (typeof rules[path] === 'object') {
         expect([badChecks(verdict), verdict.order]).toEqual([[], order])
-        const forged = await sampleResult({ record: whole[kindOf(path)], order: before, measurement: one.measurement })
+        const forged = await sampleResult({ record: whole[kindOf(path)], order: before, measurement: item.measurement })
         const changed = withJson(forged.files, 'attestations/slsa.json', (value: Slsa) => {
           value.predicate.buildDefinition.internalParameters.order = order
         })
-        expect(badChecks(await one.ask(changed, { request: requestOf(whole[kindOf(path)]) }))).toContain('order')
+        expect(badChecks(await item.ask(changed, { request: requestOf(whole[kindOf(path)]) }))).toContain('order')
       } else if (path === 'builderId' || path === 'jobId') {
         // Said in several places: a verifier shows it, and fails where the places differ.
         const record = whole[kindOf(path)]
-        const { files } = await sampleResult({ record, order, measurement: one.measurement })
-        expect(badChecks(await one.ask(files, { request: requestOf(record) }))).toContain('order')
+        const { files } = await sampleResult({ record, order, measurement: item.measurement })
+        expect(badChecks(await item.ask(files, { request: requestOf(record) }))).toContain('order')
       } else expect(verdict.ok).toBe(false)
     },
   )

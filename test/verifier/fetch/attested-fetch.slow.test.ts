@@ -103,7 +103,7 @@ describe('evidence', () => {
     const recorded = await gateway.attest(new URL(`${gatewayUrl}/attestation?nonce=${'A'.repeat(43)}`))
     wire.attest = async () => ({ ...recorded, retryAfter: null, tlsSpkiDigest: gateway.tlsSpkiDigest })
     const error = (await failureOf(fetch.verify())) as VerificationError
-    expect([error.name, error.failed.map(one => one.name)]).toEqual(['VerificationError', ['attestation-nonce']])
+    expect([error.name, error.failed.map(check => check.name)]).toEqual(['VerificationError', ['attestation-nonce']])
     expect([fetch.evidence(), wire.closed()]).toEqual([null, 1])
     expect((await failureOf(ask(fetch))).name).toBe('VerificationError')
     expect(wire.sent.length).toBe(1)
@@ -191,7 +191,7 @@ describe('other keys', () => {
     wire.tlsSpkiDigest = systemRandom(32)
     const forwarded = await failureOf(ask(fetch))
     const { cause } = forwarded as { cause: VerificationError }
-    expect([forwarded.name, cause.name, cause.failed.map(one => one.name)]).toEqual([
+    expect([forwarded.name, cause.name, cause.failed.map(check => check.name)]).toEqual([
       ...['KeyChangedError', 'VerificationError', ['tls-binding']],
     ])
     expect([wire.sent.length, gateway.seen.length, wire.nonces.length - good]).toEqual([1, 1, 1])
@@ -249,7 +249,7 @@ describe('other keys', () => {
         return { status, body: new TextEncoder().encode(text), retryAfter: null, tlsSpkiDigest }
       }
       const error = (await failureOf(ask(fetch))) as VerificationError
-      expect([error.name, error.failed.map(one => one.name)]).toEqual([
+      expect([error.name, error.failed.map(check => check.name)]).toEqual([
         ...['VerificationError', expect.arrayContaining(['gateway/evidence'])],
       ])
       expect(wire.sent).toEqual([])
@@ -270,7 +270,7 @@ test('goal: each wrong expectation fails under its own name, and nothing is sent
   for (const [changes, name] of rows) {
     const { fetch, wire } = await startFakeFetch(changes)
     const error = (await failureOf(ask(fetch))) as VerificationError
-    expect([error.name, error.failed.map(one => one.name), wire.sent]).toEqual([
+    expect([error.name, error.failed.map(check => check.name), wire.sent]).toEqual([
       ...['VerificationError', expect.arrayContaining([name]), []],
     ])
     expect(error.message).toContain('What to do: ')

@@ -50,7 +50,7 @@ describe('a gateway in a VM', () => {
         (await openai.chat.completions.create({ model: 'm', messages })).choices[0]?.message.content
       expect(await chat()).toBe('Grüße 👋 you')
       const evidence = fetch.evidence()
-      expect(evidence?.checks.find(one => one.name === 'workload-upstreams')?.reason).toContain('OUTSIDE')
+      expect(evidence?.checks.find(check => check.name === 'workload-upstreams')?.reason).toContain('OUTSIDE')
       expect(evidence?.verdict.workload?.upstreams).toHaveLength(1)
       let text = ''
       for await (const chunk of await openai.chat.completions.create({ model: 'm', messages, stream: true })) {
@@ -80,7 +80,7 @@ describe('a gateway in a VM', () => {
           await fetch.verify()
           return null
         } catch (error) {
-          if (error instanceof VerificationError) return error.failed.map(one => one.name)
+          if (error instanceof VerificationError) return error.failed.map(check => check.name)
           throw error
         } finally {
           fetch.close()

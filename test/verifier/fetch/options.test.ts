@@ -103,8 +103,8 @@ describe('pins', () => {
   ])('%s, %#', (pin, changes, param) => {
     expect(problemOf(changes)).toStartWith(param)
     expect(problemOf({ ...changes, pins: { [pin]: 'any' } })).toBe('no error')
-    const others = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'].filter(one => one !== pin)
-    expect(problemOf({ ...changes, pins: Object.fromEntries(others.map(one => [one, 'any'])) })).toStartWith(param)
+    const others = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'].filter(text => text !== pin)
+    expect(problemOf({ ...changes, pins: Object.fromEntries(others.map(other => [other, 'any'])) })).toStartWith(param)
   })
 
   test('an allowlist, an operator key and HOST_DATA each say whose gateway it is', () => {

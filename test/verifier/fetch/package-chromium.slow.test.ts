@@ -64,17 +64,17 @@ test('goal: whoever ends TLS carries everything and reads no body', async () => 
   relay.lead(proxy.port)
   expect(await page.ask({ do: 'chat' })).toEqual({ value: text })
   expect(await page.ask({ do: 'stream' })).toMatchObject({ value: { text } })
-  const posts = proxy.seen.filter(one => one.path === '/v1/chat/completions')
-  expect(posts.map(one => one.body.includes(prompt) || one.body.includes('messages'))).toEqual([false, false])
+  const posts = proxy.seen.filter(item => item.path === '/v1/chat/completions')
+  expect(posts.map(post => post.body.includes(prompt) || post.body.includes('messages'))).toEqual([false, false])
   // Headers are not sealed, and the README says so.
-  expect(posts.every(one => one.headers.get('authorization') === `Bearer ${KEY}`)).toBe(true)
+  expect(posts.every(post => post.headers.get('authorization') === `Bearer ${KEY}`)).toBe(true)
 })
 
 test('goal: what cannot be sealed is not sent', async () => {
   await using proxy = await startProxy(() => gateway.url)
   relay.lead(proxy.port)
   expect((await page.ask({ do: 'models' })).error?.names).toEqual(['APIConnectionError', 'RequestError'])
-  expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json'])
+  expect(proxy.seen.map(item => item.path)).toEqual(['/attestation', '/workload.json'])
 })
 
 test('goal: options that a page cannot keep to are refused', async () => {
@@ -151,7 +151,7 @@ describe('who ends TLS and', () => {
         })
         const { receipts } = (await elsewhere.json()) as AttestationResponse
         const { x25519, mlkem768 } = receipts[0].receipt.keys
-        for (const one of document.receipts) Object.assign(one.receipt.keys, { x25519, mlkem768 })
+        for (const item of document.receipts) Object.assign(item.receipt.keys, { x25519, mlkem768 })
         return Response.json(document)
       },
     )
@@ -160,7 +160,7 @@ describe('who ends TLS and', () => {
     expect([error?.names, error?.failed]).toEqual([
       ...[['APIConnectionError', 'VerificationError'], expect.arrayContaining(['gateway/evidence'])],
     ])
-    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json'])
+    expect(proxy.seen.map(item => item.path)).toEqual(['/attestation', '/workload.json'])
   })
 
   test('repeats receipts that he has recorded gets nothing', async () => {
@@ -183,7 +183,7 @@ describe('who ends TLS and', () => {
     )
     relay.lead(proxy.port)
     expect((await page.ask({ do: 'chat' })).error?.names.slice(0, 2)).toEqual(['APIConnectionError', 'ConnectionError'])
-    expect(proxy.seen.map(one => one.path)).toEqual(['/attestation', '/workload.json', '/v1/chat/completions'])
+    expect(proxy.seen.map(item => item.path)).toEqual(['/attestation', '/workload.json', '/v1/chat/completions'])
   })
 })
 

@@ -280,9 +280,9 @@ describe.each(runtimes)('%s', (runtime, isLeftOut) => {
         (await (await fetch(url, { tls: { ca: options.ca } })).json()) as AttestationResponse
       const document = await ask(`${gateway.url}${path}`)
       const { receipts } = await ask(`${other.url}/attestation?nonce=${newNonce()}`)
-      for (const one of document.receipts) {
+      for (const item of document.receipts) {
         const { x25519, mlkem768 } = receipts[0].receipt.keys
-        one.receipt.keys = { ...one.receipt.keys, x25519, mlkem768 }
+        item.receipt.keys = { ...item.receipt.keys, x25519, mlkem768 }
       }
       return httpResponse(JSON.stringify(document), ['content-type: application/json'])
     })

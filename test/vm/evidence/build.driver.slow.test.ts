@@ -101,7 +101,7 @@ async function bench(stack: AsyncDisposableStack, options: Options = {}) {
     linkOf: () => (state.attached ? { channel } : null),
   })
   const vouch = (stage: AttestedStage = guest.stage, of = nonce) => builds.vouch(vmId, { stage, nonce: of }, timeoutMs)
-  const handed = () => guest.requests.filter((one): one is VouchedRequest => one.op === 'vouched')
+  const handed = () => guest.requests.filter((request): request is VouchedRequest => request.op === 'vouched')
   return { vmId, guest, builds, state, vouch, signed, handed }
 }
 
@@ -133,9 +133,9 @@ describe('on a development platform', () => {
     expect(await judge(completion, first.proof)).toMatchObject({ ok: true, proof: { provenance } })
     expect(guest.requests.map(({ op }) => op)).toEqual(['vouch', 'vouched', 'vouch', 'vouched'])
     expect(guest.requests[0]).toMatchObject({ simulated: { measurement, operatorKey } })
-    const [one, two] = handed()
-    expect([one?.stage, one?.provenance]).toEqual(['dispatch', null])
-    expect([JSON.parse(one?.receipt ?? ''), JSON.parse(two?.receipt ?? '')]).toEqual([
+    const [item, two] = handed()
+    expect([item?.stage, item?.provenance]).toEqual(['dispatch', null])
+    expect([JSON.parse(item?.receipt ?? ''), JSON.parse(two?.receipt ?? '')]).toEqual([
       dispatch.receipt,
       completion.receipt,
     ])
@@ -202,18 +202,18 @@ describe('on a development platform', () => {
         },
       },
     ],
-    ['at dispatch, not at completion', { stage: 'completion', send: one => ({ ...one, stage: 'dispatch' }) }],
-    ['at completion, not at dispatch', { stage: 'dispatch', send: one => ({ ...one, stage: 'completion' }) }],
-    ['provenance is missing', { stage: 'completion', send: one => ({ ...one, provenance: null }) }],
+    ['at dispatch, not at completion', { stage: 'completion', send: item => ({ ...item, stage: 'dispatch' }) }],
+    ['at completion, not at dispatch', { stage: 'dispatch', send: item => ({ ...item, stage: 'completion' }) }],
+    ['provenance is missing', { stage: 'completion', send: item => ({ ...item, provenance: null }) }],
     [
       'provenance is not wanted here',
-      { stage: 'dispatch', send: one => ({ ...one, provenance: { sha256: digest, report: null } }) },
+      { stage: 'dispatch', send: item => ({ ...item, provenance: { sha256: digest, report: null } }) },
     ],
-    ['a report device of its own', { stage: 'dispatch', send: one => ({ ...one, report: 'A'.repeat(1579) }) }],
-    ['evidence of VM', { stage: 'dispatch', send: one => ({ ...one, statement: 'AAAA' }) }],
+    ['a report device of its own', { stage: 'dispatch', send: item => ({ ...item, report: 'A'.repeat(1579) }) }],
+    ['evidence of VM', { stage: 'dispatch', send: item => ({ ...item, statement: 'AAAA' }) }],
     [
       'keys.ed25519 is not canonical',
-      { stage: 'dispatch', send: one => ({ ...one, keys: { ...one.keys, ed25519: `${'A'.repeat(42)}B` } }) },
+      { stage: 'dispatch', send: item => ({ ...item, keys: { ...item.keys, ed25519: `${'A'.repeat(42)}B` } }) },
     ],
   ]
 

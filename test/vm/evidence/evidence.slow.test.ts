@@ -126,7 +126,7 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
 }
 
 const failed = ({ checks }: { readonly checks: readonly { name: string; outcome: string }[] }) =>
-  checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  checks.filter(check => check.outcome === 'fail').map(check => check.name)
 
 describe('on a development platform', () => {
   test('a receipt verifies below the simulated root, for its own nonce only', async () => {
@@ -232,10 +232,10 @@ describe('on a development platform', () => {
     expect(guest.requests).toHaveLength(1)
     opened.resolve()
     const all = await Promise.all(taken)
-    expect(new Set(all.map(one => one.receipt.statement)).size).toBe(4)
+    expect(new Set(all.map(item => item.receipt.statement)).size).toBe(4)
     guest.gate = new Promise(() => {})
     const late = await Promise.all([failure(take(nonce, 200)), failure(take(nonce, 200))])
-    expect(late.map(one => one.code)).toEqual(['channel.timeout', 'channel.timeout'])
+    expect(late.map(item => item.code)).toEqual(['channel.timeout', 'channel.timeout'])
     guest.gate = Promise.resolve()
     expect((await take()).simulated).toBe(true)
   })
@@ -329,7 +329,7 @@ describe('on snp', () => {
     let again: Receipt | null = null
     await until('the service is asked again', 15_000, async () => {
       again = await take().then(
-        one => one.receipt,
+        evidence => evidence.receipt,
         () => null,
       )
       return again !== null

@@ -107,7 +107,7 @@ inOwnNetns(
       expect(forward?.remedy).toContain('"-A ufw-before-forward -i sr+ -j ACCEPT"')
       expect(services?.remedy).toBe('ufw allow 8441/tcp')
       // The very lines that it names, as ufw would load them.
-      const lines = [input, forward].flatMap(one => one?.remedy.match(/-A [^"]+/g) ?? [])
+      const lines = [input, forward].flatMap(drop => drop?.remedy.match(/-A [^"]+/g) ?? [])
       for (const line of [...lines, '-A ufw-user-input -p tcp --dport 8441 -j ACCEPT'])
         sh(`iptables ${line.replace('-A', '-I')}`)
       expect(await drops()).toEqual([])
@@ -198,7 +198,7 @@ inOwnNetns(
       const found = await inTurns(foreignDrops(chains, site, own))
       isOver = true
       await watching
-      expect([unread, found.map(one => [one.drops.length, one.unsure.length])]).toEqual([[], [[0, 2]]])
+      expect([unread, found.map(found => [found.drops.length, found.unsure.length])]).toEqual([[], [[0, 2]]])
       // In one turn it takes ten times as long.
       expect(longestMs).toBeLessThan(150)
       const bounded = await lookAtFirewalls({ timeoutMs, outputBytesMax: 65_536 })
@@ -255,7 +255,7 @@ inOwnNetns(
           )
           const { chains } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
           const told = atOnce(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
-          const names = told.flatMap(one => [...one.drops, ...one.unsure])
+          const names = told.flatMap(drop => [...drop.drops, ...drop.unsure])
           const isReachable = !names.includes('SSH to instances') && !names.includes('answers of their SSH')
           expect([rules, isReachable]).toEqual([rules, await connects()])
         }

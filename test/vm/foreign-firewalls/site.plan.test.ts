@@ -20,7 +20,7 @@ test('goal: with the gateway in its VM its clients are forwarded; on the host th
   })
   const onHost = firewallSite({ ...config, inference: { ...config.inference, placement: 'host' } }, 'eth0')
   expect([onHost.gatewayVmPort, onHost.guestPorts]).toEqual([null, [8442]])
-  expect(onHost.services.map(one => one.port)).toEqual([8441, 8442, 53, 53])
+  expect(onHost.services.map(service => service.port)).toEqual([8441, 8442, 53, 53])
 })
 
 test('goal: with IPv6 the same is needed by it, of the networks that instances have; and where they ask for names', () => {

@@ -48,7 +48,9 @@ describe('an IGVM file', () => {
     const signed = readFileSync(`/proc/self/fd/${launch.firmware.fd}`)
     const plain = readFileSync(igvm)
     const { headers } = readIgvm(new Uint8Array(plain))
-    const debug = headers.map(one => (one.kind === 'guestPolicy' ? { ...one, policy: one.policy | (1n << 19n) } : one))
+    const debug = headers.map(header =>
+      header.kind === 'guestPolicy' ? { ...header, policy: header.policy | (1n << 19n) } : header,
+    )
     writeFileSync(igvm, signed)
     expect(await failureOf(prepare())).toContain('it has an ID block')
     writeFileSync(igvm, writeIgvm({ headers: debug }))

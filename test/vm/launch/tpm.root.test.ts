@@ -161,12 +161,12 @@ inOwnNetns(
         .build(vm)
         .catch(() => {})
       const second = listTpms(stateDir).map(({ pid }) => pid)
-      expect(second.filter(pid => first.includes(pid) && !built.slice(0, -1).some(one => tpmOf(one) === pid))).toEqual(
-        [],
-      )
+      expect(
+        second.filter(pid => first.includes(pid) && !built.slice(0, -1).some(item => tpmOf(item) === pid)),
+      ).toEqual([])
       recordResource(store.ledger.db, { vmId: vm.id, kind: 'tpm', name: `unspawned:${vm.id}`, nowMs: 1 })
       await driver.release(vm, { keepDirectory: false })
-      expect(listTpms(stateDir).filter(({ pid }) => !built.some(one => tpmOf(one) === pid))).toEqual([])
+      expect(listTpms(stateDir).filter(({ pid }) => !built.some(item => tpmOf(item) === pid))).toEqual([])
       expect(existsSync(vmPaths(stateDir, vm.id).directory)).toBe(false)
     })
 

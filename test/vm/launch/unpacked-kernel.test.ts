@@ -76,8 +76,8 @@ test('a kernel that can be started directly is unpacked, and nobody can put anot
   using _closing = { [Symbol.dispose]: () => watcher.close() }
   const opened = await Promise.all([kernels.open(file, sha256), kernels.open(file, sha256)])
   const [inode] = opened.map(kernel => statSync(`/proc/self/fd/${kernel?.fd}`).ino)
-  for (const one of opened) {
-    using kernel = one
+  for (const file of opened) {
+    using kernel = file
     const path = `/proc/self/fd/${kernel?.fd}`
     expect(new Uint8Array(readFileSync(path))).toEqual(direct)
     const { mode, nlink, ino } = statSync(path)

@@ -179,9 +179,9 @@ test('however VMs come and go, no two have one address of either family', async 
     { numRuns: 15 },
   )
   const { store, define, clock } = engineBench({ pools: { v6: poolV6 } })
-  const [one, two] = [define(), define()]
+  const [text, two] = [define(), define()]
   await clock.elapse(0)
   const name = '2001:db8:88::1'
-  expect(listResources(store.ledger.db, 'address_v6').find(row => row.name === name)?.vmId).toBe(one)
+  expect(listResources(store.ledger.db, 'address_v6').find(row => row.name === name)?.vmId).toBe(text)
   expect(() => recordResource(store.ledger.db, { vmId: two, kind: 'address_v6', name, nowMs: 1 })).toThrow('UNIQUE')
 })

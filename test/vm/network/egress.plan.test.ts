@@ -61,7 +61,7 @@ test('goal: whatever the entries, exactly what they name is open', () => {
       const elements = elementsOf('egress_ports', texts).map(readElement)
       for (let address = parseIpv4('10.0.0.0'); address < parseIpv4('10.0.0.40'); address += 1) {
         for (let port = 1; port < 20; port += 1) {
-          const named = texts.map(entry).some(one => holds(one, address) && holds(one.ports ?? one, port))
+          const named = texts.map(entry).some(entry => holds(entry, address) && holds(entry.ports ?? entry, port))
           const holding = elements.filter(([addresses, ports]) => holds(addresses, address) && holds(ports, port))
           expect(holding.length).toBe(named ? 1 : 0)
         }
@@ -131,7 +131,7 @@ test('goal: of IPv6 all is denied but what is given out for the world, less what
   ])
     expect([address, isDenied(address)]).toEqual([address, true])
   // The kernel refuses what overlaps.
-  for (const [at, one] of denied.entries()) expect(one.first > (denied[at - 1]?.last ?? -1n)).toBe(true)
+  for (const [at, item] of denied.entries()) expect(item.first > (denied[at - 1]?.last ?? -1n)).toBe(true)
 })
 
 test('goal: entries of IPv6 with ports become stretches that do not overlap', () => {
@@ -171,7 +171,9 @@ test('goal: of an address that a name leads to, the same is denied and open as t
     ],
   }
   for (const [kind, addresses] of Object.entries(kinds))
-    expect(addresses.map(address => [address, destinationKind(address, to)])).toEqual(addresses.map(one => [one, kind]))
+    expect(addresses.map(address => [address, destinationKind(address, to)])).toEqual(
+      addresses.map(address => [address, kind]),
+    )
   const closed = { ...to, allowed: [], v6: { ...v6, allowed: [] } }
   for (const address of kinds.open ?? [])
     expect([address, destinationKind(address, closed)]).toEqual([address, 'denied'])

@@ -45,13 +45,13 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   let network: GuestNetwork
   let host: Netns
   let world: Netns
-  let one: Netns
+  let netns: Netns
   let two: Netns
 
   beforeAll(async () => {
     network = await createGuestNetwork()
     ;({ host, world } = network)
-    ;[one, two] = network.guests
+    ;[netns, two] = network.guests
     for (const address of [...PRIVATE, publicAddress]) {
       await world.run(['ip', 'address', 'add', `${address}/32`, 'dev', 'lo'])
       await host.run(['ip', 'route', 'add', address, 'via', worldAddress])
@@ -72,18 +72,20 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     [publicAddress, 25],
   ]
   const nameOf = ([address, port]: Target) => `${address}:${port}`
-  const reached = async () => (await network.reachAny(one, targets())).map(nameOf)
+  const reached = async () => (await network.reachAny(netns, targets())).map(nameOf)
   const charged = async () => (await network.quotas())[guest(1).tap]
 
   test('is told at once that a destination is closed, and no more often than the host can afford', async () => {
     // Goal: a program fails with a reason in place of two minutes' silence; a flood of attempts is not answered one by one.
     await apply()
-    const { stderr, exitCode } = Bun.spawnSync(one.argv(['timeout', '5', 'bash', '-c', 'exec 3<>/dev/tcp/10.1.2.3/80']))
+    const { stderr, exitCode } = Bun.spawnSync(
+      netns.argv(['timeout', '5', 'bash', '-c', 'exec 3<>/dev/tcp/10.1.2.3/80']),
+    )
     expect([exitCode, stderr.toString()]).toEqual([1, expect.stringContaining('No route to host')])
     const told = async () =>
-      Number(/IcmpInDestUnreachs +(\d+)/.exec(await one.run(['nstat', '-asz', 'IcmpInDestUnreachs']))?.[1])
+      Number(/IcmpInDestUnreachs +(\d+)/.exec(await netns.run(['nstat', '-asz', 'IcmpInDestUnreachs']))?.[1])
     const before = await told()
-    const flood = await network.program(one, floodCode)
+    const flood = await network.program(netns, floodCode)
     flood.write('10.1.2.3')
     await flood.says('sent 10.1.2.3')
     expect((await told()) - before).toBeLessThan(40)
@@ -98,18 +100,22 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     expect(await reached()).toEqual([])
     // As if it were an answer to SSH.
     for (const [address, port] of targets())
-      expect([address, port, await network.reach(one, address, port, { localPort: 22 })]).toEqual([address, port, null])
+      expect([address, port, await network.reach(netns, address, port, { localPort: 22 })]).toEqual([
+        address,
+        port,
+        null,
+      ])
     expect(await charged()).toBe(0)
-    expect(await network.reach(one, publicAddress, 80)).toBe(hostAddress)
-    for (const port of [465, 587]) expect(await network.reach(one, publicAddress, port)).toBe(hostAddress)
-    expect(await network.reach(one, gateway, 8442)).toBe(guest(1).address)
+    expect(await network.reach(netns, publicAddress, 80)).toBe(hostAddress)
+    for (const port of [465, 587]) expect(await network.reach(netns, publicAddress, port)).toBe(hostAddress)
+    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
     expect(await charged()).toBeGreaterThan(0)
   })
 
   test('sends no datagram, echo or other packet to what is denied', async () => {
     // Goal: TCP is not the only way out; multicast, broadcast and reserved addresses are none either.
     await apply()
-    const sender = await network.program(one, datagramCode)
+    const sender = await network.program(netns, datagramCode)
     const send = async (address: string) => {
       sender.write(address)
       await sender.says(`sent ${address}`)
@@ -138,7 +144,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
       ],
     ])
       await send(address)
-    const raw = await frameSender(network, one)
+    const raw = await frameSender(network, netns)
     const link = { from: guest(1).mac, to: await macOfLink(host, guest(1).tap) }
     const packet = (to: string, protocol: number, payload: Uint8Array) =>
       ethernet(link, ETHERTYPES.ipv4, ipv4({ from: guest(1).address, to, protocol }, payload))
@@ -158,10 +164,10 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     // Goal: an entry opens its addresses and its ports, and no others; other instances and this host stay closed whatever it says.
     await apply(allow('10.1.2.0/24'))
     expect(await reached()).toEqual(['10.1.2.3:80'])
-    expect(await network.reach(one, '10.1.2.3', 8080)).toBe(hostAddress)
+    expect(await network.reach(netns, '10.1.2.3', 8080)).toBe(hostAddress)
     await apply(allow('10.1.2.3:8000-8099', '10.0.0.0/8:443'))
     expect(await reached()).toEqual([])
-    expect(await network.reach(one, '10.1.2.3', 8080)).toBe(hostAddress)
+    expect(await network.reach(netns, '10.1.2.3', 8080)).toBe(hostAddress)
     await apply(allow('10.1.2.3:80', '10.0.0.0/8:70-90', '192.0.2.9', '0.0.0.0/0:25'))
     expect(await reached()).toEqual(['10.1.2.3:80', `${neighbour}:80`, `${publicAddress}:25`])
     await apply(allow('0.0.0.0/0'))
@@ -172,7 +178,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     ])
     // What is taken off the list is closed for connections that run, too.
     const session = await network.program(
-      one,
+      netns,
       `const s = require('node:net').connect({ host: '10.1.2.3', port: 80, localPort: 22 }); let n = 0
         s.on('data', d => { n += d.length; console.log(n === d.length ? 'up' : 'got ' + n) })
         for await (const line of console) { s.write(line); console.log('wrote') }`,
@@ -188,7 +194,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   test('sends nothing in fragments, and is charged for exactly what the far side captures', async () => {
     // Goal: 2.80 MB on the wire were once counted as 0.80: what is counted crosses the wire, and what does not is not counted.
     await apply()
-    const raw = await frameSender(network, one)
+    const raw = await frameSender(network, netns)
     const link = { from: guest(1).mac, to: await macOfLink(host, guest(1).tap) }
     const header = { from: guest(1).address, to: publicAddress, protocol: PROTOCOLS.udp }
     const frame = (packet: Uint8Array) => ethernet(link, ETHERTYPES.ipv4, packet)
@@ -213,7 +219,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   test('sends no packet of a protocol without ports, and none that belongs to no connection', async () => {
     // Goal: nothing leaves under the address of the pool, where that is nobody's on the other side.
     await apply()
-    const raw = await frameSender(network, one)
+    const raw = await frameSender(network, netns)
     const link = { from: guest(1).mac, to: await macOfLink(host, guest(1).tap) }
     const packet = (protocol: number, payload: Uint8Array) =>
       ethernet(link, ETHERTYPES.ipv4, ipv4({ from: guest(1).address, to: publicAddress, protocol }, payload))
@@ -250,11 +256,11 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     const source = (egress: NftPlan['egress']['source']) => ({ ...own, egress: { ...plan().egress, source: egress } })
     await world.run(['ip', 'route', 'replace', '192.0.2.200/32', 'via', hostAddress])
     await apply(source({ kind: 'snat', to: '192.0.2.200' }))
-    expect(await network.reach(one, publicAddress, 80)).toBe('192.0.2.200')
+    expect(await network.reach(netns, publicAddress, 80)).toBe('192.0.2.200')
     await apply(source({ kind: 'pool' }))
-    expect(await network.reach(one, publicAddress, 80)).toBe(guest(1).address)
+    expect(await network.reach(netns, publicAddress, 80)).toBe(guest(1).address)
     await apply(source({ kind: 'masquerade' }))
-    expect(await network.reach(one, publicAddress, 80)).toBe(hostAddress)
+    expect(await network.reach(netns, publicAddress, 80)).toBe(hostAddress)
   })
 
   test('does not make a router of the host for others where the configuration says so', async () => {
@@ -266,10 +272,10 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     await apply(alone)
     await world.run(['ip', 'route', 'replace', '10.88.0.2/32', 'via', hostAddress])
     expect(await network.reach(other, publicAddress, 80)).toBe(guest(2).address)
-    await network.listen(one, '0.0.0.0', 22)
+    await network.listen(netns, '0.0.0.0', 22)
     await apply({ ...alone, dropOthers: true })
     expect(await network.reach(other, publicAddress, 80)).toBeNull()
-    expect(await network.reach(one, publicAddress, 80)).toBe(hostAddress)
+    expect(await network.reach(netns, publicAddress, 80)).toBe(hostAddress)
     expect((await network.reachAny(world, [[guest(1).address, 22]])).length).toBe(1)
   })
 })

@@ -50,9 +50,9 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
   beforeAll(async () => {
     network = await createGuestNetwork(5)
     ;({ host, world } = network)
-    const [one, two, three] = network.guests
+    const [netns, two, three] = network.guests
     instance = present(three, 'five guests')
-    await network.listen(one, '0.0.0.0', servicePort, 'a ')
+    await network.listen(netns, '0.0.0.0', servicePort, 'a ')
     await network.listen(two, '0.0.0.0', servicePort, 'b ')
     await network.listen(world, '0.0.0.0', 443)
     for (const n of [1, 2])
@@ -136,8 +136,8 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
 
   beforeAll(async () => {
     network = await createGuestNetwork(5)
-    const [one, two] = network.guests
-    for (const where of [one, two]) await network.listen(where, '0.0.0.0', servicePort)
+    const [netns, two] = network.guests
+    for (const where of [netns, two]) await network.listen(where, '0.0.0.0', servicePort)
     for (const address of others) await network.world.run(['ip', 'address', 'add', `${address}/24`, 'dev', 'eth0'])
     await network.apply(rulesetText(gatewayPlan()))
   })
@@ -161,11 +161,11 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     const { world, guests, apply } = network
     const instance = present(guests[2], 'five guests')
     const all = [worldAddress, ...others]
-    const [one, most] = [`${perAddressMax} ECONNREFUSED`, `${allMax} ECONNREFUSED`]
-    expect(await held(world, hostAddress, listenPort, [worldAddress])).toBe(one)
+    const [text, most] = [`${perAddressMax} ECONNREFUSED`, `${allMax} ECONNREFUSED`]
+    expect(await held(world, hostAddress, listenPort, [worldAddress])).toBe(text)
     expect(await held(world, hostAddress, listenPort, all)).toBe(most)
-    expect(await held(world, guest(1).address, servicePort, [worldAddress])).toBe(one)
-    expect(await held(instance, gateway, listenPort, [null])).toBe(one)
+    expect(await held(world, guest(1).address, servicePort, [worldAddress])).toBe(text)
+    expect(await held(instance, gateway, listenPort, [null])).toBe(text)
     const stays = await network.program(
       world,
       `const net = require('node:net'); let up = 0

@@ -67,9 +67,9 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
   beforeAll(async () => {
     network = await createGuestNetwork(5)
     ;({ host, world } = network)
-    const [one, two, three, four, five] = network.guests
+    const [netns, two, three, four, five] = network.guests
     guests = {
-      first: one,
+      first: netns,
       second: two,
       instance: present(three, 'five guests'),
       builder: present(four, 'five guests'),

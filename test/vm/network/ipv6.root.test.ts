@@ -30,13 +30,13 @@ for (const alone of [false, true]) {
     let network: GuestNetwork
     let host: Netns
     let world: Netns
-    let one: Netns
+    let netns: Netns
     let two: Netns
 
     beforeAll(async () => {
       network = await createGuestNetwork()
       ;({ host, world } = network)
-      ;[one, two] = network.guests
+      ;[netns, two] = network.guests
       await network.apply(rulesetText(planV6({ alone })))
       await plugInV6(network, { alone })
       for (const [where, port] of [
@@ -44,8 +44,8 @@ for (const alone of [false, true]) {
         [host, 9090],
         [world, 80],
         [world, 25],
-        [one, 22],
-        [one, 80],
+        [netns, 22],
+        [netns, 80],
         [two, 22],
       ] as const)
         await network.listen(where, '::', port)
@@ -53,8 +53,8 @@ for (const alone of [false, true]) {
     afterAll(() => network?.[Symbol.dispose]())
 
     test('goal: reaches the world under its own address, and the gateway; the world reaches its SSH and no more', async () => {
-      expect(await network.reach(one, worldV6, 80)).toBe(first.addressV6)
-      expect(await network.reach(one, gatewayV6, 8442)).toBe(first.addressV6)
+      expect(await network.reach(netns, worldV6, 80)).toBe(first.addressV6)
+      expect(await network.reach(netns, gatewayV6, 8442)).toBe(first.addressV6)
       expect(await network.reach(world, first.addressV6, 22)).toBe(worldV6)
       expect(await network.reach(world, first.addressV6, 80)).toBeNull()
       expect(await network.reach(host, first.addressV6, 22)).toBe(gatewayV6)
@@ -71,20 +71,20 @@ for (const alone of [false, true]) {
         [hostV6, 9090],
         [worldV6, 25],
       ] as const)
-        expect([to, port, await network.reach(one, to, port)]).toEqual([to, port, null])
+        expect([to, port, await network.reach(netns, to, port)]).toEqual([to, port, null])
       const allowed = ['[::/0]:25'].flatMap(text => parseEgressEntryV6(text) ?? [])
       await network.apply(rulesetText(planV6({ alone, v6: { allowed } })))
-      expect(await network.reach(one, worldV6, 25)).toBe(first.addressV6)
+      expect(await network.reach(netns, worldV6, 25)).toBe(first.addressV6)
       await network.apply(rulesetText(planV6({ alone, ownNetworks: ['2a0f:ffff::/64'] })))
-      expect(await network.reach(one, worldV6, 80)).toBeNull()
+      expect(await network.reach(netns, worldV6, 80)).toBeNull()
       await network.apply(rulesetText(planV6({ alone })))
-      expect(await network.reach(one, worldV6, 80)).toBe(first.addressV6)
+      expect(await network.reach(netns, worldV6, 80)).toBe(first.addressV6)
     })
 
     test('goal: leaves under an address of the host where the configuration says so', async () => {
       for (const source of [{ kind: 'masquerade' }, { kind: 'snat', to: hostV6 }] as const) {
         await network.apply(rulesetText(planV6({ alone, v6: { source } })))
-        expect(await network.reach(one, worldV6, 80)).toBe(hostV6)
+        expect(await network.reach(netns, worldV6, 80)).toBe(hostV6)
       }
       await network.apply(rulesetText(planV6({ alone })))
     })
@@ -93,8 +93,8 @@ for (const alone of [false, true]) {
       const vms = [{ ...guestV6(1, { alone }), ...unspent, opened: false, network: 'world' as const }]
       await network.apply(rulesetText(planV6({ alone, vms, removed: objectsOf(second.tap) })))
       expect(await network.reach(host, first.addressV6, 22)).toBe(gatewayV6)
-      expect(await network.reach(one, worldV6, 80)).toBeNull()
-      expect(await network.reach(one, gatewayV6, 8442)).toBeNull()
+      expect(await network.reach(netns, worldV6, 80)).toBeNull()
+      expect(await network.reach(netns, gatewayV6, 8442)).toBeNull()
       expect(await network.reach(world, first.addressV6, 22)).toBeNull()
       await network.apply(rulesetText(planV6({ alone })))
     })
@@ -106,7 +106,7 @@ for (const alone of [false, true]) {
           .once('data', () => { open += 1 }).on('error', () => {})
         setTimeout(() => { console.log('up'); console.log('held ' + open) }, 500)`
       const held = async (where: Netns) => await (await network.program(where, hold)).says('held')
-      expect(await held(one)).toBe('held 4')
+      expect(await held(netns)).toBe('held 4')
       expect(await held(two)).toBe('held 2')
     })
   })
@@ -116,17 +116,17 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   let network: GuestNetwork
   let host: Netns
   let world: Netns
-  let one: Netns
+  let netns: Netns
   let two: Netns
   let send: Awaited<ReturnType<typeof frameSender>>
 
   beforeAll(async () => {
     network = await createGuestNetwork()
     ;({ host, world } = network)
-    ;[one, two] = network.guests
+    ;[netns, two] = network.guests
     await network.apply(rulesetText(planV6()))
     await plugInV6(network)
-    send = await frameSender(network, one)
+    send = await frameSender(network, netns)
   })
   afterAll(() => network?.[Symbol.dispose]())
 
@@ -273,9 +273,9 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   })
 
   test('goal: an echo passes both ways, with its answer', async () => {
-    const heard = await framesSeen(one)
+    const heard = await framesSeen(netns)
     expect((await effectOf([icmpFrameV6(own, 128)])).arrived).toEqual([0, 1])
-    await until('the answer comes', 3_000, async () => (await framesSeen(one)) === heard + 1)
+    await until('the answer comes', 3_000, async () => (await framesSeen(netns)) === heard + 1)
     const uplink = { from: await macOfLink(world, 'eth0'), to: await macOfLink(host, 'uplink') }
     const there = await frameSender(network, world)
     const before = await framesSeen(world)

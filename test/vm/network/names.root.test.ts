@@ -30,7 +30,7 @@ resolvers = ["${worldAddress}"]
 describe.if(needsRoot('the test of names'))('an instance with a list of names', () => {
   let network: GuestNetwork
   let world: Netns
-  let one: Netns
+  let netns: Netns
   let two: Netns
   let host: Program
   let server: Program
@@ -78,7 +78,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
   beforeAll(async () => {
     network = await createGuestNetwork()
     world = network.world
-    ;[one, two] = network.guests
+    ;[netns, two] = network.guests
     await plugInV6(network)
     for (const n of [1, 2]) await hasMacOfVm(n)
     for (const address of [public1, public2, privateAddress]) {
@@ -88,10 +88,10 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await world.run(['ip', 'address', 'add', `${publicV6}/128`, 'dev', 'lo', 'nodad'])
     for (const port of [53, 80, 443]) await network.listen(world, '::', port)
     await network.listen(network.host, '0.0.0.0', 8442)
-    await network.listen(one, '0.0.0.0', 22)
+    await network.listen(netns, '0.0.0.0', 22)
     server = await network.program(world, nameServerCode([worldAddress, public1]))
     host = await network.program(network.host, namedHostCode({ toml, ttlSecondsMin: 1, graceMs: 1_000 }))
-    client = await network.program(one, nameClientCode)
+    client = await network.program(netns, nameClientCode)
     other = await network.program(two, nameClientCode)
   }, 60_000)
   afterAll(() => network?.[Symbol.dispose]())
@@ -101,7 +101,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       'A crates.example': { answers: [a('crates.example', public1)] },
       'AAAA crates.example': { answers: [{ type: 'AAAA', name: 'crates.example', data: publicV6, ttl: 60 }] },
     })
-    expect([await reaches(one, public1), await reaches(one, publicV6)]).toEqual([false, false])
+    expect([await reaches(netns, public1), await reaches(netns, publicV6)]).toEqual([false, false])
     expect(await asks('A', 'CRATES.example')).toEqual({
       code: 'NOERROR',
       addresses: [public1],
@@ -109,16 +109,16 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       isBlocked: false,
     })
     expect(await asks('AAAA', 'crates.example', { at: gatewayV6 })).toMatchObject({ addresses: [publicV6] })
-    expect([await network.reach(one, public1, 80), await network.reach(one, publicV6, 80)]).toEqual([
+    expect([await network.reach(netns, public1, 80), await network.reach(netns, publicV6, 80)]).toEqual([
       '::ffff:192.0.2.1',
       guestV6(1).addressV6,
     ])
     // By the same list for all; the source port of SSH is no way around it.
     expect(await reaches(two, public1, 443)).toBe(true)
-    expect(await reaches(one, public2)).toBe(false)
-    expect(await network.reach(one, public2, 80, { localPort: 22 })).toBeNull()
+    expect(await reaches(netns, public2)).toBe(false)
+    expect(await network.reach(netns, public2, 80, { localPort: 22 })).toBeNull()
     // DNS at an address that is open is not.
-    expect(await reaches(one, public1, 53)).toBe(false)
+    expect(await reaches(netns, public1, 53)).toBe(false)
     expect(await asks('A', 'crates.example', { at: public1 })).toBeNull()
     expect(await asks('A', 'crates.example', { at: worldAddress })).toBeNull()
   })
@@ -137,13 +137,13 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     for (const type of ['TXT', 'MX', 'NULL', 'SRV'])
       expect([type, await asks(type, 'secret.wide.example')]).toMatchObject([type, { code: 'NOERROR', addresses: [] }])
     expect((await command('count')).blocked - before.blocked).toBe(5)
-    expect(await reaches(one, public2)).toBe(false)
+    expect(await reaches(netns, public2)).toBe(false)
     expect(await asks('A', 'x.y.wide.example')).toMatchObject({ addresses: [public2] })
     // The first that the server heard since.
     expect(await server.says('asked')).toStartWith('asked A crates.example ')
     expect(await server.says('asked')).toStartWith('asked AAAA crates.example ')
     expect(await server.says('asked')).toStartWith('asked A x.y.wide.example ')
-    expect(await reaches(one, public2)).toBe(true)
+    expect(await reaches(netns, public2)).toBe(true)
   })
 
   test('goal: gets no address of a private network, of this host or of another instance, by whatever name and alias', async () => {
@@ -186,7 +186,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       expect([name, await asks('A', `${name}.wide.example`)]).toMatchObject([name, blocked])
     expect(await asks('AAAA', 'bad6.wide.example')).toMatchObject(blocked)
     expect(await asks('A', 'mixed.wide.example')).toMatchObject({ addresses: [public1], isBlocked: false })
-    expect(await reaches(one, privateAddress)).toBe(false)
+    expect(await reaches(netns, privateAddress)).toBe(false)
   })
 
   test('goal: an answer to another question, with another id or none opens nothing', async () => {
@@ -204,10 +204,10 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await command('restart short.wide.example *.wide.example')
     await says({ 'A short.wide.example': { answers: [a('short.wide.example', public1, 0)] } })
     // Another list: what was open is closed.
-    expect(await reaches(one, public1)).toBe(false)
+    expect(await reaches(netns, public1)).toBe(false)
     expect(await asks('A', 'short.wide.example')).toMatchObject({ addresses: [public1], ttl: 1 })
     const session = await network.program(
-      one,
+      netns,
       `const s = require('node:net').connect({ host: '${public1}', port: 80 }); let n = 0
         s.on('data', d => { if (n === 0) console.log('up'); n += d.length; console.log('has') }).on('error', () => {})
         for await (const line of console) s.write(line)`,
@@ -215,12 +215,12 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     const isOpen = async () =>
       (await network.host.run(['nft', 'list', 'set', 'inet', 'strongroom', 'names_v4'])).includes(public1)
     await until('the kernel has closed it', 10_000, async () => !(await isOpen()))
-    expect(await reaches(one, public1)).toBe(false)
+    expect(await reaches(netns, public1)).toBe(false)
     await session.says('has')
     session.write('100')
     expect(await session.says('has')).toBe('has')
     expect(await asks('A', 'short.wide.example')).toMatchObject({ addresses: [public1] })
-    expect(await reaches(one, public1)).toBe(true)
+    expect(await reaches(netns, public1)).toBe(true)
   })
 
   test('goal: somebody’s flush and a new daemon keep what is open and flows that run, and open nothing else', async () => {
@@ -229,7 +229,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await says({ 'A crates.example': { answers: [a('crates.example', public1, 600)] } })
     expect(await asks('A', 'crates.example')).toMatchObject({ addresses: [public1] })
     const session = await network.program(
-      one,
+      netns,
       `const s = require('node:net').connect({ host: '${public1}', port: 80 }); let n = 0
         s.on('data', d => { if (n === 0) console.log('up'); n += d.length; console.log('has') }).on('error', () => {})
         for await (const line of console) s.write(line)`,
@@ -237,17 +237,17 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await session.says('has')
     for (const what of ['flush', list]) {
       await command(what)
-      expect([what, await reaches(one, public1), await reaches(one, public2)]).toEqual([what, true, false])
+      expect([what, await reaches(netns, public1), await reaches(netns, public2)]).toEqual([what, true, false])
       session.write('100')
       expect(await session.says('has')).toBe('has')
     }
     // With a daemon that remembers nothing, what somebody flushes stays closed until it is asked for again.
     await command('flush')
-    expect(await reaches(one, public1)).toBe(false)
+    expect(await reaches(netns, public1)).toBe(false)
     session.write('100')
     expect(await session.says('has')).toBe('has')
     expect(await asks('A', 'crates.example')).toMatchObject({ addresses: [public1] })
-    expect(await reaches(one, public1)).toBe(true)
+    expect(await reaches(netns, public1)).toBe(true)
   })
 
   test('goal: a flood of questions costs the resolver and the host a bounded number, and others are answered', async () => {
@@ -261,7 +261,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
   })
 
   test('goal: the gateway, SSH from outside and what goes to it stay as they were; strangers and the other services are not answered', async () => {
-    expect(await network.reach(one, gateway, 8442)).toBe(guest(1).address)
+    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
     expect(await network.reach(network.host, guest(1).address, 22)).toBe(gateway)
     expect(await network.reach(world, guest(1).address, 22)).toBe(worldAddress)
     const stranger = await network.program(world, nameClientCode)

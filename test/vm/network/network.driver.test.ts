@@ -174,7 +174,7 @@ describe('the gateway', () => {
       { ...sound, upstreams: [{ address: '192.0.2.9', port: 65_536 }] },
       { ...sound, upstreams: Array.from({ length: 513 }, () => ({ address: '192.0.2.9', port: 443 })) },
     ]
-    for (const one of wrong) expect(await failure(network.setGateway(one))).toMatchObject({ code: 'internal' })
+    for (const item of wrong) expect(await failure(network.setGateway(item))).toMatchObject({ code: 'internal' })
     await network.sync()
     expect(served()).toEqual({ leadsTo: ['10.88.0.1:8442'], upstreams: ['192.0.2.9 . 443'] })
   })

@@ -38,7 +38,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
   let network: GuestNetwork
   let host: Netns
   let world: Netns
-  let one: Netns
+  let netns: Netns
   let two: Netns
   let send: Awaited<ReturnType<typeof frameSender>>
   let hostMac = ''
@@ -47,15 +47,15 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
   beforeAll(async () => {
     network = await createGuestNetwork()
     ;({ host, world } = network)
-    ;[one, two] = network.guests
+    ;[netns, two] = network.guests
     other = guest(2)
     // What the kernels of the others say of themselves would be counted among what arrives.
-    for (const where of [host, world, one, two])
+    for (const where of [host, world, netns, two])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > $f; done'])
     // Believes what it hears, as an operator may have set it.
     await host.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/arp_accept; do echo 1 > $f; done'])
     hostMac = await macOfLink(host, guest(1).tap)
-    send = await frameSender(network, one)
+    send = await frameSender(network, netns)
     await network.listen(host, '0.0.0.0', 8442)
     await network.listen(world, '0.0.0.0', 80)
   })
@@ -181,10 +181,10 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
     // Goal: MAC, IPv4, IPv6, ARP, neighbour discovery, routers and DHCP; without the filters of the kernel, by the rules alone.
     await network.apply(ruleset())
     // Both know each other, as they do after the first packet.
-    expect(await network.reach(one, gateway, 8442)).toBe(guest(1).address)
-    expect(await network.reach(one, worldAddress, 80)).toBe(hostAddress)
+    expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)
+    expect(await network.reach(netns, worldAddress, 80)).toBe(hostAddress)
     await expectNothingThrough()
-    expect(await network.reach(one, worldAddress, 80)).toBe(hostAddress)
+    expect(await network.reach(netns, worldAddress, 80)).toBe(hostAddress)
   })
 
   test('reaches none with the guard alone, before the daemon has come', async () => {
@@ -199,11 +199,11 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
   test('is nobody once its interface is no VM’s any more, with our own table alone', async () => {
     // Goal: a tap that the ledger does not know is shut by its name, both ways.
     await host.run(['nft', 'flush', 'ruleset'])
-    await network.listen(one, '0.0.0.0', 22)
+    await network.listen(netns, '0.0.0.0', 22)
     const ways = async () => [
-      await network.reach(one, worldAddress, 80),
-      await network.reach(one, gateway, 8442),
-      await network.reach(one, gateway, 8442, { localPort: 2222 }),
+      await network.reach(netns, worldAddress, 80),
+      await network.reach(netns, gateway, 8442),
+      await network.reach(netns, gateway, 8442, { localPort: 2222 }),
       await network.reach(world, guest(1).address, 22),
       await network.reach(host, guest(1).address, 22),
     ]
@@ -231,12 +231,12 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
       there[1].write(guest(1).address)
       await there[1].says('said')
     }
-    const heard = await framesSeen(one)
+    const heard = await framesSeen(netns)
     await speak()
-    expect(await framesSeen(one)).toBe(heard)
+    expect(await framesSeen(netns)).toBe(heard)
     await host.run(['nft', 'flush', 'ruleset'])
     await speak()
-    expect(await framesSeen(one)).toBe(heard + 2)
+    expect(await framesSeen(netns)).toBe(heard + 2)
     await network.apply(ruleset())
     await send([frame])
     expect(await framesSeen(world)).toBeGreaterThan(before)
@@ -245,17 +245,17 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
 
   test('has no IPv6, wherever it would be routed', async () => {
     // Goal: the other family is no way around rules and cap, until it has both.
-    for (const where of [host, world, one])
+    for (const where of [host, world, netns])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 0 > $f; done'])
     await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv6/conf/all/forwarding'])
     const at = async (where: Netns, ...words: string[]) => await where.run(['ip', '-6', ...words])
     await at(host, 'address', 'add', 'fd00:1::1/64', 'dev', guest(1).tap, 'nodad')
     await at(host, 'address', 'add', 'fd00:2::1/64', 'dev', 'uplink', 'nodad')
-    await at(one, 'address', 'add', 'fd00:1::2/64', 'dev', 'eth0', 'nodad')
-    await at(one, 'route', 'add', 'default', 'via', 'fd00:1::1')
+    await at(netns, 'address', 'add', 'fd00:1::2/64', 'dev', 'eth0', 'nodad')
+    await at(netns, 'route', 'add', 'default', 'via', 'fd00:1::1')
     await at(world, 'address', 'add', 'fd00:2::9/64', 'dev', 'eth0', 'nodad')
     await at(world, 'route', 'add', 'default', 'via', 'fd00:2::1')
-    const speaker = await network.program(one, speakCode)
+    const speaker = await network.program(netns, speakCode)
     const arrived = async () =>
       Number(/Udp6NoPorts +(\d+)/.exec(await world.run(['nstat', '-asz', 'Udp6NoPorts']))?.[1])
     const speak = async () => {

@@ -77,13 +77,13 @@ function addOthers(
     if (said.length > 0) found.push({ role, content: partsOf(said, found, notes) })
     said = []
   }
-  for (const one of blocks) {
-    if (role !== 'user' || one.block.type !== 'tool_result') {
-      said.push(one)
+  for (const item of blocks) {
+    if (role !== 'user' || item.block.type !== 'tool_result') {
+      said.push(item)
       continue
     }
     flush()
-    const { block, path } = one
+    const { block, path } = item
     const callId = textAt(block.tool_use_id, `${path}.tool_use_id`)
     if (block.is_error === true) notes.ignored.add('is_error')
     const inner = isAbsent(block.content) ? [] : blocksAt(block.content, `${path}.content`, notes)
@@ -95,7 +95,7 @@ function addOthers(
 /** The content of the message that is added next. A text alone is a text, which every engine takes in every role. */
 function partsOf(blocks: readonly Block[], found: readonly JsonObject[], { names }: Notes): unknown {
   if (blocks.length === 0) return ''
-  const parts = blocks.map((one, i) => partOf(one, names, `messages[${found.length}].content[${i}]`))
+  const parts = blocks.map((block, i) => partOf(block, names, `messages[${found.length}].content[${i}]`))
   const [only] = parts
   return parts.length === 1 && only?.type === 'text' ? only.text : parts
 }

@@ -139,8 +139,8 @@ const INCLUDED_REASONING = 'reasoning.encrypted_content'
 function includesLogprobs(include: unknown): boolean {
   if (isAbsent(include)) return false
   if (!Array.isArray(include)) throw invalidField('include', 'must be a list.')
-  for (const [at, one] of include.entries()) {
-    if (one === INCLUDED_LOGPROBS || one === INCLUDED_REASONING) continue
+  for (const [at, item] of include.entries()) {
+    if (item === INCLUDED_LOGPROBS || item === INCLUDED_REASONING) continue
     throw invalidField(`include[${at}]`, `must be ${INCLUDED_LOGPROBS} or ${INCLUDED_REASONING}.`)
   }
   return include.includes(INCLUDED_LOGPROBS)

@@ -15,7 +15,7 @@ const rowsPerStatement = 25
  */
 export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) => number {
   const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
-  const [one, many] = [insert(1), insert(rowsPerStatement)]
+  const [statement, many] = [insert(1), insert(rowsPerStatement)]
   return rows => {
     rows.forEach(assertAmounts)
     let added = 0
@@ -23,7 +23,7 @@ export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) =>
     for (; next + rowsPerStatement <= rows.length; next += rowsPerStatement) {
       added += many.run(...rows.slice(next, next + rowsPerStatement).flatMap(valuesOf)).changes
     }
-    for (const row of rows.slice(next)) added += one.run(...valuesOf(row)).changes
+    for (const row of rows.slice(next)) added += statement.run(...valuesOf(row)).changes
     return added
   }
 }

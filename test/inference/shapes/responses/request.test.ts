@@ -124,7 +124,7 @@ describe('input', () => {
 })
 
 const inItem = (item: Json) => ({
-  input: ['skipped', item].map(one => (one === 'skipped' ? { type: 'reasoning' } : one)),
+  input: ['skipped', item].map(json => (json === 'skipped' ? { type: 'reasoning' } : json)),
 })
 const inPart = (part: Json) => inItem({ role: 'user', content: [{ type: 'input_text', text: 'a' }, part] })
 

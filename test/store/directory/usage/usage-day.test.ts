@@ -66,7 +66,7 @@ test('goal: pages of every size have the same rows, whatever the models are call
   prepareUsageAppend(ledger.store.db)(rows)
   const page = prepareDaysPage(ledger.store.db)
   const whole = allPages(page)
-  const byBytes = models.toSorted((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other)))
+  const byBytes = models.toSorted((model, other) => Buffer.compare(Buffer.from(model), Buffer.from(other)))
   expect(whole.map(({ day, model }) => [day, model])).toEqual(days.flatMap(day => byBytes.map(model => [day, model])))
   const justThose = { ...all, from: days[0] ?? '', to: days[1] ?? '' }
   for (let limit = 1; limit <= whole.length; limit += 1) expect(allPages(page, justThose, limit)).toEqual(whole)
