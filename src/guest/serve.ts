@@ -8,11 +8,10 @@ import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
 import { createLogger, type Logger } from '../base/log.ts'
-import type { Builder } from '../builder/builder.ts'
 import { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
-import { type Agent, createAgent } from './agent.ts'
+import { createAgent } from './agent.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
 import { type ClaimDeps, createClaiming } from './claim.ts'
 import { createDaemon } from './daemon.ts'
@@ -31,7 +30,7 @@ import { openTpmDevice } from './tpm/device.ts'
 import { measuredIn } from './tpm/measured.ts'
 import { serveTpm } from './tpm/socket.ts'
 import { createTpm, type SvsmService, type Tpm } from './tpm/tpm.ts'
-import { encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
+import { type BuilderResponse, encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
 
 /** What the agent runs on; tests give it a directory of their own. */
 export type GuestSettings = {
@@ -174,7 +173,10 @@ export type ServeDeps = {
   readonly channel: Channel
   /** Without these there is nothing to serve: their failure ends this too, and init starts the agent again. */
   readonly needed: Promise<unknown>
-  readonly agent: Pick<Agent | Builder, 'handle'>
+  /** What answers the host: the agent of an instance, or the builder of a build VM. */
+  readonly agent: {
+    handle(line: ReceivedLine): Promise<{ response: BuilderResponse; next: 'go_on' | 'power_off' } | null>
+  }
   readonly powerOff: () => Promise<void>
 }
 

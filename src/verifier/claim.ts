@@ -11,8 +11,9 @@ import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
 import type { Expected } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
+import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
 import { shapeOf } from '../contract/shape.ts'
-import { ClaimDocument, claimDocumentCharsMax, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
+import { ClaimDocument, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 
 /** What the gateway has to be that the claim names. */

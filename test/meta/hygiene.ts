@@ -21,10 +21,16 @@ export function textFaults(tree: Tree, ownPaths: readonly string[]): string[] {
       if (unfinished.test(line)) faults.push(`${where}unfinished work`)
       if (silenced.test(line)) faults.push(`${where}a silenced type error`)
       if (packageHost.test(line)) faults.push(`${where}the name of a package host`)
-      if (home.test(line) || ownPaths.some(own => line.includes(own))) faults.push(`${where}a path of one machine`)
+      if (home.test(line) || ownPaths.some(own => namesPath(line, own))) faults.push(`${where}a path of one machine`)
     })
   }
   return faults
+}
+
+/** Whether the path begins there, rather than being the end of a relative one. */
+function namesPath(line: string, path: string): boolean {
+  const at = line.indexOf(path)
+  return at >= 0 && !/[\w.]/.test(line.charAt(at - 1))
 }
 
 /** Casts to any, and tests that are narrowed down or left out in silence. */

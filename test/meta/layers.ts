@@ -68,7 +68,7 @@ export const INNER_ORDERS = {
     ['upstream', 'worker', 'schema-check'],
     ['attestation', 'encryption', 'keys', 'limits', 'metering'],
     ['failure.ts'],
-    ['types.ts'],
+    ['types.ts', 'json-text.ts'],
   ],
   'src/vm': [
     ['machine'],
@@ -77,7 +77,7 @@ export const INNER_ORDERS = {
     ['room.query.ts', 'link.driver.ts', 'build-engine.ts'],
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts'],
   ],
-  'src/contract': [['admin'], ['http'], ['vm'], ['shape.ts', 'key-rules.ts']],
+  'src/contract': [['admin'], ['vm'], ['http'], ['shape.ts', 'key-rules.ts']],
   'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 

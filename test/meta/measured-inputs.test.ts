@@ -34,8 +34,10 @@ test('the list holds the guest and nothing of the host', () => {
     'package.json',
     'src/attest',
     'src/base',
+    'src/builder',
     'src/contract',
     'src/guest',
+    'src/guest-main.ts',
     'src/linux',
     'src/verifier',
   ])

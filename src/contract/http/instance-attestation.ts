@@ -1,12 +1,14 @@
 // The attestation of an instance: what its owner verifies before the first login, offline. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { claimDocumentCharsMax } from '../vm/claim-document.ts'
 import { AttestationReceipt } from './attestation.ts'
 
 const closed = { additionalProperties: false } as const
 
 /** `data` of GET /v1/instances/{name}/attestation. */
+/** Characters of the claim document that an instance's evidence carries. */
+export const claimDocumentCharsMax = 65_536
+
 export const InstanceAttestation = Type.Object(
   {
     schemaVersion: Type.Literal(1),

@@ -10,7 +10,6 @@ import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
 
 export const claimFormat = 'strongroom/claim/v1'
 /** The largest claim and network have less. */
-export const claimDocumentCharsMax = 65_536
 
 const closed = { additionalProperties: false } as const
 const { inference, ...claimFields } = Claim.properties

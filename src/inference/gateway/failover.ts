@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { invalidField } from '../openai/json-text.ts'
+import { invalidField } from '../json-text.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'

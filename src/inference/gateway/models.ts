@@ -3,7 +3,7 @@
 import { Fault } from '../../base/fault.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/http/inference.ts'
 import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
-import { invalidField } from '../openai/json-text.ts'
+import { invalidField } from '../json-text.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
 export type ModelUse = 'completions' | 'embeddings'

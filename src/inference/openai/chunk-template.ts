@@ -6,7 +6,7 @@
 // own; the event reader lets through only strings that JSON.stringify would write as they stand.
 
 import { stringEnd } from '../../base/json.ts'
-import { isObject, type JsonObject } from './json-text.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 
 export type ChunkTemplate = {
   /** Of the upstream's JSON. Begins and ends next to the text's quotes, which are included. */

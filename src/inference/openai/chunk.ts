@@ -2,6 +2,7 @@
 
 import { present } from '../../base/assert.ts'
 import { UpstreamFault } from '../failure.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 import { type ChunkTemplate, templateOf } from './chunk-template.ts'
 import {
   type CompletionPlan,
@@ -11,7 +12,6 @@ import {
   publicFinishReason,
   toolCallId,
 } from './completion-plan.ts'
-import { isObject, type JsonObject } from './json-text.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
 import { isNone, malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
 import { parseUsage, type Usage } from './usage.ts'

@@ -1,9 +1,9 @@
 // What the completion of one request must be: its identity, and what tool_choice and response_format demand of it. Pure.
 
 import { UpstreamFault } from '../failure.ts'
+import { isObject } from '../json-text.ts'
 import type { ContentsCheck } from '../schema-check/service.ts'
 import type { CompletionOperation } from '../types.ts'
-import { isObject } from './json-text.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
 import type { ResponseShape } from './shape.ts'

@@ -3,6 +3,7 @@
 
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 import type { Tokens } from '../types.ts'
 import {
   type CompletionPlan,
@@ -12,7 +13,6 @@ import {
   publicFinishReason,
   toolCallId,
 } from './completion-plan.ts'
-import { isObject, type JsonObject } from './json-text.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
 import { malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
 import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageOf } from './usage.ts'

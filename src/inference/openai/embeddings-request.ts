@@ -1,7 +1,7 @@
 // A client's request for embeddings, and what of it goes to the upstream. Pure. Fault invalid_request.
 
 import type { Engine } from '../../config/upstream.ts'
-import { invalidField, type JsonObject, membersOf } from './json-text.ts'
+import { invalidField, type JsonObject, membersOf } from '../json-text.ts'
 import { type RequestSource, readSource } from './request.ts'
 import { integer, word } from './request-fields.ts'
 import type { UpstreamBody, UpstreamKind } from './upstream-body.ts'

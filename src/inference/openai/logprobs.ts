@@ -1,6 +1,6 @@
 // Log probabilities of tokens, as engines send them, in OpenAI's form. Pure. UpstreamFault malformed.
 
-import { isObject, type JsonObject } from './json-text.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export function chatLogprobs(logprobs: unknown): JsonObject | null {

@@ -1,7 +1,7 @@
 // The messages of a chat request: their form, and what their content parts ask of an upstream. Pure. Fault invalid_request.
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
-import { invalidField, isObject } from './json-text.ts'
+import { invalidField, isObject } from '../json-text.ts'
 
 /** What an upstream must be configured for to take the messages. */
 export type ContentNeeds = {

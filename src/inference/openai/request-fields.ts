@@ -4,8 +4,8 @@
 // busy for minutes.
 
 import type { Engine } from '../../config/upstream.ts'
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { CompletionOperation } from '../types.ts'
-import { invalidField, isObject, type JsonObject } from './json-text.ts'
 
 /** What a value must be, in words, when it is not. */
 type Check = (value: unknown) => string | null

@@ -2,9 +2,9 @@
 // What of it goes to the upstream: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
+import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import { checkSchemaBounds } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
-import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from './json-text.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
 import { checkFields } from './request-fields.ts'
 import { callableTools, parseToolChoice, parseTools, type ToolChoice } from './tools.ts'

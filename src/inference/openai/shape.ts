@@ -1,7 +1,7 @@
 // What another API needs so that chat completions can serve it: the way of a request there, and of what was checked back. Types only.
 
 import type { GatewayError } from '../../contract/http/inference.ts'
-import type { JsonObject } from './json-text.ts'
+import type { JsonObject } from '../json-text.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { Usage } from './usage.ts'
 

@@ -1,7 +1,7 @@
 // `tools` and `tool_choice` of a chat request. Pure. Fault invalid_request.
 
+import { invalidField, isObject } from '../json-text.ts'
 import { checkSchemaBounds } from '../schema-check/bounds.ts'
-import { invalidField, isObject } from './json-text.ts'
 
 export type ToolChoice =
   | { readonly kind: 'auto' }

@@ -2,7 +2,7 @@
 
 import { present } from '../../base/assert.ts'
 import type { Engine } from '../../config/upstream.ts'
-import { isObject, type Member, membersOf, partsOf } from './json-text.ts'
+import { isObject, type Member, membersOf, partsOf } from '../json-text.ts'
 import type { ParsedRequest } from './request.ts'
 import { isSent } from './request-fields.ts'
 

@@ -1,7 +1,7 @@
 // Values out of an upstream's JSON: what is not as it must be is UpstreamFault malformed. Pure.
 
 import { UpstreamFault } from '../failure.ts'
-import type { JsonObject } from './json-text.ts'
+import type { JsonObject } from '../json-text.ts'
 
 export function parseUpstreamJson(text: string): unknown {
   try {

@@ -1,7 +1,7 @@
 // The tokens that an upstream says a request used, in OpenAI's form, and whether that can be. Pure.
 
+import { isObject, type JsonObject } from '../json-text.ts'
 import type { Tokens } from '../types.ts'
-import { isObject, type JsonObject } from './json-text.ts'
 import type { GatewayRequest } from './request.ts'
 import { isCount, isNone, malformed } from './upstream-json.ts'
 

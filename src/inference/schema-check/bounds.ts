@@ -1,7 +1,7 @@
 // Bounds on a client's JSON Schema before anything compiles it: the gateway's own check, and engines that make a grammar of it. Pure.
 // One walk, linear in the schema. Fault invalid_request.
 
-import { invalidField, isObject, type JsonObject } from '../openai/json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 
 const nodesMax = 20_000
 const depthMax = 64

@@ -3,7 +3,7 @@
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { messageOf } from '../../base/fault.ts'
-import { isObject, type JsonObject } from '../openai/json-text.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 import { linearPattern } from './pattern.ts'
 
 /** Whether the text of one choice is JSON that is valid by the schema. One whose check takes too many steps is not. */

@@ -1,7 +1,7 @@
 // What the gateway and a schema child say to each other over the child's stdin and stdout: frames with their length first, bounded both ways. Pure.
 // A job is the schema's text and the contents to check against it; none: the schema is only to be compiled. A reply is one JSON object.
 
-import { isObject } from '../openai/json-text.ts'
+import { isObject } from '../json-text.ts'
 
 /** Not a command for people: the gateway starts its own executable with it. */
 export const schemaChildCommand = 'schema-check-child'

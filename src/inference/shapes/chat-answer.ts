@@ -1,6 +1,6 @@
 // The gateway's own chat completions and chunks, read again for their translation. Pure: what is read was checked and written by this process.
 
-import { isObject, type JsonObject } from '../openai/json-text.ts'
+import { isObject, type JsonObject } from '../json-text.ts'
 
 export type ChatCall = { readonly id: string; readonly name: string; readonly args: string }
 

@@ -1,7 +1,7 @@
 // What the translations of requests share: refusals of fields, and names of fields in errors. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import { invalidField, isObject, type JsonObject } from '../openai/json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { FieldNames } from '../openai/shape.ts'
 
 /** Null and undefined are the same here: clients write out what they do not use. */

@@ -1,7 +1,7 @@
 // A request of another API, translated and judged by the parser of chat requests. Pure. Fault invalid_request, with the client's field.
 
 import type { Fault } from '../../base/fault.ts'
-import { invalidRequest } from '../openai/json-text.ts'
+import { invalidRequest } from '../json-text.ts'
 import { checkRequest, type ParsedRequest, readSource } from '../openai/request.ts'
 import type { ApiShape, ShapedRequest } from '../openai/shape.ts'
 import { namesOf, renamedFault } from './fields.ts'

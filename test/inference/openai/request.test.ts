@@ -4,7 +4,7 @@ import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import { parseJsonText } from '../../../src/inference/openai/json-text.ts'
+import { parseJsonText } from '../../../src/inference/json-text.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 import type { CompletionOperation } from '../../../src/inference/types.ts'
 

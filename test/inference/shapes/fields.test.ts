@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
-import { invalidField } from '../../../src/inference/openai/json-text.ts'
+import { invalidField } from '../../../src/inference/json-text.ts'
 import { namesOf, renamedFault } from '../../../src/inference/shapes/fields.ts'
 
 const names = namesOf({

@@ -3,7 +3,7 @@
 // A message with results of tools becomes several: each result is a message of its own in a chat. Thinking is left out: it was the model's own, and
 // chats do not take it back.
 
-import { invalidField, isObject, type JsonObject } from '../../openai/json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/shape.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 

@@ -4,7 +4,7 @@
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
-import type { JsonObject } from '../../openai/json-text.ts'
+import type { JsonObject } from '../../json-text.ts'
 import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'

@@ -4,7 +4,7 @@
 // was the model's own, and chats do not take it back. Fields that say nothing to a model (id, status, annotations) are passed over, because clients
 // send the items of earlier responses as they got them.
 
-import { invalidField, isObject, type JsonObject } from '../../openai/json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/shape.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 

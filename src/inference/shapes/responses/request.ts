@@ -1,7 +1,7 @@
 // A request of the Responses API as a chat request. Pure. Fault invalid_request.
 // Schemas: OpenAI's published API description, CreateResponse. Every field is either in one of these tables or refused.
 
-import { invalidField, isObject, type JsonObject } from '../../openai/json-text.ts'
+import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/shape.ts'
 import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.ts'
 import { chatMessages } from './input.ts'

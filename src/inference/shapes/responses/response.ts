@@ -2,7 +2,7 @@
 // Schemas: OpenAI's published API description, Response and OutputItem.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
-import { isObject, type JsonObject } from '../../openai/json-text.ts'
+import { isObject, type JsonObject } from '../../json-text.ts'
 import type { ResponseHead } from '../../openai/shape.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'

@@ -6,7 +6,7 @@
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
-import type { JsonObject } from '../../openai/json-text.ts'
+import type { JsonObject } from '../../json-text.ts'
 import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'

@@ -1,8 +1,8 @@
 // Strict JSON from untrusted text, for bodies of megabytes: bounded depth, no duplicate names; strings are passed over by native search.
 // And the members of an object as text, so that a body can be changed without converting its numbers. Pure.
 
-import { Fault } from '../../base/fault.ts'
-import { stringEnd } from '../../base/json.ts'
+import { Fault } from '../base/fault.ts'
+import { stringEnd } from '../base/json.ts'
 
 export type JsonObject = { readonly [key: string]: unknown }
 
