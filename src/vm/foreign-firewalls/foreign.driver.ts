@@ -17,7 +17,7 @@ export type Firewalls = {
 
 export type FirewallReads = {
   readonly timeoutMs: number
-  /** Limit on each program's output, long where every banned address has a rule. 1 MiB of JSON takes 10 ms in one turn. */
+  /** Limit on each program's output, which bans of single addresses lengthen: 10 ms per MiB in one turn. */
   readonly outputBytesMax: number
 }
 

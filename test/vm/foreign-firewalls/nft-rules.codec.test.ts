@@ -1,5 +1,5 @@
-// Goal: nft's JSON listing is read, an expression that is not understood becomes unknown, and any other text is refused.
-// foreign.driver.alone.test.ts reads listings of the real nft.
+// Goal: nft's JSON listing is read, an expression that is not understood becomes unknown, and any other text is
+// refused. foreign.driver.alone.test.ts reads listings of the real nft.
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
