@@ -1,6 +1,7 @@
-// Builds in VMs: orders, progress, and the evidence that their guests wait for. Effects: asks guests, reads the ledger.
+// Builds in VMs: orders, progress and evidence. Effects: asks guests, reads the ledger.
 //
-// The guest is hostile: what it states is held against its launch before anybody works for it. What comes out is complete, not yet verified.
+// The guest is hostile: its statements are compared with its launch before any work is done for it. Results are
+// complete, not verified.
 
 import { decodeReceipt, encodeReceipt } from '../../attest/receipt/receipt.ts'
 import { reportDataOf, type StatementKind } from '../../attest/receipt/statement.ts'
@@ -36,9 +37,9 @@ const kinds = { dispatch: 'build-dispatch', completion: 'build' } as const satis
   AttestedStage,
   StatementKind
 >
-/** Of a report's REPORT_DATA. */
+/** Length of REPORT_DATA. */
 const reportDataBytes = 64
-/** Room for the nonce in the report over the provenance; shorter ones are in the receipts alone. */
+/** Length of a nonce that the report over the provenance holds. Shorter ones are in the receipts alone. */
 const wholeNonceBytes = 16
 
 export class VmBuilds {
@@ -80,7 +81,7 @@ export class VmBuilds {
     const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
     const receipt = encodeReceipt({ platform, ...signed, evidence })
     try {
-      // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
+      // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
       decodeReceipt(receipt)
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
@@ -91,7 +92,7 @@ export class VmBuilds {
     return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
   }
 
-  /** The second report of a completion: over the digest of provenance.json and the nonce. Null: none is wanted. */
+  /** The second report of a completion, over the digest of provenance.json and the nonce. Null: none is wanted. */
   async #provenanceEvidence(
     launched: Launched,
     { provenance }: BuildEvidence,

@@ -1,4 +1,5 @@
-// A VM's report with the certificates that verify it: its hardware's own, or the simulated platform's. Effects: reads the ledger, asks key services.
+// A VM's report with the certificates that verify it, of its hardware or of the simulated platform. Effects: reads the
+// ledger, asks key services.
 
 import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'
@@ -15,16 +16,16 @@ import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 
 export type EvidenceSources = {
-  /** Certificates for a report of this host's hardware; null where nobody has them (appliance/collateral.ts says why). */
+  /** Certificates for a report of this host's hardware. Null: nobody has them (appliance/collateral.ts says why). */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
   /** The platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
 }
 
-/** A VM, and what its reports have to say. */
+/** A VM and its recorded launch. */
 export type Launched = { readonly vm: Vm; readonly launch: Launch }
 
-/** Fault attest.unavailable: nobody knows what this VM was launched from. */
+/** Fault attest.unavailable: the VM's launch is not on record. */
 export function launchedVm(db: LedgerDb, vmId: string): Launched {
   const vm = vmById(db, vmId)
   const launch = launchOf(db, vmId)
@@ -35,15 +36,16 @@ export function launchedVm(db: LedgerDb, vmId: string): Launched {
   )
 }
 
-/** What a simulated platform reports of the launch; null where the guest has a report device. */
+/** The launch as a simulated platform reports it. Null: the guest has a report device. */
 export function simulatedLaunch({ vm, launch }: Launched): { measurement: string; operatorKey: string } | null {
   const { measurement, operatorKey } = launch
   return vm.platform === 'snp' ? null : { measurement, operatorKey }
 }
 
 /**
- * The report over `reportData` with its certificates. `said` is the guest's own report, null where the simulated platform makes it. A report of
- * another launch is refused before the key distribution service is asked for anything. Faults: channel.refused, attest.unavailable.
+ * The report over `reportData` with its certificates. `said`: the guest's own report, or null where the simulated
+ * platform makes it. A report of another launch is refused before the key distribution service is asked. Faults:
+ * channel.refused, attest.unavailable.
  */
 export function completeReport(
   sources: EvidenceSources,
@@ -56,7 +58,7 @@ export function completeReport(
   return complete(sources, launched, { report: evidenceBytes(said, 'report'), reportData })
 }
 
-/** The simulated platform signs this one thing: that a VM of this launch has asked for a report over these bytes. */
+/** The simulated platform signs only that a VM of this launch asked for a report over these bytes. */
 async function simulate(sources: EvidenceSources, launch: Launch, reportData: Uint8Array): Promise<ReceiptEvidence> {
   try {
     const host = await sources.simulated()

@@ -1,4 +1,5 @@
-// Things on this host that are in no ledger, and things in the ledger that are not on this host. Effects: reads the kernel's and the disk's state.
+// Resources on this host without a ledger row, and ledger rows without their resource. Effects: reads the state of
+// kernel and disk.
 
 import { existsSync, readdirSync } from 'node:fs'
 import { basename } from 'node:path'
@@ -36,16 +37,19 @@ export type LeaksDeps = {
   readonly nft: Nft
   readonly stateDir: string
   readonly tapPrefix: string
-  /** Of instances' addresses, CIDR. */
+  /** Pools of VMs' addresses, CIDR. */
   readonly pools: Pools
   readonly uids: UidRange
-  /** Where control groups are; the usual place unless given. */
+  /** Mount point of control groups. Default: the usual one. */
   readonly cgroupRoot?: string
 }
 
 const timeoutMs = 10_000
 
-/** Compares ledger and host. A VM that is being made or taken down at the moment may show up; what shows up in two runs in a row is a leak. Faults: host.*. */
+/**
+ * Compares ledger and host. A VM that is being made or released may show up; a leak shows up in two runs in a row.
+ * Faults: host.*.
+ */
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
   const [resources, connections, idle] = await Promise.all([
     resourceLeaks(deps),
@@ -86,7 +90,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
 
 const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const satisfies readonly ResourceKind[]
 
-/** Directories of VMs are named by their ids; somebody may have put something else there. */
+/** VMs' directories are named by their ids. The directory may contain others. */
 function vmIdIn(path: string): string | null {
   const name = basename(path)
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
@@ -112,31 +116,34 @@ async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
   return (await Promise.all(leaks)).flat()
 }
 
-/** Of either family. */
+/** Addresses of both families. */
 function addressesOf(db: LedgerDb): Resource[] {
   return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
 }
 
-/** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */
+/**
+ * Scopes of VMs that are in no ledger, except those of another appliance on this machine; and scopes of gone VMs in
+ * which processes still run.
+ */
 function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
   return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {
       const vm = vmById(db, vmId)
-      // systemd takes a moment to remove an empty one.
+      // systemd takes a moment to remove an empty scope.
       return vm === null || (vm.state === 'gone' && pids.length > 0)
     })
     .filter(({ pids }) => pids.length === 0 || !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(scopeLeak)
 }
 
-/** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
+/** Uids of the range with processes, except QEMUs of another appliance on this machine. */
 function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
   return [...processesByUid()]
     .filter(([uid, pids]) => uid >= min && uid <= max && !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(([uid]) => `${uid}`)
 }
 
-/** QEMU's name is its VM's directory; swtpm's label begins as those of its appliance do. */
+/** QEMU's name contains its VM's directory; swtpm's label begins with its appliance's prefix. */
 function isElsewhere(pid: number, stateDir: string): boolean {
   const argv = identifyProcess(pid)?.argv ?? []
   if (argv.some(argument => /,prefix=tpm-[0-9a-f]{12}-/.test(argument)))
