@@ -31,7 +31,7 @@ async function isRefused(port: number, asked: string): Promise<boolean> {
     connect: { hostname: asked, port },
     socket: {
       data: () => resolve(false),
-      error: (error: NodeJS.ErrnoException) => resolve(error.code === 'ECONNREFUSED'),
+      error: (...given) => resolve(Object(given.at(-1)).code === 'ECONNREFUSED'),
     },
   })
   client.send(Buffer.alloc(20, 1))

@@ -1,6 +1,6 @@
 // Goal: firewalls as Docker, ufw, firewalld and people write them are read from the real nft and iptables. Their drops
-// of instances' packets are reported with commands that help, and the model agrees with the kernel. Needs root; runs in a
-// namespace of its own.
+// of instances' packets are reported with commands that help, and the model agrees with the kernel. Needs root; runs in
+// a namespace of its own.
 
 import { afterEach, expect, test } from 'bun:test'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
