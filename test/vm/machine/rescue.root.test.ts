@@ -26,9 +26,7 @@ const floodCode = `console.log('up')
     s.close(); console.log('sent ' + line)
   }`
 
-/**
- * Sends raw packets of protocol 6 that are too short for a TCP header: \`count bytes\`, the first two naming port 22.
- */
+/** Sends raw packets of protocol 6, too short for a TCP header, on `count bytes`; the first two bytes name port 22. */
 const stubCode = `const { dlopen, ptr } = require('bun:ffi')
   const { symbols: c } = dlopen('libc.so.6', {
     socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' },

@@ -144,7 +144,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
   })
   afterAll(() => network?.[Symbol.dispose]())
 
-  /** Opens `count` connections once earlier ones are closed; returns how many stay, and how the others end. */
+  /** Number of accepted connections, out of 20 that a process of its own opens, and the ends of the others. */
   const held = async (where: Netns, target: string, port: number, from: readonly (string | null)[]) => {
     const code = `const net = require('node:net'); let up = 0, settled = 0; const ends = {}
       const from = ${JSON.stringify(from)}

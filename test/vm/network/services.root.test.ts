@@ -15,7 +15,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
   let world: Netns
   let server: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
 
-  /** Opens `count` connections from one address once earlier ones are closed; returns how many stay. */
+  /** Number of accepted connections, out of `count` that a process of its own opens from these addresses. */
   const held = async (from: readonly string[], count: number): Promise<number> => {
     const code = `const net = require('node:net'); let up = 0, settled = 0
       const addresses = ${JSON.stringify(from)}
