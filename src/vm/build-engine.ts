@@ -7,9 +7,7 @@ import type { VmEngine, VmEvidence } from './engine.ts'
 /** The stage that the guest waits at, and the build's nonce. */
 export type VouchWanted = { readonly stage: AttestedStage; readonly nonce: Uint8Array }
 
-/**
- * Faults of every request: channel.timeout, channel.refused (the message begins with the guest's code), channel.closed.
- */
+/** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
 export type BuildEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> & {
   /** Path of the VM's exchange disk on this host, root's alone. It exists from the state `running` on. */
   readonly exchange: (vmId: string) => string

@@ -55,8 +55,7 @@ export type VmSpec = {
   /** Network that it reaches once opened. Default: the world. */
   readonly network?: VmNetworkKind
   /**
-   * Canonical text of workload.json. Its SHA-256 becomes HOST_DATA of the launch, in place of the launch document's. At
-   * most `workloadBytesMax` bytes.
+   * Text of workload.json, at most `workloadBytesMax` bytes. HOST_DATA becomes its SHA-256, not the launch document's.
    */
   readonly workload?: string
   /** Path of a disk that it gets read-only. Default: no disk. */
@@ -81,8 +80,7 @@ export type VmEngine = {
   readonly dismiss: (vmId: string) => void
   readonly view: (vmId: string) => VmView | null
   /**
-   * Gives a running VM its network again, then a sealed claim. `network`: the settings in force with the claim. Faults:
-   * channel.*.
+   * Gives a running VM its network (`network`, in force with the claim) again, then a sealed claim. Faults: channel.*.
    */
   readonly claim: (
     vmId: string,

@@ -1,5 +1,4 @@
-// Names and paths derived from a VM's id, so that a restarted daemon finds them again, and addresses of the pools.
-// Pure.
+// Names and paths derived from a VM's id, which a restarted daemon finds again, and addresses of the pools. Pure.
 
 import { assert } from '../base/assert.ts'
 import { formatIpv6, rangeOfV6 } from '../base/ipv6.ts'

@@ -145,8 +145,7 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
 }
 
 /**
- * connect(2) follows links, for example to another VM's socket. A missing socket is fine: connecting waits for it.
- * Fault qmp.closed.
+ * connect(2) follows links, even to another VM's socket. A missing socket is fine: connecting waits. Fault qmp.closed.
  */
 function refuseUnlessSocket(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isSocket() === false) {

@@ -1,7 +1,6 @@
 // Builds in VMs: orders, progress and evidence. Effects: asks guests, reads the ledger.
 //
-// The guest is hostile: its statements are compared with its launch before any work is done for it. Results are
-// complete, not verified.
+// The guest is hostile: its statements are compared with its launch before any other work. Nothing here is verified.
 
 import { decodeReceipt, encodeReceipt } from '../../attest/receipt/receipt.ts'
 import { reportDataOf, type StatementKind } from '../../attest/receipt/statement.ts'

@@ -1,5 +1,4 @@
-// Fresh evidence of claimed VMs: the guest's signed statement, and the platform's report over it. Effects: asks guests,
-// reads the ledger.
+// Fresh evidence of claimed VMs: the guest's statement and the report over it. Effects: asks guests, reads the ledger.
 //
 // The guest is hostile: its statements are compared with the launch before any work is done for it, and each VM gets
 // one piece of work at a time. Results are complete, not verified: the caller knows what the statement must say.

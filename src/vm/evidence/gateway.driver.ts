@@ -66,9 +66,7 @@ export type GatewayEvidence = {
   readonly simulated: boolean
 }
 
-/**
- * Faults of every request: channel.timeout, channel.refused (the message begins with the guest's code), channel.closed.
- */
+/** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
 export class VmGateways {
   readonly #deps: VmGatewaysDeps
   /** Serializes documents to a VM: the pieces of two would mix. */

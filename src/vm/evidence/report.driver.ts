@@ -1,5 +1,4 @@
-// A VM's report with the certificates that verify it, of its hardware or of the simulated platform. Effects: reads the
-// ledger, asks key services.
+// A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, asks key services.
 
 import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'

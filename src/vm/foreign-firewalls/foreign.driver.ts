@@ -1,5 +1,4 @@
-// Reads all firewalls of this host, ours included. Effects: runs nft(8) and iptables-save(8), which change nothing;
-// reads /proc.
+// Reads all firewalls of this host, ours included. Effects: runs nft(8) and iptables-save(8) for reading; reads /proc.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -17,14 +16,11 @@ export type Firewalls = {
 
 export type FirewallReads = {
   readonly timeoutMs: number
-  /** Limit on each program's output, which bans of single addresses lengthen: 10 ms per MiB in one turn. */
+  /** Limit on a program's output, parsed in one turn (10 ms per MiB). A rule per banned address makes it long. */
   readonly outputBytesMax: number
 }
 
-/**
- * `family`: of iptables' tables in nftables. `legacyTables`: absent unless the kernel's older tables are loaded;
- * iptables-legacy-save would load them.
- */
+/** `family`: of iptables' tables in nftables. `legacyTables`: lists the kernel's older ones, which reading would load. */
 const IPTABLES = [
   { family: 'ip', program: 'iptables', legacy: 'legacy', legacyTables: '/proc/net/ip_tables_names' },
   { family: 'ip6', program: 'ip6tables', legacy: 'legacy6', legacyTables: '/proc/net/ip6_tables_names' },

@@ -1,5 +1,4 @@
-// The expected launch: its document, the measurement in the image's manifest, and the parts in which a given launch
-// differs from it. Pure.
+// The expected launch: its document, its measurement by the manifest, and a given launch's differences from it. Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import type { LaunchVehicle } from '../../attest/launch/digest.ts'
@@ -37,10 +36,7 @@ function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
   return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
-/**
- * `igvmSha256`: digest of the IGVM file without ID block, which takes the firmware's place. Null: firmware. Fault
- * image.invalid as above.
- */
+/** `igvmSha256`: of the IGVM file without ID block. Null: booted by firmware. Fault image.invalid as above. */
 export function launchDocument(
   manifest: ImageManifest,
   launch: LaunchShape & { readonly memoryMib: number; readonly igvmSha256: string | null },

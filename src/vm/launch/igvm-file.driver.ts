@@ -54,8 +54,7 @@ export class IgvmFiles {
   }
 
   /**
-   * The caller disposes of the file. Fault image.invalid: it cannot be made from these parts, or the configured file is
-   * unusable.
+   * The caller disposes of the file. Fault image.invalid: these parts make none, or the configured file is unusable.
    */
   open(wanted: IgvmWanted): Promise<IgvmToLaunch> {
     return this.#serial.run(() => this.#open(wanted))

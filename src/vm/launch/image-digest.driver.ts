@@ -1,5 +1,4 @@
-// Identity of the image in a directory: the digest of its manifest, which lists the digests of all parts. Effects:
-// reads a file.
+// Identity of an image: the digest of its manifest, which lists the digests of all parts. Effects: reads a file.
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'

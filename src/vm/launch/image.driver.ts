@@ -58,8 +58,8 @@ export type BuilderImage = Image & {
 }
 
 /**
- * The image that build VMs boot. Fault image.invalid: as `loadImage`, an image of another kind, or no provenance for
- * this manifest.
+ * The image of build VMs. Fault image.invalid: as `loadImage`, another kind of image, or no provenance for the
+ * manifest.
  */
 export function loadBuilderImage(directory: string): BuilderImage {
   const image = loadNamedImage(directory, builderImage, 'build VMs boot')

@@ -166,9 +166,7 @@ function exchangeArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/**
- * Shared by all VMs with this model: its pages are in the host's cache once. The guest checks every block (dm-verity).
- */
+/** Shared by all VMs with this model: the host caches its pages once. The guest checks every block (dm-verity). */
 function modelArgs(plan: QemuPlan): string[] {
   const { model: fd } = plan.fds
   if (fd === null) return []
@@ -210,10 +208,7 @@ function socketArgs(id: string, fd: number): string[] {
   return ['-chardev', `socket,id=${id},fd=${fd},server=on,wait=off`]
 }
 
-/**
- * Virtio devices of a confidential guest must use the DMA API: its memory is encrypted, and shared only in bounce
- * buffers.
- */
+/** Virtio devices of a confidential guest must use the DMA API: encrypted memory is shared only in bounce buffers. */
 function device(plan: QemuPlan, driver: string, properties: string): string {
   const confidential = plan.platform.kind === 'snp' ? ',iommu_platform=on,disable-legacy=on' : ''
   return `${driver},${properties}${confidential}`

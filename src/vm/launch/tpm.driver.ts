@@ -25,10 +25,7 @@ export type StartedTpm = Disposable & { readonly identity: ProcessIdentity; read
 
 const inheritedFds = { control: 3, state: 4 } as const
 
-/**
- * Starts the TPM with empty state, whatever an earlier attempt left. Faults: host.command_failed, host.unsupported,
- * internal.
- */
+/** Starts the TPM with empty state. Faults: host.command_failed, host.unsupported, internal. */
 export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): StartedTpm {
   using opened = new DisposableStack()
   const close = (fd: number) => opened.defer(() => closeSync(fd))
@@ -73,10 +70,7 @@ function makeState(path: string, uid: number): number {
   }
 }
 
-/**
- * The VM's swtpm by its command line, or null. Like QEMU (uid.driver.ts), it must run as the VM's user or root; others
- * are impostors.
- */
+/** The VM's swtpm by its command line, or null. Runs as the VM's user or root (uid.driver.ts): others are impostors. */
 export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vmId: string }): ProcessIdentity | null {
   if (resourceOf(db, vmId, 'tpm') === null) return null
   const uid = resourceOf(db, vmId, 'uid')

@@ -1,5 +1,5 @@
-// The user id of each VM: reserved in the ledger before use, released when nothing runs under it. Effects: SQL, reads
-// and ends processes.
+// The user id of each VM: reserved before use, released when nothing runs under it. Effects: SQL, reads and ends
+// processes.
 //
 // Different uids separate a VM's escaped QEMU from other VMs. A uid is not reserved while anything runs under it.
 

@@ -1,5 +1,4 @@
-// Resources on this host without a ledger row, and ledger rows without their resource. Effects: reads the state of
-// kernel and disk.
+// Resources on this host without a ledger row, and rows without their resource. Effects: reads kernel and disk state.
 
 import { existsSync, readdirSync } from 'node:fs'
 import { basename } from 'node:path'
@@ -47,8 +46,8 @@ export type LeaksDeps = {
 const timeoutMs = 10_000
 
 /**
- * Compares ledger and host. A VM that is being made or released may show up; a leak shows up in two runs in a row.
- * Faults: host.*.
+ * Compares ledger and host. VMs being made or released may show up once; a leak shows up twice in a row. Faults:
+ * host.*.
  */
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
   const [resources, connections, idle] = await Promise.all([
@@ -121,10 +120,7 @@ function addressesOf(db: LedgerDb): Resource[] {
   return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
 }
 
-/**
- * Scopes of VMs that are in no ledger, except those of another appliance on this machine; and scopes of gone VMs in
- * which processes still run.
- */
+/** Scopes of VMs in no ledger, unless another appliance on this machine has them; scopes of gone VMs with processes. */
 function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
   return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {

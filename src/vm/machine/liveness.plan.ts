@@ -9,8 +9,7 @@ export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
 /**
- * QEMU answers at once however busy its guest is. Four misses take 65 to 95 s: the first round waits for the guest as
- * well.
+ * QEMU answers at once, also with a busy guest. Four misses take 65 to 95 s: the first round waits for the guest, too.
  */
 export const monitorMissesMax = 4
 /** A loaded guest may be slow. Six misses are three minutes without an answer of agent or SSH. */

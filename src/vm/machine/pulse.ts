@@ -1,5 +1,4 @@
-// Checks from time to time that a running VM lives: its monitor, agent, SSH server and interface. Effects: asks; starts
-// no wait.
+// Checks regularly that a running VM lives: monitor, agent, SSH server and interface. Effects: asks; starts no wait.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'

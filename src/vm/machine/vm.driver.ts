@@ -367,10 +367,7 @@ class Inherited {
   }
 }
 
-/**
- * Path by which a process reopens an inherited descriptor: the same file, whatever has its name by now
- * (proc_pid_fd(5)).
- */
+/** Path that reopens an inherited descriptor: the same file, whatever has its name by now (proc_pid_fd(5)). */
 function ownFd(fd: number): string {
   return `/proc/self/fd/${fd}`
 }

@@ -1,5 +1,5 @@
-// Instances that reach the world only by name: the addresses that our DNS answered with, as sets and rules of the
-// appliance's table. Pure.
+// Instances that reach the world only by name: addresses from our DNS, as sets and rules of the appliance's table.
+// Pure.
 //
 // The sets are looked up in chain `replies`, after connection tracking, because only there it is known whether a packet
 // begins a flow. A flow outlives its address in the set. The kernel removes addresses when their time is over, so with
@@ -18,10 +18,7 @@ export type EgressNames = {
 /** `timeoutMs`: how long it stays open. The address is spelled as its family spells it. */
 export type NamedAddress = { readonly address: string; readonly timeoutMs: number }
 
-/**
- * Per family. The daemon remembers half as many: the kernel may still hold those of its predecessor, and an expired
- * element gives up its place a moment later.
- */
+/** Per family. The daemon remembers half as many, as its predecessor's and just expired ones still take places. */
 const elementsMax = 16_384
 export const namedAddressesMax = elementsMax / 2
 

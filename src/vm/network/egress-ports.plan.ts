@@ -13,8 +13,7 @@ export type Family<Address> = {
 }
 
 /**
- * Splits the address space at the ends of all entries; each stretch gets the ports of all entries that hold it. No two
- * stretches overlap.
+ * Splits the addresses at the ends of all entries; each disjoint stretch gets the ports of all entries that hold it.
  */
 export function portElements<Address extends number | bigint>(
   allowed: readonly Entry<Address>[],

@@ -1,5 +1,4 @@
-// Egress rules for IPv6, as egress.plan.ts for IPv4: destinations that are closed by default, as sets and rules of the
-// appliance's table. Pure.
+// Destinations that are closed by default by IPv6 (IPv4: egress.plan.ts), as sets and rules of our table. Pure.
 
 import type { Ipv4Range } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
@@ -24,8 +23,7 @@ export const EGRESS_SETS_V6 = [
 ] as const
 
 /**
- * Only 2000::/3 is assigned to the world (RFC 4291 2.4). The well-known NAT64 prefix is open (RFC 6052 2.1),
- * for IPv4 addresses that are open.
+ * Only 2000::/3 is assigned to the world (RFC 4291 2.4). NAT64's well-known prefix (RFC 6052 2.1) leads to open IPv4.
  */
 const nat64 = '64:ff9b::/96'
 const OUTSIDE = [
@@ -33,10 +31,7 @@ const OUTSIDE = [
   ['64:ff9b::1:0:0', '1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['4000::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
 ] as const
-/**
- * Special ranges within it: IETF protocols with Teredo and benchmarks (RFC 6890), documentation (RFC 3849, RFC 9637),
- * 6to4 (RFC 3056).
- */
+/** Special in it: IETF protocols with Teredo (RFC 6890), documentation (RFC 3849, RFC 9637), 6to4 (RFC 3056). */
 const SPECIAL = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20'] as const
 
 export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {

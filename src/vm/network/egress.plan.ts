@@ -27,8 +27,7 @@ export type Destinations = {
 }
 
 /**
- * Private networks (RFC 1918), carriers' shared ones (RFC 6598), link-local ones with clouds' metadata services (RFC
- * 3927).
+ * Private (RFC 1918), carriers' shared (RFC 6598) and link-local networks, with clouds' metadata services (RFC 3927).
  */
 const PRIVATE = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'] as const
 
@@ -54,10 +53,7 @@ export function egressElements(to: Destinations): [set: string, element: string]
   ]
 }
 
-/**
- * Judges by the ranges that the kernel has. `open`: denied by default, but an entry of the configuration opens it, at
- * some ports or all.
- */
+/** Judges by the kernel's ranges. `open`: denied by default, opened by the configuration at some or all ports. */
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
   const item = rangeOf(address)

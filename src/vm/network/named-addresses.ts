@@ -1,5 +1,4 @@
-// Addresses that are open to instances because our DNS answered with them, until their time ends. Effects: its own
-// memory; reads a clock.
+// Addresses from our DNS that are open to instances until their time ends. Effects: its own memory; reads a clock.
 
 import type { Clock } from '../../base/clock.ts'
 import { type NamedAddress, namedAddressesMax } from './egress-names.plan.ts'

@@ -1,5 +1,4 @@
-// The host's side of guest networking: the only writer of our nftables table, and the egress sampler. Effects: nft,
-// database.
+// The only writer of our nftables table, and the egress sampler. Effects: nft, database.
 //
 // The kernel enforces the cap; samples serve reports and restore a flushed table.
 
@@ -36,9 +35,7 @@ export type VmNetworkDeps = {
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'names'>
   /** Networks that this host is in now, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
-  /**
-   * The list of names that instances may reach, and the UDP port that answers their queries. Null: there is no list.
-   */
+  /** The list of names that instances may reach, and its DNS's UDP port. Null: there is no list. */
   readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
   /** Egress allowance of answers to SSH once the cap is spent. */
@@ -162,8 +159,7 @@ export class VmNetwork {
   }
 
   /**
-   * Removes a VM's objects from the kernel for good. The caller deletes the ledger row afterwards; runs until then do
-   * not restore the objects.
+   * Removes a VM's objects from the kernel; no later run restores them. The caller deletes the ledger row afterwards.
    */
   async remove(tap: string): Promise<void> {
     this.#removed.add(tap)
@@ -248,10 +244,7 @@ export class VmNetwork {
     await this.sync()
   }
 
-  /**
-   * Restores our tables after changes by others, and follows this host's addresses, until the signal is aborted. Never
-   * rejects.
-   */
+  /** Restores our tables after others' changes and follows this host's addresses until the abort. Never rejects. */
   watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
     return watch.run(
       {

@@ -14,10 +14,7 @@ const reset = 'counter reject with tcp reset'
 const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
-/**
- * Bounds of the services, for connections that are passed on to a VM. An address has one share of all services
- * together.
- */
+/** Bounds on connections that are passed on to a VM. An address has one share of all services together. */
 export function clientRules(
   { perAddressMax, perNetworkMax, allMax }: ServiceConnections,
   port: number,

@@ -41,10 +41,7 @@ export type NftVm = {
 
 /** Addresses of this host that accept connections for the gateway in a VM. */
 export type GatewayListen = {
-  /**
-   * IPv4 address of this host, `0.0.0.0` for all, null for none. Instances always reach the gateway address. IPv6
-   * clients cannot reach the VM, which has IPv4 alone.
-   */
+  /** IPv4 address of this host, `0.0.0.0` for all, null for none. Instances always reach the gateway address. */
   readonly address: string | null
   readonly port: number
 }
@@ -55,10 +52,7 @@ export type GatewayService = {
   readonly port: number
   /** IPv4 address of the VM that gets connections to `GatewayListen`. Null: none does. */
   readonly address: string | null
-  /**
-   * TCP destinations of its VMs. The gateway address here opens that port of this host; other addresses of the host
-   * stay closed.
-   */
+  /** TCP destinations of its VMs. The gateway address opens that port of this host; its other addresses stay closed. */
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
 }
 
@@ -219,9 +213,7 @@ const CHAINS = [
 
 const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
 
-/**
- * Chains of earlier releases. nft cannot change the hook of a chain, so a chain with another hook gets another name.
- */
+/** Chains of earlier releases. A chain's hook is fixed in nft, so a chain with another hook gets another name. */
 const FORMER_CHAINS = ['guard', 'answers'] as const
 
 function objectLines(table: string, vm: NftVm): string[] {
@@ -386,9 +378,7 @@ function gatewayRules(plan: NftPlan): Rule[] {
   ]
 }
 
-/**
- * Conntrack keeps a connection's VM, so these rules decide about new connections only. Clients keep their addresses.
- */
+/** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
 function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, address }: GatewayService): Rule[] {
   if (listen === null || address === null) return []
   const to = `tcp dport ${listen.port} dnat ip to ${address}:${port}`
@@ -408,8 +398,8 @@ function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, addres
 }
 
 /**
- * VMs of network `fetch` reach one port of the host and get answers. `entry` comes first; `input` and `output` see no
- * others of their packets.
+ * VMs of network `fetch` reach one port of the host and get answers; `input` and `output` see no other packets of
+ * theirs.
  */
 function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
   if (fetchPort === null) return [['entry', 'iifname @fetching drop']]
@@ -435,8 +425,7 @@ function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule
     // Without a connection it would leave under the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],
     ['charge', 'iifname @opened jump replies'],
-    // Clients' limits bound the gateway's flows. A flow stays `new` until it is answered, but only its first packet is
-    // unconfirmed.
+    // Clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is unconfirmed.
     ['charge', 'iifname != @serving ct state new ct status & confirmed == 0 jump flows'],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],
