@@ -20,7 +20,7 @@ export type FirewallReads = {
   readonly outputBytesMax: number
 }
 
-/** `family`: of iptables' tables in nftables. `legacyTables`: lists the kernel's older ones, which reading would load. */
+/** `family`: of iptables' tables in nftables. `legacyTables`: lists the kernel's older ones. */
 const IPTABLES = [
   { family: 'ip', program: 'iptables', legacy: 'legacy', legacyTables: '/proc/net/ip_tables_names' },
   { family: 'ip6', program: 'ip6tables', legacy: 'legacy6', legacyTables: '/proc/net/ip6_tables_names' },
