@@ -128,8 +128,8 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
         greeting = true
         channel
           .hello(timeoutMs)
-          .then(said => {
-            hello = said
+          .then(answer => {
+            hello = answer
           })
           .catch(error => deps.log.warn('the agent has not said hello', { error }))
           .finally(() => {

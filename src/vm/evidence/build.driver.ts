@@ -70,13 +70,13 @@ export class VmBuilds {
     const channel = this.#channelOf(vmId)
     const response = await channel.request({ op: 'vouch', simulated: simulatedLaunch(launched) }, timeoutMs)
     if (!('vouched' in response)) throw new Fault('channel.refused', 'agent vouch: a response without evidence')
-    const said = response.vouched
-    if (said.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${said.stage}, not at ${stage}`)
-    const signed = signedOf(said)
+    const answer = response.vouched
+    if (answer.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${answer.stage}, not at ${stage}`)
+    const signed = signedOf(answer)
     checkStatement(signed.statement, { kind: kinds[stage], vmId, nonce, launch: launched.launch, keys: signed.keys })
-    checkProvenanceWanted(vmId, said, nonce)
+    checkProvenanceWanted(vmId, answer, nonce)
     const reportData = reportDataOf(signed.statement)
-    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
     const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
     const receipt = encodeReceipt({ platform, ...signed, evidence })
     try {
@@ -85,7 +85,7 @@ export class VmBuilds {
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
     }
-    const provenance = await this.#provenanceEvidence(launched, said, nonce)
+    const provenance = await this.#provenanceEvidence(launched, answer, nonce)
     await channel.request({ op: 'vouched', stage, receipt: JSON.stringify(receipt), provenance }, timeoutMs)
     const { document, operatorKey } = launched.launch
     return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
@@ -101,7 +101,7 @@ export class VmBuilds {
     const digest = present(fromHex(provenance.sha256), 'the schema lets only hexadecimal through')
     const reportData = concat(digest, nonce, new Uint8Array(reportDataBytes - digest.length - nonce.length))
     const { report, vek, chain } = await completeReport(this.#deps.sources, launched, {
-      said: provenance.report,
+      guestReport: provenance.report,
       reportData,
     })
     const [ask, ark] = chain

@@ -91,14 +91,14 @@ export class EvidenceTaker {
     const { hello } = observe()
     if (hello !== null && (hello.platform === 'snp') !== isSnp) throw wrongPlatform(vm, hello.platform === 'snp')
     progress.step = 'its guest'
-    const said = await channel.evidence(nonce, simulatedLaunch(launched), leftMs)
-    if ((said.report !== null) !== isSnp) throw wrongPlatform(vm, said.report !== null)
-    const signed = signedOf(said)
+    const answer = await channel.evidence(nonce, simulatedLaunch(launched), leftMs)
+    if ((answer.report !== null) !== isSnp) throw wrongPlatform(vm, answer.report !== null)
+    const signed = signedOf(answer)
     checkStatement(signed.statement, { kind: 'claim', vmId, nonce, launch, keys: signed.keys })
     progress.step = isSnp ? 'the certificates of its report' : 'the simulated platform'
-    const tpm = said.tpm === undefined ? {} : { tpm: evidenceBytes(said.tpm, 'tpm') }
+    const tpm = answer.tpm === undefined ? {} : { tpm: evidenceBytes(answer.tpm, 'tpm') }
     const reportData = reportDataOf(signed.statement)
-    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
     const platform = isSnp ? 'snp' : 'simulated'
     const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
     try {

@@ -149,12 +149,12 @@ export class VmGateways {
    * distribution service is asked. Faults: channel.refused, attest.unavailable (the message says what is missing and
    * what to do).
    */
-  async completeEvidence(vmId: string, { reportData, report: said }: WantedEvidence): Promise<GatewayEvidence> {
+  async completeEvidence(vmId: string, { reportData, report: guestReport }: WantedEvidence): Promise<GatewayEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)
     const { vm, launch } = launched
     const workload = workloadOf(launched)
     const completed = await completeReport(this.#deps.sources, launched, {
-      said,
+      guestReport,
       reportData: evidenceBytes(reportData, 'reportData'),
     })
     return {

@@ -42,19 +42,19 @@ export function simulatedLaunch({ vm, launch }: Launched): { measurement: string
 }
 
 /**
- * The report over `reportData` with its certificates. `said`: the guest's own report, or null where the simulated
- * platform makes it. A report of another launch is refused before the key distribution service is asked. Faults:
- * channel.refused, attest.unavailable.
+ * The report over `reportData` with its certificates. `guestReport`: null where the simulated platform makes it. A
+ * report of another launch is refused before the key distribution service is asked. Faults: channel.refused,
+ * attest.unavailable.
  */
 export function completeReport(
   sources: EvidenceSources,
   launched: Launched,
-  { said, reportData }: { readonly said: string | null; readonly reportData: Uint8Array },
+  { guestReport, reportData }: { readonly guestReport: string | null; readonly reportData: Uint8Array },
 ): Promise<ReceiptEvidence> {
   const { vm, launch } = launched
-  if ((said !== null) !== (vm.platform === 'snp')) throw wrongPlatform(vm, said !== null)
-  if (said === null) return simulate(sources, launch, reportData)
-  return complete(sources, launched, { report: evidenceBytes(said, 'report'), reportData })
+  if ((guestReport !== null) !== (vm.platform === 'snp')) throw wrongPlatform(vm, guestReport !== null)
+  if (guestReport === null) return simulate(sources, launch, reportData)
+  return complete(sources, launched, { report: evidenceBytes(guestReport, 'report'), reportData })
 }
 
 /** The simulated platform signs only that a VM of this launch asked for a report over these bytes. */

@@ -253,9 +253,9 @@ export function certainDrops(drops: readonly ForeignDrop[]): ForeignDrop[] {
 
 /** One line for the operator. */
 export function dropText({ chain, drops, unsure, cause }: ForeignDrop): string {
-  const said = [
+  const parts = [
     ...(drops.length === 0 ? [] : [`drops ${drops.join(', ')}`]),
     ...(unsure.length === 0 ? [] : [`may drop ${unsure.join(', ')}`]),
   ]
-  return `${chain} ${said.join(' and ')} (${cause})`
+  return `${chain} ${parts.join(' and ')} (${cause})`
 }

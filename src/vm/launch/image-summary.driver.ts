@@ -40,7 +40,7 @@ export type ImageSummariesDeps = {
 
 /** An envelope: SHA-256 in hexadecimal, exact bytes. */
 export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
-type Known = KeptSummary & { readonly says: ReadSummary }
+type Known = KeptSummary & { readonly summary: ReadSummary }
 
 /** One per image, key and release. Results name summaries by digest, so old ones are kept for a while. */
 const keptMax = 64
@@ -98,13 +98,15 @@ export class ImageSummaries {
       subject.some(({ digest }) => Object.values(digest ?? {}).includes(hex))
     const parts = [image.rootHash, kernelSha256, initrdSha256]
     return (
-      this.#known.findLast(({ says }) => says.name === image.name && parts.every(hex => has(says.subject, hex))) ?? null
+      this.#known.findLast(
+        ({ summary }) => summary.name === image.name && parts.every(hex => has(summary.subject, hex)),
+      ) ?? null
     )
   }
 
   /** Summaries by image name, the newest first. */
   ofImage(name: string): readonly KeptSummary[] {
-    return this.#known.filter(({ says }) => says.name === name).toReversed()
+    return this.#known.filter(({ summary }) => summary.name === name).toReversed()
   }
 
   async #summarize({ manifest, provenanceSha256, subject }: BuilderImage): Promise<void> {
@@ -113,11 +115,11 @@ export class ImageSummaries {
     const verifierId = hostVerifierId(operatorKey.digest)
     const summary: ImageSummary = { name: manifest.name, subject, provenanceSha256, verifierId, version }
     const wanted = identityOf({ ...summary, keyId: summaryKeyId(signer.spki) })
-    if (this.#known.some(({ says }) => identityOf(says) === wanted)) return
+    if (this.#known.some(({ summary }) => identityOf(summary) === wanted)) return
     const bytes = await signSummary(summaryBytes(summary, clock.nowMs()), signer)
     const sha256 = sha256Hex(bytes)
     writeFileAtomic(fileOf(directory, sha256), bytes, { mode: 0o644 })
-    this.#known.push({ sha256, bytes, says: readSummary(bytes) })
+    this.#known.push({ sha256, bytes, summary: readSummary(bytes) })
     for (const old of this.#known.splice(0, Math.max(0, this.#known.length - keptMax))) {
       removeFile(fileOf(directory, old.sha256))
     }
@@ -160,12 +162,12 @@ function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'lo
       const bytes = new Uint8Array(readFileSync(path))
       const sha256 = sha256Hex(bytes)
       if (path !== fileOf(directory, sha256)) throw new Error('its name is not its SHA-256')
-      return [{ sha256, bytes, says: readSummary(bytes) }]
+      return [{ sha256, bytes, summary: readSummary(bytes) }]
     } catch (error) {
       log.warn('a verification summary cannot be read and is removed', { path, reason: messageOf(error) })
       removeFile(path)
       return []
     }
   })
-  return found.toSorted((a, b) => (a.says.timeVerified < b.says.timeVerified ? -1 : 1))
+  return found.toSorted((a, b) => (a.summary.timeVerified < b.summary.timeVerified ? -1 : 1))
 }

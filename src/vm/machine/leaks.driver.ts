@@ -52,27 +52,27 @@ const timeoutMs = 10_000
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
   const [resources, connections, idle] = await Promise.all([
     resourceLeaks(deps),
-    connectionsOfNobody(deps),
+    strayConnections(deps),
     idleQemus(deps),
   ])
-  return [...resources, ...routesOfNobody(deps), ...connections, ...scopesOfNobody(deps), ...idle]
+  return [...resources, ...strayRoutes(deps), ...connections, ...strayScopes(deps), ...idle]
 }
 
 async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
-  const nobodys = (name: string): Found => ({ name, vm: null })
+  const ownerless = (name: string): Found => ({ name, vm: null })
   const names = readdirSync(`${stateDir}/vms`)
   const found: Record<(typeof KINDS)[number], readonly Found[]> = {
     directory: names.map(name => ({ name: `${stateDir}/vms/${name}`, vm: vmIdIn(name) })),
     disk: names
       .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))
       .filter(disk => existsSync(disk.name)),
-    tap: (await listTaps(tapPrefix, timeoutMs)).map(nobodys),
-    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(nobodys),
+    tap: (await listTaps(tapPrefix, timeoutMs)).map(ownerless),
+    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(ownerless),
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
       .map(({ pid, startTicks, uuid }) => ({ name: `${pid}:${startTicks}`, vm: uuid })),
-    tpm: listTpms(stateDir).map(({ pid, startTicks }) => nobodys(`${pid}:${startTicks}`)),
-    uid: uidsWithProcesses(uids, stateDir).map(nobodys),
+    tpm: listTpms(stateDir).map(({ pid, startTicks }) => ownerless(`${pid}:${startTicks}`)),
+    uid: uidsWithProcesses(uids, stateDir).map(ownerless),
   }
   return KINDS.flatMap(kind => {
     const recorded = listResources(db, kind)
@@ -95,7 +95,7 @@ function vmIdIn(path: string): string | null {
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
 }
 
-function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
+function strayRoutes({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
   const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
   const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
     const tap = taps.get(vmId)
@@ -104,7 +104,7 @@ function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
   return routeLeaks(poolRoutes({ pools, tapPrefix }), vms)
 }
 
-async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
+async function strayConnections({ db, pools }: LeaksDeps): Promise<Leak[]> {
   const held = new Set(addressesOf(db).map(row => row.name))
   const isHeld = (address: string) => held.has(address)
   const leaks = [pools.v4, pools.v6].map(async (network): Promise<Leak[]> => {
@@ -121,7 +121,7 @@ function addressesOf(db: LedgerDb): Resource[] {
 }
 
 /** Scopes of VMs in no ledger, unless another appliance on this machine has them; scopes of gone VMs with processes. */
-function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
+function strayScopes({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
   return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {
       const vm = vmById(db, vmId)

@@ -82,14 +82,14 @@ export class Pulse {
     const answered = link.qmp.command('query-status', qmpTimeoutMs.blocking).then(yes, no)
     // A silent QEMU passes nothing on, so the guest's answer is not waited for: that would double the time to notice.
     const hurry = this.#misses.monitor > 0
-    const said = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
+    const answer = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
     const reachable = checkNetwork().catch(error => {
       // A failed check says nothing about the interface.
       log.warn('the network interface of a VM could not be checked', { vm: vmId, error })
       return true
     })
     const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
-    const hello = await said
+    const hello = await answer
     // Its agent has restarted with other keys: the earlier hello is void.
     const known = this.#hello ?? link.observe().hello
     if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()

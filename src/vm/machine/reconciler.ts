@@ -303,10 +303,10 @@ export class VmReconciler implements VmEngine {
     this.#deps.log.info('VM moved', { vm: vmId, ...change })
     // Any other move may have released room or a turn to boot.
     if (change.to !== 'launching') this.#wakeWaiting()
-    this.#tellListeners(vmId)
+    this.#notify(vmId)
   }
 
-  #tellListeners(vmId: string): void {
+  #notify(vmId: string): void {
     for (const listener of this.#listeners) listener(vmId)
   }
 
@@ -400,7 +400,7 @@ export class VmReconciler implements VmEngine {
     if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)
     // Services may wait for the hello after a reattach, although no state changes.
-    if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
+    if (hello !== entry.announcedHello) this.#notify(vm.id)
     entry.announcedHello = hello
     return null
   }
@@ -411,7 +411,7 @@ export class VmReconciler implements VmEngine {
     if (vm.openedAtMs === null || opened === entry.opened) return null
     await this.#deps.driver.open()
     entry.opened = opened
-    this.#tellListeners(vm.id)
+    this.#notify(vm.id)
     return null
   }
 

@@ -61,11 +61,11 @@ function nameElements(addresses: readonly NamedAddress[]): Element[] {
 export function openNamesText(tableName: string, addresses: readonly NamedAddress[]): string {
   const table = `inet ${tableName}`
   const opened = elementLines(table, nameElements(addresses))
-  const those = elementLines(
+  const known = elementLines(
     table,
     addresses.map(({ address }): Element => [setOf(address), address]),
   )
-  return `${[...opened, ...those.map(line => line.replace(/^add/, 'delete')), ...opened].join('\n')}\n`
+  return `${[...opened, ...known.map(line => line.replace(/^add/, 'delete')), ...opened].join('\n')}\n`
 }
 
 function setOf(address: string): (typeof SETS)[number][0] {

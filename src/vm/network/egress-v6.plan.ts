@@ -65,10 +65,10 @@ function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
 
 /** As `destinationKind` of egress.plan.ts. */
 export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
-  const item = rangeOfV6(address)
-  if (!deniedRangesV6(to).some(range => coversV6(range, item))) return 'world'
-  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), item))
-  return !isClosed && to.allowed.some(range => coversV6(range, item)) ? 'open' : 'denied'
+  const single = rangeOfV6(address)
+  if (!deniedRangesV6(to).some(range => coversV6(range, single))) return 'world'
+  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), single))
+  return !isClosed && to.allowed.some(range => coversV6(range, single)) ? 'open' : 'denied'
 }
 
 function rangeText({ first, last }: Ipv6Range): string {

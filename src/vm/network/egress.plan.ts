@@ -56,12 +56,12 @@ export function egressElements(to: Destinations): [set: string, element: string]
 /** Judges by the kernel's ranges. `open`: denied by default, opened by the configuration at some or all ports. */
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
-  const item = rangeOf(address)
-  if (!deniedRanges(to).some(range => covers(range, item))) return 'world'
+  const single = rangeOf(address)
+  if (!deniedRanges(to).some(range => covers(range, single))) return 'world'
   const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
-    covers(rangeOf(network), item),
+    covers(rangeOf(network), single),
   )
-  return !isClosed && to.allowed.some(range => covers(range, item)) ? 'open' : 'denied'
+  return !isClosed && to.allowed.some(range => covers(range, single)) ? 'open' : 'denied'
 }
 
 function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {

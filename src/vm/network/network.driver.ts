@@ -138,10 +138,10 @@ export class VmNetwork {
    * open and these may not be. Faults: host.*.
    */
   async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
-    for (const item of addresses) {
-      if (!this.#named.keep(item, by)) return false
-      const { timeoutMs } = this.#toOpen.get(item.address) ?? item
-      this.#toOpen.set(item.address, { ...item, timeoutMs: Math.max(timeoutMs, item.timeoutMs) })
+    for (const named of addresses) {
+      if (!this.#named.keep(named, by)) return false
+      const { timeoutMs } = this.#toOpen.get(named.address) ?? named
+      this.#toOpen.set(named.address, { ...named, timeoutMs: Math.max(timeoutMs, named.timeoutMs) })
     }
     this.#opening ??= this.#turns.run(async () => {
       const batch = [...this.#toOpen.values()]

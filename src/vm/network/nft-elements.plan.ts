@@ -6,6 +6,6 @@ export type Element = readonly [collection: string, element: string]
 export function elementLines(table: string, elements: readonly Element[]): string[] {
   const byName = Map.groupBy(elements, ([name]) => name)
   return [...byName].map(
-    ([name, those]) => `add element ${table} ${name} { ${those.map(([, element]) => element).join(', ')} }`,
+    ([name, group]) => `add element ${table} ${name} { ${group.map(([, element]) => element).join(', ')} }`,
   )
 }
