@@ -166,6 +166,20 @@ inOwnNetns(
       expect(await drops()).toEqual([])
     })
 
+    test('goal: rules that ban addresses by their rate are no certain drop', async () => {
+      nft(`table inet bans {
+        set banned { type ipv4_addr; flags dynamic, timeout; timeout 1h;
+        }
+        chain forward {
+          type filter hook forward priority 0; policy accept;
+          ip saddr @banned drop
+          tcp dport 22 ct state new add @banned { ip saddr limit rate over 4/minute } drop
+          tcp dport 443 meter busy { ip saddr limit rate over 4/minute } drop
+        }
+      }`)
+      expect(await summary()).toEqual([['inet bans forward', 'instances', 0, 4]])
+    })
+
     test('goal: drops before forwarding count; other hooks, families and offered translation do not', async () => {
       nft(`table ip raw { chain pre { type filter hook prerouting priority raw; policy accept; iifname "sr*" drop
       }
