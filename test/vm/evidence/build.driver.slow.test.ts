@@ -1,4 +1,4 @@
-// Evidence of a build VM, from a guest on a real socket to receipts that service C's judge accepts; and what a hostile guest comes to.
+// Evidence of a build VM, from a guest on a real socket to receipts that service C's judge accepts; and hostile guests.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -120,7 +120,8 @@ const bytesOf = (base64url: string | undefined) => fromBase64Url(base64url ?? ''
 
 describe('on a development platform', () => {
   test('dispatch and completion are proved, one after the other, and the guest gets both receipts', async () => {
-    // Goal: guest, launch and simulated platform together give what service C accepts and the guest puts into the result.
+    // Goal: guest, launch and simulated platform together give a receipt that service C accepts and the guest puts into
+    // the result.
     await using stack = new AsyncDisposableStack()
     const { guest, vouch, handed } = await bench(stack)
     const dispatch = await vouch()
@@ -284,7 +285,7 @@ describe('on snp', () => {
       ...{ reportData, ...device, report: { idKeyDigest: host.operatorKey }, ...change },
     })
 
-  /** What AMD's service would have for each of its reports. */
+  /** The answer of AMD's service for each of its reports. */
   const collateralOf = async (): Promise<Extract<CollateralResult, { ok: true }>> => {
     const platform = await simulatedPlatform('genoa')
     const { ask, ark } = platform.authority.root

@@ -1,5 +1,5 @@
-// Evidence of a claimed VM, from a guest on a real socket to a receipt that verifies; and what a hostile guest, a missing certificate and
-// many callers at a time come to.
+// Evidence of a claimed VM, from a guest on a real socket to a receipt that verifies; and hostile guests, missing
+// certificates and many callers at a time.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -168,7 +168,7 @@ describe('on a development platform', () => {
   })
 
   test('the simulated platform signs nothing but a claim of this launch over this nonce', async () => {
-    // Goal: a guest cannot use the host's simulator to vouch for anything else, and learns that before any work is done.
+    // Goal: a guest that wants the host's simulator to sign anything else is refused before any work is done.
     await using stack = new AsyncDisposableStack()
     let signed = 0
     const counted: EvidenceSources['simulated'] = async () => ({
@@ -212,7 +212,7 @@ describe('on a development platform', () => {
       expect([what, error.code, error.message.includes(what)]).toEqual([what, 'channel.refused', true])
     }
     expect(signed).toBe(0)
-    // Of a wrong size it is no response of the wire at all, and nobody looks at it.
+    // The schema of the wire refuses a wrong size.
     guest.send = evidence => ({ ...evidence, signatures: { ...evidence.signatures, mldsa65: 'AAAA' } })
     expect(await failure(take(nonce, 300))).toMatchObject({ code: 'channel.timeout' })
     guest.send = evidence => evidence

@@ -1,4 +1,4 @@
-// What is said to a gateway's VM over a real socket, and the evidence that it asks for: of its own launch and workload, and of no other.
+// Requests to a gateway's VM over a real socket, and its evidence: of its own launch and workload, and of no other.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -1,5 +1,5 @@
-// Goal: a list of nft in JSON is read for what it says; what is not understood is unknown, and what is no list is refused.
-// What the real nft prints is read in foreign.driver.alone.test.ts.
+// Goal: nft's JSON listing is read, an expression that is not understood becomes unknown, and any other text is
+// refused. foreign.driver.alone.test.ts reads listings of the real nft.
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
@@ -75,6 +75,15 @@ test('goal: what nobody can tell is unknown', () => {
   expect(rulesOf({ 'a statement of next year': 1 }, { drop: null })).toEqual([
     { matches: ['unknown'], verdict: { kind: 'drop' } },
   ])
+})
+
+test('goal: a rate that hangs on a set or meter is a match; adding to a set is none', () => {
+  const elem = { payload: { protocol: 'ip', field: 'saddr' } }
+  const limit = { limit: { rate: 4, burst: 5, per: 'minute', inv: true } }
+  const drops = (statement: object) => rulesOf(statement, { drop: null })
+  expect(drops({ set: { op: 'add', elem, set: '@banned', stmt: [limit] } })?.[0]?.matches).toEqual(['unknown'])
+  expect(drops({ meter: { key: elem, stmt: limit, size: 65535, name: 'm' } })?.[0]?.matches).toEqual(['unknown'])
+  expect(drops({ set: { op: 'add', elem, set: '@banned' } })?.[0]?.matches).toEqual([])
 })
 
 test('goal: verdict maps are as many rules as they have verdicts; a named one may say anything', () => {

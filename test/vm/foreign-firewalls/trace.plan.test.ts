@@ -94,7 +94,7 @@ test('goal: jumps come back, gotos do not, and both follow what they find', () =
   expect(fateOf('drop', [rule(to('goto', 'u')), rule(accept)], { u: user }).fate).toBe('drops')
   expect(fateOf('accept', [rule(to('jump', 'u'))], { u: [rule(to('jump', 'v'))], v: [rule(drop)] }).fate).toBe('drops')
   expect(fateOf('drop', [rule(to('jump', 'u'))], { u: [rule(accept, 'unknown')] }).fate).toBe('unsure')
-  // A chain that nobody has told of may do anything.
+  // A chain that is not listed may do anything.
   expect(fateOf('accept', [rule(to('jump', 'SYNPROXY'))]).fate).toBe('unsure')
 })
 
