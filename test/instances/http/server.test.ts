@@ -1,7 +1,6 @@
 // The HTTP surface around the routes: paths and methods, request and correlation ids, failures of ours, the access log.
 
 import { describe, expect, test } from 'bun:test'
-import { Elysia } from 'elysia'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { expectNothingLeaks, failed, play, type Scenario } from '../../rigs/scenario.ts'
@@ -255,7 +254,7 @@ describe('failures of ours', () => {
   const secret = "SQLITE_ERROR near 'x' at /opt/place/db.ts:1:2"
   const THROWN: Record<string, () => unknown> = {
     'an Error': () => new Error(secret),
-    'an Error with a code that Elysia knows': () =>
+    'an Error with a code and a status of its own': () =>
       Object.assign(new Error(secret), { code: 'VALIDATION', status: 200 }),
     'an internal Fault': () => new Fault('store.corrupt', secret, { cause: new Error(secret) }),
     'a text': () => secret,
@@ -267,10 +266,14 @@ describe('failures of ours', () => {
     // Goal: whatever is thrown, the client gets the one internal error and the log gets the cause under the same request id.
     test(`a route throws ${what}`, async () => {
       await using appliance = await startAppliance({
-        routes: () =>
-          new Elysia().get('/v1/instances', () => {
-            throw thrown()
-          }),
+        routes: [
+          {
+            ...{ id: 'throws', method: 'GET', path: '/v1/instances', isPublic: false },
+            row: () => {
+              throw thrown()
+            },
+          },
+        ],
       })
       const answer = await play(appliance, {
         goal: 'meets a bug',
