@@ -36,11 +36,12 @@ type UnavailableOptions = FaultOptions & { readonly code?: 'attestation_unavaila
 export function storageFault(error: unknown, ownMessage?: string): UnavailableFault | null {
   const code = isInternal(error) ? storageCodeOf(error) : null
   if (code === null || error instanceof UnavailableFault) return null
-  const { message, waitMs } = STORAGE[code]
+  const { message, waitMs } = STORAGE_FAILURES[code]
   return new UnavailableFault(ownMessage ?? message, waitMs, { code, cause: error })
 }
 
-const STORAGE = {
+/** Words for clients, and when to try again. */
+export const STORAGE_FAILURES = {
   'store.busy': {
     message:
       'The database of this service is held by another program for the moment. Nothing was changed; send the request again as soon as Retry-After says.',

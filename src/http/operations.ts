@@ -28,8 +28,3 @@ export function joined<Id extends string, Row>(
     return { ...operations[id], id, row: rows[id] }
   })
 }
-
-/** `GET /v1/instances/{name}` for each: what a document and a service are compared by. */
-export function placesOf(operations: readonly { readonly method: string; readonly path: string }[]): string[] {
-  return operations.map(({ method, path }) => `${method} ${path}`).sort()
-}

@@ -1,33 +1,70 @@
-// Which route a path leads to, and what a client is told where there is none. Pure.
+// The operations of service B, the gateway (contract 4.2): their table, and the routes by path. Pure.
 
+import { keyConfigPath } from '../../attest/ehbp/protocol.ts'
+import { present } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
+import type { Operation } from '../../http/operations.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { EncryptedExchange } from '../types.ts'
+import { receiptsPath } from './receipts.ts'
 
-/** `exchange`: null for a plain request. */
+export const GATEWAY_OPERATIONS = {
+  health: { method: 'GET', path: '/health', isPublic: true },
+  attestation: { method: 'GET', path: '/attestation', isPublic: true },
+  workload: { method: 'GET', path: '/workload.json', isPublic: true },
+  keyConfig: { method: 'GET', path: keyConfigPath, isPublic: true },
+  listModels: { method: 'GET', path: '/v1/models', isPublic: false },
+  retrieveModel: { method: 'GET', path: '/v1/models/{id}', isPublic: false },
+  retrieveReceipt: { method: 'GET', path: `${receiptsPath}{id}`, isPublic: false },
+  retrieveUsage: { method: 'GET', path: '/v1/usage', isPublic: false },
+  createChatCompletion: { method: 'POST', path: '/v1/chat/completions', isPublic: false },
+  createCompletion: { method: 'POST', path: '/v1/completions', isPublic: false },
+  createResponse: { method: 'POST', path: '/v1/responses', isPublic: false },
+  createMessage: { method: 'POST', path: '/v1/messages', isPublic: false },
+  createEmbeddings: { method: 'POST', path: '/v1/embeddings', isPublic: false },
+  retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
+} as const satisfies Record<string, Operation>
+
+export type GatewayOperation = keyof typeof GATEWAY_OPERATIONS
+
 export type Received = {
   readonly id: string
   readonly address: () => string
+  /** Null for a plain request. */
   readonly exchange: EncryptedExchange | null
-  /** What the path says in place of `{id}`, as it was sent; empty where its route has none. */
+  /** The part of the path at `{id}`, as it was sent; empty for a route without it. */
   readonly item: string
 }
 
 export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  /** Of its errors; null for OpenAI's. */
+  /** Form of its errors; null for OpenAI's. */
   readonly shape: ApiShape | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 
 type Found = { readonly template: string; readonly route: Route; readonly item: string }
 
+export type Handler = Pick<Route, 'shape' | 'respond'>
+/** By operation: makes its handler from what the operations of the table share. */
+export type HandlerTable<Made> = Readonly<Partial<Record<GatewayOperation, (made: Made) => Handler>>>
+
+/** The routes of a table, each with its path. GET routes take HEAD, too: Bun leaves out the body. */
+export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly (readonly [string, Route])[] {
+  return (Object.keys(table) as GatewayOperation[]).map(id => {
+    const { method, path, isPublic } = GATEWAY_OPERATIONS[id]
+    const methods = method === 'GET' ? ['GET', 'HEAD'] : [method]
+    const handlerOf = present(table[id], 'a key of the table has a value')
+    return [path, { methods, isPublic, ...handlerOf(made) }]
+  })
+}
+
 const itemEnd = '/{id}'
 
 export class RouteTable {
   readonly #byPath = new Map<string, Found>()
-  /** With the path's text before the id. */
+  /** `start`: the path before the id. */
   readonly #ofItems: (readonly [start: string, Omit<Found, 'item'>])[] = []
 
   /** By path; one that ends in `/{id}` leads to everything below, slashes included. */
@@ -46,7 +83,7 @@ export class RouteTable {
     return found === undefined ? null : { ...found[1], item: path.slice(found[0].length) }
   }
 
-  /** Fault not_found, with the routes that the client may know of. `hasKey`: it has shown a good key. */
+  /** Fault not_found that names the routes this client may see: all with a good key, else the public ones. */
   notFound(path: string, hasKey: boolean): Fault {
     const meant = this.find(withoutSlips(path))
     const hint = meant !== null && (hasKey || meant.route.isPublic) ? ` Did you mean ${meant.template}?` : ''
@@ -58,7 +95,7 @@ export class RouteTable {
   }
 }
 
-/** Without what base addresses and paths often have too much of: slashes, and /v1 twice. */
+/** Removes doubled and trailing slashes and a doubled /v1, which base addresses often add. */
 function withoutSlips(path: string): string {
   const single = path.replaceAll(/\/{2,}/g, '/').replace(/\/$/, '')
   return single.replace(/^(?:\/v1)+(?=\/v1\/)/, '')
