@@ -1,5 +1,5 @@
-// Keeps the OpenAPI documents under test/golden in step with schemas and routes: `--write` renews them; `--check` fails when
-// a document has drifted, when a route is not documented, and when a documented operation has no route.
+// Keeps the OpenAPI documents under test/golden in step with schemas and routes: `--write` renews them; `--check` fails
+// when a document has drifted, a route is not documented, or a documented operation has no route.
 
 import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
 import { BUILD_ROUTES } from '../src/builds/http/routes.ts'

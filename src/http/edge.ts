@@ -1,6 +1,7 @@
-// The HTTP edge of services A and C, from a request to a response or failure: request id, path templates, HEAD, OPTIONS,
-// 405, common headers, access log. Effects: the access log. The gateway has its own in inference/gateway: it sends its
-// headers with each response, writes no access log, and looks a path up in a map, since each microsecond counts there.
+// The HTTP edge of services A and C, from a request to a response or failure: request id, path templates, HEAD,
+// OPTIONS, 405, common headers, access log. Effects: the access log. The gateway has an edge of its own in
+// inference/gateway: to save microseconds it writes no access log, adds its headers while it makes a response, and
+// finds paths in a map.
 
 import type { Clock } from '../base/clock.ts'
 import { FAULTS, Fault, statusOf } from '../base/fault.ts'
@@ -26,8 +27,8 @@ export type EdgeContext = {
 }
 
 /**
- * `path`: a template such as `/build/{id}/events` or `/build/:id/events`. `Peer`: what a service knows of the connection.
- * A HEAD request goes to the route of GET: Bun leaves out the body.
+ * `path`: a template such as `/build/{id}/events` or `/build/:id/events`. `Peer`: a service's view of the connection.
+ * The route of GET serves HEAD, too: Bun leaves out the body.
  */
 export type EdgeRoute<Peer = object> = Pick<Operation, 'method' | 'path'> & {
   readonly isPublic?: boolean

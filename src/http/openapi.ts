@@ -50,7 +50,7 @@ export const COMMON_HEADERS = {
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
 } as const
 
-/** What the document says of an operation beside its method and path. */
+/** The documentation of an operation, besides its method and path. */
 export type ApiOperation<Parameter extends string, Header extends string, Failure extends string> = {
   readonly summary: string
   readonly description?: string
@@ -71,7 +71,7 @@ export type ApiSuccess<Header extends string> = {
 /** Status and wire code are those of `fault` in FAULTS. */
 export type ApiFailure<Header extends string, Code extends FaultCode = FaultCode> = {
   readonly fault: Code
-  /** When no fault has the status. */
+  /** Only if no fault has the status. */
   readonly status?: number
   readonly description: string
   readonly headers?: HeaderNames<Header>
@@ -108,7 +108,7 @@ export const COMMON_FAILURES = {
     description: 'Unexpected; give the request id to the operator if it persists.',
     message: internalErrorMessage,
   },
-  /** Of `storageFault`. */
+  /** The responses of `storageFault`. */
   notWritable: {
     fault: 'store.unwritable',
     description:
@@ -165,7 +165,7 @@ export function toOpenApi<
   }
 }
 
-/** Routes that the document leaves out, and operations of the document without a route, one line each. */
+/** Routes missing in the document, and documented operations without a route, one line each. */
 export function routeFaults(
   { paths }: OpenApiDocument,
   routes: readonly Pick<Operation, 'method' | 'path'>[],
@@ -247,7 +247,7 @@ export function toJsonSchema(schema: TSchema, named: Readonly<Record<string, TSc
     const { anyOf, ...rest } = fields
     return Array.isArray(anyOf) ? { ...rest, ...toEnum(anyOf) } : fields
   }
-  // Through text, because TypeBox keeps symbols beside the fields.
+  // Serialized first, because TypeBox keeps symbols beside the fields.
   return visit(JSON.parse(JSON.stringify(schema)))
 }
 

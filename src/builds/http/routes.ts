@@ -24,11 +24,11 @@ import { eventStream, startOf } from './event-stream.ts'
 import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 import { resultResponse } from './result-response.ts'
 
-/** What is known of the connection. */
+/** The connection of a request. */
 export type BuildPeer = {
-  /** The client's; a function because it costs a system call. */
+  /** The client's address; a function because it costs a system call. */
   readonly address: () => string
-  /** From now on this response may pause for longer than other ones. */
+  /** From now on this response may pause for longer than others. */
   readonly mayPause: () => void
 }
 
@@ -62,7 +62,7 @@ export type BuildRoutesDeps = {
   readonly openapi: string
 }
 
-/** What handlers work with: the dependencies, and the state of all requests together. */
+/** Dependencies of handlers, and the state that all requests share. */
 type BuildApi = BuildRoutesDeps & { readonly deadlines: Deadlines; readonly readers: Places }
 type BuildHandler = (api: BuildApi, context: BuildContext) => Response | Promise<Response>
 
@@ -125,7 +125,7 @@ function caller(api: BuildApi, context: BuildContext, need: 'read' | 'write'): C
   return found
 }
 
-/** Null for the dispatcher. */
+/** Null for the dispatcher's own address. */
 function placeOf({ params }: BuildContext): { readonly vmId: string | null } {
   return { vmId: params.vm ?? null }
 }

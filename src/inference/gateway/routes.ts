@@ -1,4 +1,4 @@
-// The operations of service B, the gateway (contract 4.2): their table, and the routes by path. Pure.
+// The operations of the gateway, service B (contract 4.2), and the look-up of a route by its path. Pure.
 
 import { keyConfigPath } from '../../attest/ehbp/protocol.ts'
 import { present } from '../../base/assert.ts'
@@ -47,10 +47,10 @@ export type Route = {
 type Found = { readonly template: string; readonly route: Route; readonly item: string }
 
 export type Handler = Pick<Route, 'shape' | 'respond'>
-/** By operation: makes its handler from what the operations of the table share. */
+/** Functions that make the handlers of operations from their dependencies. */
 export type HandlerTable<Made> = Readonly<Partial<Record<GatewayOperation, (made: Made) => Handler>>>
 
-/** The routes of a table, each with its path. GET routes take HEAD, too: Bun leaves out the body. */
+/** The routes of a table by path. The routes of GET serve HEAD, too: Bun leaves out the body. */
 export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly (readonly [string, Route])[] {
   return (Object.keys(table) as GatewayOperation[]).map(id => {
     const { method, path, isPublic } = GATEWAY_OPERATIONS[id]
@@ -67,7 +67,7 @@ export class RouteTable {
   /** `start`: the path before the id. */
   readonly #ofItems: (readonly [start: string, Omit<Found, 'item'>])[] = []
 
-  /** By path; one that ends in `/{id}` leads to everything below, slashes included. */
+  /** By path. A template that ends in `/{id}` matches every path below it, slashes included. */
   constructor(routes: readonly (readonly [template: string, Route])[]) {
     for (const [template, route] of routes) {
       if (template.endsWith(itemEnd)) {

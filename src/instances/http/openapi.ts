@@ -85,7 +85,7 @@ const READY = {
   ready_at: '2026-11-20T08:31:12.345Z',
   terminated_at: null,
 } as const
-/** Bytes are cut short here. */
+/** With shortened bytes. */
 const ATTESTATION = {
   schemaVersion: 1,
   scope: 'claim-only',
@@ -206,7 +206,7 @@ const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'Rate
 
 type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
-/** What an operation gives when it succeeds: `example` in its envelope. */
+/** The success of an operation, with `example` in the envelope. */
 function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Document['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
   const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
@@ -297,7 +297,7 @@ const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
   },
 }
 
-/** Each schema under its name; where one holds another, it refers to it. */
+/** Every schema by its name; schemas inside others become references. */
 function toSchemas(): Record<string, unknown> {
   const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation, UsageSummary }
   const named: Record<string, TSchema> = { Problem, AttestationReceipt, ...resources }

@@ -1,4 +1,4 @@
-// The handlers of service A: each parses its request and makes one call; what it returns becomes `data` of the envelope.
+// The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
 
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
@@ -14,7 +14,7 @@ export type InstanceApi = {
   readonly attestations: Pick<Attestations, 'show'>
 }
 
-/** What the HTTP server does for handlers. */
+/** Services of the HTTP server to handlers. */
 export type Edge = {
   /** Authenticates by the headers alone. Faults: unauthenticated, forbidden, rate_limited. */
   readonly caller: (context: EdgeContext, need: 'read' | 'write') => Principal
@@ -24,7 +24,7 @@ export type Edge = {
   readonly openapi: string
 }
 
-/** A Response goes out as it is, without an envelope. */
+/** A Response goes out without an envelope. */
 export type InstanceHandler = (api: InstanceApi & Edge, context: EdgeContext) => Handled | Promise<Handled>
 type Handled = Reply | Response
 
@@ -55,7 +55,7 @@ export const INSTANCE_ROUTES = joined(INSTANCE_OPERATIONS, HANDLERS)
 export const platformHeader = 'X-Strongroom-Platform'
 
 /**
- * Names what the instances run on, such as `snp` or `tcg; simulated`: only SEV-SNP keeps a VM's memory from this host,
+ * Names the platforms of instances, such as `snp` or `tcg; simulated`: only SEV-SNP keeps a VM's memory from this host,
  * every other platform simulates that.
  */
 function reply({ data, platforms }: Shown<unknown>, status = 200): Reply {
@@ -66,7 +66,7 @@ function reply({ data, platforms }: Shown<unknown>, status = 200): Reply {
   return new Reply(data, { status, headers: names.length === 0 ? {} : { [platformHeader]: names.sort().join(', ') } })
 }
 
-/** Percent-encoded or not; text that cannot be decoded is the name of no instance. */
+/** Accepts percent-encoding. Text that cannot be decoded is no instance's name. */
 function nameOf({ params: { name = '' } }: EdgeContext): string {
   try {
     return decodeURIComponent(name)

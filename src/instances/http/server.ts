@@ -1,4 +1,4 @@
-// Service A over HTTP: the shared edge with authentication, limits and the envelope of this service. Effects: the access log.
+// Service A over HTTP: the shared edge with this service's authentication, limits and envelope. Effects: access log.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'

@@ -1,5 +1,5 @@
-// Bodies of completions and embeddings for the OpenAPI document: those of OpenAI's fields that the gateway checks; and
-// how such schemas are written. Pure.
+// OpenAPI schemas of completions and embeddings, with the fields of OpenAI's that the gateway checks; and helpers that
+// write schemas. Pure.
 
 type Schema = Readonly<Record<string, unknown>>
 type Named = { readonly required?: readonly string[]; readonly description?: string }
@@ -35,7 +35,7 @@ export const Model = { ...Text, description: 'Exact id from /v1/models.' }
 export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
 export const User = nullable({ ...Text, maxLength: 256 })
 export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
-/** Of the three ways to say which tool the model calls. */
+/** How a request chooses among tools without naming one. */
 export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
 
 const asOpenAi = 'As OpenAI has it. Fields that are not named here are passed on as they are.'

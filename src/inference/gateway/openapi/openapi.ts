@@ -1,5 +1,5 @@
-// The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden.
-// Chat and completion bodies are OpenAI's own: named here are the fields that the gateway checks.
+// The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden. Chat and completion
+// bodies are OpenAI's; the document names the fields that the gateway checks.
 
 import { keyConfigMediaType, responseNonceHeader, sealedHeadersHeader } from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
@@ -94,7 +94,7 @@ function success(content: Content): Document['success'] {
   return { status: 200, description: 'Success.', headers: { 'X-Request-ID': 'RequestId' }, content }
 }
 
-/** Operations that cost tokens share their parameters, headers and failures. */
+/** Shared by operations that cost tokens. */
 const METERED = {
   parameters: ['Receipt', 'EncapsulatedKey'],
   failures: [
@@ -112,7 +112,7 @@ const METERED = {
   ],
 } as const
 
-/** `stream`: what comes instead with `stream: true`. */
+/** `stream`: the response with `stream: true`; null if there is none. */
 function completed(schema: string, stream: string | null): Document['success'] {
   const events = { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } }
   return {

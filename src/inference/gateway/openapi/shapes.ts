@@ -1,4 +1,4 @@
-// Bodies of the APIs that are translated to chat completions, for the OpenAPI document: every field that is accepted. Pure.
+// OpenAPI schemas of the APIs that are translated to chat completions, with every field that is accepted. Pure.
 
 import {
   AnyObject,
