@@ -1,4 +1,4 @@
-// The builder of OpenAPI documents: what becomes of tables and schemas. The services' documents have tests of their own.
+// The builder of OpenAPI documents, from tables and schemas. The services' documents have tests of their own.
 
 import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
@@ -19,7 +19,7 @@ const OPERATIONS = {
   makeA: { method: 'POST', path: '/a', isPublic: false },
 } as const satisfies Record<string, Operation>
 
-// Goal: operations of one path stand together, failures in the order of their status, and only what a row says is in it.
+// Goal: operations of a path stand together, failures in the order of their status, and only what the tables say.
 test('tables become a document', () => {
   const ok = {
     status: 200,
@@ -103,7 +103,7 @@ test('an operation without a row, and a row without an operation', () => {
   expect(() => joined(operations, { getA: 1 })).toThrow('operation makeA has a row in each table')
 })
 
-// Goal: schemas come out as plain JSON Schema: named ones as references, unions of constants as enums, other unions as they are.
+// Goal: schemas become plain JSON Schema: named schemas references, unions of constants enums, other unions unchanged.
 test('schemas become plain JSON Schema', () => {
   const Color = Type.Union([Type.Literal('red'), Type.Literal('blue')], { description: 'A color.' })
   const Paint = Type.Object({ color: Color, coat: Type.Union([Type.Literal('matt'), Type.Null()]) })

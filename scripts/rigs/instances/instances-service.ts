@@ -1,5 +1,5 @@
-// Service A as its clients meet it: real HTTP on a free local port, a real database in a directory of its own, a manual clock.
-// No reconciler runs: a test sees what a request alone has done, and moves instances itself.
+// Service A as its clients meet it: real HTTP on a free local port, a real database, a manual clock. No reconciler
+// runs: a test sees the effects of a request alone, and moves instances itself.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

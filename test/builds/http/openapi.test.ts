@@ -37,7 +37,7 @@ test('references and examples', () => {
   expect(Value.Check(BuildRecord, record)).toBe(true)
 })
 
-// Goal: document and service have the same routes, each is there with its method, and asks for a key exactly where the document says so.
+// Goal: document and service have the same routes, and each asks for a key exactly where the document says so.
 test('routes', async () => {
   expect(routeFaults(buildsOpenapiDocument(), BUILD_ROUTES)).toEqual([])
   await using rig = await startBuilds({ starts: false })

@@ -232,7 +232,8 @@ describe('request and correlation ids', () => {
     })
   }
 
-  // Goal: without a correlation id there is a null in the body and no header; values that could split an answer never get in.
+  // Goal: without a correlation id the body has null and no header is sent; values that could split an answer never
+  // pass.
   test('no correlation id', async () => {
     await using appliance = await startAppliance()
     const answer = await appliance.send('GET', '/v1/instances')
@@ -263,7 +264,7 @@ describe('failures of ours', () => {
     'a Response': () => ({ response: secret, status: 200 }),
   }
   for (const [what, thrown] of Object.entries(THROWN)) {
-    // Goal: whatever is thrown, the client gets the one internal error and the log gets the cause under the same request id.
+    // Goal: whatever is thrown, the client gets the internal error, and the log the cause under the same request id.
     test(`a route throws ${what}`, async () => {
       await using appliance = await startAppliance({
         routes: [
@@ -326,7 +327,7 @@ test('the access log', async () => {
   // Reads that succeed are not what an operator looks for; changes and refusals are.
   expect(lines.map(({ level }) => level)).toEqual(['info', 'debug', 'info', 'info'])
   for (const line of lines) expect(line).toMatchObject({ ms: 0, request_id: expect.stringMatching(/^req_/) })
-  // Anybody can send requests without a key: they cannot fill the journal, which would drop what the operator looks for.
+  // Requests without a key cannot fill the journal, which would drop lines that the operator needs.
   for (let count = 0; count < 300; count += 1) await appliance.send('GET', '/v1/usage', { key: null })
   const seen = () => appliance.logged.map(line => JSON.parse(line)).filter(({ level }) => level === 'info').length
   expect(seen()).toBe(121)

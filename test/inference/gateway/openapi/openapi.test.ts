@@ -42,7 +42,7 @@ test('references and examples', () => {
   }
 })
 
-// Goal: document and service have the same routes, each is there with its method, and asks for a key exactly where the document says so.
+// Goal: document and service have the same routes, and each asks for a key exactly where the document says so.
 test('routes', async () => {
   expect(routeFaults(inferenceOpenapiDocument(), GATEWAY_ROUTES)).toEqual([])
   // A gateway in a VM has one of its own.
