@@ -63,8 +63,9 @@ export function eventStream(
 }
 
 /** The id after which the client continues: `?from=`, else Last-Event-ID, else 0. Fault invalid_request. */
-export function startOf(request: Request): number {
-  const from = new URL(request.url).searchParams.getAll('from')
+export function startOf(request: Pick<Request, 'url' | 'headers'>): number {
+  // HTTP/1.0 without a Host header: the URL has no origin.
+  const from = new URL(request.url, 'https://host.invalid').searchParams.getAll('from')
   if (from.length > 1) throw new Fault('invalid_request', 'from must be given once.', { param: 'from' })
   const [text, param] =
     from[0] === undefined ? [request.headers.get('last-event-id') ?? '', 'Last-Event-ID'] : [from[0], 'from']

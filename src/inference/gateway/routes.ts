@@ -87,7 +87,7 @@ export class RouteTable {
   notFound(path: string, hasKey: boolean): Fault {
     const meant = this.find(withoutSlips(path))
     const hint = meant !== null && (hasKey || meant.route.isPublic) ? ` Did you mean ${meant.template}?` : ''
-    const all = [...this.#byPath.values(), ...this.#ofItems.map(([, item]) => item)]
+    const all = [...this.#byPath.values(), ...this.#ofItems.map(([, found]) => found)]
     const shown = all.filter(({ route }) => hasKey || route.isPublic)
     const names = shown.map(({ template, route }) => `${route.methods[0]} ${template}`).join(', ')
     const rest = hasKey ? '' : ' What needs a key is below /v1/: the base address of an OpenAI client ends in /v1.'
