@@ -79,7 +79,8 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
-    ...{ service, attestations },
+    service,
+    attestations,
     openapi: openapiDocument(),
   })
   return serveTls(http, {

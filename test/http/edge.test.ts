@@ -19,7 +19,9 @@ function edgeOf(changes: Partial<EdgeDeps<Peer>> = {}) {
     return new Response('fine')
   }
   const fetch = createEdge<Peer>({
-    ...{ log, clock: { monotonicMs: () => 0 }, random: systemRandom },
+    log,
+    clock: { monotonicMs: () => 0 },
+    random: systemRandom,
     routes: [
       { method: 'GET', path: '/a.json', isPublic: true, respond: note },
       { method: 'GET', path: '/things/{name}', respond: note },

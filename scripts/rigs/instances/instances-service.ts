@@ -159,7 +159,9 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
-    ...{ service, attestations, routes: changes.routes ?? INSTANCE_ROUTES },
+    service,
+    attestations,
+    routes: changes.routes ?? INSTANCE_ROUTES,
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({

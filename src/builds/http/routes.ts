@@ -111,7 +111,9 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
     respond: (context: BuildContext) => handle(api, context),
   }))
   return createEdge({
-    ...{ log, clock, random },
+    log,
+    clock,
+    random,
     routes: [...routes, ...others],
     paramCharsMax: 128,
     failureDocument: (_context, error): BuildProblem => ({ error }),

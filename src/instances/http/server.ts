@@ -39,7 +39,9 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   const { service, attestations, routes = INSTANCE_ROUTES } = deps
   const api: InstanceApi & Edge = { service, attestations, caller, json, openapi: JSON.stringify(deps.openapi) }
   const fetch = createEdge({
-    ...{ log: deps.log, clock: deps.clock, random: deps.random },
+    log: deps.log,
+    clock: deps.clock,
+    random: deps.random,
     routes: routes.map(({ row: handle, ...place }) => ({
       ...place,
       respond: async (context: EdgeContext) => {

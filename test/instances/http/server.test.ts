@@ -269,7 +269,10 @@ describe('failures of ours', () => {
       await using appliance = await startAppliance({
         routes: [
           {
-            ...{ id: 'throws', method: 'GET', path: '/v1/instances', isPublic: false },
+            id: 'throws',
+            method: 'GET',
+            path: '/v1/instances',
+            isPublic: false,
             row: () => {
               throw thrown()
             },
