@@ -34,9 +34,14 @@ export type IdentityDeps = {
 /** Faults: internal (no boot id, unreadable key), host.command_failed, host.command_timeout (ssh-keygen). */
 export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
   const box = createBoxKey()
+  return { bootId: bootIdIn(paths), ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
+}
+
+/** Fault internal when the kernel gives none. */
+export function bootIdIn(paths: Pick<GuestPaths, 'bootId'>): string {
   const bootId = readTextOrNull(paths.bootId)?.trim()
   if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
-  return { bootId, ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
+  return bootId
 }
 
 /** A new X25519 key pair. node:crypto makes it, and the shared secrets, natively: tweetnacl costs 0.15 s for each under software emulation. */
