@@ -1,6 +1,6 @@
 // Exact pieces out of a stream of chunks, with a bound on how much may come in all. No effects of its own.
 
-export type ByteReaderOptions = {
+type ByteReaderOptions = {
   readonly bytesMax: number
   /** What is thrown once more than `bytesMax` have come: what is packed small may be a bomb. */
   readonly tooMuch: () => Error

@@ -5,7 +5,7 @@ import { Fault } from './fault.ts'
 
 const paramCharsMax = 64
 
-export type JsonLimits = {
+type JsonLimits = {
   readonly depthMax: number
   /** What is read, where it is no body: messages begin with it, and name the field that stands twice. */
   readonly what?: string

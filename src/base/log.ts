@@ -14,7 +14,7 @@ export type Logger = {
   readonly unit: (name: string) => Logger
 }
 
-export type LogSink = (line: string) => void
+type LogSink = (line: string) => void
 
 const lineCharsMax = 16_384
 
@@ -26,7 +26,7 @@ export function redact(text: string): string {
   return text.replace(SECRET, '$1[redacted]')
 }
 
-export type LoggerOptions = {
+type LoggerOptions = {
   readonly level: LogLevel
   readonly sink: LogSink
   readonly nowMs: () => number

@@ -43,7 +43,7 @@ export type UstarHeader = {
   readonly linkName: Uint8Array
 }
 
-export type UstarRead =
+type UstarRead =
   | { readonly kind: 'header'; readonly header: UstarHeader }
   /** Of the two empty blocks at the end. */
   | { readonly kind: 'empty' }

@@ -18,7 +18,7 @@ import type { AttestedStage, BuildEvidence } from '../contract/vm/build-agent.ts
 import type { ReportDevice } from '../guest/report/device.ts'
 import { ok, type Refusal, refuse } from '../guest/wire.codec.ts'
 
-export type Dispatch = {
+type Dispatch = {
   readonly stage: 'dispatch'
   readonly jobId: string
   readonly nonce: Uint8Array
@@ -32,7 +32,7 @@ export type OrderWords = Pick<
   StatementOf<'build-dispatch'>,
   'orderDigest' | 'fetchProxy' | 'fetchMirror' | 'fetchAuthoritiesDigest'
 >
-export type Completion = Omit<Dispatch, 'stage' | 'jobId' | 'order'> & {
+type Completion = Omit<Dispatch, 'stage' | 'jobId' | 'order'> & {
   readonly stage: 'completion'
   /** 32 bytes. */
   readonly provenanceDigest: Uint8Array
@@ -40,7 +40,7 @@ export type Completion = Omit<Dispatch, 'stage' | 'jobId' | 'order'> & {
 export type Stage = Dispatch | Completion
 
 /** Certificates and report over the provenance, as the host hands them. */
-export type VouchedProvenance = {
+type VouchedProvenance = {
   readonly report: string
   readonly vek: string
   readonly ask: string
@@ -49,7 +49,7 @@ export type VouchedProvenance = {
 
 type Launch = { readonly measurement: Uint8Array; readonly operatorKey: Uint8Array }
 
-export type AttesterDeps = {
+type AttesterDeps = {
   readonly keys: ReceiptKeys
   /** May not be found yet. */
   readonly device: Promise<ReportDevice | null>

@@ -23,7 +23,7 @@ import { Job } from './job.ts'
 import { orderProblem } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 
-export type BuilderDeps = {
+type BuilderDeps = {
   readonly version: string
   readonly identity: { readonly bootId: string; readonly boxKey: string }
   readonly networking: Networking

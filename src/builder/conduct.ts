@@ -20,7 +20,7 @@ import { findProject } from './project.ts'
 import { artifactEntry, resultArchive } from './result-archive.ts'
 import { takeSource } from './source/take.ts'
 
-export type Conducting = {
+type Conducting = {
   readonly phase: Phase
   /** The exchange disk. */
   readonly device: string

@@ -10,7 +10,7 @@ const connectTimeoutMs = 3_000
 const pollMs = 200
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 
-export type ProxyAddress = { readonly host: string; readonly port: number }
+type ProxyAddress = { readonly host: string; readonly port: number }
 
 /** Of `http://ADDRESS:PORT`; the host says it, and it becomes a part of command lines. Failure `internal`. */
 export function proxyAddress(proxy: string): ProxyAddress {

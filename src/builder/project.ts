@@ -20,7 +20,7 @@ export type Project = {
   readonly lock: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly text: string; readonly sha256: string }
 }
 
-export type ProjectWish = {
+type ProjectWish = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
   /** For a project that has no plain name of its own. */

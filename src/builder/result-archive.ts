@@ -7,7 +7,7 @@ import { encodeUstar, tarBlockBytes, tarPaddingBytes, ustarPath, ustarSizeBytesE
 import { openRegular } from './collect.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
-export type ResultEntry = { readonly path: string } & (
+type ResultEntry = { readonly path: string } & (
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array }
   | { readonly kind: 'artifact'; readonly file: string; readonly sizeBytes: number; readonly executable: boolean }
 )

@@ -10,12 +10,12 @@ import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
 import { ok, parseRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
 
-export type Agent = {
+type Agent = {
   /** Carries a line's request out. Never rejects. Null: there is nothing to respond to. The caller does `next` when the response is sent. */
   readonly handle: (line: ReceivedLine) => Promise<{ response: AgentResponse; next: 'go_on' | 'power_off' } | null>
 }
 
-export type AgentDeps = {
+type AgentDeps = {
   readonly version: string
   /** May not be made yet. */
   readonly identity: Promise<Identity>

@@ -20,7 +20,7 @@ export type Channel = {
   readonly send: (line: Uint8Array) => Promise<'sent' | 'dropped'>
 }
 
-export type ChannelDeps = {
+type ChannelDeps = {
   readonly readFd: number
   readonly writeFd: number
   readonly clock: Clock

@@ -6,7 +6,7 @@ import { readTextOrNull } from '../linux/files.ts'
 
 const pollMs = 50
 
-export type DiskQuestion = {
+type DiskQuestion = {
   /** '' in the guest. */
   readonly root: string
   readonly serial: string

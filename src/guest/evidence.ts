@@ -35,7 +35,7 @@ export type Evidence = {
   readonly keep: (receipt: string) => { ok: true } | Refusal
 }
 
-export type EvidenceDeps = {
+type EvidenceDeps = {
   readonly paths: Pick<GuestPaths, 'receipt'>
   readonly owner: Owner
   readonly keys: ReceiptKeys

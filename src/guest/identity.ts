@@ -24,7 +24,7 @@ export type Identity = {
   readonly warmUp: () => Promise<void>
 }
 
-export type IdentityDeps = {
+type IdentityDeps = {
   readonly paths: Pick<GuestPaths, 'sshHostKey' | 'bootId'>
   readonly clock: Clock
   /** How long init may take to make the SSH host key before we make it ourselves. */

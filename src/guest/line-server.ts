@@ -7,7 +7,7 @@ import { chmodSync, rmSync } from 'node:fs'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 
-export type LineServerOptions = {
+type LineServerOptions = {
   readonly path: string
   /** Names the socket in the log. */
   readonly what: string

@@ -6,7 +6,7 @@ import { ensureDir, type Owner, truncateAbove } from '../linux/files.ts'
 /** Of each file; a full one becomes the one before, and the one before that is lost. */
 export const logBytesMax = 256 * 1024
 
-export type LogFile = { readonly write: (line: string) => void }
+type LogFile = { readonly write: (line: string) => void }
 
 /** Appends lines to `dir`/`name`.log. A log that cannot be written must not stop the agent. */
 export function openLogFile(dir: string, name: string, owner: Owner): LogFile {

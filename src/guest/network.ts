@@ -16,7 +16,7 @@ export type Networking = {
   readonly apply: (network: Network, state: { claimed: boolean }) => Promise<{ ok: true } | Refusal>
 }
 
-export type NetworkDeps = {
+type NetworkDeps = {
   readonly paths: Pick<GuestPaths, 'interfaces' | 'networkRecord' | 'resolvConf'>
   readonly owner: Owner
   readonly clock: Clock

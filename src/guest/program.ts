@@ -53,7 +53,7 @@ export const programSettings: ProgramSettings = {
 
 const portWaitMs = 60_000
 
-export type ProgramStart = {
+type ProgramStart = {
   /** In the log's first line and in the boot stages. */
   readonly name: string
   readonly version: string
@@ -64,7 +64,7 @@ export type ProgramStart = {
   readonly sink: ((line: string) => void) | null
 }
 
-export type Program = {
+type Program = {
   readonly clock: Clock
   readonly log: Logger
   readonly channel: Promise<Channel>
@@ -77,7 +77,7 @@ export type Program = {
   readonly serve: (channel: Channel, service: Service) => Promise<never>
 }
 
-export type Service = {
+type Service = {
   readonly needed: Promise<unknown>
   /** Null: the line needs no response. */
   readonly handle: (

@@ -3,7 +3,7 @@
 import type { ReadableStreamDefaultReader } from 'node:stream/web'
 import { Fault, messageOf } from '../base/fault.ts'
 
-export type Command = {
+type Command = {
   readonly stdin?: string | Uint8Array
   readonly timeoutMs: number
   /** Of stdout and of stderr, each. */
@@ -12,7 +12,7 @@ export type Command = {
   readonly env?: Record<string, string>
 }
 
-export type CommandOutput = { readonly stdout: string; readonly stderr: string }
+type CommandOutput = { readonly stdout: string; readonly stderr: string }
 
 /** Runs a command to its end. Faults: host.command_failed (cannot start, exit code not 0, too much output), host.command_timeout (killed, group and all). */
 export async function run(argv: readonly string[], command: Command): Promise<CommandOutput> {

@@ -137,7 +137,7 @@ export function removeTree(path: string): void {
   }
 }
 
-export type DiskSpace = { readonly freeBytes: number; readonly totalBytes: number }
+type DiskSpace = { readonly freeBytes: number; readonly totalBytes: number }
 
 /** Of the file system that holds `path`; free for others than root. Fault internal. */
 export function diskSpace(path: string): DiskSpace {

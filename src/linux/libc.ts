@@ -7,9 +7,7 @@ import { constants } from 'node:os'
 import { errno, libcOf } from './ffi.ts'
 
 /** `errno` is the number of errno(3); compare with `os.constants.errno`. */
-export type SystemResult =
-  | { readonly ok: true; readonly value: number }
-  | { readonly ok: false; readonly errno: number }
+type SystemResult = { readonly ok: true; readonly value: number } | { readonly ok: false; readonly errno: number }
 
 /** pidfd_open(2): a descriptor that means this process and never a later one of the same number. Fails with ESRCH when there is none. */
 export function pidfdOpen(pid: number): SystemResult {

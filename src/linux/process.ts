@@ -11,7 +11,7 @@ import { openRegular } from './files.ts'
 import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
 import { readProc, readStat } from './stat.ts'
 
-export type RunningProcess = {
+type RunningProcess = {
   readonly pid: number
   /** Clock ticks from boot to its start, field 22 of /proc/PID/stat. */
   readonly startTicks: number
@@ -50,7 +50,7 @@ export function isAlive(identity: ProcessIdentity): boolean {
   )
 }
 
-export type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
+type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
 
 /** Signals this process; false when it is gone. A later process with its number is never signalled. Fault host.unsupported (no pidfd). */
 export function signalProcess(identity: ProcessIdentity, signal: SignalName): boolean {
@@ -87,7 +87,7 @@ export async function waitGone(
   return true
 }
 
-export type Detached = {
+type Detached = {
   /** Must be in argv. */
   readonly uuid: string
   /** stdout and stderr are appended here: a regular file, ours, mode 0600. */
@@ -103,7 +103,7 @@ export type Detached = {
   readonly systemd?: boolean
 }
 
-export type DetachedProcess = {
+type DetachedProcess = {
   readonly identity: ProcessIdentity
   /** Exit code, 128 + signal number when killed. Only the daemon that started it can see this. */
   readonly exited: Promise<number>

@@ -2,7 +2,7 @@
 
 import { readFileSync } from 'node:fs'
 
-export type ProcessStat = {
+type ProcessStat = {
   /** Clock ticks from boot to its start. With the process number it tells a process from a later one of that number. */
   readonly startTicks: number
   readonly isKernelThread: boolean

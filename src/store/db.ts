@@ -21,7 +21,7 @@ declare const roomName: unique symbol
  * The database, or a transaction in it, for the tables of one room. Every query takes one first. The room is in the type alone:
  * it keeps a transaction of one room from the other's queries.
  */
-export type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
+type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
   readonly [roomName]: Name
   readonly transaction: <T>(work: (tx: Db<Name>) => T) => T
 }
@@ -30,7 +30,7 @@ export type DirectoryDb = Db<'directory'>
 export type LedgerDb = Db<'ledger'>
 
 /** One room. No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
-export type RoomStore<Name extends RoomName> = {
+type RoomStore<Name extends RoomName> = {
   readonly db: Db<Name>
   /** Runs `work` in one immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
   readonly transact: <T>(work: (tx: Db<Name>) => T) => T

@@ -8,7 +8,7 @@ import type { PortPaths } from './agent-port.ts'
 /** Sees every byte that passes. */
 export type BridgeTap = (direction: 'to-guest' | 'from-guest', bytes: Uint8Array) => void
 
-export type BridgeOptions = {
+type BridgeOptions = {
   readonly path: string
   readonly port: PortPaths
   readonly tap?: BridgeTap

@@ -9,8 +9,8 @@ import { type Sandbox, succeed } from './root.ts'
 const waitMs = 4_000
 
 export type PortPaths = { readonly toGuest: string; readonly fromGuest: string }
-export type GuestEnd = { readonly readFd: number; readonly writeFd: number }
-export type Port = PortPaths & GuestEnd & Disposable
+type GuestEnd = { readonly readFd: number; readonly writeFd: number }
+type Port = PortPaths & GuestEnd & Disposable
 
 export type HostEnd = Disposable & {
   readonly write: (text: string) => void

@@ -26,7 +26,7 @@ export type GuestNetwork = Disposable & {
 }
 
 /** Where a connection comes from. */
-export type Local = { readonly localAddress?: string; readonly localPort?: number }
+type Local = { readonly localAddress?: string; readonly localPort?: number }
 
 export type Target = readonly [address: string, port: number]
 

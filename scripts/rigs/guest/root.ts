@@ -112,7 +112,7 @@ export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Pr
   return { sshd, gateway, identity, claiming }
 }
 
-export type Parts = {
+type Parts = {
   readonly sshd: Daemon
   readonly gateway: Daemon
   readonly identity: Identity

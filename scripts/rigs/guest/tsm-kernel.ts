@@ -27,7 +27,7 @@ export function bareReport(
   return bytes
 }
 
-export type TsmKernel = ConfigFiles & {
+type TsmKernel = ConfigFiles & {
   /** Entries that exist now. */
   readonly entries: Map<string, Map<string, Uint8Array>>
   /** Every inblob and the privilege level that it was asked for with. */

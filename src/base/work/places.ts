@@ -4,7 +4,7 @@
 export type PlaceOwner = { readonly name: string; readonly parts: number }
 
 /** `own`: one of the owners holds its share. `all`: there is no place. */
-export type PlaceRefusal = 'own' | 'all'
+type PlaceRefusal = 'own' | 'all'
 
 export class Places {
   readonly #countMax: number

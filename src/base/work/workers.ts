@@ -13,7 +13,7 @@ export type Workers = {
   readonly stop: () => Promise<void>
 }
 
-export type WorkersDeps = {
+type WorkersDeps = {
   readonly clock: Clock
   readonly work: (key: string) => Promise<void>
   /** A failure of `work`, with the time until the next attempt. */

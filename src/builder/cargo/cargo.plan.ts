@@ -4,7 +4,7 @@ import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
 /** The same on every machine: build scripts see it as NUM_JOBS. */
-export const jobs = 4
+const jobs = 4
 const target = 'x86_64-unknown-linux-gnu'
 
 /** Cargo without the network, whatever it reads. */
@@ -71,7 +71,7 @@ export function cargoBuildArgv(mirror: string | null): string[] {
 }
 
 /** One of cargo's lines on standard output, as far as it matters here. */
-export type CargoMessage =
+type CargoMessage =
   | {
       readonly kind: 'artifact'
       readonly packageId: string

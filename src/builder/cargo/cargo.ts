@@ -112,7 +112,7 @@ export async function cargoFetch(
 }
 
 /** Each crate that is there has a checksum in the lock, and it is its own. Whether one is missing, cargo says. */
-export async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
+async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
   const locked = new Map<string, Set<string>>()
   for (const { name, version, from } of crates) {
     if (from.kind !== 'registry') continue
@@ -151,7 +151,7 @@ export async function sha256Of(path: string): Promise<string> {
   }
 }
 
-export type CargoBuild = {
+type CargoBuild = {
   readonly project: Project
   readonly sourceDir: string
   readonly lock: CargoLock

@@ -5,18 +5,18 @@ import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 
-export type CgroupLimits = {
+type CgroupLimits = {
   readonly memoryBytes: number
   readonly pids: number
 }
 
 /** Where cgroups are made. `needed`: controllers without which nothing is started. */
 export type CgroupSite = { readonly root: string; readonly needed: readonly Controller[] }
-export const controllers = ['memory', 'pids', 'cpu', 'io'] as const
-export type Controller = (typeof controllers)[number]
+const controllers = ['memory', 'pids', 'cpu', 'io'] as const
+type Controller = (typeof controllers)[number]
 
 /** How a bound was met; null: none was. */
-export type Exhausted = 'memory' | 'pids' | null
+type Exhausted = 'memory' | 'pids' | null
 
 export type Cgroup = {
   readonly dir: string

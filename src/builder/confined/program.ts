@@ -20,7 +20,7 @@ export type Bounds = {
   readonly outputBytes: number
 }
 
-export type Program = {
+type Program = {
   /** For messages and the cgroup: one word. */
   readonly name: string
   readonly plan: RootPlan

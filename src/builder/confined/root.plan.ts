@@ -67,7 +67,7 @@ export const ownEtc = [
   { name: 'group', textOf: (uid: number) => `build:x:${uid}:\n` },
 ] as const
 
-export type Limits = {
+type Limits = {
   readonly processesMax: number
   readonly fileBytesMax: number
 }

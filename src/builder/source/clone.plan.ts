@@ -38,8 +38,6 @@ function refProblem(ref: string): string | null {
   return null
 }
 
-export const isCommit = (ref: string) => /^[0-9a-f]{40}$/.test(ref)
-
 export const gitPlaces = { dir: '/build/git', tree: '/build/source', ca: '/build/ca.pem' } as const
 
 /** git's whole environment, beside that of every program. */

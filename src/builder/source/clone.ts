@@ -18,7 +18,7 @@ import {
   initArgv,
 } from './clone.plan.ts'
 
-export type Cloned = {
+type Cloned = {
   /** 40 hexadecimal digits, both as git says; the tree is for the caller to hold against what is on disk. */
   readonly commit: string
   readonly tree: string

@@ -11,7 +11,7 @@ import { makeDir } from '../workspace.ts'
 import { checkClone } from './clone.plan.ts'
 import { cloneSource, refuseOtherTree } from './clone.ts'
 
-export type Source = {
+type Source = {
   /** Root's; nobody else writes there. */
   readonly root: string
   readonly tree: SourceTree

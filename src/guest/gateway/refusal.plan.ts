@@ -28,7 +28,7 @@ export type Refusal = {
 /** Of an error's words that are repeated; they may quote the other side. */
 const reasonCharsMax = 500
 
-export const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
+const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
 
 /** `host` is where the gateway was looked for. `sent`: what did not leave. */
 export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {

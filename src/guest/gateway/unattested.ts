@@ -15,11 +15,11 @@ import { certificateNameProblem } from './certificate-name.plan.ts'
 import type { Sender } from './endpoint.ts'
 
 /** Whoever answers does not show a certificate for the gateway's name that the authority signed. Nothing was sent. */
-export class CertificateNameError extends Error {
+class CertificateNameError extends Error {
   override readonly name = 'CertificateNameError'
 }
 
-export type UnattestedGatewayAt = {
+type UnattestedGatewayAt = {
   readonly baseUrl: URL
   /** PEM of the one authority that may sign for it; null: those that the system trusts. */
   readonly ca: string | null

@@ -53,7 +53,7 @@ export const LockoutFacts = Type.Object(
 )
 export type LockoutFacts = Static<typeof LockoutFacts>
 
-export type FactsDeps = {
+type FactsDeps = {
   /** Before every path; '' in the guest. */
   readonly root: string
   readonly sshdProgram: string

@@ -4,7 +4,7 @@ import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.
 import { keyDigest } from '../claim-record.ts'
 import type { LockoutFacts } from './facts.ts'
 
-export type LockoutQuestion = {
+type LockoutQuestion = {
   readonly facts: LockoutFacts
   /** SHA-256 of the owner's key in hexadecimal, as the verified claim has it; null when there is no verified claim. */
   readonly publicKeyDigest: string | null

@@ -7,7 +7,7 @@ import type { Logger } from '../../base/log.ts'
 import { serveLines } from '../line-server.ts'
 import type { LockoutFacts } from './facts.ts'
 
-export type LockoutSocketDeps = {
+type LockoutSocketDeps = {
   readonly path: string
   readonly gather: () => Promise<LockoutFacts>
   readonly clock: Pick<Clock, 'monotonicMs'>

@@ -7,7 +7,7 @@ import { type ConfigFiles, openConfigfs } from './configfs.ts'
 import { createReportDevice, type ReportDevice } from './device.ts'
 import { openSevGuest } from './sev-guest.ts'
 
-export type FindDeps = {
+type FindDeps = {
   readonly paths: Pick<GuestPaths, 'devicesReady' | 'tsmReports' | 'sevGuest'>
   readonly files: ConfigFiles
   readonly clock: Clock

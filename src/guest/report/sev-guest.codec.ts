@@ -9,7 +9,7 @@ export const IOCTL = {
   fwError: [24, 4],
   vmmError: [28, 4],
 } as const
-export const ioctlBytes = 32
+const ioctlBytes = 32
 export const REPORT_REQ = { userData: [0, 64], vmpl: [64, 4], rsvd: [68, 28] } as const
 export const reportReqBytes = 96
 export const reportRespBytes = 4000
@@ -39,7 +39,7 @@ export function encodeReportRequest(reportData: Uint8Array, vmpl: number): Uint8
   return bytes
 }
 
-export type IoctlErrors = { readonly firmware: number; readonly vmm: number }
+type IoctlErrors = { readonly firmware: number; readonly vmm: number }
 
 /** What the kernel wrote back. Firmware 0xffffffff: the request never reached the firmware. */
 export function decodeIoctlErrors(bytes: Uint8Array): IoctlErrors {

@@ -7,7 +7,7 @@ import type { SvsmService } from '../tpm/tpm.ts'
 import { type ConfigFiles, generationOf, withEntry } from './configfs.ts'
 
 /** The vTPM service; manifest version 0 is the endorsement key's TPMT_PUBLIC. */
-export const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
+const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
 
 /** Beside the entry that reports are made with. */
 const entryName = 'strongroom-tpm'

@@ -8,7 +8,7 @@ import { ATTRIBUTES } from '../../attest/tpm/public-area.ts'
 import { concat, fromHex } from '../../base/bytes.ts'
 
 /** Part 2, section 6.5.2. */
-export const COMMANDS = {
+const COMMANDS = {
   startup: 0x144,
   createPrimary: 0x131,
   activateCredential: 0x147,
@@ -28,8 +28,6 @@ const headBytes = 10
 
 /** What may pass by itself (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
 export const retryCodes: ReadonlySet<number> = new Set([0x908, 0x90a, 0x922])
-/** TPM_RC_INITIALIZE: it has been started already. */
-export const alreadyStarted = 0x100
 
 /** An attestation key: a P-256 key that the TPM makes of its own seed, the same one each time, and that signs its own structures alone. */
 export function createPrimary(): Uint8Array {
@@ -82,7 +80,7 @@ export function policySecret(session: number): Uint8Array {
   return command(COMMANDS.policySecret, { handles: [HANDLE.endorsement, session], parameters })
 }
 
-export type ActivationHandles = { readonly key: number; readonly endorsementKey: number; readonly session: number }
+type ActivationHandles = { readonly key: number; readonly endorsementKey: number; readonly session: number }
 
 /** `credential`: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET. */
 export function activateCredential(handles: ActivationHandles, credential: Uint8Array): Uint8Array {

@@ -30,16 +30,16 @@ import type { TpmDevice, Transmit } from './device.ts'
 import { encodeEventLog, eventsOf, type Measured } from './event-log.codec.ts'
 
 /** `none`: this VM has no TPM. `failed`: it has one that does not do its work. */
-export type TpmAnswer =
+type TpmAnswer =
   | { readonly kind: 'evidence'; readonly bytes: Uint8Array }
   | { readonly kind: 'none' }
   | { readonly kind: 'failed'; readonly reason: string }
 
-export type EndorsementKeyAnswer =
+type EndorsementKeyAnswer =
   | { readonly kind: 'endorsement-key'; readonly area: Uint8Array }
   | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
 
-export type ActivationAnswer =
+type ActivationAnswer =
   /** `activationProof` of the secret. */
   { readonly kind: 'activated'; readonly proof: Uint8Array } | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
 
@@ -54,7 +54,7 @@ export type Tpm = {
 
 export type SvsmService = (nonce: Uint8Array) => Promise<{ readonly report: Uint8Array; readonly manifest: Uint8Array }>
 
-export type TpmDeps = {
+type TpmDeps = {
   readonly device: TpmDevice | null
   readonly measured: Measured
   /** The SVSM's word for its TPM; null where there is no SVSM. May not be known yet. */

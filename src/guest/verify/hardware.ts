@@ -11,7 +11,7 @@ import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { type Line, lineOf } from './line.ts'
 
-export type HardwareQuestion = {
+type HardwareQuestion = {
   /** Text of the receipt; null when the host has handed none over yet. */
   readonly receipt: string | null
   /** Name of this instance, which the kernel has from the claim. */
@@ -21,7 +21,7 @@ export type HardwareQuestion = {
   readonly policy: Policy
 }
 
-export type HardwareAnswer = {
+type HardwareAnswer = {
   readonly line: Line
   readonly simulated: boolean
   /** The claim that the evidence vouches for; null when nothing does. Under a simulated root that the caller trusts, that root does. */

@@ -6,7 +6,7 @@ import { toHex } from '../../base/bytes.ts'
 import { keyDigest } from '../claim-record.ts'
 import { type Line, lineOf } from './line.ts'
 
-export type HostKeyQuestion = {
+type HostKeyQuestion = {
   /** Output of ssh-keyscan(1), or why there is none. */
   readonly scan: { readonly ok: boolean; readonly text: string }
   readonly statement: StatementOf<'claim'> | null

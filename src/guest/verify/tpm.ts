@@ -42,7 +42,7 @@ export type TpmQuestion = {
   readonly random: RandomBytes
 }
 
-export type TpmAnswer = {
+type TpmAnswer = {
   readonly line: Line
   readonly kind: VtpmKind | null
   /** The one thing that is wrong is that the host runs this TPM. */

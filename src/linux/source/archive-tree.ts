@@ -7,7 +7,7 @@ import { hashTree, type SourceTree, type TreeBounds } from './git-tree.ts'
 import { sourceDateEpoch } from './tree.plan.ts'
 import { type Unpacked, type UnpackOrder, unpackArchive } from './unpack.ts'
 
-export type TakenArchive = {
+type TakenArchive = {
   readonly root: string
   /** The top-level directory that is no part of the source. */
   readonly stripped: string | null

@@ -12,7 +12,7 @@ export const depthMax = 64
 const linkHopsMax = 40
 
 /** `refused` says why in words; `ignored` is part of a `.git` that somebody uploaded. */
-export type NameVerdict =
+type NameVerdict =
   | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
   | { readonly kind: 'root' }
   | { readonly kind: 'ignored' }

@@ -10,7 +10,7 @@ import { SourceFailure } from './failure.ts'
 import type { ArchiveEntry } from './tar.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
-export type ZipFile = {
+type ZipFile = {
   readonly handle: fs.promises.FileHandle
   readonly sizeBytes: number
   readonly entriesMax: number

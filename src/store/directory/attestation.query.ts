@@ -14,7 +14,7 @@ export function attestationOf(db: DirectoryDb, instanceId: string): InstanceAtte
   return db.select().from(instanceAttestations).where(eq(instanceAttestations.instanceId, instanceId)).get() ?? null
 }
 
-export type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
+type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
 
 /** Without the document, which is long. */
 export function attestedKeyOf(db: DirectoryDb, instanceId: string): AttestedKey | null {

@@ -5,13 +5,13 @@ import { assert } from '../../base/assert.ts'
 import type { DirectoryDb } from '../db.ts'
 import { type Build, type BuildVm, buildNonces, builds, buildVms } from './build.table.ts'
 
-export type BuildState = Build['state']
+type BuildState = Build['state']
 
 /** States in which a build has a VM of its own or is to get one. */
 export const LIVING_STATES = ['queued', 'starting', 'running'] as const satisfies readonly BuildState[]
 export const VM_STATES = ['starting', 'running'] as const satisfies readonly BuildState[]
 
-export type NewBuild = Pick<
+type NewBuild = Pick<
   Build,
   | 'id'
   | 'hostId'
@@ -117,7 +117,7 @@ export type BuildSet = Partial<
   >
 >
 
-export type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
+type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
 
 /** Compare-and-set on (id, state). False: someone moved it first; reread and decide again. */
 export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove): boolean {

@@ -15,7 +15,7 @@ export function findIdempotency(db: DirectoryDb, key: { organizationId: string; 
   return found ?? null
 }
 
-export type NewIdempotency = {
+type NewIdempotency = {
   readonly organizationId: string
   readonly key: string
   readonly bodySha256: Uint8Array

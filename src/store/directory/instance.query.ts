@@ -13,7 +13,7 @@ import {
 
 const LIVING = ['provisioning', 'ready', 'failed', 'terminating'] as const satisfies readonly InstanceStatus[]
 
-export type NewInstance = Pick<
+type NewInstance = Pick<
   Instance,
   | 'id'
   | 'hostId'
@@ -60,7 +60,7 @@ export type InstanceSet = Partial<
   >
 >
 
-export type InstanceMove = {
+type InstanceMove = {
   readonly id: string
   readonly from: InstanceStatus
   readonly to: InstanceStatus
@@ -179,7 +179,7 @@ export function listProvisioning(
     .all()
 }
 
-export type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
+type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
 
 /** Copies samples of their VMs' egress into instances; neither status nor change log moves. The caller bounds how many. */
 export function setInstanceEgress(db: DirectoryDb, samples: readonly InstanceEgress[]): void {

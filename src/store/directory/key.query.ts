@@ -7,7 +7,7 @@ import { type Key, type KeyScope, keys } from './key.table.ts'
 
 export const touchIntervalMs = 60_000
 
-export type NewKey = {
+type NewKey = {
   readonly prefix: string
   readonly organizationId: string
   readonly secretSha256: Uint8Array

@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { type EgressRow, type EgressSample, egress, vms } from './vm.table.ts'
 
-export type NewEgressSample = EgressSample & Partial<Pick<EgressRow, 'tapBytes'>>
+type NewEgressSample = EgressSample & Partial<Pick<EgressRow, 'tapBytes'>>
 
 /**
  * Stores samples, of each VM at most one, and returns what is stored now, in the order of the samples: no count is ever taken back, and a block is

@@ -7,7 +7,7 @@ import { type Event, events } from './event.table.ts'
 
 export const eventCountMax = 100_000
 
-export type NewEvent = {
+type NewEvent = {
   readonly nowMs: number
   /** `instance.ready`, `vm.failed` … */
   readonly kind: string

@@ -39,7 +39,7 @@ export function gatewayById(db: LedgerDb, vmId: string): GatewayVm | null {
   return db.select().from(gateways).where(eq(gateways.vmId, vmId)).get() ?? null
 }
 
-export type GatewayMove = {
+type GatewayMove = {
   readonly vmId: string
   readonly from: readonly GatewayState[]
   readonly to: GatewayState

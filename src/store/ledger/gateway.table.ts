@@ -3,7 +3,7 @@
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 
 /** `serving`: at most one, and the firewall sends new connections to it. `draining`: it ends what it has begun. */
-export const GATEWAY_STATES = ['starting', 'serving', 'draining', 'gone'] as const
+const GATEWAY_STATES = ['starting', 'serving', 'draining', 'gone'] as const
 
 export const gateways = sqliteTable('gateways', {
   vmId: text('vm_id').primaryKey(),

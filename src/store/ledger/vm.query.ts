@@ -46,7 +46,7 @@ export function listVms(db: LedgerDb, hostId: string): Vm[] {
     .all()
 }
 
-export type VmMove = {
+type VmMove = {
   readonly id: string
   readonly from: VmState
   readonly to: VmState

@@ -5,7 +5,7 @@ import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqli
 export const VM_STATES = ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'] as const
 
 /** `world`: what instances reach. `fetch`: the fetch proxy of this host alone. `gateway`: the gateway's upstreams; the world reaches its service port. */
-export const VM_NETWORKS = ['world', 'fetch', 'gateway'] as const
+const VM_NETWORKS = ['world', 'fetch', 'gateway'] as const
 export type VmNetworkKind = (typeof VM_NETWORKS)[number]
 
 export const vms = sqliteTable(

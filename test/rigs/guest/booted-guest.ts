@@ -12,7 +12,7 @@ import { simulatedLaunch, vouchFor } from '../enclave/vouch.ts'
 
 const bootMs = 120_000
 
-export type ClaimedGuest = AsyncDisposable & {
+type ClaimedGuest = AsyncDisposable & {
   /** How long each request to the agent took, in ms, in their order. */
   readonly timings: readonly { readonly op: string; readonly ms: number }[]
   readonly serial: () => string
@@ -25,7 +25,7 @@ export type ClaimedGuest = AsyncDisposable & {
   readonly killTpm: () => void
 }
 
-export type GuestHardware = {
+type GuestHardware = {
   /** With an swtpm of its own. */
   readonly tpm: boolean
 }
@@ -179,7 +179,7 @@ export async function connectAgent(path: string, timings: { op: string; ms: numb
   }
 }
 
-export function freePort(): number {
+function freePort(): number {
   const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
   listener.stop(true)
   return listener.port

@@ -14,7 +14,7 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
 import { listenAsGuest } from './socket.ts'
 
-export type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
+type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 
 export type GuestOptions = {
   /** Of the guest's own device; null where it has none. */
@@ -23,7 +23,7 @@ export type GuestOptions = {
   readonly ownLaunch: SimulatedLaunch | null
 }
 
-export type ClaimedGuest = Disposable & {
+type ClaimedGuest = Disposable & {
   readonly path: string
   /** As they came. */
   readonly requests: AgentRequest[]

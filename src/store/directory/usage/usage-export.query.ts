@@ -5,10 +5,10 @@ import type { UsageGroup } from '../../../contract/http/usage-rows.ts'
 import type { DirectoryDb } from '../../db.ts'
 
 /** [startMs, endMs). */
-export type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
+type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
 
 /** A group that was not asked for is null. Sums as text: they may be beyond what a double holds exactly. */
-export type UsageGroupRow = {
+type UsageGroupRow = {
   readonly key: string | null
   readonly model: string | null
   /** As 2026-11-22. */

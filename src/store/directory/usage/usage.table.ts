@@ -7,7 +7,7 @@ import { organizations } from '../organization.table.ts'
  * Who counted the tokens: the upstream; the gateway, by estimate, where the upstream did not; the gateway, by estimate, because what the
  * upstream said cannot be.
  */
-export const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
+const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
 export type TokensSource = (typeof TOKENS_SOURCES)[number]
 
 export const usage = sqliteTable(
