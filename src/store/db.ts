@@ -18,8 +18,8 @@ export type RoomName = 'directory' | 'ledger'
 declare const roomName: unique symbol
 
 /**
- * The database, or a transaction in it, for the tables of one room. Every query takes one first. The room is in the type alone:
- * it keeps a transaction of one room from the other's queries.
+ * A handle on the tables of one room: the database or a transaction in it. Every query takes it first. Types alone keep
+ * a transaction of one room from the other room's queries.
  */
 type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
   readonly [roomName]: Name
@@ -29,7 +29,7 @@ type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
 export type DirectoryDb = Db<'directory'>
 export type LedgerDb = Db<'ledger'>
 
-/** One room. No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
+/** No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
 type RoomStore<Name extends RoomName> = {
   readonly db: Db<Name>
   /** Runs `work` in one immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
@@ -54,7 +54,7 @@ type Migration = { readonly to: number; readonly sql: string }
 type Migrations = {
   /** Makes a new database. */
   readonly initial: Migration
-  /** Each upgrades a database of the schema before it, without a gap. Databases older than the first one's start are refused. */
+  /** Each upgrades a database of the schema before it, without a gap. Databases older than that are refused. */
   readonly upgrades: readonly [Migration, ...Migration[]]
 }
 
@@ -69,9 +69,9 @@ export function schemaVersionOf({ initial, upgrades }: Migrations): number {
 const busyTimeoutMs = 500
 
 /**
- * Opens the database at `path` (`:memory:` for tests) and brings it to the newest schema.
- * Faults: `store.newer` and `store.older` when its schema is newer than this executable's or too old to upgrade, `store.busy` and
- * `store.unwritable` when it cannot be written now, `store.corrupt` when it is no sound database.
+ * Opens the database at `path` (`:memory:` for tests) and brings it to the newest schema. Faults: `store.newer` (the
+ * schema is newer than this executable), `store.older` (too old to upgrade), `store.busy` and `store.unwritable` (no
+ * write now), `store.corrupt`.
  */
 export function openStore(path: string, migrations: Migrations = MIGRATIONS): Store {
   let sqlite: Database
@@ -120,8 +120,8 @@ function asRoom<Name extends RoomName>(db: Sqlite): Db<Name> {
 }
 
 /**
- * A statement past drizzle, on the same connection: for the few that every request of the gateway pays for, where drizzle costs as much
- * as SQLite itself. `db` is the store's own; within its transactions the statement is part of them.
+ * A statement without drizzle, on the same connection, for statements of every gateway request, where drizzle costs as
+ * much as SQLite itself. `db` is the store's own; within its transactions the statement is part of them.
  */
 export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBindings[]> {
   const sqlite: unknown = Reflect.get(db, '$client')
@@ -130,7 +130,8 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
 }
 
 /**
- * Foreign keys are off, for dropping a table to make it anew would delete the rows that refer to it. They are checked after each migration.
+ * Foreign keys are off, because dropping a table deletes the rows that refer to it; they are checked after each
+ * migration.
  */
 function migrate(sqlite: Database, path: string, migrations: Migrations): void {
   sqlite.run('PRAGMA foreign_keys = OFF')

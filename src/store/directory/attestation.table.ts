@@ -1,4 +1,4 @@
-// What each instance proved at its claim. One row for an instance that has become ready; it goes with the instance's record.
+// The attestation of each instance's claim: one row per instance that became ready, deleted with the instance.
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { instances } from './instance.table.ts'

@@ -1,4 +1,4 @@
-// Attested builds, their nonces, and build VMs that no build has taken. States move only by compare-and-set. Effects: SQL.
+// Attested builds, their nonces, and build VMs without a build. States move only by compare-and-set. Effects: SQL.
 
 import { and, asc, count, desc, eq, gte, inArray, isNotNull, isNull, lt, ne, type SQL, sql, sum } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
@@ -32,7 +32,7 @@ type NewBuild = Pick<
   | 'diskBytes'
 > & { readonly nowMs: number }
 
-/** Adds a build, `starting` where it has a VM already and else `queued`, and its nonce. Call inside a transaction. False: the nonce is used; nothing was written. */
+/** Adds a build (`starting` with a VM, else `queued`) and its nonce within a transaction. False: the nonce is used. */
 export function insertBuild(db: DirectoryDb, { nowMs, ...build }: NewBuild): boolean {
   const owner = build.organizationId ?? ''
   const used = db
@@ -86,7 +86,7 @@ export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit
 
 export type QueuedBuild = Pick<Build, 'id' | 'organizationId' | 'createdAtMs'>
 
-/** Those that wait for a VM, the oldest first. */
+/** Builds that wait for a VM, oldest first. */
 export function listQueued(db: DirectoryDb, hostId: string): QueuedBuild[] {
   return db
     .select({ id: builds.id, organizationId: builds.organizationId, createdAtMs: builds.createdAtMs })
@@ -216,7 +216,7 @@ export function nthNewestBuild(
   return found?.atMs ?? null
 }
 
-/** What the files of all builds take up. */
+/** Disk space of all builds' files. */
 export function buildDiskBytes(db: DirectoryDb): number {
   const row = db
     .select({ bytes: sum(builds.diskBytes).mapWith(Number) })
@@ -225,7 +225,7 @@ export function buildDiskBytes(db: DirectoryDb): number {
   return row?.bytes ?? 0
 }
 
-/** Of builds that are done with and whose files are still there, the oldest of the owner whose files are the most; null: there is none. */
+/** The oldest finished build of the owner whose finished builds have most bytes on disk, or null. */
 export function oldestOfLargestOwner(db: DirectoryDb, hostId: string): Build | null {
   const where = and(eq(builds.hostId, hostId), isNotNull(builds.closedAtMs), isNull(builds.removedAtMs))
   const largest = db

@@ -67,7 +67,7 @@ type InstanceMove = {
   readonly nowMs: number
 } & InstanceSet
 
-/** Compare-and-set on (id, status), with a line in the change log. False: someone moved it first; reread and decide again. */
+/** Compare-and-set on (id, status), with a row in the change log. False: it has moved; reread and decide again. */
 export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   assert(from !== to, 'a move changes the status')
@@ -102,7 +102,7 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
 
 export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
 
-/** Which records there are and how they stand, in the order of `listInstances`. Prepared once, and raw: every list pays for it. */
+/** Ids and states in the order of `listInstances`. Prepared once, and raw, because every list needs it. */
 export function prepareInstanceStates(db: DirectoryDb): (organizationId: string) => InstanceState[] {
   const select = prepareRaw<InstanceState>(
     db,
@@ -124,7 +124,7 @@ export function instanceById(db: DirectoryDb, id: string): Instance | null {
   return db.select().from(instances).where(eq(instances.id, id)).get() ?? null
 }
 
-/** Those that are there, in any order. The caller bounds how many. */
+/** The existing instances among `ids`, in any order. The caller bounds their number. */
 export function instancesByIds(db: DirectoryDb, ids: readonly string[]): Instance[] {
   if (ids.length === 0) return []
   return db
@@ -181,7 +181,7 @@ export function listProvisioning(
 
 type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
 
-/** Copies samples of their VMs' egress into instances; neither status nor change log moves. The caller bounds how many. */
+/** Copies samples of VM egress into instances; neither status nor change log moves. The caller bounds their number. */
 export function setInstanceEgress(db: DirectoryDb, samples: readonly InstanceEgress[]): void {
   const rows = samples.map(({ id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs }) => {
     assert(Number.isSafeInteger(egressBytes) && egressBytes >= 0, 'egress is a count of bytes')

@@ -61,7 +61,7 @@ export function revokeKey(db: DirectoryDb, revocation: { prefix: string; nowMs: 
   )
 }
 
-/** Notes a use, at most once per `touchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
+/** Records a use, at most once per `touchIntervalMs`. Replaces a time in the future (the clock jumped back). */
 export function touchKey(db: DirectoryDb, use: { prefix: string; nowMs: number }): void {
   db.update(keys)
     .set({ lastUsedAtMs: use.nowMs })

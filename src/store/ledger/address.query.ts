@@ -13,7 +13,7 @@ export function restAddress(db: LedgerDb, rest: { address: string; nowMs: number
     .run()
 }
 
-/** The addresses that still rest; those that have rested long enough are forgotten. Where the clock jumped back, the rest begins anew. */
+/** Addresses that rest; those past `restMs` are deleted. After the clock jumped back, the rest begins anew. */
 export function restingAt(db: LedgerDb, at: { nowMs: number; restMs: number }): string[] {
   const { nowMs, restMs } = at
   db.update(restingAddresses).set({ sinceMs: nowMs }).where(gt(restingAddresses.sinceMs, nowMs)).run()

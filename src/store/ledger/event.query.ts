@@ -27,7 +27,7 @@ export function appendEvent(db: LedgerDb, event: NewEvent): void {
     .run()
 }
 
-/** As `appendEvent`, of what has happened whether or not this can be written: then the log has the entry. Never throws. */
+/** Like `appendEvent`, but never throws: an event that cannot be written goes to the log. */
 export function noteEvent(db: LedgerDb, log: Pick<Logger, 'error'>, event: NewEvent): void {
   try {
     appendEvent(db, event)

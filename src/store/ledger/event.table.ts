@@ -1,4 +1,4 @@
-// What happened, for the operator at 3 a.m.: a bounded journal of decisions, failures and recoveries. No secrets.
+// Events for the operator at 3 a.m.: a bounded journal of decisions, failures and recoveries. No secrets.
 
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 

@@ -14,7 +14,7 @@ export function insertGateway(
     .run()
 }
 
-/** Those that are not gone, oldest first. */
+/** Gateway VMs that are not gone, oldest first. */
 export function listGateways(db: LedgerDb, hostId: string): GatewayVm[] {
   return db
     .select()
@@ -64,7 +64,7 @@ export function setReceiptKey(db: LedgerDb, vmId: string, receiptKey: string): v
   db.update(gateways).set({ receiptKey }).where(eq(gateways.vmId, vmId)).run()
 }
 
-/** Of the usage that is in the books, from `from` on. False: others are. */
+/** Compare-and-set of the number of booked rows, from `from`. False: it has another value. */
 export function advanceBooks(
   db: LedgerDb,
   { vmId, from, to, digest }: { vmId: string; from: number; to: number; digest: string },

@@ -1,4 +1,4 @@
-// What VMs were launched from: what their reports have to say, also after a restart of the daemon. Effects: SQL.
+// Launch documents of VMs: what their reports must contain, kept across restarts of the daemon. Effects: SQL.
 
 import { eq } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'

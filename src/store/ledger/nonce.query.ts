@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { nonces } from './nonce.table.ts'
 
-/** False: it has been used before. Of two uses at the same time exactly one gets true. */
+/** False: it was used before; if two calls race, one gets true. */
 export function insertNonce(db: LedgerDb, use: { nonce: Uint8Array; nowMs: number }): boolean {
   assert(use.nonce.length === 32, 'a nonce has 32 bytes')
   return (

@@ -76,13 +76,13 @@ export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
 
-/** Has the firewall let its traffic through from now on. Idempotent: the first time stays. False: there is no such VM. */
+/** Makes the firewall let the VM's traffic through. Idempotent: the first time stays. False: there is no such VM. */
 export function openVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const openedAtMs = sql`coalesce(${vms.openedAtMs}, ${nowMs})`
   return db.update(vms).set({ openedAtMs }).where(eq(vms.id, id)).returning({ id: vms.id }).all().length === 1
 }
 
-/** Has the firewall drop everything of a VM that was opened. Idempotent, and never taken back. False: there is none that was opened. */
+/** Makes the firewall drop all traffic of an opened VM, for good. Idempotent. False: no such VM was opened. */
 export function closeVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const closedAtMs = sql`coalesce(${vms.closedAtMs}, ${nowMs})`
   const where = and(eq(vms.id, id), isNotNull(vms.openedAtMs))
@@ -93,7 +93,7 @@ export type Reserved = {
   readonly vms: number
   readonly vcpus: number
   readonly memoryMib: number
-  /** Of its disks together. */
+  /** Sum of its disks. */
   readonly diskGib: number
   readonly booting: number
 }
@@ -101,7 +101,7 @@ export type Reserved = {
 /** States in which a VM holds room on the host. */
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
-/** What VMs of a host hold right now. */
+/** Resources that the VMs of a host hold now. */
 export function reservedBy(db: LedgerDb, hostId: string): Reserved {
   return roomOf(db, holdsRoom(hostId))
 }
@@ -132,18 +132,18 @@ function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
 
 export type Room = Omit<Reserved, 'booting'>
 
-/** What VMs of the same host that have waited for longer will hold: theirs comes first. */
+/** Resources for VMs of the same host that have waited longer and so come first. */
 export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Room {
   const isBefore = sql`(${vms.createdAtMs}, ${vms}.rowid) < (SELECT created_at_ms, rowid FROM ${vms} WHERE id = ${vm.id})`
   return roomOf(db, and(eq(vms.hostId, vm.hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running'), isBefore))
 }
 
-/** What all VMs of a host that wait will hold. */
+/** Resources for all waiting VMs of a host. */
 export function waitingOn(db: LedgerDb, hostId: string): Room {
   return roomOf(db, and(eq(vms.hostId, hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running')))
 }
 
-/** What is being given back on a host right now. */
+/** Resources of a host that stopping VMs will free. */
 export function endingOn(db: LedgerDb, hostId: string): Room {
   return roomOf(db, and(holdsRoom(hostId), or(inArray(vms.state, ['stopping', 'failed']), eq(vms.desired, 'gone'))))
 }

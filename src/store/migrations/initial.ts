@@ -1,5 +1,5 @@
-// The schema of a new database, in one step: what the upgrades beside it lead to as well. Frozen with the first release: a later change
-// is a new upgrade, which also runs on new databases.
+// The schema of a new database, made in one step; the upgrades beside it lead an older database to the same schema.
+// Frozen with the first release: a later change is a new upgrade, which new databases get as well.
 
 export const initial = {
   to: 22,

@@ -1,11 +1,11 @@
-// What a key has used by day (UTC) and model, read page by page. Effects: SQL.
+// Usage of a key by day (UTC) and model, read page by page. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
 import { iso } from '../../../base/clock.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { type UsageDay, usageDays } from './usage-day.table.ts'
 
-/** Whose sums, and of which days, both included; as 2026-11-30. */
+/** A key of an organization and its first and last day, as 2026-11-30. */
 export type DayScope = {
   readonly organizationId: string
   readonly keyPrefix: string

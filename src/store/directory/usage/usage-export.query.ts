@@ -1,4 +1,5 @@
-// Usage of one organization, summed by key, model and day (UTC), piece by piece: no piece reads more than a bounded number of rows. Effects: SQL.
+// Usage of an organization by key, model and day (UTC), in pieces that each read a bounded number of rows. Effects:
+// SQL.
 
 import { type SQL, sql } from 'drizzle-orm'
 import type { UsageGroup } from '../../../contract/http/usage-rows.ts'

@@ -4,7 +4,7 @@ import { sql } from 'drizzle-orm'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { type UsageMonth, usageMonths } from './usage-month.table.ts'
 
-/** Whose sum, and of which month. */
+/** The sum of a key, or of an organization, in a month. */
 export type MonthScope = {
   readonly organizationId: string
   /** Empty: all keys of the organization. */
