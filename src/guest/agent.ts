@@ -1,4 +1,4 @@
-// What the guest does for each request of the host. Effects only through what it is given.
+// The agent's handler for each request of the host. Effects only through its deps.
 
 import { messageOf } from '../base/fault.ts'
 import { type Logger, redact } from '../base/log.ts'
@@ -11,7 +11,7 @@ import type { Networking } from './network.ts'
 import { ok, parseRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
 
 type Agent = {
-  /** Carries a line's request out. Never rejects. Null: there is nothing to respond to. The caller does `next` when the response is sent. */
+  /** Handles a line. Never rejects. Null: no response. The caller does `next` once the response is sent. */
   readonly handle: (line: ReceivedLine) => Promise<{ response: AgentResponse; next: 'go_on' | 'power_off' } | null>
 }
 

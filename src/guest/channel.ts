@@ -1,8 +1,8 @@
 // The guest's end of virtio-serial port `strongroom.agent.0`. Effects: one character device.
 //
 // The driver (Linux drivers/char/virtio_console.c) takes one opener at a time, so one descriptor both reads and writes.
-// Non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
-// read(2) gives 0 at once and poll(2) reports readable, so in that state we poll; while the host is connected, epoll wakes us.
+// It is non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
+// read(2) gives 0 at once and poll(2) reports readable, so we poll; while it is connected, epoll wakes us.
 
 import * as fs from 'node:fs'
 import { type Clock, onAbort } from '../base/clock.ts'
@@ -16,7 +16,7 @@ import { LineReader, type ReceivedLine } from './wire.codec.ts'
 export type Channel = {
   /** Reads until `signal` ends it. Fault internal when the device fails. */
   readonly receive: (onLine: (line: ReceivedLine) => void, signal: AbortSignal) => Promise<void>
-  /** One line with its LF. Dropped when the host has gone, or reads nothing for long. Resolves when written or dropped. */
+  /** One line with its LF. Dropped if the host has gone or reads nothing for long. Resolves when written or dropped. */
   readonly send: (line: Uint8Array) => Promise<'sent' | 'dropped'>
 }
 
@@ -46,7 +46,7 @@ const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
-/** What the host may say in a second: its largest document takes six, and a flood of lines a small part of this one thread. */
+/** Limits of the host per second: its largest document takes six, a flood of lines little of this thread. */
 const readLimits = { bytes: 4_194_304, lines: 5_000 }
 /** So many bytes are made lines of at once: short lines cost the most for their bytes. */
 const sliceBytes = 1_024
@@ -127,7 +127,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
 /** Resolves when more may be read. */
 type Deliver = (bytes: Uint8Array) => Promise<void>
 
-/** Bun's stream waits in epoll and ends at the first read of 0 bytes: the host has gone. It leaves the descriptor open. */
+/** Bun's stream waits in epoll and ends at the first read of 0 bytes (no host). It leaves the descriptor open. */
 async function readWhileConnected(fd: number, deliver: Deliver, signal: AbortSignal): Promise<void> {
   const reader = Bun.file(fd).stream().getReader()
   const forget = onAbort(signal, () => void reader.cancel())

@@ -1,4 +1,4 @@
-// The claim: makes a waiting VM its customer's. Effects: files, host name, sshd. A claim that fails leaves everything as it was.
+// The claim gives a waiting VM to its customer. Effects: files, host name, sshd. A failed claim leaves all as it was.
 
 import * as fs from 'node:fs'
 import { Check } from '@sinclair/typebox/value'
@@ -31,7 +31,7 @@ export type Claiming = {
     sealed: SealedClaim,
     identity: Pick<Identity, 'openBox' | 'sshHostKey'>,
   ) => Promise<{ ok: true; claimId: string } | Refusal>
-  /** Call it once, before anything else: takes over the claim of an agent that died, or removes what that agent left half done. */
+  /** Call it once, first: takes over the claim of an agent that died, or undoes its half of one. */
   readonly restore: () => Promise<void>
 }
 

@@ -1,6 +1,6 @@
-// Keeps a program running after the claim: sshd, the endpoint of the gateway. Effects: one detached child, a record and a log of it below /run.
+// Keeps a program running after the claim: sshd, the gateway endpoint. Effects: a child, its record and log in /run.
 //
-// It outlives an agent that dies: the agent's successor finds it through the record, and neither a session nor a response is lost.
+// It outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -14,9 +14,9 @@ import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProc
 import { jsonOf } from './wire.codec.ts'
 
 export type Daemon = {
-  /** Resolves when it listens; from then on it is restarted when it dies. Takes over one that runs already. Faults: host.command_failed, host.command_timeout. */
+  /** Resolves when it listens; restarts it when it dies; takes over a running process. Faults: host.command_*. */
   readonly start: () => Promise<void>
-  /** Ends the listening process, also one of an earlier agent. Sessions of sshd are processes of their own and live on. */
+  /** Ends the listening process, also an earlier agent's. Sessions of sshd are separate processes and live on. */
   readonly stop: () => Promise<void>
 }
 

@@ -1,9 +1,9 @@
-// Evidence of a claimed guest: its statement of kind `claim` over the host's nonce, signed, and a report over that. Effects: the report device,
-// and the receipt's file.
+// Evidence of a claimed guest: a signed statement of kind `claim` over the host's nonce, and a report over the
+// statement. Effects: the report device, and the receipt's file.
 //
-// These keys sign here and nowhere else, and what they sign is always a claim statement of this guest's own facts: its launch, its keys, and the
-// claim and the network that it was given and that are in force. The host adds the nonce now, and, where there is no report device, the
-// measurement and the operator key that no hardware vouches for.
+// These keys sign nothing else. The statement holds the guest's own facts: its launch, its keys, the claim and the
+// network in force. The host adds the nonce and, without a report device, the measurement and the operator key that no
+// hardware vouches for.
 
 import { sha256 } from '../attest/hash.ts'
 import { checkReport, newStatement, type StatementFields } from '../attest/receipt/issue.ts'
@@ -29,7 +29,7 @@ export type Evidence = {
     request: { readonly nonce: string; readonly simulated: SimulatedLaunch | null },
     claim: ClaimRecord | null,
   ) => Promise<{ ok: true; evidence: GuestEvidence } | Refusal>
-  /** Does once, with nothing of a claim, what the first evidence will need. What it signs is dropped here. */
+  /** Runs the code of the first evidence once, with an empty claim, and drops the result. */
   readonly warmUp: () => Promise<void>
   /** Keeps the receipt that the host made of the last evidence, for the verifier inside the guest. */
   readonly keep: (receipt: string) => { ok: true } | Refusal
@@ -47,14 +47,14 @@ type EvidenceDeps = {
   readonly tpm: (nonce: Uint8Array) => Promise<Uint8Array | null>
 }
 
-/** What the platform says of this VM's launch; it does not change while the VM lives. */
+/** Launch facts from the platform; they do not change while the VM lives. */
 type Launch = { readonly measurement: Uint8Array; readonly operatorKey: Uint8Array }
 
 export function createEvidence({ paths, owner, keys, device, imageName, nowMs, tpm }: EvidenceDeps): Evidence {
   let launch: Launch | null = null
   let last: GuestEvidence | null = null
 
-  /** A statement names measurement and operator key before there is a report over it, so they are read from another one. */
+  /** Measurement and operator key are part of the statement, so they come from an earlier report. */
   const launchOf = async (from: ReportDevice): Promise<Launch> => {
     const report = decodeReport(await from.report(new Uint8Array(64)))
     return { measurement: report.measurement, operatorKey: report.idKeyDigest }

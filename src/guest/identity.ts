@@ -44,7 +44,7 @@ export function bootIdIn(paths: Pick<GuestPaths, 'bootId'>): string {
   return bootId
 }
 
-/** A new X25519 key pair. node:crypto makes it, and the shared secrets, natively: tweetnacl costs 0.15 s for each under software emulation. */
+/** A new X25519 key pair, native in node:crypto: tweetnacl takes 0.15 s per operation under software emulation. */
 export function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox' | 'warmUp'> {
   const { privateKey } = generateKeyPairSync('x25519')
   const { x } = privateKey.export({ format: 'jwk' })

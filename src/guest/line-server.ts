@@ -1,7 +1,8 @@
-// Answers programs of the VM over a unix socket that everybody in it may open: one line in, one JSON line out. Effects: one socket.
+// Answers programs of the VM over a unix socket open to all of them: one line in, one JSON line out. Effects: one
+// socket.
 //
-// Whoever asked closes: where we closed, Bun's client could see that before it had read, and reported a reset (1.4.5, now and then on a busy
-// machine).
+// The client closes: when the server closed first, Bun's client sometimes reported a reset before it had read (1.4.5,
+// on a busy machine).
 
 import { chmodSync, rmSync } from 'node:fs'
 import { messageOf } from '../base/fault.ts'
@@ -11,7 +12,7 @@ type LineServerOptions = {
   readonly path: string
   /** Names the socket in the log. */
   readonly what: string
-  /** What asks: all up to an LF, or this many bytes. With 1 the first byte asks, whatever it is. */
+  /** A request is all bytes up to an LF, or this many bytes. With 1, any first byte is a request. */
   readonly requestBytesMax: number
   /** Any value of JSON. Where it rejects, the connection ends without an answer. */
   readonly answer: (request: Uint8Array) => Promise<unknown>

@@ -1,9 +1,9 @@
-// What the guest has to say, in files that only its root reads: the serial console is the host's. Effects: files below /run/strongroom/log.
+// Logs of the guest for its root alone: the serial console is the host's. Effects: files below /run/strongroom/log.
 
 import * as fs from 'node:fs'
 import { ensureDir, type Owner, truncateAbove } from '../linux/files.ts'
 
-/** Of each file; a full one becomes the one before, and the one before that is lost. */
+/** Limit of a file; a full file replaces the previous one. */
 export const logBytesMax = 256 * 1024
 
 type LogFile = { readonly write: (line: string) => void }

@@ -12,7 +12,9 @@ import type { GuestPaths } from './paths.ts'
 import { jsonOf, ok, type Refusal, refuse } from './wire.codec.ts'
 
 export type Networking = {
-  /** Sets the addresses. The same addresses again are fine; a claimed guest refuses others. Faults: internal, host.command_failed, host.command_timeout. */
+  /**
+   * Idempotent; a claimed guest refuses other addresses. Faults: internal, host.command_failed, host.command_timeout.
+   */
   readonly apply: (network: Network, state: { claimed: boolean }) => Promise<{ ok: true } | Refusal>
 }
 

@@ -5,7 +5,7 @@ export type GuestPaths = {
   readonly runDir: string
   readonly sshHostKey: string
   readonly authorizedKeys: string
-  /** What the gateway has to prove, as the claim says. */
+  /** The proof required of the gateway, from the claim. */
   readonly gatewaySettings: string
   /** A directory of the login user's, and in it what the gateway has to prove as the owner says. */
   readonly ownGatewayDir: string
@@ -30,7 +30,7 @@ export type GuestPaths = {
   readonly kernelHostname: string
   readonly resolvConf: string
   readonly loginHome: string
-  /** Random per boot, unchanged when the agent alone restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
+  /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
   readonly bootId: string
   readonly interfaces: string
   readonly virtioPorts: string
@@ -39,12 +39,12 @@ export type GuestPaths = {
   readonly devicesReady: string
   readonly tsmReports: string
   readonly sevGuest: string
-  /** Of the kernel's resource manager. */
+  /** Device of the kernel's resource manager. */
   readonly tpm: string
   /** Gives programs of the VM a quote over a nonce of theirs. */
   readonly tpmSocket: string
   readonly commandLine: string
-  /** Of the measured root: says which image this is. */
+  /** Names this image; part of the measured root. */
   readonly imageFile: string
   /** Root's alone. */
   readonly logDir: string

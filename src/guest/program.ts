@@ -1,5 +1,5 @@
-// Start and life of our program in any of our VMs (agent, builder, gateway): log, agent port, report device, network, then the channel until it
-// fails. Effects: all of these.
+// Starts our program in a VM (agent, builder, gateway): log, agent port, report device, network; then serves the
+// channel until it fails. Effects: all of these.
 
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
@@ -149,7 +149,7 @@ export function rootHashIn({ commandLine }: Pick<GuestPaths, 'commandLine'>): st
   return /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(words)?.[1] ?? null
 }
 
-/** Writes to standard output, which init made the console, without setting up a stream. A console that fails must not stop the program. */
+/** Writes to the console without a stream (init made it standard output). A console that fails stops nothing. */
 function showStage(stage: string): void {
   try {
     fs.writeSync(1, `strongroom: ${stage}\n`)

@@ -1,4 +1,4 @@
-// Role `agent`: puts the agent's parts together and serves the channel until the device fails. Effects: everything the parts do.
+// Role `agent`: constructs the agent and serves the channel until the device fails. Effects: everything its parts do.
 
 import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import type { Clock } from '../base/clock.ts'
@@ -41,7 +41,7 @@ export const guestSettings: GuestSettings = {
   listenTimeoutMs: 30_000,
 }
 
-/** Rejects when the agent must be started again: no port, a failing device, no keys, a claimed guest whose sshd does not start. */
+/** Rejects when init must restart the agent: no port, no keys, a failing device, a claimed guest without sshd. */
 export async function serveAgent(version: string, settings: GuestSettings): Promise<never> {
   const { system: owner, hostKeyWaitMs } = settings
   const paths = guestPaths(settings.root)
@@ -71,7 +71,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
     gather: () => gatherFacts({ root: settings.root, sshdProgram: '/usr/sbin/sshd', run: settings.run }),
   })
   using _tpm = serveTpm({ path: paths.tpmSocket, tpm, log })
-  // Beside the first requests: under software emulation the first claim and the first evidence would take three times as long.
+  // Beside the first requests: under software emulation the first claim and evidence would take three times as long.
   void identity.then(({ warmUp }) => Promise.all([warmUp(), evidence.warmUp()])).catch(() => {})
   const agent = createAgent({ version, identity, networking, claiming, evidence, log })
   return await program.serve(channel, {
@@ -82,7 +82,7 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
 
 type DaemonParts = { settings: GuestSettings; paths: GuestPaths; clock: Clock; log: Logger }
 
-/** What runs after the claim. */
+/** Programs that start after the claim. */
 function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<ClaimDeps, 'sshd' | 'gateway'> {
   const { sshdArgv, sshPort, gatewayArgv, listenTimeoutMs, system: owner } = settings
   const common = { owner, logDir: paths.logDir, clock, log }

@@ -1,4 +1,4 @@
-// What a claim gives to every session of the login user: environment and message of the day, as text. Pure.
+// A claim's environment and message of the day for every session of the login user, as text. Pure.
 
 import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
@@ -14,7 +14,7 @@ export function sessionEnvironment({ inference }: Claim): Record<string, string>
   }
 }
 
-/** The packaged agent asks nobody but the gateway when it starts: no list of models, no update, no language servers, no plugins. */
+/** The packaged agent starts without calls to others: no list of models, no update, no language servers, no plugins. */
 const opencodeSwitches = {
   OPENCODE_DISABLE_AUTOUPDATE: '1',
   OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',

@@ -1,4 +1,4 @@
-// The guest's end of the agent wire (contract/vm/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
+// The guest's end of the agent wire (contract/vm/agent.ts): bytes, lines, requests and responses. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
@@ -9,7 +9,7 @@ import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '..
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 
-/** Cuts a byte stream at LF. Holds at most one line of `lineBytesMax`; a longer one is dropped up to its LF. Empty lines are skipped. */
+/** Cuts a byte stream at LF. Keeps at most one line of `lineBytesMax`; drops a longer line. Skips empty lines. */
 export class LineReader {
   readonly #line: Uint8Array
   #lengthBytes = 0
@@ -83,10 +83,10 @@ export function parseBuilderRequest(text: string): ParsedRequest | { kind: 'requ
   return Check(BuildAgentRequestSchema, value) ? { kind: 'request', request: value } : parseRequest(text)
 }
 
-/** What a VM that builds answers. */
+/** Responses of a build VM. */
 export type BuilderResponse = AgentResponse | Static<(typeof BUILD_RESPONSES)[number]>
 
-/** Of the deepest message, and some to spare. */
+/** The deepest message has less. */
 const depthMax = 16
 
 /** The value of a JSON text; undefined when it is none, or nested without need. */
@@ -120,5 +120,5 @@ export function refuse(code: AgentErrorCode, message: string): Refusal {
   return { ok: false, code, message: message.slice(0, messageCharsMax) }
 }
 
-/** Of `message` in AgentResponse. */
+/** Limit of `message` in AgentResponse. */
 const messageCharsMax = 1024

@@ -10,7 +10,7 @@ import { type Expectation, expectationBytesMax, expectationOf } from './expectat
 
 export type ExpectationPaths = Pick<GuestPaths, 'gatewaySettings' | 'ownGateway'>
 
-/** What is in force now; null: this instance has no gateway. Faults: invalid_request, internal. */
+/** The expectation in force; null: this instance has no gateway. Faults: invalid_request, internal. */
 export function readExpectation({ gatewaySettings, ownGateway }: ExpectationPaths): Expectation | null {
   const settings = readBounded(gatewaySettings)
   return settings === null ? null : expectationOf(settings, readBounded(ownGateway))

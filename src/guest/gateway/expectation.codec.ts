@@ -1,4 +1,4 @@
-// What the gateway of this instance has to prove before it gets a prompt: as the claim says, or as the owner has said since. Pure; throws Fault
+// The proof that the gateway must give before it gets a prompt, from the claim or from the owner. Pure; throws Fault
 // invalid_request, naming the field.
 
 import { type Static, Type } from '@sinclair/typebox'
@@ -9,10 +9,10 @@ import { checkedJson, OneOf } from '../../contract/shape.ts'
 import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/vm/inference-gateway.ts'
 import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 
-/** Of either document, in bytes. */
+/** Limit of either document. */
 export const expectationBytesMax = 64 * 1024
 
-/** What a claim leaves for the endpoint and for strongroom-verify; root's alone to write. Nothing in it is secret. */
+/** The claim's requirements, for the endpoint and strongroom-verify. Only root writes it. Not secret. */
 export const GatewaySettings = Type.Object(
   {
     baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
@@ -25,7 +25,7 @@ export const GatewaySettings = Type.Object(
 export type GatewaySettings = Static<typeof GatewaySettings>
 
 export type Expectation = {
-  /** Whose word it is. */
+  /** Its author. */
   readonly by: 'claim' | 'owner'
   /** Where it is, path included; https when it is attested. */
   readonly baseUrl: URL
@@ -54,7 +54,7 @@ export function readSettings(text: string): GatewaySettings {
   return checkedJson(GatewaySettings, utf8(text), { what: 'the gateway of the claim', code: 'invalid_request' })
 }
 
-/** What an owner hands over: the launch that the gateway must prove. No owner can say less than a claim of kind `attested`. */
+/** The owner's file: the launch that the gateway must prove, as strict as a claim of kind `attested`. */
 export function readOwnGateway(text: string, platform: GatewaySettings['platform']): AttestedGateway {
   const gateway = checkedJson(AttestedGateway, utf8(text), { what: 'your policy', code: 'invalid_request' })
   const problem = gatewayProblem(gateway, { baseUrl: null, platform })
@@ -68,7 +68,7 @@ type Surroundings = {
   readonly platform: GatewaySettings['platform']
 }
 
-/** What the schema cannot say: the first wrong field, or null. */
+/** Checks beyond the schema: the first wrong field, or null. */
 export function gatewayProblem(
   gateway: AttestedGateway | UnattestedGateway,
   { baseUrl, platform }: Surroundings,
@@ -87,8 +87,8 @@ export function gatewayProblem(
 const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n*)+$/
 
 /**
- * For `attestedFetch`: no debug, no migration, VMPL 0, the TCB of AMD's bulletins and a revocation list, always; of the two documents come only
- * what must be equal, and a simulated root where this VM has no hardware either.
+ * Options for `attestedFetch`. Always: no debug, no migration, VMPL 0, the TCB of AMD's bulletins and a revocation
+ * list. The documents add only values that must be equal, and a simulated root if this VM has no hardware either.
  */
 export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): AttestedFetchOptions {
   const { measurements, operatorKey, outside, simulatedRoot } = gateway

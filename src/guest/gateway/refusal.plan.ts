@@ -1,6 +1,6 @@
-// What a client is answered when its request does not reach the gateway: in the form of the API that it speaks, in words for people. Pure.
+// Responses to a client whose request does not reach the gateway, in the form of its API. Pure.
 //
-// A status below 500 that is not 408, 409 or 429 is tried again by no client; `x-should-retry` says it to those that ask.
+// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` says so to clients that read it.
 
 import type { Check } from '../../attest/verdict.ts'
 import { Fault } from '../../base/fault.ts'
@@ -25,7 +25,7 @@ export type Refusal = {
   readonly again: boolean
 }
 
-/** Of an error's words that are repeated; they may quote the other side. */
+/** Longest part of an error message that is repeated; it may quote the other side. */
 const reasonCharsMax = 500
 
 const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
@@ -66,7 +66,7 @@ function telling(failed: readonly Check[]): Check | undefined {
   return failed.find(check => !check.name.endsWith('/evidence')) ?? failed[0]
 }
 
-/** What went wrong when the gateway may have the request already. */
+/** The refusal for an error after which the gateway may have the request. */
 function afterwards(error: unknown, host: string): Refusal {
   const said = error instanceof Error ? reasonOf(error.message) : 'no reason'
   if (error instanceof ConnectionError || error instanceof IncompleteResponseError) {

@@ -1,5 +1,5 @@
-// How a request of this VM reaches the gateway that is expected: held to the gateway's own evidence, or to a certificate where there is none.
-// Effects: the network.
+// Sends a request to the expected gateway, checked by its evidence or, without evidence, by its certificate. Effects:
+// the network.
 
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'

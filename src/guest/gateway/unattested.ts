@@ -1,7 +1,8 @@
-// The way to a gateway that has no evidence: TLS with the authority of the claim for this one connection, or plain HTTP where its address says so.
-// Effects: the network.
+// The way to a gateway without evidence: TLS with the claim's authority for this connection alone, or plain HTTP if its
+// address says so. Effects: the network.
 //
-// A connection is judged first, by the names in its certificate alone; requests then go to the holder of that certificate's key and to nobody else.
+// Each connection is checked first, by the names in its certificate; requests then go to the holder of that
+// certificate's key.
 
 import { createHash, X509Certificate } from 'node:crypto'
 import { isIP } from 'node:net'
@@ -14,7 +15,7 @@ import { type Channel, PeerKeyError, type WireRequest, type WireResponse } from 
 import { certificateNameProblem } from './certificate-name.plan.ts'
 import type { Sender } from './endpoint.ts'
 
-/** Whoever answers does not show a certificate for the gateway's name that the authority signed. Nothing was sent. */
+/** The server shows no certificate for the gateway's name that the authority signed. Nothing was sent. */
 class CertificateNameError extends Error {
   override readonly name = 'CertificateNameError'
 }
@@ -152,7 +153,7 @@ async function connected(socket: TLSSocket): Promise<void> {
   })
 }
 
-/** Of an address that node:net takes; IPv6 through URL, which writes it in its shortest form. */
+/** Bytes of an address in node:net's form; IPv6 through URL, which writes its shortest form. */
 function addressBytes(host: string): Uint8Array {
   if (isIP(host) === 4) return Uint8Array.from(host.split('.').map(Number))
   const [head = '', tail] = host.split('::')

@@ -124,7 +124,7 @@ function consoles({ consoleReaders }: LockoutFacts): Check {
 
 const sshPort = 22
 
-/** What the login user opens is the owner's own doing. */
+/** Sockets of the login user are the owner's own. */
 function sockets(facts: LockoutFacts): Check {
   const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
   const wrong = outside.filter(item => item.uid !== loginUid && !(isTcp(item.protocol) && item.port === sshPort))
@@ -148,7 +148,7 @@ function isLoopback(address: string): boolean {
   return address === '00000000000000000000000001000000' || (address.startsWith(mapped) && address.endsWith('7F'))
 }
 
-/** After the claim the host can ask who this is, for the same addresses and the same claim again, for evidence of the claim, and for the end. */
+/** After the claim the host can ask for identity, the same addresses and claim again, evidence, and shutdown. */
 const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
@@ -172,7 +172,7 @@ const FORBIDDEN_WORDS = [
   /^console=(?!ttyS0$|ttyS0,)/,
   /^rdinit=(?!\/init$)/,
 ]
-/** Without these the host's ACPI tables are run or read, or the kernel takes foreign code. The recipe of the image has them too. */
+/** Without these the kernel runs or reads the host's ACPI tables, or loads foreign code. In the image's recipe too. */
 const REQUIRED_WORDS = [
   'initcall_blacklist=acpi_init',
   'pci=noacpi',
@@ -208,7 +208,7 @@ function modules(facts: LockoutFacts): Check {
   )
 }
 
-/** Of `none [integrity] confidentiality`, the word in brackets. */
+/** The bracketed word of `none [integrity] confidentiality`. */
 function lockdownMode(lockdown: string | null): string | null {
   return lockdown === null ? null : (/\[([a-z]+)\]/.exec(lockdown)?.[1] ?? null)
 }

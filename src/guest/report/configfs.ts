@@ -5,7 +5,7 @@ import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
 import { type Attempt, retryable } from './device.ts'
 
-/** What configfs is asked. A plain directory cannot answer a write, so that tests put their own kernel behind this. */
+/** The calls to configfs. A plain directory cannot answer a write, so tests put their own kernel behind this. */
 export type ConfigFiles = {
   readonly makeDirectory: (path: string) => Promise<void>
   readonly removeDirectory: (path: string) => Promise<void>
@@ -61,7 +61,7 @@ async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array):
       if (floor > 0) await files.write(`${entry}/privlevel`, Buffer.from(String(floor)))
       await files.write(`${entry}/inblob`, reportData)
       const report = Uint8Array.from(await files.read(`${entry}/outblob`))
-      // Whatever else had written to the entry would show here: the report would be over other data.
+      // Another writer of the entry shows here: then the report is over other data.
       const after = await generationOf(files, entry)
       if (after === before + expected) return { ok: true, report }
       return { ok: false, again: true, reason: `configfs-tsm: generation ${after}, not ${before + expected}` }
@@ -73,7 +73,7 @@ async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array):
   }
 }
 
-/** Of this agent alone; one that an agent left which died is removed first. */
+/** This agent's entry; the entry of an agent that died is removed first. */
 const entryName = 'strongroom'
 
 export async function withEntry<T>(

@@ -1,7 +1,7 @@
 // Messages of /dev/sev-guest, byte for byte. Pure.
 // Linux include/uapi/linux/sev-guest.h; the response's own head is that of MSG_REPORT_RSP, AMD 56860 table 26.
 
-/** struct snp_guest_request_ioctl, snp_report_req, snp_report_resp: [offset, size], little-endian, with the compiler's padding. */
+/** struct snp_guest_request_ioctl, snp_report_req, snp_report_resp: [offset, size], little-endian, with padding. */
 export const IOCTL = {
   msgVersion: [0, 1],
   reqData: [8, 8],
@@ -41,7 +41,7 @@ export function encodeReportRequest(reportData: Uint8Array, vmpl: number): Uint8
 
 type IoctlErrors = { readonly firmware: number; readonly vmm: number }
 
-/** What the kernel wrote back. Firmware 0xffffffff: the request never reached the firmware. */
+/** The kernel's result. Firmware 0xffffffff: the request never reached the firmware. */
 export function decodeIoctlErrors(bytes: Uint8Array): IoctlErrors {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   return { firmware: view.getUint32(IOCTL.fwError[0], true), vmm: view.getUint32(IOCTL.vmmError[0], true) }

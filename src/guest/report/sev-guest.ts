@@ -1,6 +1,7 @@
 // Reports from /dev/sev-guest by ioctl, for kernels without configfs-tsm. Effects: one character device.
 //
-// The call blocks this thread while the host throttles (the driver waits up to a minute by itself): only who starves this VM anyway can do so.
+// The call blocks this thread while the host throttles (up to a minute in the driver); such a host could stop the VM
+// anyway.
 
 import { ptr } from 'bun:ffi'
 import * as fs from 'node:fs'

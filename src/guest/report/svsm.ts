@@ -1,6 +1,6 @@
-// What an SVSM says of the TPM that it runs for this VM, from configfs-tsm. Effects: as configfs.ts.
-// AMD 58019 (SVSM), section 7 and its service GUIDs; Linux Documentation/ABI/testing/configfs-tsm-report: service_provider, service_guid,
-// service_manifest_version, manifestblob.
+// An SVSM's statement about the TPM that it runs for this VM, from configfs-tsm. Effects: as configfs.ts. AMD 58019
+// (SVSM), section 7 and its service GUIDs; Linux Documentation/ABI/testing/configfs-tsm-report: service_provider,
+// service_guid, service_manifest_version, manifestblob.
 
 import { systemErrorCode } from '../../base/fault.ts'
 import type { SvsmService } from '../tpm/tpm.ts'

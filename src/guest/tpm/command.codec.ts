@@ -1,5 +1,5 @@
-// The few TPM 2.0 commands that the guest gives, byte for byte, and what comes back. Pure.
-// TCG TPM 2.0 Library: Part 3 (commands), Part 1 section 18 (command structure), Part 2 section 6 (constants). Big-endian.
+// The guest's few TPM 2.0 commands and their responses, byte for byte. Pure. TCG TPM 2.0 Library: Part 3 (commands),
+// Part 1 section 18 (command structure), Part 2 section 6 (constants). Big-endian.
 
 import { reader } from '../../attest/encoding/reader.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
@@ -26,10 +26,10 @@ const HANDLE = { endorsement: 0x4000000b, null: 0x40000007, password: 0x40000009
 export const tpmMessageBytesMax = 4096
 const headBytes = 10
 
-/** What may pass by itself (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
+/** Transient codes (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
 export const retryCodes: ReadonlySet<number> = new Set([0x908, 0x90a, 0x922])
 
-/** An attestation key: a P-256 key that the TPM makes of its own seed, the same one each time, and that signs its own structures alone. */
+/** An attestation key from the TPM's seed, always the same: P-256, signs only the TPM's own structures. */
 export function createPrimary(): Uint8Array {
   const set = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'userWithAuth', 'noDA', 'restricted', 'sign'] as const
   const area = concat(
@@ -43,7 +43,7 @@ export function createPrimary(): Uint8Array {
 /** TPM2_PolicySecret of the endorsement hierarchy: EK Credential Profile 2.5, section B.6.2, PolicyA with SHA-256. */
 const policyA = fromHex('837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa') ?? new Uint8Array(0)
 
-/** The endorsement key of template L-1 (EK Credential Profile 2.5, section B.3.3), the same one each time, and the one that an SVSM makes. */
+/** The endorsement key of template L-1 (EK Credential Profile 2.5, B.3.3): always the same, also for an SVSM. */
 export function createEndorsementKey(): Uint8Array {
   const bound = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'adminWithPolicy', 'restricted'] as const
   const set = [...bound, 'decrypt'] as const
@@ -74,7 +74,7 @@ export function readSession(response: Uint8Array): number {
   return bodyOf(response, 'TPM2_StartAuthSession').u32()
 }
 
-/** What an endorsement key's policy asks for: the empty password of the endorsement hierarchy. */
+/** Satisfies an endorsement key's policy: the empty password of the endorsement hierarchy. */
 export function policySecret(session: number): Uint8Array {
   const parameters = concat(u16(0), u16(0), u16(0), u32(0))
   return command(COMMANDS.policySecret, { handles: [HANDLE.endorsement, session], parameters })

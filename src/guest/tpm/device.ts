@@ -1,7 +1,7 @@
 // The TPM as the kernel gives it to root: /dev/tpmrm0. Effects: one character device.
 //
-// The kernel's resource manager keeps our handles apart from those of others and drops them when we close. Its driver waits, up to minutes, for
-// a TPM that has gone silent: off this thread, and for no longer than `timeoutMs` as far as we are concerned.
+// The kernel's resource manager keeps our handles apart from others' and drops them when we close. Its driver may wait
+// minutes for a silent TPM: off this thread, and a caller here waits `timeoutMs` at most.
 
 import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'

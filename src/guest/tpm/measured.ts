@@ -1,4 +1,4 @@
-// What the agent extends into the TPM: the facts of this boot that anybody in the VM can read, too. Effects: reads two small files.
+// The agent's TPM measurements: facts of this boot that all of the VM can read. Effects: reads two small files.
 
 import { utf8 } from '../../base/bytes.ts'
 import { readTextOrNull } from '../../linux/files.ts'

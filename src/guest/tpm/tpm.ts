@@ -1,6 +1,8 @@
-// Evidence of this VM's TPM: measures once a boot, then quotes as often as asked. Effects: the TPM, and the SVSM where there is one.
+// TPM evidence of this VM: measures once per boot, then quotes as often as asked. Effects: the TPM, and the SVSM if
+// any.
 //
-// Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0 Library, Part 3).
+// Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0
+// Library, Part 3).
 
 import { encodeTpmEvidence, GUEST_PCRS, svsmNonceOf } from '../../attest/tpm/evidence.ts'
 import { activationProof } from '../../attest/tpm/make-credential.ts'

@@ -1,4 +1,5 @@
-// strongroom-verify: five lines on this very VM, for its owner. Effects: reads what the agent and the host left, asks sshd, the gateway and the agent.
+// strongroom-verify: five lines about this VM, for its owner. Effects: reads records, asks sshd, the gateway and the
+// agent.
 
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
@@ -178,7 +179,7 @@ async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }>
 
 const factsBytesMax = 1024 * 1024
 
-/** What the agent, which is root, sees; or why it does not say. */
+/** The facts as root sees them; or why there are none. */
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
@@ -188,7 +189,7 @@ async function askFacts(path: string): Promise<LockoutFacts | string> {
   }
 }
 
-/** What the agent says, or why it says nothing. */
+/** The agent's reply, or why there is none. */
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))

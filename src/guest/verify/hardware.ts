@@ -24,7 +24,7 @@ type HardwareQuestion = {
 type HardwareAnswer = {
   readonly line: Line
   readonly simulated: boolean
-  /** The claim that the evidence vouches for; null when nothing does. Under a simulated root that the caller trusts, that root does. */
+  /** The claim that the evidence vouches for, or a simulated root that the caller trusts; null: nothing does. */
   readonly statement: StatementOf<'claim'> | null
   /** The one thing that is wrong is that no hardware vouches for it. */
   readonly isSimulatedAlone: boolean
@@ -32,7 +32,7 @@ type HardwareAnswer = {
 
 const name = 'hardware attestation'
 
-/** What the claim says is compared from outside, by its owner. */
+/** The owner compares the claim's content from outside. */
 const CLAIM_ANY = {
   claimDigest: 'any',
   inferenceUrl: 'any',

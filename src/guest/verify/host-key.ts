@@ -1,4 +1,4 @@
-// Host-key binding: the key that sshd really presents is the one of the attested claim. Pure: the answer of ssh-keyscan comes in.
+// Host-key binding: sshd presents the key of the attested claim. Pure: the output of ssh-keyscan comes in.
 
 import type { StatementOf } from '../../attest/receipt/statement.ts'
 import { check, fail, notChecked } from '../../attest/verdict.ts'

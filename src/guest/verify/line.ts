@@ -21,7 +21,7 @@ export type Line = {
   readonly checks: readonly Check[]
 }
 
-/** A failed check fails the line; a required one that was not made leaves it not checked; `good` is said when all are well. */
+/** A failed check fails the line; a missing required check makes it not checked; `good` is its text if all pass. */
 export function lineOf(name: LineName, checks: readonly Check[], good: string): Line {
   const failed = checks.filter(check => check.outcome === 'fail')
   const missing = checks.filter(check => check.outcome === 'not-checked' && check.required)
@@ -60,8 +60,6 @@ function after({ reason }: Check): string {
   return reason === '' ? '' : `: ${harmlessLine(reason)}`
 }
 
-/** What others wrote is in some reasons. */
-
 /** For programs. */
 export function linesDocument(lines: readonly Line[], simulated: boolean, excused: readonly LineName[] = []) {
   return {
@@ -74,7 +72,7 @@ export function linesDocument(lines: readonly Line[], simulated: boolean, excuse
   }
 }
 
-/** `excused` fail and say so, and yet do not count: whoever asked has said that a development machine is good enough. */
+/** `excused` lines fail and say so but do not count: the caller accepts a development machine. */
 export function isGood(lines: readonly Line[], excused: readonly LineName[] = []): boolean {
   const isWell = ({ name, outcome }: Line) => outcome === 'pass' || excused.includes(name)
   return lines.length === LINES.length && lines.every(isWell)
