@@ -2,9 +2,9 @@
 
 type ByteReaderOptions = {
   readonly bytesMax: number
-  /** What is thrown once more than `bytesMax` have come: what is packed small may be a bomb. */
+  /** The error after more than `bytesMax`: a small archive may unpack to a bomb. */
   readonly tooMuch: () => Error
-  /** What is thrown at the end of the stream within a piece. */
+  /** The error when the stream ends within a piece. */
   readonly tooLittle: () => Error
 }
 
@@ -47,7 +47,7 @@ export class ByteReader {
     for await (const _ of this.parts(count));
   }
 
-  /** What is left, in parts. */
+  /** The remaining bytes, in parts. */
   async *rest(): AsyncGenerator<Uint8Array> {
     for (;;) {
       if (this.#held.length === 0 && !(await this.#fill())) return

@@ -1,4 +1,5 @@
-// Time as a dependency: the wall clock for records and retention (it may jump), the monotonic clock for durations. Effects: timers.
+// Time as a dependency: wall clock for records and retention (may jump), monotonic clock for durations. Effects:
+// timers.
 
 export type Clock = {
   /** Milliseconds since the Unix epoch; may jump either way. */
@@ -21,7 +22,7 @@ export function onAbort(signal: AbortSignal, act: () => void): () => void {
   return () => signal.removeEventListener('abort', act)
 }
 
-/** A timer of the runtime that is longer ends at once: whoever then looks at the clock again would never stop looking. */
+/** A longer timer of the runtime ends at once, and a loop that reads the clock again would never stop. */
 const sleepMsMax = 2 ** 31 - 1
 
 export const systemClock: Clock = {

@@ -1,4 +1,4 @@
-// Typed failures. Pure. One table gives status, wire code and remedy to HTTP, CLI and OpenAPI alike (contract section 7).
+// Typed failures. Pure. One table gives HTTP, CLI and OpenAPI status, wire code and remedy (contract section 7).
 
 /** The six error codes of service A, with their HTTP status (contract 7.1). */
 export const WIRE_CODES = {
@@ -15,8 +15,8 @@ export type WireCode = keyof typeof WIRE_CODES
 type FaultRow = { readonly wire: WireCode; readonly status?: number; readonly remedy: string }
 
 /**
- * Every way we fail, and what to do about it: `remedy` is printed at the command line, to the operator or to a relying party. Clients of
- * the APIs get code and message. `status` is given where it is not the one of the wire code.
+ * Every failure and its remedy, which the command line prints for the operator or a relying party. Clients of the APIs
+ * get code and message. `status` is given if it differs from the wire code's.
  */
 export const FAULTS = {
   invalid_request: { wire: 'invalid_request', remedy: 'correct the named field' },
@@ -63,7 +63,7 @@ export const FAULTS = {
       'try again; if it fails again, look in the log of the daemon, where one was asked, and report the message as a bug',
   },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
-  /** Apart from config.invalid, for which systemd does not start the daemon again: a file may be mounted or renewed in a moment. */
+  /** Not config.invalid, after which systemd does not restart the daemon: a file may be mounted or renewed soon. */
   'config.file': {
     wire: 'internal_error',
     remedy:
@@ -146,7 +146,7 @@ export type FaultOptions = {
   readonly cause?: unknown
 }
 
-/** A failure with a code of FAULTS. `message` is safe to show to end users only when the row's wire code is not `internal_error`. */
+/** A failure with a code of FAULTS. `message` may be shown to end users unless the wire code is `internal_error`. */
 export class Fault extends Error {
   readonly code: FaultCode
   readonly param: string | undefined
@@ -181,7 +181,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** What the system calls a failure, such as `ENOENT`; null when it has no such name. */
+/** The system's name for an error, such as `ENOENT`, or null. */
 export function systemErrorCode(error: unknown): string | null {
   const code: unknown = Reflect.get(Object(error), 'code')
   return typeof code === 'string' ? code : null

@@ -1,4 +1,4 @@
-// Strict JSON (RFC 8259) from untrusted bytes: UTF-8 only, limited depth, no duplicate names, no NUL, no lone surrogates. Pure.
+// Strict JSON (RFC 8259) from untrusted bytes: UTF-8, limited depth, no duplicate names, NUL or lone surrogates. Pure.
 
 import { fromUtf8 } from './bytes.ts'
 import { Fault } from './fault.ts'
@@ -7,7 +7,7 @@ const paramCharsMax = 64
 
 type JsonLimits = {
   readonly depthMax: number
-  /** What is read, where it is no body: messages begin with it, and name the field that stands twice. */
+  /** The document's name if it is no body: messages begin with it, and name the duplicate field. */
   readonly what?: string
 }
 
@@ -39,8 +39,8 @@ function decode(bytes: Uint8Array, what: string): string {
 }
 
 /**
- * To be asked before JSON.parse, which recurses: 128 KiB of brackets take it 10 ms. Works on any text: text that is not JSON passes or fails here,
- * and JSON.parse refuses it.
+ * Check before JSON.parse, which recurses: 128 KiB of brackets take 10 ms. Accepts any text; JSON.parse refuses what is
+ * no JSON.
  */
 export function nestsDeeper(text: string, depthMax: number): boolean {
   let depth = 0

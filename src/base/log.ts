@@ -1,4 +1,5 @@
-// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here all the same. Pure: lines go to the given sink.
+// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here
+// as well. Pure: lines go to the given sink.
 
 /** The least severe first. */
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const

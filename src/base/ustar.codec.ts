@@ -1,7 +1,8 @@
-// Blocks of a tar (POSIX.1-2017 pax(1), "ustar Interchange Format" and "pax Interchange Format"), read and written. Pure.
+// Reads and writes blocks of a tar (POSIX.1-2017 pax(1), "ustar Interchange Format" and "pax Interchange Format").
+// Pure.
 //
-// What an archive may hold is its reader's to decide, and so are the words of a refusal: sources come from strangers to a build VM, results
-// from there to a client.
+// Each reader decides which entries it accepts and words its refusals: sources come from strangers to a build VM,
+// results from there to a client.
 
 import { assert } from './assert.ts'
 import { concat, utf8 } from './bytes.ts'
@@ -45,7 +46,7 @@ export type UstarHeader = {
 
 type UstarRead =
   | { readonly kind: 'header'; readonly header: UstarHeader }
-  /** Of the two empty blocks at the end. */
+  /** Each of the two empty blocks at the end. */
   | { readonly kind: 'empty' }
   | { readonly kind: 'no-magic' }
   | { readonly kind: 'wrong-checksum' }
@@ -130,7 +131,7 @@ export function ustarPath(path: string): { readonly name: string; readonly prefi
   return null
 }
 
-/** What follows content up to the next block. */
+/** Bytes between content and the next block. */
 export function tarPaddingBytes(sizeBytes: number): number {
   return (tarBlockBytes - (sizeBytes % tarBlockBytes)) % tarBlockBytes
 }

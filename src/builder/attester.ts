@@ -1,8 +1,8 @@
-// The evidence of this VM's one build: two statements that its receipt keys sign, one before any source code runs, one when all is done, and a
-// report over each. Effects: the report device.
+// The evidence of this VM's build: two signed statements, one before any source code runs and one after everything is
+// done, with a report over each. Effects: the report device.
 //
-// What is signed is what the guest has found itself. Of the host's words it has the job's name, the nonce, the digest of the whole order with
-// what in it opens a fetch, and, where there is no report device, the launch that no hardware vouches for.
+// The guest signs its own findings. From the host it takes the job's name, the nonce, the digest of the whole order
+// with the parts that open a fetch, and, without a report device, the launch that no hardware vouches for.
 
 import { createHash } from 'node:crypto'
 import { evidenceBytes, familyReportData, type SnpEvidence } from '../attest/provenance/evidence.ts'
@@ -27,7 +27,7 @@ type Dispatch = {
   readonly networkPolicy: string
   readonly order: OrderWords
 }
-/** Of the host's order: its digest, and what opens a fetch in clear. */
+/** From the host's order: its digest and, readable, the settings of its fetch. */
 export type OrderWords = Pick<
   StatementOf<'build-dispatch'>,
   'orderDigest' | 'fetchProxy' | 'fetchMirror' | 'fetchAuthoritiesDigest'

@@ -1,4 +1,4 @@
-// What a build VM does for each request of the host. Effects only through what it is given.
+// The build VM's handler for each request of the host. Effects only through its deps.
 
 import type { Tool } from '../attest/provenance/record.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
@@ -51,7 +51,7 @@ export class Builder {
   readonly #deps: BuilderDeps
   /** The one build, from its order on. */
   #build: { readonly jobId: string; readonly job: Job } | null
-  /** What the evidence that is waited for is about. */
+  /** The stage whose evidence the host waits for. */
   #stage: Stage | null = null
   #requests = 0
 
@@ -169,7 +169,7 @@ export class Builder {
       log.info('build done', { job: order.jobId })
     } catch (error) {
       const failure = failureOf(job.signal.aborted ? job.signal.reason : error)
-      // What a program of the source's printed is in the message: it is for the client, not for this VM's log.
+      // The message may quote output of the source's programs: it is for the client, not for this VM's log.
       log.warn('build failed', { job: order.jobId, type: failure.errorType })
       await this.#deps.takeNetworkDown().catch(cause => log.error('network', { reason: messageOf(cause) }))
       job.endNetwork()

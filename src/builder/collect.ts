@@ -1,4 +1,4 @@
-// Takes what a build has left: regular files only, by descriptor, when nothing of the build lives any more. Effects: reads files.
+// A build's artifacts: regular files only, by descriptor, after its last process ended. Effects: reads files.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'

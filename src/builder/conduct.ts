@@ -1,7 +1,7 @@
-// One build from its order to its result, phase by phase. Effects: all that the phases do.
+// A build from its order to its result, phase by phase. Effects: those of the phases.
 //
-//   source → tree id → dispatch receipt → detect → fetch → network gone → build → everything of it killed → artifacts → documents →
-//   completion receipt → archive
+// source → tree id → dispatch receipt → detect → fetch → network gone → build → all processes killed → artifacts →
+// documents → completion receipt → archive
 
 import { RESULT_PATHS } from '../attest/provenance/paths.ts'
 import { NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'

@@ -15,7 +15,7 @@ export class BuildFailure extends Error {
   }
 }
 
-/** What went wrong that nobody foresaw is `internal`. */
+/** An unforeseen error is `internal`. */
 export function failureOf(error: unknown): BuildFailure {
   if (error instanceof BuildFailure) return error
   if (error instanceof SourceFailure) return new BuildFailure('source_invalid', error.message, { cause: error })

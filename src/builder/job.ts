@@ -1,4 +1,4 @@
-// The one build of this VM as the host sees it: its lines, what it waits for, and how it ended. No effects but through what it is given.
+// The build of this VM as the host sees it: its lines, its pending step and its end. No effects but through its deps.
 
 import type { BuildStep } from '../contract/http/build.ts'
 import type { AttestedStage, BuildLine, BuildProgress } from '../contract/vm/build-agent.ts'
@@ -7,11 +7,11 @@ import { BuildFailure } from './failure.ts'
 /** Per answer, as BuildProgress of contract/vm/build-agent.ts says. */
 const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
-/** Of `msg`; its schema allows more. */
+/** For `msg`; its schema allows more. */
 const messageCharsMax = 4000
-/** What stands in the log beyond these is not sent as events: the host takes them in portions, and the result comes after the last. */
+/** Lines beyond these are not sent as events: the host takes them in portions, before the result. */
 const linesMax = 10_000
-/** Of the log's end, in the message of a failure. */
+/** The end of the log that a failure's message quotes. */
 const tailCharsMax = 4000
 const errorCharsMax = 8000
 const outputLineCharsMax = 16_384
@@ -45,7 +45,7 @@ export class Job {
     this.#push(type, msg)
   }
 
-  /** What a program prints: into the log as it is, as lines of this type without what a terminal would act on. Whatever it looks like, it stays text. */
+  /** A program's output: unchanged into the log, and without terminal control characters as lines of this type. */
   output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
     this.#tailFrom = this.#log.length
     const decoder = new TextDecoder()

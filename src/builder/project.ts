@@ -125,7 +125,7 @@ async function readBounded(path: string, what: string): Promise<string> {
   }
 }
 
-/** Of Cargo.toml: only for names, so that whatever cargo will complain of is left to cargo. */
+/** Parsed for names alone: cargo itself reports errors in Cargo.toml. */
 function describedBy(manifest: string): { name: string; version: string | null } | null {
   try {
     const { package: described } = parse(manifest) as { package?: { name?: unknown; version?: unknown } }

@@ -1,5 +1,5 @@
-// The result as a tar.gz whose bytes depend on nothing but the files: one top-level directory, entries sorted as bytes, one time, owner 0
-// (POSIX.1-2017 pax(1), "ustar Interchange Format"). Effects: reads the artifacts.
+// The result as a tar.gz that depends on the files alone: one top-level directory, entries sorted as bytes, one time,
+// owner 0 (POSIX.1-2017 pax(1), "ustar Interchange Format"). Effects: reads the artifacts.
 
 import { createGzip } from 'node:zlib'
 import { artifactPath, isComponent } from '../attest/provenance/paths.ts'

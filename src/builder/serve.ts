@@ -1,4 +1,4 @@
-// Role `builder`: puts the parts of a build VM together and serves the channel until the device fails. Effects: everything the parts do.
+// Role `builder`: constructs the builder, then serves the channel until the device fails. Effects: its parts' effects.
 
 import * as fs from 'node:fs'
 import type { Tool } from '../attest/provenance/record.ts'
@@ -89,7 +89,7 @@ type PhaseDeps = {
   readonly job: Job
 }
 
-/** What an earlier process of this VM left on the disk is removed with it: this one knows nothing of it. */
+/** Also removes the build directory of an earlier process of this VM. */
 function newPhase({ settings, paths, clock, order, job }: PhaseDeps): Phase {
   const workDir = `${settings.scratch}/build`
   fs.rmSync(workDir, { recursive: true, force: true })

@@ -1,4 +1,4 @@
-// What the programs of a build say that they are, and the digests of their files. Effects: runs them, reads them.
+// Versions that the build's programs report, and the digests of their files. Effects: runs them, reads them.
 
 import * as fs from 'node:fs'
 import type { Tool } from '../attest/provenance/record.ts'

@@ -1,4 +1,4 @@
-// Directories of a build on the scratch disk, each for the one user that writes there. Effects: files, cp(1) and chown(1).
+// Directories of a build on the scratch disk, each writable by one user. Effects: files, cp(1) and chown(1).
 
 import * as fs from 'node:fs'
 import { run } from '../linux/command.ts'

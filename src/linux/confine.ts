@@ -1,12 +1,12 @@
-// Gives up, for the rest of this process's life, what work on hostile text does not need. Effects: system calls on this process.
+// Drops for good every right that work on hostile text does not need. Effects: system calls on this process.
 
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { constants } from 'node:os'
 import { Fault } from '../base/fault.ts'
 
 /**
- * No new files, sockets or pipes; no privileges, now or by an exec; the user `nobody` where we are root; no core dump; killed when the parent dies.
- * What is open stays open, and threads and memory stay possible. Fault host.unsupported: not confined, or not wholly.
+ * No new files, sockets or pipes; no new privileges, also by exec; user `nobody` instead of root; no core dump; killed
+ * with the parent. Open files, threads and memory stay. Fault host.unsupported: not, or only partly, confined.
  */
 export function confineForGood(): void {
   const { i32, u64, ptr: pointer } = FFIType

@@ -1,6 +1,7 @@
 // Processes that outlive the program that started them. Effects: starts, identifies and signals processes; reads /proc.
 //
-// Such a process is known by its number, its start time and a UUID in its command line: the number alone may be given out again.
+// A process is identified by its number, its start time and a UUID in its command line, because the kernel reuses
+// numbers.
 
 import { closeSync, existsSync, constants as fsConstants, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
@@ -52,7 +53,7 @@ export function isAlive(identity: ProcessIdentity): boolean {
 
 type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
 
-/** Signals this process; false when it is gone. A later process with its number is never signalled. Fault host.unsupported (no pidfd). */
+/** Signals this process, never a later one with its number; false if it is gone. Fault host.unsupported (no pidfd). */
 export function signalProcess(identity: ProcessIdentity, signal: SignalName): boolean {
   const opened = pidfdOpen(identity.pid)
   if (!opened.ok) return goneOrFault(opened.errno, 'pidfd_open')
@@ -97,7 +98,7 @@ type Detached = {
   readonly env?: Record<string, string>
   /** Name of the systemd scope, without `.scope`; not used where systemd does not run. */
   readonly scope: string
-  /** Of the scope: systemd.resource-control(5), `Name=value`. */
+  /** The scope's, as `Name=value`: systemd.resource-control(5). */
   readonly scopeProperties?: readonly string[]
   /** Whether systemd runs this machine; looked up unless given. */
   readonly systemd?: boolean
@@ -172,8 +173,8 @@ export function scopeArgv(argv: readonly string[], name: string | null, properti
 }
 
 /**
- * Every living process that was started with `-uuid <uuid>`, as QEMU is: to compare with the records, and to find one that was started just
- * before a crash. Their word for it: a process may write what it likes over its arguments.
+ * Every living process started with `-uuid <uuid>`, like QEMU: to compare with the records, and to find one started
+ * just before a crash. The UUID is the process's claim: it may overwrite its arguments.
  */
 export function listWithUuid(): ProcessIdentity[] {
   const identities: ProcessIdentity[] = []

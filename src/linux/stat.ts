@@ -1,4 +1,4 @@
-// What /proc says of one process (proc_pid_stat(5)). Effects: reads /proc.
+// A process's state in /proc (proc_pid_stat(5)). Effects: reads /proc.
 
 import { readFileSync } from 'node:fs'
 

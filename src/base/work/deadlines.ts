@@ -1,4 +1,5 @@
-// Many deadlines with few timers: deadlines of one length are due in the order in which they were set, so that one timer is enough. Effects: timers.
+// Many deadlines with few timers: deadlines of one length are due in their order, so one timer serves them. Effects:
+// timers.
 
 import type { Clock } from '../clock.ts'
 
@@ -70,7 +71,7 @@ export function createDeadlines(clock: Clock): Deadlines {
       const entry = newEntry(onLate)
       return {
         set: ms => {
-          // Where it stands until its turn comes, since it is likely to move again: entries beside it would have to be written each time.
+          // A deadline keeps its place until its turn comes, because it is likely to move again.
           if (entry.queue?.ms === ms) {
             entry.dueMs = clock.monotonicMs() + ms
             return

@@ -1,4 +1,4 @@
-// A bounded number of places that are taken and given back. No owner holds more than its share, so that none can take them all. Pure: state in memory.
+// A bounded number of places to take and give back. No owner can hold more than its share. Pure: state in memory.
 
 /** `parts`: the owner may hold one of so many parts of all places, and one place at least. */
 export type PlaceOwner = { readonly name: string; readonly parts: number }

@@ -1,4 +1,4 @@
-// Cargo's command lines and environment, and what its messages say (https://doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
+// Cargo's command lines, environment and messages (doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
@@ -48,8 +48,8 @@ export function isMirror(url: string): boolean {
 }
 
 /**
- * Fetches what the lock names, and nothing of the source is run: cargo reads its settings from the working directory, which is not the
- * source's, so that a credential program or a proxy in them counts for nothing.
+ * Fetches the crates of the lock and runs nothing of the source: cargo reads its settings from the working directory,
+ * which is not the source's, so a credential program or proxy in them has no effect.
  */
 export function cargoFetchArgv(manifestPath: string, mirror: string | null): string[] {
   return ['cargo', 'fetch', '--locked', '--target', target, '--manifest-path', manifestPath, ...mirrorConfig(mirror)]
@@ -81,10 +81,10 @@ type CargoMessage =
     }
   | { readonly kind: 'other' }
 
-/** Libraries that others can use without Rust. An rlib is none: its name has a hash in it, and only the same compiler reads it. */
+/** Libraries usable without Rust. An rlib is not: its name holds a hash, and only the same compiler reads it. */
 const LIBRARY_KINDS: ReadonlySet<unknown> = new Set(['cdylib', 'staticlib'])
 
-/** A build script can write to the same stream: what is said here only names files, and what they hold is looked at later. */
+/** A build script can write to the same stream: a message only names files, whose content is checked later. */
 export function readCargoMessage(line: string): CargoMessage {
   let message: unknown
   try {
@@ -100,7 +100,7 @@ export function readCargoMessage(line: string): CargoMessage {
   // A build script comes before its package.
   if (kinds.includes('custom-build')) return { kind: 'other' }
   const files: unknown[] = []
-  // Of the source's own packages; what a registry's package builds for itself is no result.
+  // Packages of the source alone; a registry package's own output is no result.
   if (packageId.includes(`path+file://${places.source}`)) {
     if (kinds.includes('bin')) files.push(message.executable)
     if (kinds.some(kind => LIBRARY_KINDS.has(kind)))

@@ -1,4 +1,4 @@
-// A build with Cargo: fetches what the lock names, checks it, and builds without a network. Effects: programs, files on the scratch disk.
+// A build with Cargo: fetches the lock's crates, checks them, builds offline. Effects: programs, files on scratch.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -22,7 +22,7 @@ import {
 } from './cargo.plan.ts'
 import type { CargoLock, LockedCrate } from './lock.codec.ts'
 
-/** What was fetched: for the build, read-only. */
+/** The fetched crates, mounted read-only in the build. */
 export type CargoFetched = { readonly binds: readonly Bind[]; readonly mirror: string | null }
 
 const messageLineBytesMax = 1024 * 1024
@@ -30,7 +30,7 @@ const fetchPids = 64
 
 const projectPlace = ({ dir }: Project) => (dir === '' ? places.source : `${places.source}/${dir}`)
 
-/** Whether the source has all that its lock names, as cargo judges it, without a network. `why`: cargo's words when it has not. */
+/** Asks cargo, offline, whether the source holds every crate of its lock. `why`: cargo's output if not. */
 export async function cargoHasAll(
   phase: Phase,
   project: Project,
@@ -100,7 +100,7 @@ export async function cargoFetch(
   const home = `${dirs.root}/cargo`
   await giveTo(0, home)
   await checkCrates(home, lock.crates)
-  // What cargo has unpacked is unpacked again from what was checked.
+  // Crates that cargo unpacked are unpacked again from the checked archives.
   await remove(`${home}/registry/src`)
   await remove(`${home}/git/checkouts`)
   const binds = ['registry/cache', 'registry/index', 'git/db']
@@ -160,7 +160,7 @@ type CargoBuild = {
   readonly round: number
 }
 
-/** What the build says that it has made. Failures: `build_failed`, and those of runProgram. */
+/** The artifacts that cargo reports. Failures: `build_failed`, and those of runProgram. */
 export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candidate[]> {
   const { project, fetched, round, lock } = build
   const { job } = phase

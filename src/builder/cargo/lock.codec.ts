@@ -1,4 +1,4 @@
-// Reads Cargo.lock (https://doc.rust-lang.org/cargo/reference/; cargo's resolver/encode.rs, versions 1 to 4): what it takes from outside. Pure.
+// The external packages of Cargo.lock (cargo's resolver/encode.rs, versions 1 to 4). Pure.
 
 import { parse } from 'smol-toml'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
@@ -11,7 +11,7 @@ const packagesMax = 20_000
 export type LockedCrate = Extract<LockedPackage, { kind: 'crate' }>
 
 export type CargoLock = {
-  /** Those that come from outside of the source, sorted by name and version. */
+  /** Crates from outside the source, sorted by name and version. */
   readonly crates: readonly LockedCrate[]
   /** All, those of the source included. */
   readonly packageCount: number
@@ -49,7 +49,7 @@ export function readCargoLock(text: string): CargoLock {
   return { crates, packageCount: packages.length }
 }
 
-/** What cargo itself lets a package be called; the name becomes a part of file names. */
+/** Cargo's rule for package names; the name becomes part of file names. */
 const namePattern = /^[A-Za-z0-9_][A-Za-z0-9_-]{0,127}$/
 const versionPattern = /^[0-9A-Za-z.+-]{1,128}$/
 

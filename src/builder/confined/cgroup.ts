@@ -1,5 +1,5 @@
-// A cgroup for the programs of one phase: bounds memory, processes and processor time, and ends all of them at once. Effects: cgroup2
-// (Documentation/admin-guide/cgroup-v2.rst).
+// A cgroup for the programs of a phase: bounds memory, processes and CPU, and kills all of them at once. Effects:
+// cgroup2 (Documentation/admin-guide/cgroup-v2.rst).
 
 import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -21,7 +21,7 @@ type Exhausted = 'memory' | 'pids' | null
 export type Cgroup = {
   readonly dir: string
   readonly exhausted: () => Exhausted
-  /** Kills every process in it, waits until the last is gone, and removes it. Idempotent. Fault host.command_timeout. */
+  /** Kills all its processes, waits for the last, and removes it. Idempotent. Fault host.command_timeout. */
   readonly end: () => Promise<void>
 }
 

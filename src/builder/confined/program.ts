@@ -1,5 +1,5 @@
-// Runs one program of a build in its own world, to its end or to the first bound that it meets; then nothing of it lives. Effects: processes, a
-// cgroup, files for its /etc.
+// Runs a program of a build in its own sandbox until it ends or exceeds a limit; then kills all that is left. Effects:
+// processes, a cgroup, files for its /etc.
 
 import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -14,9 +14,9 @@ export type Bounds = {
   readonly timeoutMs: number
   readonly memoryBytes: number
   readonly pids: number
-  /** What it may add to the disk, and the size of one file. */
+  /** Growth of the disk, and the size of a file. */
   readonly diskBytes: number
-  /** What it may print, both streams together. */
+  /** Limit for stdout and stderr together. */
   readonly outputBytes: number
 }
 
@@ -99,7 +99,7 @@ async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<
     ])
     outputs.catch(() => {}) // awaited below, where nothing ended it before
     const code = await Promise.race([child.exited, over.promise])
-    // Whatever still holds the pipes was left behind; its words count until now.
+    // A process that still holds the pipes was left behind; its output counts until now.
     await cgroup.end()
     await Promise.race([outputs, over.promise])
     return code

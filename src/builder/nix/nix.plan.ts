@@ -16,7 +16,7 @@ const OPTIONS = {
   builders: '',
   sandbox: 'true',
   'sandbox-fallback': 'false',
-  // What Nix promises to every derivation; Debian's has no shell built in. Static, so that it needs nothing else.
+  // Nix promises this shell to every derivation; Debian's Nix has none built in. Static, so it needs nothing else.
   'sandbox-paths': '/bin/sh=/usr/bin/busybox',
   // One user has the store and builds; in the sandbox a derivation sees nothing of it but its inputs.
   'build-users-group': '',

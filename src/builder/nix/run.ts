@@ -1,4 +1,4 @@
-// Nix as a toolchain: a store of the build's own, derivations in Nix's sandbox, and that inside of ours. Effects: programs, files on the scratch disk.
+// Nix as a toolchain: its own store, derivations in Nix's sandbox within ours. Effects: programs, files on scratch.
 
 import * as fs from 'node:fs'
 import type { Candidate } from '../collect.ts'
@@ -59,7 +59,7 @@ class Nix {
   readonly #sourceDir: string
   readonly flake: string
   readonly inputs: readonly FlakeInput[]
-  /** Of the last build. */
+  /** The last build's. */
   derivations: Derivations = { count: 0, fetches: [] }
   /** With the fetched inputs in it. */
   #store: string | null = null
@@ -179,7 +179,7 @@ class Nix {
   }
 }
 
-/** The regular files of the outputs; links are not followed, and are no artifacts. By their own name where that is unique, else by their path. */
+/** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
 function candidatesOf(built: readonly Built[], nixDir: string, countMax: number): Candidate[] {
   const files: { readonly root: string; readonly relative: string }[] = []
   const walk = (root: string, relative: string) => {

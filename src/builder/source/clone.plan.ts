@@ -1,7 +1,8 @@
-// git command lines that fetch one commit over https and put exactly its files on disk. Pure.
+// git command lines that fetch one commit over https and write exactly its files. Pure.
 //
-// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one host, no redirects, no
-// credentials; each object is checked on its way in (git-config(1), gitattributes(5), gitprotocol-http(5)).
+// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one
+// host, no redirects, no credentials; git checks each incoming object (git-config(1), gitattributes(5),
+// gitprotocol-http(5)).
 
 import { showName } from '../../linux/source/tree.plan.ts'
 import { BuildFailure } from '../failure.ts'

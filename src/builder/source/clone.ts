@@ -29,7 +29,7 @@ const gitMemoryBytes = 1024 ** 3
 const gitPids = 64
 const gitOutputBytes = 1024 * 1024
 
-/** Puts the files of the commit into `into`, which is made here and is root's in the end. Failures: `source_invalid`, `source_unreachable`, and those of runProgram. */
+/** Writes the commit's files to `into`, new and root's. Failures: `source_*`, and those of runProgram. */
 export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string, into: string): Promise<Cloned> {
   const url = checkClone(order)
   const { limits } = phase.order
@@ -87,7 +87,7 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
   return { commit, tree, uri: url.href }
 }
 
-/** What git checks on the way in is the repository's fault; what it cannot get is not. */
+/** An object that git refuses is the repository's fault; a failed download is not. */
 function fetchFailure(url: URL, ref: string | null, code: number, tail: string): BuildFailure {
   const isFsck = /fsck|error in (?:tree|commit|tag|blob|object)|hasDotdot|hasDotgit|fullPathname|symlink/i.test(tail)
   const what = `git fetch of ${url.href}${ref === null ? '' : `, ref ${ref}`}: exit code ${code}`

@@ -1,4 +1,4 @@
-// Takes the source in, from the exchange disk or from a repository, and says what it is. Effects: files on the scratch disk, git.
+// Takes in the source from exchange disk or repository, and identifies it. Effects: files on the scratch disk, git.
 
 import * as fs from 'node:fs'
 import { takeArchive } from '../../linux/source/archive-tree.ts'
@@ -18,7 +18,7 @@ type Source = {
   /** '' for an archive. */
   readonly uri: string
   readonly commit: string | null
-  /** Of archive or repository, for a project that has none of its own. */
+  /** Name of the archive or repository, for a project without a name. */
   readonly name: string
 }
 

@@ -1,7 +1,8 @@
-// What a source is, from what is on disk: git's tree id in both of its object formats (gitformat-pack(5), git-mktree(1)). Effects: reads a
-// directory that nobody writes to meanwhile; sets times; removes directories without a file, which no git tree has.
+// Identifies a source on disk by git's tree id in both object formats (gitformat-pack(5), git-mktree(1)). Effects:
+// reads a directory that nobody else writes meanwhile; sets times; removes directories without a file, which no git
+// tree has.
 //
-// Computed here, whatever an archive's own `.git` says: git is never run in it. SHA-256 beside SHA-1, which can be made to collide.
+// git never runs in it, and an archive's own `.git` has no effect. SHA-256 beside SHA-1, for which collisions exist.
 
 import { createHash, type Hash } from 'node:crypto'
 import * as fs from 'node:fs'

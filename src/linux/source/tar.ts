@@ -1,7 +1,8 @@
-// Reads tar: POSIX.1-2017 pax (pax(1), "ustar Interchange Format" and "pax Interchange Format") and GNU's long names. No effects of its own.
+// Reads tar: POSIX.1-2017 pax (pax(1), "ustar Interchange Format" and "pax Interchange Format") and GNU's long names.
+// No effects of its own.
 //
-// Stricter than libraries for tar, which are made to read what any tar wrote: one name for one entry, from one place; no hard links,
-// devices, sparse files; an unknown keyword is refused, not skipped, for another reader may act on it.
+// Stricter than libraries for tar, which read whatever any tar wrote: one name per entry, from one place; no hard
+// links, devices or sparse files; an unknown keyword is refused, because another reader may act on it.
 
 import { unreachable } from '../../base/assert.ts'
 import type { ByteReader } from '../../base/byte-reader.ts'
@@ -35,7 +36,7 @@ const extensionBytesMax = 64 * 1024
 const paxIgnored =
   /^(?:mtime|atime|ctime|uid|gid|uname|gname|comment|SCHILY\.(?:xattr\..*|fflags|dev|ino|nlink)|LIBARCHIVE\.(?:xattr\..*|creationtime))$/
 
-/** What the records before an entry say of it. */
+/** Content of the records before an entry. */
 type Extension = { name: Uint8Array | null; target: string | null; seen: Set<string> }
 
 /** The content of a file is read or skipped before the next entry. SourceFailure. */

@@ -1,6 +1,6 @@
-// What an archive may put on disk: one tree of plain names, in which no name stands twice and no link leads out. Pure.
+// The tree that an archive may write: plain names, none twice, and no link that leads out. Pure.
 //
-// Names are checked as a whole before anything is written, and links are made last, so that no file is ever written through one.
+// All names are checked before anything is written, and links are made last, so no file is written through a link.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 
@@ -68,7 +68,7 @@ type Node =
 /** The tree so far. Every method returns the problem in words, or null. */
 export class TreePlan {
   readonly #entriesMax: number
-  /** By path without regard to case and to Unicode's composition: two names that some file system takes for one are refused. */
+  /** By path without case and Unicode composition: two names that some file system takes for one are refused. */
   readonly #nodes = new Map<string, Node>()
 
   constructor(entriesMax: number) {
@@ -176,7 +176,7 @@ function keyOf(path: string): string {
   return path.normalize('NFKC').toLowerCase()
 }
 
-/** What a link may say at all; where it leads, `linkProblem` says when the whole tree is known. */
+/** Checks a link's text alone; `linkProblem` checks its destination once the whole tree is known. */
 export function linkTargetProblem(target: string): string | null {
   if (target === '') return 'a link without a target'
   if (Buffer.byteLength(target) > nameBytesMax) return `a link's target of more than ${nameBytesMax} bytes`

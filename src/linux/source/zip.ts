@@ -1,7 +1,8 @@
 // Reads zip (PKWARE APPNOTE.TXT 6.3.10, sections 4.3 and 4.4). Effects: reads one file, and unpacks in this process.
 //
-// Stricter than libraries for zip: central directory and local headers say the same, entries lie one after the other from the first byte
-// to the directory, nothing overlaps, nothing is left over. Encryption, zip64 and methods other than stored and deflated are refused.
+// Stricter than libraries for zip: central directory and local headers agree, entries lie one after the other from the
+// first byte to the directory, without overlap or rest. Encryption, zip64 and methods other than stored and deflated
+// are refused.
 
 import type * as fs from 'node:fs'
 import { createInflateRaw } from 'node:zlib'
@@ -23,7 +24,7 @@ const FLAG = { encrypted: 0x0001, descriptor: 0x0008, strong: 0x0040, masked: 0x
 const METHOD = { stored: 0, deflated: 8 } as const
 /** Extra fields that change what an entry is: zip64, AES, another name. */
 const EXTRA = { zip64: 0x0001, aes: 0x9901, unicodePath: 0x7075 } as const
-/** Of `version made by`, upper byte. */
+/** Upper byte of `version made by`. */
 const MADE_BY_UNIX: ReadonlySet<number> = new Set([3, 19])
 const MODE = { mask: 0o170000, file: 0o100000, directory: 0o040000, link: 0o120000 } as const
 const chunkBytes = 256 * 1024
