@@ -70,7 +70,7 @@ describe('a header', () => {
   })
 
   test('is refused with one bit flipped anywhere', () => {
-    // Goal: damage is told from content.
+    // Goal: damage and content are distinct.
     const sound = encodeUstar(plain)
     for (let at = 0; at < tarBlockBytes; at += 1) {
       const block = sound.slice()

@@ -83,7 +83,8 @@ test('what is no artifact', async () => {
   for (const [make, why] of cases) expect(await collected(make)).toMatch(why)
 })
 
-// Goal: of cargo's messages, only programs and C libraries of the source's own packages count; anything else, forged or odd, is passed over.
+// Goal: cargo's messages count only for programs and C libraries of the source's own packages; anything else, forged or
+// odd, is skipped.
 test('messages of cargo', () => {
   const own = 'path+file:///build/source/app#0.1.0'
   const message = (kind: string[], more: object = {}) =>

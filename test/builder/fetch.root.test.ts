@@ -57,7 +57,8 @@ const provenanceOf = ({ archive }: BuildEnd) =>
   )
 
 describe.skipIf(skipped)('sources from git', () => {
-  // Goal: branch, tag, commit and HEAD give the commit and tree that git has; the network is wanted, then done; attributes change no byte.
+  // Goal: branch, tag, commit and HEAD give git's commit and tree; the network is requested, then done; attributes
+  // change no byte.
   test(
     'a repository',
     async () => {
@@ -147,7 +148,8 @@ describe.skipIf(skipped)('sources from git', () => {
     timeoutMs,
   )
 
-  // Goal: a host cannot open the fetch by an authority or a mirror of its own: the VM refuses such an order, and goes on waiting for a true one.
+  // Goal: a host cannot open the fetch with its own authority or mirror: the VM refuses such an order and waits for a
+  // true one.
   test(
     'an authority, and a mirror, that the request does not name',
     async () => {
@@ -164,7 +166,7 @@ describe.skipIf(skipped)('sources from git', () => {
       ] as const) {
         await expect(vm.build({ source, fetch, accepts })).rejects.toThrow(problem)
       }
-      // Without them it does as it is told, and finds that it cannot trust the git host.
+      // Without them it obeys, and does not trust the git host.
       const alone = { ...fetch, ca: null, cratesMirror: null }
       const end = await vm.build({ source, fetch: alone, accepts: none })
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
@@ -195,7 +197,8 @@ describe.skipIf(skipped)('sources from git', () => {
 })
 
 describe.skipIf(skipped)('packages from a registry', () => {
-  // Goal: what the lock names comes from the mirror by the proxy, each with its checksum, and is built without the network.
+  // Goal: crates of the lock come from the mirror through the proxy, each with its checksum, and build without the
+  // network.
   test(
     'a package',
     async () => {
@@ -252,7 +255,8 @@ describe.skipIf(skipped)('packages from a registry', () => {
 })
 
 describe.skipIf(skipped)('a package from a git repository', () => {
-  // Goal: the locked commit comes by the proxy, is built without the network, and stands in the provenance; a commit that is not there is told.
+  // Goal: the locked commit comes through the proxy, builds without the network, and is in the provenance; a missing
+  // commit is reported.
   test(
     'by its commit',
     async () => {
@@ -307,7 +311,8 @@ describe.skipIf(skipped)('a package from a git repository', () => {
 })
 
 describe.skipIf(noNix)('inputs of a flake', () => {
-  // Goal: git takes the proxy, the authorities and the rules of the build's own clone; another commit or hash than the locked one is found out.
+  // Goal: git uses the proxy, the authorities and the rules of the build's own clone; another commit or hash than the
+  // locked is detected.
   test(
     'a git repository',
     async () => {
@@ -335,7 +340,8 @@ describe.skipIf(noNix)('inputs of a flake', () => {
     timeoutMs,
   )
 
-  // Goal: an input comes by the proxy with its narHash, and is there for a build without a network; another one than the locked is found out.
+  // Goal: an input comes through the proxy with its narHash and is there for a build without a network; another than
+  // the locked is detected.
   test(
     'a tarball',
     async () => {

@@ -136,7 +136,8 @@ describe('schema', () => {
     store.close()
   })
 
-  // Goal: a fleet may keep the directory in another database than a host's ledger: no key leads from one room to the other.
+  // Goal: a fleet may keep the directory in another database than a host's ledger: no foreign key leads from one room
+  // to the other.
   test('no foreign key spans both rooms', () => {
     const store = openStore(':memory:')
     for (const [room, tables] of Object.entries(ROOMS)) {
@@ -221,7 +222,8 @@ describe('versions', () => {
     expect(readFileSync(at.path).equals(before)).toBe(true)
   })
 
-  // Goal: an upgrade that makes a table anew keeps its rows and the rows that refer to them, and the references still hold.
+  // Goal: an upgrade that makes a table anew keeps its rows and the rows that refer to them, and the references still
+  // hold.
   test('a table made anew', () => {
     using at = place()
     openStore(at.path).close()
@@ -321,7 +323,8 @@ describe('use', () => {
   })
 })
 
-// Goal: whoever else holds the database holds the event loop for half a second at a time, keeps nobody from reading, and is told from a damaged file.
+// Goal: another program with the lock delays the event loop by half a second per write, stops no reader, and is
+// distinct from a damaged file.
 test('another program holds the lock', async () => {
   using at = place()
   const store = openStore(at.path)

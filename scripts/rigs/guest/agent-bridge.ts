@@ -1,4 +1,5 @@
-// QEMU's socket of an agent port, without QEMU: while a client is connected, the guest's FIFOs have a host. Effects: a socket, two FIFOs.
+// QEMU's socket of an agent port, without QEMU: the guest's FIFOs have a host while a client is connected. Effects: a
+// socket, two FIFOs.
 
 import * as fs from 'node:fs'
 import { createServer, type Socket } from 'node:net'

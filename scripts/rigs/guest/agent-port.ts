@@ -1,4 +1,5 @@
-// A stand-in for the virtio-serial port: two FIFOs. As with the port, a reader gets 0 bytes without a writer, and EAGAIN from a silent one.
+// A stand-in for the virtio-serial port: two FIFOs. Like the port, a reader gets 0 bytes without a writer and EAGAIN
+// from a silent writer.
 
 import * as fs from 'node:fs'
 import { join } from 'node:path'

@@ -14,7 +14,7 @@ type GuestBoot = AsyncDisposable & {
 const serialCharsMax = 1_000_000
 const pollMs = 100
 
-/** What a test does to the machine, or leaves out. */
+/** Changes to the machine, or parts of it to leave out. */
 type BootOptions = {
   /** Further arguments of QEMU, after all others. */
   readonly devices?: readonly string[]

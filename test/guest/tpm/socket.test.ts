@@ -6,7 +6,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { serveTpm } from '../../../src/guest/tpm/socket.ts'
 import type { Tpm } from '../../../src/guest/tpm/tpm.ts'
 
-/** What comes back for these pieces, one after the other. */
+/** The reply to these pieces, sent one after the other. */
 async function asked(path: string, ...pieces: readonly (string | Uint8Array)[]): Promise<unknown> {
   const socket = connect(path)
   const timer = setTimeout(() => socket.destroy(new Error('no answer')), 10_000)
@@ -27,7 +27,8 @@ async function asked(path: string, ...pieces: readonly (string | Uint8Array)[]):
   }
 }
 
-// Goal: everybody in the VM may ask, with exactly 32 bytes; what is anything else costs the TPM nothing, and nobody gets 64 bytes quoted.
+// Goal: everybody in the VM may ask, with exactly 32 bytes; other requests cost the TPM nothing, and nobody gets 64
+// bytes quoted.
 test('quotes over 32 bytes and nothing else', async () => {
   const dir = mkdtempSync('/tmp/tpm-socket-')
   const path = `${dir}/tpm.sock`

@@ -58,7 +58,7 @@ test(
       'as the claim',
     ])
       expect(line).toContain(words)
-    // What the owner has set, the owner expects: there is nothing to compare it with.
+    // The owner's own settings count as expected: there is nothing to compare them with.
     const own = await lineOf(honest({ measurements: ['11'.repeat(48)] }), {
       ...{ own: honest(), policy: strictPolicy(), outside: [] },
     })
@@ -67,7 +67,8 @@ test(
   testMs,
 )
 
-// Goal: the claim's word alone is no pass: measurement, operator key and each upstream outside want the caller's own; another one fails.
+// Goal: the claim's word alone does not pass: measurement, operator key and each outside upstream need the caller's
+// own; another fails.
 test(
   'what the host alone says',
   async () => {
@@ -88,7 +89,8 @@ test(
   testMs,
 )
 
-// Goal: a gateway that does not prove what the claim names, or that nobody vouches for, or that is not there, is told apart.
+// Goal: a gateway that does not prove the claim's values, one that nobody vouches for, and one that is absent are
+// distinct.
 test(
   'a gateway that does not',
   async () => {

@@ -22,7 +22,7 @@ async function unpacked(archive: Uint8Array, limits = bounds): Promise<string[] 
   try {
     const [device, into] = [join(dir, 'device'), join(dir, 'into')]
     fs.mkdirSync(into)
-    // What follows the archive on the disk is somebody else's.
+    // Bytes after the archive on the disk belong to somebody else.
     fs.writeFileSync(device, Buffer.concat([archive, Buffer.alloc(4096, 0x5a)]))
     try {
       await unpackArchive({ device, sizeBytes: archive.length, into, ...limits })
@@ -101,7 +101,8 @@ describe('archives that are taken', () => {
     'a zip with a comment': [zipOf([{ name: 'a', content: 'x' }], { comment: Buffer.from('8bbc46a') }), ['a 644 "x"']],
   }
   for (const [what, [archive, tree]] of Object.entries(taken)) {
-    // Goal: what git, GNU tar, bsdtar and zip write comes out as files of two modes, without owners, times, set-user-ID and empty directories.
+    // Goal: archives of git, GNU tar, bsdtar and zip come out as files of two modes, without owners, times, set-user-ID
+    // and empty directories.
     test(what, async () => {
       expect(await unpacked(archive)).toEqual(tree)
     })

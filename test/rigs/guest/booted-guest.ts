@@ -1,5 +1,5 @@
-// Boots a guest image in QEMU's software emulation and claims it as a host does: agent port, addresses, claim, evidence, receipt. Effects;
-// kills what it started. The simulated platform of the rigs vouches for it.
+// Boots a guest image in QEMU's software emulation and claims it like a host: agent port, addresses, claim, evidence,
+// receipt. The rigs' simulated platform vouches for it. Effects; kills its processes.
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'

@@ -1,4 +1,5 @@
-// The agent channel of a guest as a UNIX socket: what the host asks comes in as lines of JSON, and what a test answers goes back. Effects: one socket.
+// The agent channel of a guest as a UNIX socket: the host's requests come in as lines of JSON, and the test's responses
+// go back. Effects: one socket.
 
 /** `null`: the guest says nothing. */
 type Answer<Request> = (request: Request) => Promise<object | null>

@@ -133,7 +133,8 @@ describe('keys', () => {
 })
 
 describe('instances', () => {
-  // Goal: a name is taken once per organization and a host name once at all; a refused insert leaves no trace in the log.
+  // Goal: a name is taken once per organization and a host name once at all; a refused insert leaves no trace in the
+  // log.
   test('insert', () => {
     using store = open()
     const row = addInstance(store, 'i1')
@@ -321,7 +322,8 @@ describe('instances', () => {
     expect(egressTotals(db, 'o2')).toEqual(nothing)
   })
 
-  // Goal: change logs come whole and in the order written, for instances that are ready or changed since, of one organization.
+  // Goal: change logs come whole and in the order written, for an organization's instances that are ready or changed
+  // since.
   test('changes that reach into a window', () => {
     using store = open()
     const { db } = store.directory

@@ -1,4 +1,4 @@
-// Goal: the sums of days are those of the ledger's rows, for each key and model, and are read in pages that miss none and repeat none: real SQLite.
+// Goal: the sums of days equal the ledger's rows, for each key and model; pages miss none and repeat none: real SQLite.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'

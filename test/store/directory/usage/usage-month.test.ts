@@ -1,4 +1,5 @@
-// Goal: the sums of calendar months are those of the ledger's rows, for keys and organizations, whatever is appended, repeated or purged.
+// Goal: the sums of calendar months equal the ledger's rows, for keys and organizations, after any append, repetition
+// or purge.
 
 import { expect, test } from 'bun:test'
 import { prepareUsageAppend } from '../../../../src/store/directory/usage/usage.query.ts'
