@@ -7,8 +7,8 @@
 import * as fs from 'node:fs'
 import { type Clock, onAbort } from '../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
-import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { TokenBucket } from '../base/work/token-bucket.ts'
 import { agentPortName } from '../contract/vm/agent.ts'
 import type { GuestPaths } from './paths.ts'
 import { LineReader, type ReceivedLine } from './wire.codec.ts'
@@ -58,7 +58,7 @@ const waitingMax = 64
 
 export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
   const lines = new LineReader()
-  const allowed = { bytes: new Allowance(readLimits.bytes, clock), lines: new Allowance(readLimits.lines, clock) }
+  const allowed = { bytes: new TokenBucket(readLimits.bytes, clock), lines: new TokenBucket(readLimits.lines, clock) }
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
   const sending = createSerial()
@@ -104,8 +104,8 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
           const slice = bytes.subarray(at, at + sliceBytes)
           const found = lines.push(slice)
           for (const line of found) onLine(line)
-          const owedMs = Math.max(allowed.bytes.owedMs(slice.length), allowed.lines.owedMs(found.length))
-          if (owedMs > 0) await clock.sleep(owedMs, signal)
+          const waitMs = Math.max(allowed.bytes.take(slice.length), allowed.lines.take(found.length))
+          if (waitMs > 0) await clock.sleep(waitMs, signal)
         }
       }
       try {

@@ -3,7 +3,7 @@
 /** Work that may be left at each yield. */
 export type Turns<Result> = Generator<void, Result, void>
 
-/** To its end, with other work of this thread after each turn. */
+/** Runs the generator to its end, with other work of this thread after each turn. */
 export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
   for (;;) {
     const { done, value } = work.next()
@@ -31,8 +31,8 @@ export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Re
   }
 }
 
-/** To its end at once, where nobody else waits. */
-export function atOnce<Result>(work: Turns<Result>): Result {
+/** Runs the generator to its end without yielding. */
+export function runToEnd<Result>(work: Turns<Result>): Result {
   for (;;) {
     const { done, value } = work.next()
     if (done === true) return value
