@@ -19,7 +19,7 @@ export class ByteReader {
     this.#options = options
   }
 
-  /** The next `count` bytes, copied; null at the end of the stream, which between two pieces is no failure. */
+  /** The next `count` bytes, copied; null if the stream ends before the first of them. */
   async piece(count: number): Promise<Uint8Array | null> {
     if (this.#held.length === 0 && !(await this.#fill())) return null
     const whole = new Uint8Array(count)

@@ -27,7 +27,7 @@ export function fromHex(text: string): Uint8Array | null {
   return Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(at * 2, at * 2 + 2), 16))
 }
 
-/** As ECMAScript 2026 has them; the types that older runtimes are checked with do not. */
+/** As in ECMAScript 2026; the types of older runtimes lack it. */
 type NativeEncode = (options?: { readonly alphabet: 'base64url'; readonly omitPadding: true }) => string
 type NativeDecode = (text: string, options: { readonly lastChunkHandling: 'strict' }) => Uint8Array
 const { toBase64: nativeEncode } = Uint8Array.prototype as { readonly toBase64?: NativeEncode }

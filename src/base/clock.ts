@@ -6,7 +6,7 @@ export type Clock = {
   readonly nowMs: () => number
   /** Milliseconds that never decrease, from an unspecified origin. */
   readonly monotonicMs: () => number
-  /** Resolves after `ms` milliseconds, or after 24 days where that is sooner; or rejects with the signal's reason. */
+  /** Resolves after `ms` milliseconds, at most 24 days; rejects with the signal's reason. */
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 

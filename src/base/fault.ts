@@ -141,7 +141,7 @@ export const FAULTS = {
 export type FaultCode = keyof typeof FAULTS
 
 export type FaultOptions = {
-  /** The one request or configuration field at fault, where there is exactly one. */
+  /** The one request or configuration field at fault, if there is exactly one. */
   readonly param?: string
   readonly cause?: unknown
 }
@@ -170,7 +170,7 @@ export function statusOf(code: FaultCode): number {
   return row.status ?? WIRE_CODES[row.wire]
 }
 
-/** Adds what was being done to a failure: `open disk x: no space left`. Keeps code and cause. */
+/** Prefixes a failure with the action that failed: `open disk x: no space left`. Keeps code and cause. */
 export function wrapFault(error: unknown, doing: string, fallback: FaultCode = 'internal'): Fault {
   const code = error instanceof Fault ? error.code : fallback
   return new Fault(code, `${doing}: ${messageOf(error)}`, { cause: error })

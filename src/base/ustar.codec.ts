@@ -31,7 +31,7 @@ export const USTAR = {
 
 type Field = keyof typeof USTAR
 
-/** Digits of base 8. `blank`: none at all, which some writers mean as 0. Base-256, for 8 GiB and more, is malformed. */
+/** An octal number. `blank`: no digit, which some writers mean as 0. Base-256, for 8 GiB and more, is malformed. */
 export type UstarNumber = number | 'blank' | 'malformed'
 
 export type UstarHeader = {
@@ -55,7 +55,7 @@ const posixMagic = 'ustar\x0000'
 const gnuMagic = 'ustar  \0'
 const magicWord = posixMagic.slice(0, 5)
 
-/** A block where a header is to be. */
+/** Decodes a block at a header's place. */
 export function decodeUstar(block: Uint8Array): UstarRead {
   assert(block.length === tarBlockBytes, 'a header is one block')
   if (block.every(byte => byte === 0)) return { kind: 'empty' }
@@ -119,7 +119,7 @@ export function encodeUstar(header: NewUstarHeader): Uint8Array {
   return block
 }
 
-/** Where a path stands in a header; null: it is too long for one. */
+/** The fields for a path; null: it is too long. */
 export function ustarPath(path: string): { readonly name: string; readonly prefix: string } | null {
   const [nameBytesMax, prefixBytesMax] = [USTAR.name[1], USTAR.prefix[1]]
   if (utf8(path).length <= nameBytesMax) return { prefix: '', name: path }

@@ -17,7 +17,7 @@ type Agent = {
 
 type AgentDeps = {
   readonly version: string
-  /** May not be made yet. */
+  /** Pending until the host key exists. */
   readonly identity: Promise<Identity>
   readonly networking: Networking
   readonly claiming: Claiming
@@ -29,9 +29,9 @@ type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 type Outcome = WithoutId<Extract<AgentResponse, { ok: true }>> | Refusal
 type Change = Exclude<AgentRequest, { op: 'hello' }>
 
-/** Changes that wait for each other; a host in order asks for fewer. */
+/** Queued changes; a correct host sends fewer. */
 const changesMax = 8
-/** Requests that are being answered; a host that sends more without reading gets them refused. */
+/** Requests in progress; more are refused. */
 const requestsMax = 64
 
 export function createAgent({ version, identity, networking, claiming, evidence, log }: AgentDeps): Agent {

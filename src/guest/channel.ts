@@ -41,17 +41,17 @@ export async function openPort(
 }
 
 const portPollMs = 20
-/** While the host is away: often at first, because a daemon that restarts is back soon. */
+/** While the host is away. Short at first, because a restarting daemon is back soon. */
 const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
 /** Limits of the host per second: its largest document takes six, a flood of lines little of this thread. */
 const readLimits = { bytes: 4_194_304, lines: 5_000 }
-/** So many bytes are made lines of at once: short lines cost the most for their bytes. */
+/** Bytes split into lines at a time: short lines cost most per byte. */
 const sliceBytes = 1_024
 const writePollMs = 10
-/** A host that reads nothing for this long no longer wants the response. */
+/** A host that reads nothing for this long has given up on the response. */
 const writeStallMs = 10_000
 /** Responses that wait to be written. */
 const waitingMax = 64
@@ -62,7 +62,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
   const sending = createSerial()
-  /** A line was not written to its end: the next one begins with an LF. */
+  /** A line was cut off: the next one begins with an LF. */
   let torn = false
 
   const awaitHost = async (deliver: Deliver, signal: AbortSignal): Promise<void> => {
@@ -113,7 +113,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
           await awaitHost(deliver, signal)
           if (signal.aborted) return
           await readWhileConnected(readFd, deliver, signal)
-          // Never a hot loop, whatever the driver makes of a host that comes and goes.
+          // Prevents a hot loop while hosts come and go.
           await clock.sleep(awayPollMs, signal)
         }
       } catch (error) {

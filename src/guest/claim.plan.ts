@@ -88,7 +88,7 @@ export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySett
   return { hostname: claim.name, directories, files }
 }
 
-/** Files that a claim may have made, for the undo of one whose agent died half-way. */
+/** Files that a claim may have made, for the undo after an agent died half-way. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
   const { authorizedKeys, gatewaySettings, ownGateway, sshdEnvironment } = paths
@@ -113,11 +113,11 @@ const opencodePluginLock = `${JSON.stringify({ packages: { '': { dependencies: {
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 
-/** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option would be a command of the host's choice. */
+/** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option could be a command of the host. */
 const PUBLIC_KEY_LINE =
   /^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})(?: [^\p{Cc}]*)?$/u
 
-/** And no address: an address needs no entry in hosts(5). */
+/** Not an address, which needs no entry in hosts(5). */
 function isHostName(text: string): boolean {
   return HOST_NAME.test(text) && /[a-z]/.test(text)
 }

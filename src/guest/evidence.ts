@@ -22,9 +22,9 @@ import type { ReportDevice } from './report/device.ts'
 import { ok, type Refusal, refuse } from './wire.codec.ts'
 
 export type Evidence = {
-  /** Where this guest's reports come from. */
+  /** Source of this guest's reports. */
   readonly platform: () => Promise<'snp' | 'none'>
-  /** Fault internal when the device fails. Do not call it while a call is under way. */
+  /** Fault internal when the device fails. One call at a time. */
   readonly make: (
     request: { readonly nonce: string; readonly simulated: SimulatedLaunch | null },
     claim: ClaimRecord | null,
@@ -39,11 +39,11 @@ type EvidenceDeps = {
   readonly paths: Pick<GuestPaths, 'receipt'>
   readonly owner: Owner
   readonly keys: ReceiptKeys
-  /** May not be found yet. */
+  /** Pending while the device is searched. */
   readonly device: Promise<ReportDevice | null>
   readonly imageName: string
   readonly nowMs: () => number
-  /** Bytes of TPM evidence over a nonce; null where there is none to be had. Never rejects. */
+  /** Bytes of TPM evidence over a nonce, or null. Never rejects. */
   readonly tpm: (nonce: Uint8Array) => Promise<Uint8Array | null>
 }
 
@@ -165,7 +165,7 @@ type ReadReceipt =
   | { readonly ok: true; readonly receipt: ReturnType<typeof encodeReceipt> }
   | { readonly ok: false; readonly reason: string }
 
-/** In its one canonical form, whatever white space and order it came in. */
+/** In canonical form, for any white space and order. */
 function readReceipt(text: string): ReadReceipt {
   try {
     return { ok: true, receipt: encodeReceipt(decodeReceipt(text)) }

@@ -18,16 +18,16 @@ export type Identity = {
   readonly boxKey: string
   /** `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
-  /** The plain bytes, or null when the box was not sealed to this key or was changed on the way. */
+  /** The plaintext, or null if the box was sealed to another key or changed on the way. */
   readonly openBox: (sealed: SealedClaim) => Promise<Uint8Array | null>
-  /** Does what a claim will need once, so that the claim finds it loaded and compiled. */
+  /** Runs the code of a claim once, so that it is loaded and compiled. */
   readonly warmUp: () => Promise<void>
 }
 
 type IdentityDeps = {
   readonly paths: Pick<GuestPaths, 'sshHostKey' | 'bootId'>
   readonly clock: Clock
-  /** How long init may take to make the SSH host key before we make it ourselves. */
+  /** Wait for init's SSH host key before the agent makes it. */
   readonly hostKeyWaitMs: number
 }
 
@@ -113,7 +113,7 @@ async function makeHostKey(path: string): Promise<void> {
   fs.chmodSync(beside, 0o600)
   fs.rmSync(`${beside}.pub`)
   try {
-    // link(2) does not replace: when init was late but not dead, its key stays the only one.
+    // link(2) does not replace: a late init's key stays the only one.
     fs.linkSync(beside, path)
   } catch (error) {
     if (systemErrorCode(error) !== 'EEXIST') throw error

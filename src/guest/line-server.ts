@@ -14,19 +14,19 @@ type LineServerOptions = {
   readonly what: string
   /** A request is all bytes up to an LF, or this many bytes. With 1, any first byte is a request. */
   readonly requestBytesMax: number
-  /** Any value of JSON. Where it rejects, the connection ends without an answer. */
+  /** A JSON value. If it rejects, the connection ends without an answer. */
   readonly answer: (request: Uint8Array) => Promise<unknown>
   readonly log: Logger
 }
 
 const connectionsMax = 16
 const lineFeed = 0x0a
-/** For a connection that says or reads nothing. */
+/** Idle limit of a connection. */
 const idleSeconds = 60
 
 type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
 
-/** One answer for each connection. Does not throw: where the socket does not open, those who would ask find none. */
+/** One answer per connection. Does not throw: without the socket its clients find none. */
 export function serveLines({ path, what, requestBytesMax, answer, log }: LineServerOptions): Disposable {
   let connections = 0
   try {

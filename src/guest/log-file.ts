@@ -33,7 +33,7 @@ export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
         }
         if (fd !== null) sizeBytes += fs.writeSync(fd, bytes)
       } catch {
-        // There is nowhere else to say it.
+        // There is no other place to report it.
       }
     },
   }

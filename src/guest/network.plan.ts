@@ -25,7 +25,7 @@ const mtuMinV6 = 1280
 /** Commands in order, each of which may be repeated. iproute2's ip(8). */
 export function planNetwork({ address, gateway, v6, mtuBytes }: Network, device: string): string[][] {
   return [
-    // No address of its own making: the host would let nothing through that comes from one.
+    // No address of the kernel's own: the host drops its packets.
     ...(v6 === undefined ? [] : [['ip', 'link', 'set', 'dev', device, 'addrgenmode', 'none']]),
     ['ip', 'link', 'set', 'dev', device, 'mtu', String(mtuBytes), 'up'],
     ...(address === undefined || gateway === undefined ? [] : planV4({ address, gateway }, device)),

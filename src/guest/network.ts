@@ -45,7 +45,7 @@ export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: 
   }
 }
 
-/** The network in force; null before the first, and after one that could not be set. */
+/** The network in force; null before the first, and after a failed change. */
 export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Network | null {
   const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
   return Check(Network, record) ? record : null
@@ -54,7 +54,7 @@ export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Netwo
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 const pollMs = 20
 
-/** The one interface with a device behind it. Fault host.unsupported when there is none in time, or more than one. */
+/** The only interface with a device. Fault host.unsupported: none in time, or several. */
 async function findInterface(deps: Pick<NetworkDeps, 'paths' | 'clock' | 'interfaceWaitMs'>): Promise<string> {
   const untilMs = deps.clock.monotonicMs() + deps.interfaceWaitMs
   for (;;) {

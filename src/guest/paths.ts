@@ -7,7 +7,7 @@ export type GuestPaths = {
   readonly authorizedKeys: string
   /** The proof required of the gateway, from the claim. */
   readonly gatewaySettings: string
-  /** A directory of the login user's, and in it what the gateway has to prove as the owner says. */
+  /** A directory of the login user's, with the owner's requirements for the gateway. */
   readonly ownGatewayDir: string
   readonly ownGateway: string
   readonly gatewayRecord: string
@@ -16,7 +16,7 @@ export type GuestPaths = {
   readonly claimRecord: string
   /** The receipt of the last evidence, for the verifier inside the guest. */
   readonly receipt: string
-  /** Says what root sees of the ways into this VM. */
+  /** Answers with the lockout facts as root sees them. */
   readonly lockoutSocket: string
   readonly networkRecord: string
   readonly sshdRecord: string
@@ -41,12 +41,12 @@ export type GuestPaths = {
   readonly sevGuest: string
   /** Device of the kernel's resource manager. */
   readonly tpm: string
-  /** Gives programs of the VM a quote over a nonce of theirs. */
+  /** Gives programs of the VM a quote over their nonce. */
   readonly tpmSocket: string
   readonly commandLine: string
   /** Names this image; part of the measured root. */
   readonly imageFile: string
-  /** Root's alone. */
+  /** For root alone. */
   readonly logDir: string
 }
 

@@ -99,12 +99,12 @@ function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<Clai
 }
 
 const tpmCommandTimeoutMs = 5_000
-/** A receipt without a TPM's word is worth more than one that comes too late. */
+/** A receipt without TPM evidence is worth more than a late one. */
 const tpmEvidenceTimeoutMs = 8_000
 
 type TpmParts = { paths: GuestPaths; svsm: Promise<SvsmService | null>; clock: Clock; log: Logger }
 
-/** The kernel has its driver built in, so that the device is there before init is, or never. */
+/** The driver is built into the kernel, so the device exists before init or never. */
 function guestTpm({ paths, svsm, clock, log }: TpmParts): Tpm {
   svsm.catch(error => log.error('the SVSM does not answer', { reason: messageOf(error) }))
   const device = openTpmDevice(paths.tpm, { timeoutMs: tpmCommandTimeoutMs })

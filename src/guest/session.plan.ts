@@ -7,7 +7,7 @@ import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 export function sessionEnvironment({ inference }: Claim): Record<string, string> {
   const { baseUrl, key } = inference
   return {
-    // The endpoint in this VM: what leaves it goes to the gateway that has proved itself.
+    // The endpoint in this VM, which forwards to the verified gateway.
     ...(baseUrl === '' ? {} : { OPENAI_BASE_URL: endpointBaseUrl, ANTHROPIC_BASE_URL: endpointOrigin }),
     ...(key === null ? {} : { OPENAI_API_KEY: key, ANTHROPIC_API_KEY: key }),
     ...opencodeSwitches,
@@ -66,7 +66,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
 
 type NamedGateway = Exclude<Claim['inference']['gateway'], { readonly kind: 'none' }>
 
-/** Whether anything vouches for the gateway, and what the owner can do. */
+/** Says whether the gateway is attested, and what the owner can do. */
 function gatewayWords(gateway: NamedGateway): readonly string[] {
   if (gateway.kind === 'attested') {
     const outside =

@@ -8,9 +8,9 @@ import { piecesOf } from './output-pieces.ts'
 
 export type LinesCommand = {
   readonly timeoutMs: number
-  /** Longer lines are passed over. */
+  /** Longer lines are skipped. */
   readonly lineBytesMax: number
-  /** Called for each line, without its end. False: no further line is wanted, and the command is ended. */
+  /** Called for each line, without its end. False ends the command. */
   readonly onLine: (line: string) => boolean
 }
 
@@ -61,7 +61,7 @@ function start(argv: readonly string[], name: string) {
   }
 }
 
-/** Reads to the end, so that the command never waits for a reader, and keeps the beginning. Never rejects. */
+/** Keeps the beginning, and reads to the end so that the command never waits. Never rejects. */
 export async function beginningOf(stream: ReadableStream<Uint8Array>, charsMax: number): Promise<string> {
   let text = ''
   try {

@@ -14,7 +14,7 @@ export function confineForGood(): void {
     setrlimit: { args: [i32, pointer], returns: i32 },
     setgroups: { args: [u64, pointer], returns: i32 },
     setresgid: { args: [i32, i32, i32], returns: i32 },
-    // glibc changes the identity of all threads, not of the caller alone (nptl(7)).
+    // glibc changes the identity of all threads (nptl(7)).
     setresuid: { args: [i32, i32, i32], returns: i32 },
     prctl: { args: [i32, u64, u64, u64, u64], returns: i32 },
   })
@@ -32,7 +32,7 @@ export function confineForGood(): void {
   }
   must('PR_SET_NO_NEW_PRIVS', libc.prctl(PRCTL.noNewPrivileges, 1, 0, 0, 0))
   must('PR_SET_DUMPABLE', libc.prctl(PRCTL.dumpable, 0, 0, 0, 0))
-  // After the identity: to change it clears this signal (prctl(2)).
+  // After setresuid(2), which clears this signal (prctl(2)).
   must('PR_SET_PDEATHSIG', libc.prctl(PRCTL.parentDeathSignal, constants.signals.SIGKILL, 0, 0, 0))
   // Every descriptor below is in use: stdin, stdout and stderr.
   limit('RLIMIT_NOFILE', RLIMIT.files, 3)

@@ -11,7 +11,7 @@ export function libcOf<F extends Functions>(functions: F): () => Library<F>['sym
   return () => {
     if (loaded === undefined) {
       loaded = load(functions)
-      // With the first of them: to load it later could change what it is to tell.
+      // Loaded first: loading it later could change errno.
       errnoLocation ??= load(locating)
     }
     return loaded

@@ -55,7 +55,7 @@ function writeAll(fd: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
 }
 
-/** Waits until what was renamed in it, or into it, is on disk. */
+/** Waits until renames in this directory are on disk. */
 export function syncDirectory(path: string): void {
   const fd = openSync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
   try {
@@ -79,11 +79,11 @@ export function readTextOrNull(path: string): string | null {
 export function ensureDir(path: string, { mode, owner }: { readonly mode: number; readonly owner?: Owner }): void {
   try {
     mkdirSync(path, { recursive: true, mode })
-    // By descriptor: what is checked is what is changed.
+    // By descriptor, so that the checked directory is the changed one.
     const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = fsConstants
     const fd = openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
     try {
-      // First the owner: an earlier one could undo the mode.
+      // Owner first: chown could clear mode bits.
       if (owner) fchownSync(fd, owner.uid, owner.gid)
       fchmodSync(fd, mode)
     } finally {

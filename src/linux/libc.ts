@@ -75,7 +75,7 @@ export function collectChild(pid: number): void {
   libc().waitpid(pid, null, WAIT.noHang)
 }
 
-/** reboot(2): restarts the machine at once. Nothing is written to any disk before. Returns only where it may not. */
+/** reboot(2): restarts the machine at once, without syncing disks. Returns only on failure. */
 export function restartMachine(): SystemResult {
   return result(libc().reboot(rebootAutoboot))
 }

@@ -26,7 +26,7 @@ export function identifyProcess(pid: number): RunningProcess | null {
     if (before === null) return null
     const argv = readArgv(pid)
     const after = readStat(pid)
-    // Read on both sides, so that the argv is not that of a successor.
+    // Read before and after, so that the argv is not a successor's.
     if (argv === null || after === null || after.startTicks !== before.startTicks) return null
     // In the middle of execve(2) a command line is empty for a moment; also between exit and zombie.
     if (argv.length > 0 || after.isKernelThread || attempt >= execAttemptCountMax) {
@@ -58,7 +58,7 @@ export function signalProcess(identity: ProcessIdentity, signal: SignalName): bo
   const opened = pidfdOpen(identity.pid)
   if (!opened.ok) return goneOrFault(opened.errno, 'pidfd_open')
   try {
-    // After the pidfd, not before: what is verified now is what the pidfd means for good.
+    // After the pidfd is open, so the verified process is the one that gets the signal.
     if (!isAlive(identity)) return false
     const sent = pidfdSendSignal(opened.value, constants.signals[signal])
     return sent.ok || goneOrFault(sent.errno, 'pidfd_send_signal')
@@ -74,7 +74,7 @@ function goneOrFault(errno: number, call: string): false {
 
 const gonePollMs = 20
 
-/** True as soon as the process is gone, false when it still lives after `timeoutMs`. */
+/** True once the process is gone, false if it lives after `timeoutMs`. */
 export async function waitGone(
   identity: ProcessIdentity,
   timeoutMs: number,
@@ -106,7 +106,7 @@ type Detached = {
 
 type DetachedProcess = {
   readonly identity: ProcessIdentity
-  /** Exit code, 128 + signal number when killed. Only the daemon that started it can see this. */
+  /** Exit code, 128 + signal number when killed; visible only to the daemon that started it. */
   readonly exited: Promise<number>
 }
 
@@ -190,7 +190,7 @@ export function listWithUuid(): ProcessIdentity[] {
   return identities
 }
 
-/** Every living process one of whose arguments holds this text. Their word for it, as above. */
+/** Every living process with this text in an argument; it may lie, as above. */
 export function listWithArgument(text: string): RunningProcess[] {
   return readdirSync('/proc').flatMap(name => {
     const pid = Number(name)

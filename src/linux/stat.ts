@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 
 type ProcessStat = {
-  /** Clock ticks from boot to its start. With the process number it tells a process from a later one of that number. */
+  /** Clock ticks from boot to its start; together with the process number it identifies a process. */
   readonly startTicks: number
   readonly isKernelThread: boolean
 }

@@ -21,18 +21,18 @@ export type TlsResponse = {
 export type TlsGet = {
   /** https, no credentials. */
   readonly url: URL
-  /** Value of the Authorization field. A secret: it is sent only where nothing is wrong with the certificate. */
+  /** Value of the Authorization field. A secret: sent only after the certificate is verified. */
   readonly authorization?: string | undefined
   /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined
-  /** For everything, from the begin of the connection to the last byte of the response. */
+  /** From the start of the connection to the last byte of the response. */
   readonly timeoutMs: number
   readonly bodyBytesMax: number
 }
 
 const headBytesMax = 16 * 1024
 
-/** A secret was to be sent, and the certificate is not good. The message is what is wrong with it. */
+/** The certificate is not valid, so the secret was not sent. The message names the problem. */
 export class CertificateError extends Error {}
 
 /**

@@ -44,7 +44,7 @@ function kill(pid: number, uid: number): void {
     return
   }
   try {
-    // After the pidfd: from here on it means the process that is looked at now.
+    // After the pidfd is open: it now stands for the process that is checked.
     if (!uidsOf(pid).has(uid)) return
     const sent = pidfdSendSignal(opened.value, constants.signals.SIGKILL)
     if (!sent.ok) refuseUnlessGone(sent.errno, 'pidfd_send_signal')

@@ -7,7 +7,7 @@ export class FairSerial {
   /** Each owner has one piece at a time in the common queue. */
   readonly #owners = new Map<string, Serial>()
 
-  /** Runs `work` when all earlier work of its owner has ended, and one piece of each other owner at most. */
+  /** Runs `work` after all earlier work of its owner and at most one piece of each other owner. */
   async run<T>(owner: string, work: () => Promise<T>): Promise<T> {
     const own = this.#owners.get(owner) ?? createSerial()
     this.#owners.set(owner, own)

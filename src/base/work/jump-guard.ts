@@ -11,7 +11,7 @@ const holdMs = 24 * 60 * 60 * 1000
 export class JumpGuard {
   readonly #clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly #log: Pick<Logger, 'error'>
-  /** How far the wall clock is ahead of the monotonic one, where that is believed. */
+  /** Trusted difference between the wall clock and the monotonic clock. */
   #offsetMs: number
   #heldAtMs: number | null = null
 

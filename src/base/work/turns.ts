@@ -1,6 +1,6 @@
 // Long work in short turns: a generator that yields wherever other work may go on. Effects: yields the thread.
 
-/** Work that may be left at each yield. */
+/** Work that may pause at each yield. */
 export type Turns<Result> = Generator<void, Result, void>
 
 /** Runs the generator to its end, with other work of this thread after each turn. */

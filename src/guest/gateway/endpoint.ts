@@ -9,7 +9,7 @@ import { AttestedFetchError, ConnectionError } from '../../verifier/fetch/errors
 import type { Expectation } from './expectation.codec.ts'
 import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf } from './refusal.plan.ts'
 
-/** The way to one gateway. */
+/** The connection to one gateway. */
 export type Sender = {
   /**
    * Like fetch, without redirects; buffers all but event streams. Rejects like attestedFetch, or CertificateNameError.
@@ -27,15 +27,15 @@ export type EndpointDeps = {
 
 export const endpointLimits = {
   requestsMax: 64,
-  /** As the gateway's own, at the most. */
+  /** At most the gateway's own limit. */
   bodyBytesMax: 32 * 1024 * 1024,
-  /** Bodies of all requests whose response has not begun. */
+  /** Limit for the bodies of all requests whose response has not begun. */
   heldBytesMax: 48 * 1024 * 1024,
 } as const
 
 const METHODS: readonly string[] = ['GET', 'HEAD', 'POST', 'DELETE']
 
-/** RFC 9110 7.6.1, and what the next connection decides for itself. */
+/** RFC 9110 7.6.1, and headers that each connection sets for itself. */
 const HOP_HEADERS: readonly string[] = [
   ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
   ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
@@ -50,7 +50,7 @@ export class Endpoint {
     this.#deps = deps
   }
 
-  /** Never rejects. `onRead`: the request is there, and what follows takes its time. */
+  /** Never rejects. Calls `onRead` once the request is read; the response may then take long. */
   readonly handle = async (request: Request, onRead: () => void): Promise<Response> => {
     const { pathname } = new URL(request.url)
     if (!/^\/v1\/|^\/health$/.test(pathname)) {
@@ -209,7 +209,7 @@ function streamed(response: Response, { pathname, host, end, log }: Streaming): 
 
 function withPassedHeaders({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array> | null) {
   const passed = passedHeaders(headers)
-  // The bytes are those that it spoke of no more.
+  // The body is no longer encoded.
   passed.delete('content-encoding')
   return new Response(body, { status, statusText, headers: passed })
 }

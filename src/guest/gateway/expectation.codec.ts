@@ -17,7 +17,7 @@ export const GatewaySettings = Type.Object(
   {
     baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
     gateway: InferenceGateway,
-    /** Where this VM's own reports come from: no simulated platform counts beside a real one. */
+    /** Source of this VM's own reports: a VM with hardware accepts no simulated platform. */
     platform: OneOf(['snp', 'none']),
   },
   { additionalProperties: false },
@@ -27,14 +27,14 @@ export type GatewaySettings = Static<typeof GatewaySettings>
 export type Expectation = {
   /** Its author. */
   readonly by: 'claim' | 'owner'
-  /** Where it is, path included; https when it is attested. */
+  /** Address with path; https if the gateway is attested. */
   readonly baseUrl: URL
   readonly gateway: AttestedGateway | UnattestedGateway
 }
 
 export type AttestedExpectation = Expectation & { readonly gateway: AttestedGateway }
 
-/** Null: this instance has no gateway. `own` is the owner's document, null when there is none. */
+/** Null: this instance has no gateway. `own`: the owner's document or null. */
 export function expectationOf(settings: string, own: string | null): Expectation | null {
   const { baseUrl, gateway, platform } = readSettings(settings)
   if (gateway.kind === 'none') return null
@@ -63,7 +63,7 @@ export function readOwnGateway(text: string, platform: GatewaySettings['platform
 }
 
 type Surroundings = {
-  /** Null: not looked at. */
+  /** Null: not checked. */
   readonly baseUrl: string | null
   readonly platform: GatewaySettings['platform']
 }
@@ -97,14 +97,14 @@ export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): Atte
     url: baseUrl.origin,
     policy: encodePolicy(policy),
     outside,
-    // The attested key counts: whoever signed the certificate of it vouches for nothing more.
+    // The attested key decides; the certificate's issuer adds nothing.
     ca: 'any',
     evidenceTimeoutMs,
     ...(simulatedRoot === null ? {} : { simulatedRoot }),
   }
 }
 
-/** The gateway asks its platform for five reports, and may have to wait its turn. */
+/** The gateway requests five reports of its platform, and may have to wait. */
 const evidenceTimeoutMs = 60_000
 
 function bytesOf(hex: string): Uint8Array {

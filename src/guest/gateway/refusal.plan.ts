@@ -18,10 +18,10 @@ import {
 
 export type Refusal = {
   readonly status: number
-  /** Stable; what machines match on. */
+  /** Stable, for programs. */
   readonly code: string
   readonly message: string
-  /** Whether the same request may go through later, without anybody's doing. */
+  /** Whether a retry may succeed without any change. */
   readonly again: boolean
 }
 
@@ -30,7 +30,7 @@ const reasonCharsMax = 500
 
 const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
 
-/** `host` is where the gateway was looked for. `sent`: what did not leave. */
+/** `host`: the gateway's. `sent`: name of the data that did not leave this VM. */
 export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {
   const unsent = (why: string, advice: string) => `${sent} was not sent: ${reasonOf(why)}. What to do: ${advice}`
   if (error instanceof VerificationError) {
@@ -81,7 +81,7 @@ function afterwards(error: unknown, host: string): Refusal {
   return { status: 500, code: 'internal', message, again: false }
 }
 
-/** By its name: this file is loaded by those who open no connection. */
+/** By name: this file is also loaded without a connection. */
 function isNamed(error: unknown, name: string): error is Error {
   return error instanceof Error && error.name === name
 }
@@ -106,7 +106,7 @@ export function refusalDocument(path: string, { status, code, message }: Refusal
   return { error: { message, type, param: null, code } }
 }
 
-/** The same in a stream that has begun, where no status can be said any more. */
+/** As an event of a stream that has begun, when the status is already sent. */
 export function refusalEvent(path: string, refusal: Refusal): string {
   const data = JSON.stringify(refusalDocument(path, refusal))
   return isMessages(path) ? `event: error\ndata: ${data}\n\n` : `data: ${data}\n\n`

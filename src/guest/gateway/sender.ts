@@ -12,7 +12,7 @@ import type { Sender } from './endpoint.ts'
 import { attestedOptions, type Expectation, isAttested } from './expectation.codec.ts'
 import { createUnattestedFetch } from './unattested.ts'
 
-/** Opens nothing yet. Fault invalid_request: the expectation cannot be used. */
+/** Opens no connection yet. Fault invalid_request: the expectation cannot be used. */
 export function createSender(expectation: Expectation): Sender {
   const { baseUrl, gateway } = expectation
   if (gateway.kind === 'unattested') return createUnattestedFetch({ baseUrl, ca: gateway.ca })

@@ -22,7 +22,7 @@ class CertificateNameError extends Error {
 
 type UnattestedGatewayAt = {
   readonly baseUrl: URL
-  /** PEM of the one authority that may sign for it; null: those that the system trusts. */
+  /** PEM of the only accepted authority; null: the system's. */
   readonly ca: string | null
 }
 
@@ -82,7 +82,7 @@ class JudgedConnections {
     this.#gateway = gateway
   }
 
-  /** Judges anew, once, when the gateway has another key than the judged one: it may have a new certificate. */
+  /** Checks once more if the gateway's key has changed: it may have a new certificate. */
   readonly send = async (request: WireRequest): Promise<WireResponse> => {
     const channel = await this.#open()
     try {
@@ -118,12 +118,12 @@ class JudgedConnections {
   }
 }
 
-/** SHA-256 of the SubjectPublicKeyInfo of the certificate that is shown, judged. */
+/** SHA-256 of the SubjectPublicKeyInfo of the checked certificate. */
 async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Array> {
   const host = baseUrl.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
     ...{ host, port: Number(baseUrl.port || 443), ALPNProtocols: ['http/1.1'] },
-    // Judged below, so that what is wrong can be said.
+    // Checked below, for an error that names the problem.
     rejectUnauthorized: false,
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...(ca === null ? {} : { ca }),

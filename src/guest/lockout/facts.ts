@@ -63,7 +63,7 @@ type FactsDeps = {
 
 const sshdBounds = { timeoutMs: 20_000, outputBytesMax: 65_536 } as const
 
-/** Never rejects for a file that is not there. */
+/** Does not reject for missing files. */
 export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promise<LockoutFacts> {
   const read = (path: string) => readTextOrNull(`${root}${path}`)
   const lines = (path: string) => (read(path) ?? '').split('\n').filter(line => line !== '')
@@ -96,7 +96,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
   }
 }
 
-/** shadow(5): `!` and `*` begin what no password can be. */
+/** shadow(5): no password matches a text that begins with `!` or `*`. */
 function passwordOf(line: string): LockoutFacts['passwords'][number] {
   const [name = '', hash = ''] = line.split(':')
   return { name, password: hash === '' ? 'empty' : /^[!*]/.test(hash) ? 'none' : 'set' }

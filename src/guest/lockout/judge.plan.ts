@@ -105,7 +105,7 @@ function sshdConfiguration({ sshd }: LockoutFacts): Check {
   return verdictOf(name, wrong, 'one key of one user, and no other way to log in')
 }
 
-/** The configuration file is the measured one; an option on the command line would go before it. */
+/** The measured configuration file applies, unless an option on the command line overrides it. */
 function sshdProcess({ sshdTitles }: LockoutFacts): Check {
   const name = 'sshd-process'
   if (sshdTitles.length === 0) return notChecked(name, 'no sshd listens', true)

@@ -15,7 +15,7 @@ type FindDeps = {
   readonly devicesWaitMs: number
 }
 
-/** Null on a platform without one. configfs-tsm is taken where both are there: it does not block this thread. */
+/** Null: no reports on this platform. Prefers configfs-tsm, which does not block this thread. */
 export async function findReportDevice({ paths, files, clock, devicesWaitMs }: FindDeps): Promise<ReportDevice | null> {
   const untilMs = clock.monotonicMs() + devicesWaitMs
   while (!fs.existsSync(paths.devicesReady) && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)

@@ -21,7 +21,7 @@ export const snpGetReport = 3 * 2 ** 30 + ioctlBytes * 2 ** 16 + 0x53 * 2 ** 8 +
 /** SNP_GUEST_VMM_ERR_*: the host refuses the buffer, or throttles. */
 export const VMM_ERROR = { invalidLength: 1, busy: 2 } as const
 
-/** Addresses are those of the two other messages, which must outlive the call. */
+/** Addresses of the two other messages, which must outlive the call. */
 export function encodeIoctl(address: { readonly request: number; readonly response: number }): Uint8Array {
   const bytes = new Uint8Array(ioctlBytes)
   const view = new DataView(bytes.buffer)

@@ -25,7 +25,7 @@ export function askSevGuest(fd: number, reportData: Uint8Array, control: typeof 
   const response = new Uint8Array(reportRespBytes)
   const argument = encodeIoctl({ request: ptr(request), response: ptr(response) })
   const done = control(fd, snpGetReport, argument)
-  // Named here so that neither buffer is collected before the kernel has written to it.
+  // A variable, so that neither buffer is collected before the kernel has written to it.
   const buffers = [request, response] as const
   if (!done.ok) {
     const errors = decodeIoctlErrors(argument)

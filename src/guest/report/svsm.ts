@@ -13,10 +13,10 @@ const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
 const entryName = 'strongroom-tpm'
 const nonceBytes = 64
 const manifestBytesMax = 4_096
-/** One for each attribute that is written. */
+/** One per written attribute. */
 const writes = 4
 
-/** Null where no SVSM is behind configfs-tsm: then the kernel has no such attributes, or refuses the request. */
+/** Null: no SVSM behind configfs-tsm. Then the kernel lacks the attributes or refuses the request. */
 export async function findSvsm(reports: string, files: ConfigFiles): Promise<SvsmService | null> {
   try {
     await ask(reports, files, new Uint8Array(nonceBytes))

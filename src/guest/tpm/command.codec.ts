@@ -62,7 +62,7 @@ function createOf(area: Uint8Array): Uint8Array {
   return command(COMMANDS.createPrimary, { handle: HANDLE.endorsement, parameters })
 }
 
-/** A policy session with SHA-256. Nothing is keyed or encrypted with it, so that the caller's nonce may be anything. */
+/** A policy session with SHA-256. It keys and encrypts nothing, so any nonce will do. */
 export function startPolicySession(): Uint8Array {
   const nonce = sized(new Uint8Array(16))
   const kind = concat(Uint8Array.of(1), u16(ALGORITHM.null), u16(BANKS['SHA-256'].id))
@@ -158,12 +158,12 @@ export function flushContext(handle: number): Uint8Array {
   return command(COMMANDS.flushContext, { parameters: u32(handle) })
 }
 
-/** TPM_SU_CLEAR. A kernel has done so long before us; tests talk to a TPM without one. */
+/** TPM_SU_CLEAR, for tests on a TPM without a kernel, which would have sent it. */
 export function startup(): Uint8Array {
   return command(COMMANDS.startup, { parameters: u16(0) })
 }
 
-/** TPM_RC; 0 is success. Throws Malformed on what is no response, or not of its length. */
+/** TPM_RC; 0 is success. Throws Malformed if the response or its length is wrong. */
 export function responseCode(response: Uint8Array): number {
   const read = reader(response, 'tpm response')
   const tag = read.u16()
@@ -181,15 +181,15 @@ function bodyOf(response: Uint8Array, what: string) {
 type CommandParts = {
   readonly handle?: number
   readonly handles?: readonly number[]
-  /** Without secrets: the empty password, or a policy session that is fulfilled (Part 1, sections 19.4 and 19.7). */
+  /** Without secrets: the empty password, or a satisfied policy session (Part 1, sections 19.4 and 19.7). */
   readonly sessions?: readonly number[]
   readonly parameters: Uint8Array
 }
 
-/** With a handle it is authorized by the empty password, unless other sessions are named. */
+/** The empty password authorizes the handle, unless sessions are given. */
 function command(code: number, parts: CommandParts): Uint8Array {
   const { handle, handles = handle === undefined ? [] : [handle], sessions = [HANDLE.password], parameters } = parts
-  // continueSession: who has started a session ends it.
+  // continueSession: the session stays open for its creator to end.
   const authorization = concat(
     ...sessions.map(session => concat(u32(session), u16(0), Uint8Array.of(flagsOf(session)), u16(0))),
   )

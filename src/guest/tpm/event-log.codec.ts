@@ -21,7 +21,7 @@ export function eventsOf(
   })
 }
 
-/** EV_IPL: what boot loaders measure kernels and command lines with. */
+/** EV_IPL: boot loaders measure kernels and command lines with it. */
 const eventIpl = 0x0000000d
 const noAction = 0x00000003
 

@@ -156,7 +156,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   }
 }
 
-/** Names the option and the file in whatever goes wrong. */
+/** Adds the option and the file to an error. */
 async function reading<T>(option: string, path: string, read: (bytes: Uint8Array) => T): Promise<T> {
   try {
     const file = Bun.file(path)

@@ -26,9 +26,9 @@ export type GatewayLineQuestion = {
   /** The caller's, for comparison: only its measurements and its operator's key count. */
   readonly policy: Policy
   readonly allowlist: Uint8Array | 'any'
-  /** Upstreams outside that the caller accepts. */
+  /** Outside upstreams that the caller accepts. */
   readonly outside: readonly string[]
-  /** PEM of the simulated platform that the caller trusts; null: none. */
+  /** PEM of the trusted simulated platform, or null. */
   readonly simulatedRoot: Uint8Array | null
 }
 

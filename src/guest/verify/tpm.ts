@@ -32,12 +32,12 @@ export type TpmQuestion = {
   readonly measured: Exclude<TpmEvidenceQuestion['measured'], 'any'>
   /** Text of the claim's receipt, whose certificates also cover an SVSM's report; null: none yet. */
   readonly receipt: string | null
-  /** The measurement of this VM that line 1 found good; null when it found none. */
+  /** The measurement of this VM that line 1 verified, or null. */
   readonly measurement: Uint8Array | null
   readonly nowMs: number
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Asks the agent once more; text: why it says nothing. */
+  /** Asks the agent; text: the reason for no reply. */
   readonly ask: (request: TpmRequest) => Promise<TpmReply | string>
   readonly random: RandomBytes
 }
@@ -45,7 +45,7 @@ export type TpmQuestion = {
 type TpmAnswer = {
   readonly line: Line
   readonly kind: VtpmKind | null
-  /** The one thing that is wrong is that the host runs this TPM. */
+  /** True if the only fault is that the host runs this TPM. */
   readonly isHostsAlone: boolean
 }
 
@@ -91,7 +91,7 @@ function wrongIn(checks: readonly Check[]): string {
   return wrong.map(check => `${check.name}: ${check.reason}`).join('; ')
 }
 
-/** A secret of ours that comes back only from the TPM that holds both keys. */
+/** Sends our secret, which only the TPM with both keys can return. */
 function activationBy({ ask, random }: Pick<TpmQuestion, 'ask' | 'random'>): ActivateCredential {
   return async (bound, attestationKeyName) => {
     const endorsementKey = bound ?? (await endorsementKeyOf(ask))
@@ -131,7 +131,7 @@ async function bindingOf(
     return { ...verdict([fail('certificates', 'the claim has no receipt to take them from')]), report: null }
   const { vek, chain, crl } = read.value.evidence
   const prepared = await prepareChain({ vek, chain, crl, roots })
-  // The guest's own reports may be of a lower privilege; the SVSM's is of the highest, which verifySvsmVtpm checks.
+  // The guest's own reports may be of a lower privilege; the SVSM's is of the highest (verifySvsmVtpm).
   const ofSvsm: Policy = { ...policy, vmpls: [0], reportData: 'any' }
   return verifyEvidence({ report, prepared, asOf: nowMs, requireCrl: true, policy: ofSvsm })
 }

@@ -22,7 +22,7 @@ export type SourceTree = {
 export type TreeBounds = {
   readonly bytesMax: number
   readonly entriesMax: number
-  /** Set as every file's time, in seconds since 1970: when a source came in is nothing that a build may see. */
+  /** Time of every file, in seconds since 1970: a build must not see when its source arrived. */
   readonly timeSeconds: number
 }
 
@@ -32,7 +32,7 @@ const chunkBytes = 1024 * 1024
 type Ids = { readonly sha1: Uint8Array; readonly sha256: Uint8Array }
 type TreeEntry = { readonly mode: (typeof MODE)[keyof typeof MODE]; readonly name: Buffer; readonly ids: Ids }
 
-/** SourceFailure for what git cannot hold, for links that lead out, and beyond the bounds. */
+/** SourceFailure for files that git cannot hold, links that lead out, and exceeded limits. */
 export async function hashTree(root: string, bounds: TreeBounds): Promise<SourceTree> {
   const counts = { files: 0, entries: 0, bytes: 0 }
   const real = await fs.promises.realpath(root)
@@ -92,7 +92,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     return { mode, name, ids: await blobOfFile(path.toString('utf8'), shown) }
   }
 
-  /** Null: there is no file in it. */
+  /** Null: no file in it. */
   const treeOf = async (dir: Buffer, depth: number): Promise<Ids | null> => {
     const entries: TreeEntry[] = []
     // As bytes: a name that is no UTF-8 must be seen, not repaired.
@@ -133,7 +133,7 @@ function end([sha1, sha256]: readonly [Hash, Hash]): Ids {
 
 type Link = { readonly path: string; readonly target: string; readonly shown: string; readonly root: string }
 
-/** By the real tree, links on the way included; what is not there may be anywhere inside. */
+/** Resolved in the real tree, links on the way included; a missing target counts as inside. */
 async function checkLink({ path, target, shown, root }: Link): Promise<void> {
   const problem = linkTargetProblem(target)
   refuseUnless(problem === null, () => `source: ${shown}: ${problem}`)

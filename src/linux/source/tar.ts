@@ -20,7 +20,7 @@ import { SourceFailure } from './failure.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
 export type ArchiveEntry = {
-  /** As it stands in the archive; not checked. */
+  /** Raw bytes from the archive, not checked. */
   readonly name: Uint8Array
   readonly executable: boolean
 } & (
@@ -32,7 +32,7 @@ export type ArchiveEntry = {
 /** Header records of one entry. */
 const extensionBytesMax = 64 * 1024
 
-/** Keywords that say nothing about what is on disk here. */
+/** Keywords without effect on the unpacked file. */
 const paxIgnored =
   /^(?:mtime|atime|ctime|uid|gid|uname|gname|comment|SCHILY\.(?:xattr\..*|fflags|dev|ino|nlink)|LIBARCHIVE\.(?:xattr\..*|creationtime))$/
 

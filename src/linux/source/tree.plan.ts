@@ -11,7 +11,7 @@ export const componentBytesMax = 255
 export const depthMax = 64
 const linkHopsMax = 40
 
-/** `refused` says why in words; `ignored` is part of a `.git` that somebody uploaded. */
+/** `refused`: `problem` says why. `ignored`: part of an uploaded `.git`. */
 type NameVerdict =
   | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
   | { readonly kind: 'root' }
@@ -107,7 +107,7 @@ export class TreePlan {
     return [...this.#nodes.values()].filter(node => node.kind === 'file').length
   }
 
-  /** The first link that leads out of the tree, by whatever other links it goes. */
+  /** The first link that leads out of the tree, also by way of other links. */
   linkProblem(): string | null {
     for (const { path, target } of this.links()) {
       const parent = path.split('/').slice(0, -1)

@@ -37,7 +37,7 @@ type Central = {
   readonly packedBytes: number
   readonly sizeBytes: number
   readonly localOffset: number
-  /** 0 where the archive says nothing of it. */
+  /** 0: the archive does not say. */
   readonly unixMode: number
 }
 
@@ -84,7 +84,7 @@ async function readDirectory(file: ZipFile): Promise<{ entries: readonly Central
   const ends: number[] = []
   for (let at = tailBytes - SIZE.end; at >= 0; at -= 1) if (tail.getUint32(at, true) === SIGNATURE.end) ends.push(at)
   const [at] = ends
-  // Where a comment holds a second record, two readers may find two archives.
+  // With a second end record in a comment, two readers may find two archives.
   if (at === undefined || ends.length > 1) throw invalid(`zip: ${ends.length} end records in place of one`)
   const [disk, directoryDisk, entriesHere, entryCount] = [4, 6, 8, 10].map(offset => tail.getUint16(at + offset, true))
   const directoryBytes = tail.getUint32(at + 12, true)
@@ -251,7 +251,7 @@ async function* contentOf(file: ZipFile, entry: Central, dataOffset: number): As
   const unpacked = method === METHOD.stored ? packed(file, entry, dataOffset) : inflated(file, entry, dataOffset)
   for await (const part of unpacked) {
     total += part.length
-    // Before it goes anywhere: an entry may unpack to a thousand times what the directory says.
+    // Before the bytes go anywhere: an entry may unpack to a thousand times the directory's size.
     if (total > sizeBytes) throw invalid(`${shown(name)}: more content than the directory says`)
     sum = Bun.hash.crc32(part, sum)
     yield part
