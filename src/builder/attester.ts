@@ -51,7 +51,7 @@ type Launch = { readonly measurement: Uint8Array; readonly operatorKey: Uint8Arr
 
 type AttesterDeps = {
   readonly keys: ReceiptKeys
-  /** May not be found yet. */
+  /** Pending while the device is searched. */
   readonly device: Promise<ReportDevice | null>
   readonly imageName: string
   readonly nowMs: () => number
@@ -73,7 +73,7 @@ export class Attester {
     return (await this.#deps.device) === null ? 'none' : 'snp'
   }
 
-  /** Hexadecimal; known from the first evidence on. */
+  /** Hexadecimal; known after the first evidence. */
   measurement(): string {
     if (this.#launch === null) throw new Error('invariant broken: the measurement is read before the first evidence')
     return Buffer.from(this.#launch.measurement).toString('hex')
@@ -106,7 +106,7 @@ export class Attester {
     return { ok: true, vouched: evidence }
   }
 
-  /** Keeps what the host has completed, when it is about the last evidence. */
+  /** Keeps the host's completed evidence if it is the last one. */
   keep(stage: AttestedStage, text: string, provenance: VouchedProvenance | null): { ok: true } | Refusal {
     if (this.#last === null || this.#last.stage.stage !== stage)
       return refuse('unclaimed', 'vouched: no evidence of this stage was asked for')
@@ -135,14 +135,14 @@ export class Attester {
     return ok
   }
 
-  /** Exact bytes of evidence.json, when both stages are kept. */
+  /** Exact bytes of evidence.json, once both stages are kept. */
   evidenceFile(): Uint8Array {
     const { dispatch, completion } = this.#receipts
     if (dispatch === undefined || completion === undefined) throw new Error('invariant broken: a receipt is missing')
     return evidenceBytes({ platform: completion.platform, evidence: this.#provenance, dispatch, completion })
   }
 
-  /** A report of the provenance that is not about it would make evidence.json a lie. */
+  /** With a report over something else, evidence.json would be wrong. */
   #provenanceProblem(
     { stage, evidence }: { stage: Stage; evidence: BuildEvidence },
     given: VouchedProvenance | null,

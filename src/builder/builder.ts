@@ -32,11 +32,11 @@ type BuilderDeps = {
   readonly guest: Promise<Tool>
   readonly image: { readonly name: string; readonly rootHash: string | null }
   readonly takeNetworkDown: () => Promise<void>
-  /** Null where there is no exchange disk. */
+  /** Null: no exchange disk. */
   readonly device: () => Promise<string | null>
   /** The empty work directory of this build. */
   readonly phaseOf: (order: BuildOrder, job: Job) => Phase
-  /** Job of this VM's build, kept as long as the VM runs: a builder that is started again takes no other. */
+  /** Id of this VM's build, kept as long as the VM runs: a restarted builder takes no other build. */
   readonly record: { readonly read: () => string | null; readonly write: (jobId: string) => void }
   readonly log: Logger
 }
@@ -44,12 +44,12 @@ type BuilderDeps = {
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 type Outcome = WithoutId<Extract<BuilderResponse, { ok: true }>> | Refusal
 
-/** Requests that are being answered; a host that sends more without reading gets them refused. */
+/** Requests in progress; more are refused. */
 const requestsMax = 64
 
 export class Builder {
   readonly #deps: BuilderDeps
-  /** The one build, from its order on. */
+  /** This VM's build, from its order on. */
   #build: { readonly jobId: string; readonly job: Job } | null
   /** The stage whose evidence the host waits for. */
   #stage: Stage | null = null
@@ -187,7 +187,7 @@ export class Builder {
   }
 }
 
-/** Keys, log and phase were in the memory of the process that ended. */
+/** Keys, log and phase were lost with the earlier process. */
 function lostJob(): Job {
   const job = new Job()
   job.endNetwork()

@@ -8,7 +8,7 @@ import type { BuildLimits } from '../contract/vm/build-order.ts'
 import { showName } from '../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
-/** A file that the build names: where it stands for us, and below which directory of the build's it has to be. */
+/** A file that the build names, by its path for us and the build directory that must contain it. */
 export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }
 
 export type Collected = {
@@ -91,7 +91,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
   }
 }
 
-/** Nobody writes there any more: what is no link now will be none when the file is opened. */
+/** Nobody writes there any more, so a file that is no link now stays so. */
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
   refuseUnless(

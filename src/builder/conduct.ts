@@ -25,7 +25,7 @@ type Conducting = {
   /** The exchange disk. */
   readonly device: string
   readonly attester: Attester
-  /** Sign the envelope. */
+  /** These sign the envelope. */
   readonly keys: ReceiptKeys
   /** Resolves when the host has completed the evidence. */
   readonly attest: (stage: Stage) => Promise<void>
@@ -76,7 +76,7 @@ export async function conduct(
     project.toolchain === 'cargo' ? cargoRun(phase, project, source.root) : nixRun(phase, project, source.root)
 
   await toolchain.fetch(openNetwork)
-  // Before the first line of the source runs, and whether there was one or not.
+  // Before the first line of the source runs, also without a fetch.
   await conducting.takeNetworkDown()
   job.endNetwork()
   job.say('fetch', `done, the network is gone, ${seconds()}`)
@@ -125,7 +125,7 @@ export async function conduct(
   return { ...written, provenanceSha256: toHex(provenanceDigest) }
 }
 
-/** Names of the artifacts that a second build, in a copy of its own at the same place, has made byte by byte. */
+/** Names of the artifacts that a second build, in its own copy at the same place, reproduced byte by byte. */
 async function builtAgain(
   { job, order }: Phase,
   first: readonly Collected[],

@@ -6,7 +6,7 @@ import { BuildFailure, refuseUnless } from './failure.ts'
 
 const chunkBytes = 1024 * 1024
 
-/** Failure `internal`: the host put another archive there than it ordered. */
+/** Failure `internal`: the host's archive differs from the one it ordered. */
 export async function checkSource(device: string, expected: { sizeBytes: number; sha256: string }): Promise<void> {
   const file = await fs.promises.open(device, fs.constants.O_RDONLY)
   try {

@@ -20,7 +20,7 @@ export function proxyAddress(proxy: string): ProxyAddress {
   return { host, port: Number(port) }
 }
 
-/** The host opens the way when it has seen that it is wanted. Failures: `source_unreachable`, `cancelled`. */
+/** The host opens the network after it saw the request. Failures: `source_unreachable`, `cancelled`. */
 export async function awaitProxy({ host, port }: ProxyAddress, clock: Clock, signal: AbortSignal): Promise<void> {
   const untilMs = clock.monotonicMs() + openTimeoutMs
   for (;;) {
@@ -46,7 +46,7 @@ async function canConnect(hostname: string, port: number): Promise<boolean> {
     }),
   ])
   clearTimeout(late)
-  // One that comes late is closed, too.
+  // Closes a late connection too.
   void connecting.then(socket => socket.end()).catch(() => {})
   return socket !== null
 }

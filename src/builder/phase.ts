@@ -10,9 +10,9 @@ import type { Job } from './job.ts'
 export type Tools = {
   /** PATH. */
   readonly path: string
-  /** Where they come from, read-only. */
+  /** Their directories, read-only. */
   readonly binds: readonly Bind[]
-  /** Files of this machine behind their names. */
+  /** Path of a program's file on this machine. */
   readonly fileOf: (name: string) => string
 }
 
@@ -24,13 +24,13 @@ export type Phase = {
   readonly job: Job
   readonly order: BuildOrder
   readonly tools: Tools
-  /** Below the site's scratch: ours, and passable for the users of programs. */
+  /** Below the site's scratch: ours, and searchable for the users of programs. */
   readonly workDir: string
   /** The system's CA certificates, for git and cargo. */
   readonly caBundle: string
 }
 
-/** Where the source stands in every build, on every machine. */
+/** Path of the source in every build, on every machine. */
 export const places = {
   source: '/build/source',
   target: '/build/target',

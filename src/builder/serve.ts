@@ -48,14 +48,14 @@ export const builderSettings: BuilderSettings = {
   takeNetworkDown: interfaces => takeNetworkDown(interfaces, programSettings.run),
 }
 
-/** Rejects when the builder must be started again: no port, a failing device. The build is lost with the process. */
+/** Rejects when init must restart the builder: no port, a failing device. The build is lost with the process. */
 export async function serveBuilder(version: string, settings: BuilderSettings): Promise<never> {
   const { system: owner } = settings
   const paths = guestPaths(settings.root)
   const program = startProgram(settings, { name: 'builder', version, paths, unit: 'builder', sink: null })
   const { clock, log, device, networking } = program
 
-  // A builder before this one may have left some: the next order must find the VM as it was at boot.
+  // Cgroups of an earlier builder: the next order must find the VM as it was at boot.
   await endLeftCgroups(settings.cgroups, clock)
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
   const image = { name: imageNameIn(paths), rootHash: rootHashIn(paths) }
@@ -93,7 +93,7 @@ type PhaseDeps = {
 function newPhase({ settings, paths, clock, order, job }: PhaseDeps): Phase {
   const workDir = `${settings.scratch}/build`
   fs.rmSync(workDir, { recursive: true, force: true })
-  // Passable, not readable: programs of a build reach what is theirs by its full path.
+  // Searchable, not readable: programs of a build reach their files by full path.
   fs.mkdirSync(workDir, { mode: 0o711 })
   const caBundle = `${workDir}/ca.pem`
   fs.writeFileSync(caBundle, `${readTextOrNull(paths.caBundle) ?? ''}\n${order.fetch?.ca ?? ''}`, { mode: 0o644 })

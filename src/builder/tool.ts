@@ -15,7 +15,7 @@ const bounds = {
   outputBytes: 64 * 1024,
 } as const
 
-/** The first line of `NAME --version`, said in the same world that the build sees. Failure `internal`. */
+/** The first line of `NAME --version`, run in the build's sandbox. Failure `internal`. */
 export async function toolOf(phase: Phase, name: string): Promise<Tool> {
   const output: Uint8Array[] = []
   const code = await runProgram(phase.site, {

@@ -18,8 +18,8 @@ export type RoomName = 'directory' | 'ledger'
 declare const roomName: unique symbol
 
 /**
- * A handle on the tables of one room: the database or a transaction in it. Every query takes it first. Types alone keep
- * a transaction of one room from the other room's queries.
+ * A handle on the tables of one room: the database or a transaction in it. Every query takes it first. The type alone
+ * keeps a transaction of one room from the other room's queries.
  */
 type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
   readonly [roomName]: Name
@@ -32,7 +32,7 @@ export type LedgerDb = Db<'ledger'>
 /** No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
 type RoomStore<Name extends RoomName> = {
   readonly db: Db<Name>
-  /** Runs `work` in one immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
+  /** Runs `work` in an immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
   readonly transact: <T>(work: (tx: Db<Name>) => T) => T
 }
 
@@ -43,7 +43,7 @@ export type LedgerStore = RoomStore<'ledger'>
 export type Store = {
   readonly directory: DirectoryStore
   readonly ledger: LedgerStore
-  /** Drawn when the database was made; every row that a host reconciles carries it. */
+  /** Drawn with the database; every row that a host reconciles carries it. */
   readonly hostId: string
   readonly close: () => void
 }
@@ -65,7 +65,7 @@ export function schemaVersionOf({ initial, upgrades }: Migrations): number {
   return upgrades.at(-1)?.to ?? initial.to
 }
 
-/** Each statement that waits holds the event loop: backups and look-ups of others take a few milliseconds. */
+/** A waiting statement blocks the event loop; backups and look-ups of others take a few milliseconds. */
 const busyTimeoutMs = 500
 
 /**
@@ -114,7 +114,7 @@ function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {
   }
 }
 
-/** Drizzle knows of no rooms: a handle is given its room here and nowhere else. */
+/** Drizzle knows no rooms: only this function gives a handle its room. */
 function asRoom<Name extends RoomName>(db: Sqlite): Db<Name> {
   return db as unknown as Db<Name>
 }

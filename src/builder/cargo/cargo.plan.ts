@@ -7,7 +7,7 @@ import { gitEnvironment } from '../source/clone.plan.ts'
 const jobs = 4
 const target = 'x86_64-unknown-linux-gnu'
 
-/** Cargo without the network, whatever it reads. */
+/** Cargo offline. */
 export function cargoEnvironment(path: string): Record<string, string> {
   return {
     ...plainEnvironment,
@@ -28,13 +28,13 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
     CARGO_HTTP_PROXY: proxy,
     CARGO_HTTP_CAINFO: places.ca,
     CARGO_HTTP_TIMEOUT: '60',
-    // git alone keeps to the rules of the build's own clone: cargo's own implementation of it reads other settings.
+    // Only git follows the rules of the build's own clone: cargo's own git reads other settings.
     CARGO_NET_GIT_FETCH_WITH_CLI: 'true',
     ...gitEnvironment(proxy),
   }
 }
 
-/** A mirror in place of the registry that the lock names; its crates must have the lock's checksums all the same. */
+/** A mirror of the lock's registry; its crates still need the lock's checksums. */
 function mirrorConfig(mirror: string | null): string[] {
   if (mirror === null) return []
   return [
@@ -55,7 +55,7 @@ export function cargoFetchArgv(manifestPath: string, mirror: string | null): str
   return ['cargo', 'fetch', '--locked', '--target', target, '--manifest-path', manifestPath, ...mirrorConfig(mirror)]
 }
 
-/** Says whether all of the lock is there already: vendored, as the source's own settings say. */
+/** Checks whether all crates of the lock are present: vendored, by the source's own settings. */
 export function cargoCheckArgv(): string[] {
   return ['cargo', 'fetch', '--locked', '--offline', '--target', target]
 }
@@ -65,12 +65,12 @@ export function cargoBuildArgv(mirror: string | null): string[] {
   return [
     ...['cargo', 'build', '--release', '--locked', '--offline', '--frozen', '--jobs', String(jobs)],
     ...['--message-format', 'json-render-diagnostics'],
-    // Not RUSTFLAGS, which would take the place of what the source's own settings say.
+    // Not RUSTFLAGS, which would override the source's own settings.
     ...['--config', `build.rustflags=${JSON.stringify(remaps)}`, ...mirrorConfig(mirror)],
   ]
 }
 
-/** One of cargo's lines on standard output, as far as it matters here. */
+/** A line of cargo's standard output, reduced to the fields used here. */
 type CargoMessage =
   | {
       readonly kind: 'artifact'

@@ -111,7 +111,7 @@ export async function cargoFetch(
   return { binds, mirror }
 }
 
-/** Each crate that is there has a checksum in the lock, and it is its own. Whether one is missing, cargo says. */
+/** Every present crate needs its checksum in the lock; cargo itself reports missing crates. */
 async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
   const locked = new Map<string, Set<string>>()
   for (const { name, version, from } of crates) {
@@ -156,7 +156,7 @@ type CargoBuild = {
   readonly sourceDir: string
   readonly lock: CargoLock
   readonly fetched: CargoFetched | null
-  /** 1, and 2 for the build that is made to be compared. */
+  /** 1; 2 for the second build, made for comparison. */
   readonly round: number
 }
 
@@ -178,7 +178,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
     if (done.has(name) || done.size >= lock.packageCount) return
     done.add(name)
     const seconds = Math.round((phase.site.clock.monotonicMs() - startedMs) / 1000)
-    // The lock names packages of other platforms and of tests, too: those are never built.
+    // An upper bound: the lock also names packages of other platforms and of tests.
     job.say('build', `crate ${done.size} of at most ${lock.packageCount}: ${name}, ${seconds} s`)
   }
   const messages = createLineSplitter({ lineBytesMax: messageLineBytesMax, onLine, onOverlong: () => {} })
@@ -211,7 +211,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
   return [...files].map(file => candidateOf(file, target))
 }
 
-/** A path as the build sees it, as ours. */
+/** Maps a path from the build's view to ours. */
 function candidateOf(file: string, target: string): Candidate {
   const name = file.slice(file.lastIndexOf('/') + 1)
   if (!file.startsWith(`${places.target}/`))

@@ -13,7 +13,7 @@ export type LockedCrate = Extract<LockedPackage, { kind: 'crate' }>
 export type CargoLock = {
   /** Crates from outside the source, sorted by name and version. */
   readonly crates: readonly LockedCrate[]
-  /** All, those of the source included. */
+  /** All packages, the source's included. */
   readonly packageCount: number
 }
 
@@ -28,7 +28,7 @@ export function readCargoLock(text: string): CargoLock {
       `Cargo.lock: ${messageOf(error).split('\n')[0]}; run \`cargo generate-lockfile\``,
     )
   }
-  // A lock file of an empty workspace names no package.
+  // The lock of an empty workspace names no package.
   const packages = table.package ?? []
   if (!Array.isArray(packages) || packages.length > packagesMax) throw invalid('`package` is no list, or too long')
   const oldChecksums = isTable(table.metadata) ? table.metadata : {}

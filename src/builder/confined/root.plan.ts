@@ -10,11 +10,11 @@ export type RootPlan = {
   /** This program's alone. */
   readonly uid: number
   readonly network: boolean
-  /** Nix makes user namespaces for its own sandbox, and pseudoterminals for its builders; nothing else may. */
+  /** Nix makes user namespaces for its sandbox and pseudoterminals for its builders; no other tool may. */
   readonly nestedNamespaces: boolean
-  /** In order; later ones may lie inside of earlier ones. */
+  /** In order; a later one may lie inside an earlier one. */
   readonly binds: readonly Bind[]
-  /** With passwd, group, hosts and nsswitch.conf of the build's own. */
+  /** Contains the build's own passwd, group, hosts and nsswitch.conf. */
   readonly etcDir: string
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
@@ -88,7 +88,7 @@ export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest:
     ...['prlimit', '--core=0', '--nofile=4096', '--memlock=0', `--fsize=${limits.fileBytesMax}`, '--'],
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--inh-caps=-all'],
     ...['--bounding-set=-all', '--pdeathsig=KILL', '--'],
-    // Counted by user: set as that user, so that it is not root's processes that are counted.
+    // Set as that user, because the limit counts the processes of the user that sets it.
     ...['prlimit', `--nproc=${limits.processesMax}`, '--', ...rest],
   ]
 }

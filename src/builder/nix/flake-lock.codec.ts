@@ -28,7 +28,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
     if (name === lock.root) continue
     if (!isRecord(node) || !isRecord(node.locked))
       throw invalid(`input ${JSON.stringify(name.slice(0, 100))} is not locked`)
-    // Inside of the source, whose tree id covers it.
+    // Inside the source, whose tree id covers it.
     if (node.locked.type === 'path') continue
     inputs.push({
       kind: 'flake-input',
@@ -52,7 +52,7 @@ function narSha256Of(name: string, narHash: unknown): string {
   return toHex(bytes)
 }
 
-/** As Nix writes such a reference, for the common kinds; anything else by its type. */
+/** A reference in Nix's form for the common kinds; else the type alone. */
 function uriOf(locked: Record<string, unknown>): string {
   const text = (key: string) => (typeof locked[key] === 'string' ? locked[key] : '')
   if (['github', 'gitlab', 'sourcehut'].includes(text('type')))

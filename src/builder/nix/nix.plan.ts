@@ -18,9 +18,9 @@ const OPTIONS = {
   'sandbox-fallback': 'false',
   // Nix promises this shell to every derivation; Debian's Nix has none built in. Static, so it needs nothing else.
   'sandbox-paths': '/bin/sh=/usr/bin/busybox',
-  // One user has the store and builds; in the sandbox a derivation sees nothing of it but its inputs.
+  // One user owns the store and builds; in the sandbox a derivation sees only its inputs.
   'build-users-group': '',
-  // A flake's own settings would choose programs that run outside of the sandbox (post-build-hook).
+  // A flake's own settings would choose programs that run outside the sandbox (post-build-hook).
   'accept-flake-config': 'false',
   'use-registries': 'false',
   'flake-registry': '',
@@ -40,7 +40,7 @@ export function nixBuildArgv(flake: string): string[] {
   return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, `path:${flake}`)
 }
 
-/** Every derivation that these outputs come from. Before 2.9 the command had another name. */
+/** Every derivation behind these outputs. Before 2.9 the command had another name. */
 export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): string[] {
   return nix(
     '--offline',
@@ -50,7 +50,7 @@ export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): s
   )
 }
 
-/** Puts the inputs that the lock names into the store, each with its narHash. */
+/** Puts the lock's inputs into the store, each with its narHash. */
 export function nixFetchArgv(flake: string): string[] {
   return nix('flake', 'archive', ...locked, `path:${flake}`)
 }
@@ -66,14 +66,14 @@ export function nixEnvironment(path: string): Record<string, string> {
   }
 }
 
-/** Inputs from git are git's to fetch, by the rules of the build's own clone. */
+/** git fetches the inputs from git, by the rules of the build's own clone. */
 export function nixFetchEnvironment(path: string, proxy: string): Record<string, string> {
   return { ...nixEnvironment(path), ...gitEnvironment(proxy), NIX_SSL_CERT_FILE: places.ca }
 }
 
 export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }
 
-/** Null for what is no answer of `nix build --json`. */
+/** Null: not an answer of `nix build --json`. */
 export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
@@ -95,7 +95,7 @@ export type Derivations = {
   readonly fetches: readonly Extract<LockedPackage, { kind: 'nix-fetch' }>[]
 }
 
-/** Null for what is no answer of `nix show-derivation`. */
+/** Null: not an answer of `nix show-derivation`. */
 export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null

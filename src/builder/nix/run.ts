@@ -50,7 +50,7 @@ type Run = {
   readonly binds: readonly Bind[]
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
-  /** Its standard output is long, and no part of the log. */
+  /** Its standard output is long and not logged. */
   readonly answers?: true
 }
 
@@ -61,14 +61,14 @@ class Nix {
   readonly inputs: readonly FlakeInput[]
   /** The last build's. */
   derivations: Derivations = { count: 0, fetches: [] }
-  /** With the fetched inputs in it. */
+  /** Holds the fetched inputs. */
   #store: string | null = null
 
   constructor(phase: Phase, project: Project, sourceDir: string) {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
-    // It becomes a part of a flake reference, in which other signs have a meaning.
+    // It becomes part of a flake reference, in which other characters have a meaning.
     refuseUnless(
       /^[A-Za-z0-9._/-]+$/.test(this.flake),
       'source_invalid',
@@ -187,7 +187,7 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       const path = relative === '' ? entry.name : `${relative}/${entry.name}`
       if (entry.isDirectory()) walk(root, path)
       else if (entry.isFile()) files.push({ root, relative: path })
-      // One too many is enough to say so.
+      // One too many is enough for the refusal.
       if (files.length > countMax) return
     }
   }
@@ -200,7 +200,7 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       files.push({ root: path.slice(0, at), relative: path.slice(at + 1) })
     }
   }
-  // An output that is itself a file has its digest before its name.
+  // The name of an output that is a file begins with its digest.
   const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
   const counts = Map.groupBy(files, file => nameOf(file.relative).toLowerCase())
   return files.map(file => {

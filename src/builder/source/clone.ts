@@ -19,7 +19,7 @@ import {
 } from './clone.plan.ts'
 
 type Cloned = {
-  /** 40 hexadecimal digits, both as git says; the tree is for the caller to hold against what is on disk. */
+  /** 40 hexadecimal digits, from git; the caller compares the tree with the files on disk. */
   readonly commit: string
   readonly tree: string
   readonly uri: string
@@ -96,7 +96,7 @@ function fetchFailure(url: URL, ref: string | null, code: number, tail: string):
   return new BuildFailure('source_unreachable', `${what}; ${advice}: ${tail}`)
 }
 
-/** When the files are not those of the commit, this is why. Failure `source_invalid`. */
+/** The reason why the files are not the commit's. Failure `source_invalid`. */
 export function refuseOtherTree(cloned: Cloned, found: string, root: string): void {
   if (cloned.tree === found) return
   const modules = readTextOrNull(`${root}/.gitmodules`) !== null

@@ -12,7 +12,7 @@ import { checkClone } from './clone.plan.ts'
 import { cloneSource, refuseOtherTree } from './clone.ts'
 
 type Source = {
-  /** Root's; nobody else writes there. */
+  /** Root's and not writable for others. */
   readonly root: string
   readonly tree: SourceTree
   /** '' for an archive. */

@@ -4,7 +4,7 @@ import { eq } from 'drizzle-orm'
 import type { DirectoryDb } from '../db.ts'
 import { type InstanceAttestationRow, instanceAttestations } from './attestation.table.ts'
 
-/** Keeps what an instance proved at its claim. A claim that is begun again replaces it. */
+/** Stores the attestation of an instance's claim; a repeated claim replaces it. */
 export function storeAttestation(db: DirectoryDb, row: InstanceAttestationRow): void {
   const { instanceId: _, ...set } = row
   db.insert(instanceAttestations).values(row).onConflictDoUpdate({ target: instanceAttestations.instanceId, set }).run()

@@ -7,7 +7,7 @@ export const instanceAttestations = sqliteTable('instance_attestations', {
   instanceId: text('instance_id')
     .primaryKey()
     .references(() => instances.id, { onDelete: 'cascade' }),
-  /** Base64url: what the appliance drew for the claim. */
+  /** Base64url: the appliance's nonce for the claim. */
   nonce: text('nonce').notNull(),
   /** `ssh-ed25519 AAAA…`, as in the statement. */
   sshHostKey: text('ssh_host_key').notNull(),

@@ -10,7 +10,7 @@ export const builds = sqliteTable(
     /** The job id, a UUID. */
     id: text('id').primaryKey(),
     hostId: text('host_id').notNull(),
-    /** Null: of nobody, where no key is asked for. */
+    /** Null: no owner, because no key is required. */
     organizationId: text('organization_id').references(() => organizations.id),
     state: text('state', { enum: BUILD_STATES }).notNull(),
     /** Lowercase hexadecimal. */
@@ -26,7 +26,7 @@ export const builds = sqliteTable(
     projectDir: text('project_dir'),
     toolchain: text('toolchain', { enum: TOOLCHAINS }),
     reproduce: integer('reproduce', { mode: 'boolean' }).notNull(),
-    /** Drawn when the build gets its VM; kept for good, for that VM takes no other build. */
+    /** Drawn when the build gets its VM; final, because a VM takes only one build. */
     vmId: text('vm_id'),
     /** State of the VM's network; `closed` is final. */
     network: text('network', { enum: ['unused', 'open', 'closed'] }).notNull(),
@@ -44,12 +44,12 @@ export const builds = sqliteTable(
     diskBytes: integer('disk_bytes').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
     startedAtMs: integer('started_at_ms'),
-    /** From here on the exchange disk is the guest's. */
+    /** Afterwards the exchange disk belongs to the guest. */
     orderedAtMs: integer('ordered_at_ms'),
     finishedAtMs: integer('finished_at_ms'),
     /** Its VM is dismissed and its events are complete. */
     closedAtMs: integer('closed_at_ms'),
-    /** Its result made room for others. */
+    /** When its result was deleted for space. */
     removedAtMs: integer('removed_at_ms'),
     /** The request's fetch settings: SHA-256 of the service's CA certificates, and the crates mirror. */
     fetchCaSha256: text('fetch_ca_sha256'),
@@ -67,7 +67,7 @@ export type Build = typeof builds.$inferSelect
 export const buildNonces = sqliteTable(
   'build_nonces',
   {
-    /** Id of an organization; '' for builds of nobody. */
+    /** Id of an organization; '' for builds without owner. */
     owner: text('owner').notNull(),
     nonce: text('nonce').notNull(),
     buildId: text('build_id')
@@ -83,7 +83,7 @@ export const buildVms = sqliteTable(
   {
     vmId: text('vm_id').primaryKey(),
     hostId: text('host_id').notNull(),
-    /** `warm`: nobody's yet. `reserved`: an organization's. */
+    /** `warm`: without owner. `reserved`: for an organization. */
     kind: text('kind', { enum: ['warm', 'reserved'] }).notNull(),
     organizationId: text('organization_id').references(() => organizations.id),
     /** SHA-256 of the manifest of its image, in hexadecimal digits. */

@@ -60,7 +60,7 @@ export function setGatewayKeyTerms(db: DirectoryDb, prefix: string, terms: Gatew
   )
 }
 
-/** How many bytes the lists of models and aliases of all good keys take. */
+/** Bytes of the lists of models and aliases of all valid keys. */
 export function gatewayKeyRulesBytes(db: DirectoryDb): number {
   const bytes = (column: typeof gatewayKeys.models | typeof gatewayKeys.aliases) =>
     sql`coalesce(sum(length(cast(${column} AS blob))), 0)`
@@ -77,7 +77,7 @@ export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | nu
   return db.select().from(gatewayKeys).where(eq(gatewayKeys.prefix, prefix)).get() ?? null
 }
 
-/** A key and what else decides whether it is good. */
+/** A key with the fields of its owner that decide whether it is valid. */
 export type KnownGatewayKey = {
   readonly key: GatewayKey
   readonly organizationStatus: Organization['status']
@@ -95,7 +95,7 @@ export type KnownGatewayKey = {
  */
 export function prepareChangeMark(db: DirectoryDb): () => { readonly own: number; readonly others: number } {
   const own = prepareRaw<{ own: number }>(db, 'SELECT total_changes() AS own')
-  // Not its table-valued form, which prepares the pragma anew each time.
+  // Not the table-valued form, which prepares the pragma again each time.
   const others = prepareRaw<{ data_version: number }>(db, 'PRAGMA data_version')
   return () => ({
     own: present(own.get(), 'a function has a value').own,
@@ -120,7 +120,7 @@ export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => Kn
   return prefix => query.get({ prefix }) ?? null
 }
 
-/** Every key that is good now, or would be but for its end; by prefix. */
+/** Every key that is valid now, ignoring its expiry; by prefix. */
 export function listGoodGatewayKeys(db: DirectoryDb): GatewayKey[] {
   return db
     .select({ key: gatewayKeys })

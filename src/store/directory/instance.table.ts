@@ -29,7 +29,7 @@ export const instances = sqliteTable(
     failureCode: text('failure_code'),
     failureMessage: text('failure_message'),
     terminatedReason: text('terminated_reason'),
-    /** Copied from the samples of the host's ledger: the record that outlives the VM. */
+    /** Copied from the host's ledger, because this record outlives the VM. */
     egressBytes: integer('egress_bytes').notNull().default(0),
     egressObservedAtMs: integer('egress_observed_at_ms'),
     egressBlockAppliedAtMs: integer('egress_block_applied_at_ms'),

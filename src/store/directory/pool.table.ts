@@ -12,7 +12,7 @@ export const poolVms = sqliteTable(
     imageDigest: text('image_digest').notNull(),
     /** Platform, CPU model, vCPUs and memory, as text. */
     shape: text('shape').notNull(),
-    /** The key that its agent said hello with; null until then. An agent that has restarted has another one. */
+    /** The key of its agent's hello; null until then. A restarted agent has another. */
     boxKey: text('box_key'),
     createdAtMs: integer('created_at_ms').notNull(),
   },

@@ -4,7 +4,7 @@ import { gt, lte } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
 import { restingAddresses } from './vm.table.ts'
 
-/** Lets an address rest from now on. Repeated, it begins anew. */
+/** Starts the rest of an address, or starts it again. */
 export function restAddress(db: LedgerDb, rest: { address: string; nowMs: number }): void {
   const { address, nowMs: sinceMs } = rest
   db.insert(restingAddresses)

@@ -11,7 +11,7 @@ type NewEvent = {
   readonly nowMs: number
   /** `instance.ready`, `vm.failed` … */
   readonly kind: string
-  /** The organization, instance or VM that it is about; empty for the host. */
+  /** The organization, instance or VM of the event; empty for the host. */
   readonly subject: string
   /** No secrets. */
   readonly detail: Record<string, unknown>

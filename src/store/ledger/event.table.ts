@@ -9,7 +9,7 @@ export const events = sqliteTable(
     atMs: integer('at_ms').notNull(),
     /** `instance.ready`, `vm.failed`, `nft.restored` … */
     kind: text('kind').notNull(),
-    /** The organization, instance or VM that it is about; empty for the host. */
+    /** The organization, instance or VM of the event; empty for the host. */
     subject: text('subject').notNull(),
     detail: text('detail', { mode: 'json' }).$type<Record<string, unknown>>().notNull(),
   },

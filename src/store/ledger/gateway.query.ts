@@ -24,7 +24,7 @@ export function listGateways(db: LedgerDb, hostId: string): GatewayVm[] {
     .all()
 }
 
-/** The newest that are gone. */
+/** The newest gateway VMs that are gone. */
 export function listGoneGateways(db: LedgerDb, hostId: string, limit: number): GatewayVm[] {
   return db
     .select()
@@ -47,7 +47,7 @@ type GatewayMove = {
   readonly nowMs: number
 }
 
-/** False: it was in none of the states `from`, and nothing has changed. */
+/** False: it was in none of the states `from`; nothing changed. */
 export function moveGateway(db: LedgerDb, { vmId, from, to, reason, nowMs }: GatewayMove): boolean {
   return (
     db
@@ -59,7 +59,7 @@ export function moveGateway(db: LedgerDb, { vmId, from, to, reason, nowMs }: Gat
   )
 }
 
-/** The key that signs its usage, once it was verified. */
+/** Stores the verified key that signs its usage. */
 export function setReceiptKey(db: LedgerDb, vmId: string, receiptKey: string): void {
   db.update(gateways).set({ receiptKey }).where(eq(gateways.vmId, vmId)).run()
 }
@@ -79,7 +79,7 @@ export function advanceBooks(
   )
 }
 
-/** Rows of VMs that have been gone since before a time. */
+/** Deletes rows of VMs that have been gone since before a time. */
 export function purgeGateways(db: LedgerDb, goneBeforeMs: number): void {
   db.delete(gateways)
     .where(and(eq(gateways.state, 'gone'), lt(gateways.changedAtMs, goneBeforeMs)))

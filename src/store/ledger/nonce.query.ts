@@ -26,7 +26,7 @@ export function hasNonce(db: LedgerDb, nonce: Uint8Array): boolean {
   return found.get() !== undefined
 }
 
-/** Reads the whole index: for the start, not for a request. */
+/** Reads the whole index: call it at start, not per request. */
 export function countNonces(db: LedgerDb): number {
   return db.select({ count: count() }).from(nonces).get()?.count ?? 0
 }
@@ -41,7 +41,7 @@ export function newestNonceMs(db: LedgerDb): number | null {
   )
 }
 
-/** Forgets at most `limit` that were used at or before a time, oldest first. Returns how many. */
+/** Deletes at most `limit` that were used at or before a time, oldest first. Returns how many. */
 export function deleteExpiredNonces(db: LedgerDb, expired: { usedAtOrBeforeMs: number; limit: number }): number {
   const old = db
     .select({ nonce: nonces.nonce })

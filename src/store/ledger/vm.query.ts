@@ -9,7 +9,7 @@ import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> &
   Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network' | 'workload' | 'modelDisk'>> & { readonly nowMs: number }
 
-/** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
+/** Adds a VM in `waiting`. False: the id exists, and its row is unchanged. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
   assert(Buffer.byteLength(vm.workload ?? '') <= workloadBytesMax, 'a workload has at most 1 MiB')
   return (
@@ -26,7 +26,7 @@ export function vmById(db: LedgerDb, id: string): Vm | null {
   return db.select().from(vms).where(eq(vms.id, id)).get() ?? null
 }
 
-/** By id; what is not there is left out. */
+/** By id; a missing VM is absent. */
 export function vmsById(db: LedgerDb, ids: readonly string[]): Map<string, Vm> {
   const found = db
     .select()
@@ -58,7 +58,7 @@ type VmMove = {
   readonly platform?: Vm['platform']
 }
 
-/** Compare-and-set. False: someone moved it first; reread and decide again. */
+/** Compare-and-set. False: another call moved it first; reread and decide again. */
 export function moveVm(db: LedgerDb, move: VmMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   return (
@@ -71,7 +71,7 @@ export function moveVm(db: LedgerDb, move: VmMove): boolean {
   )
 }
 
-/** Asks for a VM to go. Idempotent; no effect on one that is not there. */
+/** Requests the end of a VM. Idempotent; no effect on a missing VM. */
 export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
@@ -98,7 +98,7 @@ export type Reserved = {
   readonly booting: number
 }
 
-/** States in which a VM holds room on the host. */
+/** States in which a VM holds resources of the host. */
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
 /** Resources that the VMs of a host hold now. */
@@ -106,7 +106,7 @@ export function reservedBy(db: LedgerDb, hostId: string): Reserved {
   return roomOf(db, holdsRoom(hostId))
 }
 
-/** A failed VM holds room as long as it has a row for its QEMU. */
+/** A failed VM holds resources as long as it has a row for its QEMU. */
 function holdsRoom(hostId: string): SQL | undefined {
   return and(
     eq(vms.hostId, hostId),

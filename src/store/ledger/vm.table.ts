@@ -26,13 +26,13 @@ export const vms = sqliteTable(
     changedAtMs: integer('changed_at_ms').notNull(),
     /** Platform of its QEMU; null before it starts. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
-    /** Since when the firewall is to let its traffic through; null: it has not proved what it is. Never taken back. */
+    /** When the firewall was opened for it; null: it is not attested yet. Final. */
     openedAtMs: integer('opened_at_ms'),
     /** Promised size of its scratch disk; 0 for none. */
     scratchGib: integer('scratch_gib').notNull().default(0),
-    /** Promised size of the disk over which host and guest hand each other files; 0 for none. */
+    /** Promised size of the disk on which host and guest exchange files; 0 for none. */
     exchangeGib: integer('exchange_gib').notNull().default(0),
-    /** Since when the firewall drops everything of it, for good; null: not so. */
+    /** When the firewall was closed for it, for good; null: it is not. */
     closedAtMs: integer('closed_at_ms'),
     /** The network it gets once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
@@ -51,7 +51,7 @@ export const vms = sqliteTable(
 export type Vm = typeof vms.$inferSelect
 export type VmState = Vm['state']
 
-/** Written before the thing itself is made; removed after it is gone. Released in reverse order of `seq`. */
+/** Written before the resource is made, removed after it is gone. Released in reverse order of `seq`. */
 export const resources = sqliteTable(
   'resources',
   {
@@ -75,7 +75,7 @@ export const resources = sqliteTable(
 export type Resource = typeof resources.$inferSelect
 export type ResourceKind = Resource['kind']
 
-/** Addresses that a VM has given back, since when. Until they have rested no other VM gets them. */
+/** Addresses that VMs gave back. No other VM gets them until they have rested. */
 export const restingAddresses = sqliteTable('resting_addresses', {
   address: text('address').primaryKey(),
   sinceMs: integer('since_ms').notNull(),
@@ -107,7 +107,7 @@ export const launches = sqliteTable('launches', {
   document: text('document').notNull(),
   /** Launch digest, hexadecimal, as are the next two. */
   measurement: text('measurement').notNull(),
-  /** SHA-256 of the workload where there is one, else of the document. */
+  /** SHA-256 of the workload, or without one of the document. */
   hostData: text('host_data').notNull(),
   /** SHA-384 of the ID key that signed the ID block. */
   operatorKey: text('operator_key').notNull(),

@@ -15,10 +15,10 @@ export type DayScope = {
 
 export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix'>
 
-/** Pages are in the order of day, then model by its UTF-8 bytes. */
+/** Pages are ordered by day, then by the model's UTF-8 bytes. */
 export type DayPlace = Pick<UsageDay, 'day' | 'model'>
 
-/** `isLast`: nothing follows it. */
+/** `isLast`: no page follows. */
 export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
 
 /** The day (UTC) of a time, as 2026-11-30. */
@@ -26,7 +26,7 @@ export function dayOf(atMs: number): string {
   return iso(atMs).slice(0, 10)
 }
 
-/** At most `limit` rows behind `after`; null: from the beginning. */
+/** At most `limit` rows after `after`; null: from the beginning. */
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage
 
 export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {

@@ -8,7 +8,7 @@ import type { DirectoryDb } from '../../db.ts'
 /** [startMs, endMs). */
 type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
 
-/** A group that was not asked for is null. Sums as text: they may be beyond what a double holds exactly. */
+/** Null in a group that was not requested. Sums are texts: they may exceed what a double holds exactly. */
 type UsageGroupRow = {
   readonly key: string | null
   readonly model: string | null
@@ -20,7 +20,7 @@ type UsageGroupRow = {
   readonly costNanoUsd: string
 }
 
-/** Where a piece of about `rows` rows ends that begins at `startMs`: rows of one millisecond stay together. */
+/** End of a piece of about `rows` rows from `startMs` on; rows of one millisecond stay together. */
 export function usagePieceEnd(db: DirectoryDb, { organizationId, startMs, endMs }: UsagePiece, rows: number): number {
   const [last] = db.all<{ at_ms: number }>(
     sql`SELECT at_ms FROM usage WHERE organization_id = ${organizationId} AND at_ms >= ${startMs} AND at_ms < ${endMs}

@@ -28,7 +28,7 @@ export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) =>
   }
 }
 
-/** Every column, in the order in which a row is bound. */
+/** Every column, in binding order. */
 const FIELDS = [
   'id',
   'atMs',
@@ -69,7 +69,7 @@ export type UsageSum = {
 
 /** Exact usage of an organization within [startMs, endMs). */
 export function sumUsage(db: DirectoryDb, of: { organizationId: string; startMs: number; endMs: number }): UsageSum {
-  // As text: a sum may be beyond what a double holds exactly.
+  // Text, because a sum may exceed what a double holds exactly.
   const total = (column: typeof usage.promptTokens | typeof usage.completionTokens | typeof usage.costNanoUsd) =>
     sql<string>`cast(coalesce(sum(${column}), 0) as text)`
   const row = db
