@@ -3,19 +3,13 @@
 import type { Tool } from '../attest/provenance/record.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { messageOf } from '../base/fault.ts'
-import { type Logger, redact } from '../base/log.ts'
+import type { Logger } from '../base/log.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import type { BuildAgentRequest } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { Networking } from '../guest/network.ts'
-import {
-  type BuilderResponse,
-  ok,
-  parseBuilderRequest,
-  type ReceivedLine,
-  type Refusal,
-  refuse,
-} from '../guest/wire.codec.ts'
+import { createHandler, type HandleLine, type Outcome } from '../guest/requests.ts'
+import { ok, parseBuilderRequest, refuse } from '../guest/wire.codec.ts'
 import type { Attester, Stage } from './attester.ts'
 import { conduct } from './conduct.ts'
 import { BuildFailure, failureOf } from './failure.ts'
@@ -41,60 +35,23 @@ type BuilderDeps = {
   readonly log: Logger
 }
 
-type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-type Outcome = WithoutId<Extract<BuilderResponse, { ok: true }>> | Refusal
-
-/** Requests in progress; more are refused. */
-const requestsMax = 64
-
 export class Builder {
   readonly #deps: BuilderDeps
+  readonly handle: HandleLine
   /** This VM's build, from its order on. */
   #build: { readonly jobId: string; readonly job: Job } | null
   /** The stage whose evidence the host waits for. */
   #stage: Stage | null = null
-  #requests = 0
 
   constructor(deps: BuilderDeps) {
     this.#deps = deps
     const jobId = deps.record.read()
     this.#build = jobId === null ? null : { jobId, job: lostJob() }
-  }
-
-  /** As Agent of agent.ts. */
-  async handle(line: ReceivedLine): Promise<{ response: BuilderResponse; next: 'go_on' | 'power_off' } | null> {
-    const { log } = this.#deps
-    if (line.kind === 'dropped') {
-      log.warn('line dropped', { reason: line.reason })
-      return null
-    }
-    const parsed = parseBuilderRequest(line.text)
-    if (parsed === null) {
-      log.warn('line dropped', { reason: 'no_request' })
-      return null
-    }
-    if (parsed.kind === 'refused')
-      return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
-    const { id, op } = parsed.request
-    const outcome = await this.#perform(parsed.request)
-    return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
-  }
-
-  async #perform(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {
-    if (this.#requests >= requestsMax) return refuse('failed', 'too many requests at once')
-    this.#requests += 1
-    try {
-      const outcome = await this.#answer(request)
-      if (!outcome.ok)
-        this.#deps.log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
-      return outcome
-    } catch (error) {
-      const reason = redact(messageOf(error))
-      this.#deps.log.error('request failed', { op: request.op, reason })
-      return refuse('failed', reason)
-    } finally {
-      this.#requests -= 1
-    }
+    this.handle = createHandler<AgentRequest | BuildAgentRequest>({
+      parse: parseBuilderRequest,
+      answer: request => this.#answer(request),
+      log: deps.log,
+    })
   }
 
   async #answer(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {

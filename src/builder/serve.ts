@@ -78,7 +78,7 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
     phaseOf: (order, job) => newPhase({ settings, paths, clock, order, job }),
   })
   program.ready()
-  return await program.serve(channel, { needed: device, handle: line => builder.handle(line) })
+  return await program.serve(channel, { needed: device, handle: builder.handle })
 }
 
 type PhaseDeps = {

@@ -17,7 +17,8 @@ import { powerOff } from './power.ts'
 import { type ConfigFiles, kernelFiles } from './report/configfs.ts'
 import type { ReportDevice } from './report/device.ts'
 import { findReportDevice } from './report/find.ts'
-import { type BuilderResponse, encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
+import type { HandleLine } from './requests.ts'
+import { encodeResponse, jsonOf, type ReceivedLine } from './wire.codec.ts'
 
 /** The outer edge of every program; tests replace it. */
 export type ProgramSettings = {
@@ -79,10 +80,7 @@ type Program = {
 
 type Service = {
   readonly needed: Promise<unknown>
-  /** Null: the line needs no response. */
-  readonly handle: (
-    line: ReceivedLine,
-  ) => Promise<{ readonly response: BuilderResponse; readonly next: 'go_on' | 'power_off' } | null>
+  readonly handle: HandleLine
 }
 
 export function startProgram(settings: ProgramSettings, { name, version, paths, unit, sink }: ProgramStart): Program {
