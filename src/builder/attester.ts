@@ -16,7 +16,7 @@ import { messageOf } from '../base/fault.ts'
 import type { SimulatedLaunch } from '../contract/vm/agent.ts'
 import type { AttestedStage, BuildEvidence } from '../contract/vm/build-agent.ts'
 import type { ReportDevice } from '../guest/report/device.ts'
-import { type Launch, readReceipt, type SignerDeps, StatementSigner } from '../guest/signed-statement.ts'
+import { type Launch, readReceipt, type SignerDeps, StatementSigner } from '../guest/report/signed-statement.ts'
 import { ok, type Refusal, refuse } from '../guest/wire.codec.ts'
 
 type Dispatch = {

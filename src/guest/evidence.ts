@@ -14,7 +14,7 @@ import { claimFieldsOf, claimFormat } from '../contract/vm/claim-document.ts'
 import { type Owner, writeFileAtomic } from '../linux/files.ts'
 import type { ClaimRecord } from './claim-record.ts'
 import type { GuestPaths } from './paths.ts'
-import { hexBytes, type Launch, readReceipt, type SignerDeps, StatementSigner } from './signed-statement.ts'
+import { hexBytes, type Launch, readReceipt, type SignerDeps, StatementSigner } from './report/signed-statement.ts'
 import { ok, type Refusal, refuse } from './wire.codec.ts'
 
 export type Evidence = {

@@ -70,7 +70,8 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
   }
 }
 
-async function connected(socket: TLSSocket): Promise<void> {
+/** Resolves after the handshake, also with a certificate that is not valid. */
+export async function connected(socket: TLSSocket): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     socket.once('secureConnect', resolve)
     socket.once('error', reject)

@@ -6,8 +6,10 @@
 
 import { createHash, X509Certificate } from 'node:crypto'
 import { isIP } from 'node:net'
-import { connect, type TLSSocket } from 'node:tls'
+import { connect } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
+import { parseIpv6 } from '../../base/ipv6.ts'
+import { connected } from '../../linux/tls-get.ts'
 import { ConnectionError, RequestError } from '../../verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../verifier/fetch/node-transport.ts'
 import { bodyAtOnce } from '../../verifier/fetch/response-body.ts'
@@ -145,20 +147,9 @@ async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Arr
   }
 }
 
-async function connected(socket: TLSSocket): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    socket.once('secureConnect', resolve)
-    socket.once('error', reject)
-    socket.once('close', () => reject(new Error('the connection was closed')))
-  })
-}
-
 /** Bytes of an address in node:net's form; IPv6 through URL, which writes its shortest form. */
 function addressBytes(host: string): Uint8Array {
   if (isIP(host) === 4) return Uint8Array.from(host.split('.').map(Number))
-  const [head = '', tail] = host.split('::')
-  const words = (text: string) => (text === '' ? [] : text.split(':').map(word => Number.parseInt(word, 16)))
-  const [before, after] = [words(head), words(tail ?? '')]
-  const all = [...before, ...new Array(Math.max(0, 8 - before.length - after.length)).fill(0), ...after]
-  return Uint8Array.from(all.flatMap(word => [word >> 8, word & 0xff]))
+  const value = parseIpv6(host)
+  return Uint8Array.from({ length: 16 }, (_, at) => Number((value >> BigInt(8 * (15 - at))) & 0xffn))
 }

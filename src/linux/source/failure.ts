@@ -11,3 +11,7 @@ export class SourceFailure extends Error {
 export function refuseUnless(condition: boolean, message: () => string): asserts condition {
   if (!condition) throw new SourceFailure(message())
 }
+
+export function invalid(problem: string): SourceFailure {
+  return new SourceFailure(`source: ${problem}`)
+}

@@ -66,7 +66,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
       () => `source: more than ${bounds.entriesMax} files and directories`,
     )
     const path = Buffer.concat([dir, Buffer.from('/'), name])
-    const shown = showName(path.subarray(Buffer.byteLength(root) + 1).toString('utf8'))
+    const shown = showName(path.subarray(Buffer.byteLength(root) + 1))
     refuseUnless(name.length <= componentBytesMax, () => `source: ${shown}: too long a name`)
     refuseUnless(name.equals(Buffer.from(name.toString('utf8'))), () => `source: ${shown}: a name that is not UTF-8`)
     refuseUnless(!/\p{Cc}/u.test(name.toString('utf8')), () => `source: ${shown}: a control character in a name`)

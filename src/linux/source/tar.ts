@@ -16,7 +16,7 @@ import {
   type UstarNumber,
   untilNul,
 } from '../../base/ustar.codec.ts'
-import { SourceFailure } from './failure.ts'
+import { invalid } from './failure.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
 export type ArchiveEntry = {
@@ -68,7 +68,7 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
     const entry = entryOf(header, extension)
     extension = { name: null, target: null, seen: new Set() }
     if (entry.kind !== 'file') {
-      if (sizeBytes !== 0) throw invalid(`${shown(entry.name)}: a ${entry.kind} with content`)
+      if (sizeBytes !== 0) throw invalid(`${showName(entry.name)}: a ${entry.kind} with content`)
       yield entry
       continue
     }
@@ -83,14 +83,6 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
   }
   if (extension.seen.size > 0) throw invalid('a name without its entry')
   await checkEnd(reader)
-}
-
-function invalid(problem: string): SourceFailure {
-  return new SourceFailure(`source: ${problem}`)
-}
-
-function shown(name: Uint8Array): string {
-  return showName(Buffer.from(name).toString('utf8'))
 }
 
 /** Null: the first of the two empty blocks. */
@@ -189,11 +181,11 @@ function entryOf({ type, mode, ...header }: UstarHeader, extension: Extension): 
     const target = extension.target ?? text(header.linkName, "a link's target")
     return { kind: 'link', name, executable, target }
   }
-  if (extension.target !== null) throw invalid(`${shown(name)}: a link's target for what is no link`)
+  if (extension.target !== null) throw invalid(`${showName(name)}: a link's target for what is no link`)
   if (type === '0') return { kind: 'file', name, executable }
   if (type === '5') return { kind: 'directory', name, executable }
   throw invalid(
-    `${shown(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
+    `${showName(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
   )
 }
 

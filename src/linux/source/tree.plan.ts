@@ -56,7 +56,8 @@ function isGitDirectory(component: string): boolean {
 }
 
 /** For messages: bounded, and without what a terminal would act on. */
-export function showName(text: string): string {
+export function showName(name: string | Uint8Array): string {
+  const text = typeof name === 'string' ? name : Buffer.from(name).toString('utf8')
   return JSON.stringify(text.length > 120 ? `${text.slice(0, 120)}…` : text)
 }
 

@@ -1,16 +1,16 @@
 // Statements of this VM, signed with its receipt keys, each with a report over it. Effects: the report device.
 
-import { checkReport, newStatement, type StatementFields } from '../attest/receipt/issue.ts'
-import { decodeReceipt, encodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
-import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
-import { reportDataOf } from '../attest/receipt/statement.ts'
-import { decodeReport } from '../attest/report/report.ts'
-import { present } from '../base/assert.ts'
-import { fromHex, toBase64Url } from '../base/bytes.ts'
-import { messageOf } from '../base/fault.ts'
-import type { GuestEvidence, SimulatedLaunch } from '../contract/vm/agent.ts'
-import type { ReportDevice } from './report/device.ts'
-import { type Refusal, refuse } from './wire.codec.ts'
+import { checkReport, newStatement, type StatementFields } from '../../attest/receipt/issue.ts'
+import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
+import type { ReceiptKeys } from '../../attest/receipt/receipt-keys.ts'
+import { reportDataOf } from '../../attest/receipt/statement.ts'
+import { decodeReport } from '../../attest/report/report.ts'
+import { present } from '../../base/assert.ts'
+import { fromHex, toBase64Url } from '../../base/bytes.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { GuestEvidence, SimulatedLaunch } from '../../contract/vm/agent.ts'
+import { type Refusal, refuse } from '../wire.codec.ts'
+import type { ReportDevice } from './device.ts'
 
 export type SignerDeps = {
   readonly keys: ReceiptKeys
