@@ -88,6 +88,11 @@ function addName(open: readonly (Set<string> | null)[], name: string, what: stri
   names?.add(name)
 }
 
+/** Whether a value of JSON is an object. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
 /** Index of the closing quote, or of the end of the text. */
 export function stringEnd(text: string, start: number): number {
   for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
@@ -99,7 +104,7 @@ export function stringEnd(text: string, start: number): number {
 }
 
 function checkStrings(value: unknown, what: string): void {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  if (!isRecord(value)) {
     if (!isClean(value)) throw unclean(what, {})
     return
   }

@@ -1,5 +1,6 @@
 // Cargo's command lines, environment and messages (doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
+import { isRecord } from '../../base/json.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
@@ -123,8 +124,4 @@ export function packageOf(packageId: string): string {
     ? fragment.split('@')
     : [url.split('/').at(-1)?.split('?')[0], fragment]
   return `${name} ${version}`
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

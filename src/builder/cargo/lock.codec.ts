@@ -3,6 +3,7 @@
 import { parse } from 'smol-toml'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { messageOf } from '../../base/fault.ts'
+import { isRecord } from '../../base/json.ts'
 import { BuildFailure } from '../failure.ts'
 
 export const lockBytesMax = 16 * 1024 * 1024
@@ -31,10 +32,10 @@ export function readCargoLock(text: string): CargoLock {
   // The lock of an empty workspace names no package.
   const packages = table.package ?? []
   if (!Array.isArray(packages) || packages.length > packagesMax) throw invalid('`package` is no list, or too long')
-  const oldChecksums = isTable(table.metadata) ? table.metadata : {}
+  const oldChecksums = isRecord(table.metadata) ? table.metadata : {}
   const crates: LockedCrate[] = []
   for (const pkg of packages) {
-    if (!isTable(pkg)) throw invalid('`package` has an entry that is no table')
+    if (!isRecord(pkg)) throw invalid('`package` has an entry that is no table')
     const { name, version, source } = pkg
     if (typeof name !== 'string' || !namePattern.test(name)) throw invalid('a package without a proper name')
     if (typeof version !== 'string' || !versionPattern.test(version)) throw invalid(`package ${name}: \`version\``)
@@ -71,8 +72,4 @@ function fromOf(what: string, source: string, checksum: unknown): LockedCrate['f
 
 function invalid(problem: string): BuildFailure {
   return new BuildFailure('source_invalid', `Cargo.lock: ${problem}`)
-}
-
-function isTable(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

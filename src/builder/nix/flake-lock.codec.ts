@@ -3,7 +3,7 @@
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
-import { parseJson } from '../../base/json.ts'
+import { isRecord, parseJson } from '../../base/json.ts'
 import { BuildFailure } from '../failure.ts'
 
 export type FlakeInput = Extract<LockedPackage, { kind: 'flake-input' }>
@@ -63,8 +63,4 @@ function uriOf(locked: Record<string, unknown>): string {
 
 function invalid(problem: string): BuildFailure {
   return new BuildFailure('source_invalid', `flake.lock: ${problem}`)
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

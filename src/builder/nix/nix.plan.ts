@@ -2,6 +2,7 @@
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
+import { isRecord } from '../../base/json.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
@@ -137,8 +138,4 @@ function jsonOf(text: string): unknown {
   } catch {
     return null
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -71,12 +71,12 @@ async function set({ paths, readInput, complain }: GatewayCommandSettings): Prom
   // Options that cannot be used are refused here and not at the next prompt. Nothing is sent.
   attestedFetch(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
   writeOwnGateway(paths, `${JSON.stringify(gateway)}\n`)
-  complain('in force from the next request on; strongroom-verify says what the gateway proves\n')
+  complain('in force from the next request on; strongroom-verify shows the proof of the gateway\n')
 }
 
 function reset({ paths, complain }: GatewayCommandSettings): void {
   removeOwnGateway(paths)
-  complain('what the claim says is in force again\n')
+  complain('the requirements of the claim are in force again\n')
 }
 
 async function readBounded(stream: ReadableStream<Uint8Array>): Promise<Uint8Array> {

@@ -28,7 +28,7 @@ export type Refusal = {
 /** Longest part of an error message that is repeated; it may quote the other side. */
 const reasonCharsMax = 500
 
-const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
+const verifyAdvice = 'run strongroom-verify, which shows the result of every check'
 
 /** `host`: the gateway's. `sent`: name of the data that did not leave this VM. */
 export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {
@@ -36,23 +36,23 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
   if (error instanceof VerificationError) {
     const first = telling(error.failed)
     const why = first === undefined ? error.message : `${first.name}: ${first.reason}`
-    const owner = 'if its operator changed it on purpose, hand over what it has to prove now: strongroom-gateway set'
+    const owner = 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set'
     const message = unsent(`the gateway at ${host} did not prove what it has to: ${why}`, `${verifyAdvice}; ${owner}`)
     return { status: 403, code: 'gateway_not_verified', message, again: false }
   }
   if (error instanceof KeyChangedError) {
-    const why = `whoever answers at ${host} has another key than the gateway's attested one, and no good evidence for it`
+    const why = `the server at ${host} has another key than the attested gateway, and no valid evidence for it`
     return { status: 403, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
   }
   if (error instanceof EvidenceError) {
-    const message = unsent(withoutAdvice(error.message), `try again; when it stays, ${verifyAdvice}`)
+    const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${verifyAdvice}`)
     return { status: 503, code: 'gateway_no_evidence', message, again: true }
   }
   if (error instanceof RequestError) {
     return { status: 400, code: 'invalid_request', message: unsent(error.message, 'correct it'), again: false }
   }
   if (isNamed(error, 'CertificateNameError')) {
-    const message = unsent(`whoever answers at ${host} is not the gateway: ${error.message}`, verifyAdvice)
+    const message = unsent(`the server at ${host} is not the gateway: ${error.message}`, verifyAdvice)
     return { status: 403, code: 'gateway_certificate', message, again: false }
   }
   if (error instanceof Fault || error instanceof OptionError) {
@@ -61,7 +61,7 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
   return afterwards(error, host)
 }
 
-/** A receipt's group `evidence` only repeats that another of its checks is bad. */
+/** The check `evidence` of a receipt only repeats that another of its checks failed. */
 function telling(failed: readonly Check[]): Check | undefined {
   return failed.find(check => !check.name.endsWith('/evidence')) ?? failed[0]
 }

@@ -183,7 +183,7 @@ const factsBytesMax = 1024 * 1024
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
-    return isOfSchema(LockoutFacts, value) ? value : 'the agent says something else than what it sees'
+    return isOfSchema(LockoutFacts, value) ? value : 'the agent sends something else than the facts'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }
@@ -193,7 +193,7 @@ async function askFacts(path: string): Promise<LockoutFacts | string> {
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))
-    return isOfSchema(TpmReply, value) ? value : 'the agent says something else than what its TPM does'
+    return isOfSchema(TpmReply, value) ? value : 'the agent sends something else than a TPM reply'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }

@@ -181,7 +181,7 @@ function entryOf({ type, mode, ...header }: UstarHeader, extension: Extension): 
     const target = extension.target ?? text(header.linkName, "a link's target")
     return { kind: 'link', name, executable, target }
   }
-  if (extension.target !== null) throw invalid(`${showName(name)}: a link's target for what is no link`)
+  if (extension.target !== null) throw invalid(`${showName(name)}: a link's target for an entry that is no link`)
   if (type === '0') return { kind: 'file', name, executable }
   if (type === '5') return { kind: 'directory', name, executable }
   throw invalid(
