@@ -53,9 +53,9 @@ export async function collect(
   for (const name of [...byName.keys()].sort()) {
     const candidate = byName.get(name)
     if (candidate === undefined) throw new Error('invariant broken: a name without its candidate')
-    const item = await measure(candidate, leftBytes)
-    leftBytes -= item.sizeBytes
-    collected.push(item)
+    const artifact = await measure(candidate, leftBytes)
+    leftBytes -= artifact.sizeBytes
+    collected.push(artifact)
   }
   refuseUnless(
     collected.length > 0,

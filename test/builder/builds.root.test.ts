@@ -108,7 +108,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
       }
 
       const evidence = jsonOf(files.get('evidence.json'))
-      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(item => decodeReceipt(item))
+      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(text => decodeReceipt(text))
       const [dispatch, completion] = receipts.map(receipt => decodeStatement(receipt.statement))
       if (dispatch?.kind !== 'build-dispatch' || completion?.kind !== 'build') throw new Error('other kinds')
       expect(toHex(dispatch.nonce)).toBe(buildNonce)

@@ -295,12 +295,12 @@ describe.skipIf(skipped)('a package from a git repository', () => {
         gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
       })
       const refused = { url: `https://${refusedHost}/reply.git`, commit: hostile.commit }
-      for (const [item, why] of [
+      for (const [project, why] of [
         [hostile, /submodule/],
         [refused, /403/],
       ] as const) {
         await using vm = await startBuildVm()
-        const end = await vm.build({ archive: archiveOf(gitProject(item)), fetch: servers.fetch })
+        const end = await vm.build({ archive: archiveOf(gitProject(project)), fetch: servers.fetch })
         expect(end.result).toMatchObject({
           ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
         })

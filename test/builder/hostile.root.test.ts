@@ -77,7 +77,7 @@ describe.skipIf(skipped)('hostile sources', () => {
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
       const forged = end.lines.filter(({ msg }) => /complete|cleared/.test(msg))
       expect(forged.length).toBeGreaterThan(1)
-      expect(new Set(forged.map(item => item.type))).toEqual(new Set(['build']))
+      expect(new Set(forged.map(line => line.type))).toEqual(new Set(['build']))
       expect(end.lines.map(line => line.msg).join('')).not.toMatch(/[\p{Cc}\u202e]/u)
     },
     timeoutMs,

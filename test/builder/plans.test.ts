@@ -301,7 +301,7 @@ describe('job', () => {
     for (let at = 0; at < 60; at += 1) take(Buffer.from('x\n'.repeat(1000)))
     job.say('provenance', 'done')
     const last = job.progress(10_000).lines
-    expect(last.map(item => item.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
+    expect(last.map(line => line.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
     expect(job.logBytes().length).toBeGreaterThan(120_000)
   })
 

@@ -79,12 +79,12 @@ export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
   const built: Built[] = []
-  for (const item of answer) {
-    if (!isRecord(item) || typeof item.drvPath !== 'string' || !isRecord(item.outputs)) return null
-    const outputs = Object.values(item.outputs)
+  for (const derivation of answer) {
+    if (!isRecord(derivation) || typeof derivation.drvPath !== 'string' || !isRecord(derivation.outputs)) return null
+    const outputs = Object.values(derivation.outputs)
     if (!outputs.every(path => typeof path === 'string' && storePathPattern.test(path))) return null
-    if (!storePathPattern.test(item.drvPath)) return null
-    built.push({ drvPath: item.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
+    if (!storePathPattern.test(derivation.drvPath)) return null
+    built.push({ drvPath: derivation.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
   }
   return built
 }
@@ -101,10 +101,10 @@ export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
   const fetches: Extract<LockedPackage, { kind: 'nix-fetch' }>[] = []
-  for (const [drvPath, item] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (!isRecord(item) || !isRecord(item.outputs)) return null
-    const env = isRecord(item.env) ? item.env : {}
-    for (const output of Object.values(item.outputs)) {
+  for (const [drvPath, derivation] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (!isRecord(derivation) || !isRecord(derivation.outputs)) return null
+    const env = isRecord(derivation.env) ? derivation.env : {}
+    for (const output of Object.values(derivation.outputs)) {
       if (!isRecord(output) || typeof output.hash !== 'string') continue
       const hash = hashOf(output.hash, String(output.hashAlgo ?? ''))
       if (hash === null) continue

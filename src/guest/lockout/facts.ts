@@ -83,7 +83,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
       ...['tcp', 'tcp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '0A')),
       ...['udp', 'udp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '07')),
     ],
-    agentOps: AgentRequest.anyOf.map(item => item.properties.op.const),
+    agentOps: AgentRequest.anyOf.map(request => request.properties.op.const),
     commandLine: (read('/proc/cmdline') ?? '').trim(),
     modules: lines('/proc/modules').map(line => line.split(' ')[0] ?? ''),
     measuredModules: modulesBelow(`${root}/usr/lib/modules`),

@@ -47,10 +47,10 @@ function accounts({ passwd }: LockoutFacts): Check {
 
 function passwords(facts: LockoutFacts): Check {
   if (facts.passwords.length === 0) return notChecked('passwords', '/etc/shadow cannot be read', true)
-  const wrong = facts.passwords.filter(item => item.password !== 'none')
+  const wrong = facts.passwords.filter(entry => entry.password !== 'none')
   return verdictOf(
     'passwords',
-    wrong.map(item => `${item.name} has ${item.password === 'set' ? 'a password' : 'an empty password'}`),
+    wrong.map(entry => `${entry.name} has ${entry.password === 'set' ? 'a password' : 'an empty password'}`),
     'no account has one',
   )
 }
@@ -127,8 +127,10 @@ const sshPort = 22
 /** Sockets of the login user are the owner's own. */
 function sockets(facts: LockoutFacts): Check {
   const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
-  const wrong = outside.filter(item => item.uid !== loginUid && !(isTcp(item.protocol) && item.port === sshPort))
-  const own = outside.filter(item => item.uid === loginUid)
+  const wrong = outside.filter(
+    socket => socket.uid !== loginUid && !(isTcp(socket.protocol) && socket.port === sshPort),
+  )
+  const own = outside.filter(socket => socket.uid === loginUid)
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
   return verdictOf('listening-sockets', wrong.map(portText), `SSH alone${also}`)
 }

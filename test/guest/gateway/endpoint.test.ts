@@ -40,14 +40,17 @@ test('what passes', async () => {
   ])
   expect(response.headers.has('x-private')).toBe(false)
   expect(seen).toHaveLength(1)
-  const [item] = seen
-  expect([item?.method, new URL(item?.url ?? '').pathname, new URL(item?.url ?? '').search, item?.body]).toEqual([
-    ...['POST', '/v1/a%2Fb/c', '?d=e%20f', 'text'],
-  ])
-  expect([...(item?.headers.keys() ?? [])]).toEqual(
+  const [request] = seen
+  expect([
+    request?.method,
+    new URL(request?.url ?? '').pathname,
+    new URL(request?.url ?? '').search,
+    request?.body,
+  ]).toEqual([...['POST', '/v1/a%2Fb/c', '?d=e%20f', 'text']])
+  expect([...(request?.headers.keys() ?? [])]).toEqual(
     expect.arrayContaining(['authorization', 'x-api-key', 'x-stainless-retry-count']),
   )
-  expect(item?.headers.has('te')).toBe(false)
+  expect(request?.headers.has('te')).toBe(false)
   expect((await fetch(`${url}/health`)).status).toBe(201)
   for (const path of ['/', '/v1', '/metrics', '/v1/../metrics', '/v1/%2e%2e/metrics', '/attestation', '/healthy']) {
     expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 404])

@@ -116,7 +116,7 @@ describe('a TPM of the host', () => {
     const bytes = encodeTpmEvidence(evidence)
     expect(bytes.length).toBeLessThan(2_048)
     expect(encodeTpmEvidence(decodeTpmEvidence(bytes))).toEqual(bytes)
-    const spans = [evidence.log, evidence.key].map(item => [Buffer.from(bytes).indexOf(item), item.length] as const)
+    const spans = [evidence.log, evidence.key].map(part => [Buffer.from(bytes).indexOf(part), part.length] as const)
     const uncovered = (at: number) => spans.some(([from, length]) => at >= from && at < from + length)
     for (let at = 0; at < bytes.length; at += 1) {
       const changed = Uint8Array.from(bytes)
