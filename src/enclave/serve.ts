@@ -88,7 +88,16 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     log: log.unit('worker'),
   })
   const enclave = new Enclave({
-    ...{ version, keys, device, networking, spool, spans, wants, lines, clock, log },
+    version,
+    keys,
+    device,
+    networking,
+    spool,
+    spans,
+    wants,
+    lines,
+    clock,
+    log,
     imageName: imageNameIn(paths),
     identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
     hosts: new Hosts(paths.hosts, settings.system),
@@ -96,7 +105,13 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
       spent = new Spent({ wants, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, spans, spent, wants, startWorker, clock },
+        keys,
+        spool,
+        spans,
+        spent,
+        wants,
+        startWorker,
+        clock,
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,

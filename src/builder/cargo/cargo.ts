@@ -79,7 +79,10 @@ export async function cargoFetch(
     onStdout: phase.job.output('fetch'),
     onStderr: phase.job.output('fetch'),
     plan: {
-      ...{ uid: uids.fetch, network: true, nestedNamespaces: false, cwd: places.home },
+      uid: uids.fetch,
+      network: true,
+      nestedNamespaces: false,
+      cwd: places.home,
       argv: cargoFetchArgv(`${projectPlace(project)}/Cargo.toml`, mirror),
       binds: [
         ...phase.tools.binds,

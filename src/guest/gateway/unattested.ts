@@ -124,7 +124,9 @@ class JudgedConnections {
 async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Array> {
   const host = baseUrl.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
-    ...{ host, port: Number(baseUrl.port || 443), ALPNProtocols: ['http/1.1'] },
+    host,
+    port: Number(baseUrl.port || 443),
+    ALPNProtocols: ['http/1.1'],
     // Checked below, for an error that names the problem.
     rejectUnauthorized: false,
     ...(isIP(host) === 0 ? { servername: host } : {}),
