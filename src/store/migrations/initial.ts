@@ -1,5 +1,6 @@
 // The schema of a new database, made in one step; the upgrades beside it lead an older database to the same schema.
 // Frozen with the first release: a later change is a new upgrade, which new databases get as well.
+// Texts are as SQLite keeps them after ALTER TABLE, so that both ways compare equal.
 
 export const initial = {
   to: 22,
