@@ -61,7 +61,7 @@ test('goal: a new database has the newest schema and no row but the id of its ho
   ])
 })
 
-// Goal: an older database gets the schema of a new one to the letter and keeps every row; with the newest nothing changes.
+// Goal: an older database gets exactly the schema of a new one and keeps every row; the newest schema opens unchanged.
 test.each([
   [21, [schema21]],
   [22, [schema21, schema22]],
