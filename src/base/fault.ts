@@ -70,6 +70,10 @@ export const FAULTS = {
       'put the named file right, or name another in the configuration; under systemd the daemon then starts by itself',
   },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
+  'store.older': {
+    wire: 'internal_error',
+    remedy: 'open it once with the version before this one, which upgrades it; then start this one again',
+  },
   'store.busy': {
     wire: 'internal_error',
     status: 503,

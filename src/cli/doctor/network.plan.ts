@@ -1,6 +1,6 @@
 // What of this host's network keeps the appliance from its work, or does more than it should. Pure.
 
-import { atOnce } from '../../base/work/turns.ts'
+import { runToEnd } from '../../base/work/turns.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import type { OtherForwarding } from '../../host/network/forwarding.ts'
@@ -83,7 +83,7 @@ function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: 
   const name = 'firewalls'
   if (firewalls === null) return [skip(name, 'needs root')]
   const { chains, unread } = firewalls
-  const drops = atOnce(foreignDrops(chains, firewallSite(config, uplink), ownTables))
+  const drops = runToEnd(foreignDrops(chains, firewallSite(config, uplink), ownTables))
   const found = drops.map(drop => {
     const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
     return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)

@@ -1,4 +1,5 @@
-// strongroom-verify: five lines on this very VM, for its owner. Effects: reads what the agent and the host left, asks sshd, the gateway and the agent.
+// strongroom-verify: five lines about this VM, for its owner. Effects: reads records, asks sshd, the gateway and the
+// agent.
 
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
@@ -55,7 +56,10 @@ export type VerifySettings = {
 
 export function verifySettings(paths: GuestPaths): VerifySettings {
   return {
-    ...{ paths, sshPort: 22, name: hostname(), nowMs: systemClock.nowMs },
+    paths,
+    sshPort: 22,
+    name: hostname(),
+    nowMs: systemClock.nowMs,
     write: text => void process.stdout.write(text),
     complain: text => void process.stderr.write(text),
   }
@@ -87,7 +91,10 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
   }
   const { roots, policy } = asked
   const hardware = await judgeHardware({
-    ...{ name, roots, policy, nowMs: nowMs() },
+    name,
+    roots,
+    policy,
+    nowMs: nowMs(),
     receipt: readTextOrNull(paths.receipt),
   })
   const nonce = systemRandom(tpmNonceBytes)
@@ -96,14 +103,25 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     askFacts(paths.lockoutSocket),
     askTpm(paths.tpmSocket, { kind: 'quote', nonce }),
     judgeGateway({
-      ...{ paths, policy, allowlist: asked.allowlist, outside: asked.outside, simulatedRoot: asked.simulatedRoot },
+      paths,
+      policy,
+      allowlist: asked.allowlist,
+      outside: asked.outside,
+      simulatedRoot: asked.simulatedRoot,
     }),
   ])
   const { statement } = hardware
   const tpm = await judgeTpm({
-    ...{ reply: tpmReply, nonce, measured: measuredIn(paths), nowMs: nowMs(), roots, policy },
-    ...{ receipt: readTextOrNull(paths.receipt), measurement: statement?.image.measurement ?? null },
-    ...{ random: systemRandom, ask: request => askTpm(paths.tpmSocket, request) },
+    reply: tpmReply,
+    nonce,
+    measured: measuredIn(paths),
+    nowMs: nowMs(),
+    roots,
+    policy,
+    receipt: readTextOrNull(paths.receipt),
+    measurement: statement?.image.measurement ?? null,
+    random: systemRandom,
+    ask: request => askTpm(paths.tpmSocket, request),
   })
   const isDevelopment = hardware.isSimulatedAlone
   const excused: LineName[] = isDevelopment ? [hardware.line.name, ...(tpm.isHostsAlone ? [tpm.line.name] : [])] : []
@@ -128,7 +146,11 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   const { values } = parseArgs({
     args: [...argv],
     options: {
-      ...{ json: flag, verbose: flag, policy: file, allowlist: file, 'trust-simulated-root': file },
+      json: flag,
+      verbose: flag,
+      policy: file,
+      allowlist: file,
+      'trust-simulated-root': file,
       'allow-outside': { type: 'string', multiple: true, default: [] },
     },
   })
@@ -138,7 +160,9 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
       ? null
       : await reading('trust-simulated-root', root, pem => ({ pem, root: readSimulatedRoot(pem) }))
   return {
-    ...{ json: values.json, verbose: values.verbose, outside: values['allow-outside'] },
+    json: values.json,
+    verbose: values.verbose,
+    outside: values['allow-outside'],
     simulatedRoot: simulated?.pem ?? null,
     roots: simulated === null ? AMD_ROOTS : [...AMD_ROOTS, simulated.root],
     policy:
@@ -155,7 +179,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   }
 }
 
-/** Names the option and the file in whatever goes wrong. */
+/** Adds the option and the file to an error. */
 async function reading<T>(option: string, path: string, read: (bytes: Uint8Array) => T): Promise<T> {
   try {
     const file = Bun.file(path)
@@ -178,21 +202,21 @@ async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }>
 
 const factsBytesMax = 1024 * 1024
 
-/** What the agent, which is root, sees; or why it does not say. */
+/** The facts as root sees them; or why there are none. */
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
-    return isOfSchema(LockoutFacts, value) ? value : 'the agent says something else than what it sees'
+    return isOfSchema(LockoutFacts, value) ? value : 'the agent sends something else than the facts'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }
 }
 
-/** What the agent says, or why it says nothing. */
+/** The agent's reply, or why there is none. */
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))
-    return isOfSchema(TpmReply, value) ? value : 'the agent says something else than what its TPM does'
+    return isOfSchema(TpmReply, value) ? value : 'the agent sends something else than a TPM reply'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }

@@ -6,7 +6,7 @@ import { afterEach, expect, test } from 'bun:test'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { atOnce, inTurns } from '../../../src/base/work/turns.ts'
+import { inTurns, runToEnd } from '../../../src/base/work/turns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { lookAtFirewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
 import { type FirewallSite, foreignDrops } from '../../../src/vm/foreign-firewalls/foreign.plan.ts'
@@ -36,7 +36,7 @@ const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
 async function drops(change: Partial<FirewallSite> = {}) {
   const { chains, unread } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
   expect(unread).toEqual([])
-  return atOnce(foreignDrops(chains, { ...site, ...change }, own))
+  return runToEnd(foreignDrops(chains, { ...site, ...change }, own))
 }
 const summary = async () =>
   (await drops()).map(({ chain, kind, drops, unsure }) => [chain, kind, drops.length, unsure.length])
@@ -269,7 +269,7 @@ inOwnNetns(
             }`.replaceAll(';', '\n'),
           )
           const { chains } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
-          const told = atOnce(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
+          const told = runToEnd(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
           const names = told.flatMap(drop => [...drop.drops, ...drop.unsure])
           const isReachable = !names.includes('SSH to instances') && !names.includes('answers of their SSH')
           expect([rules, isReachable]).toEqual([rules, await connects()])

@@ -3,11 +3,11 @@
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
-import { atOnce } from '../../../src/base/work/turns.ts'
+import { runToEnd } from '../../../src/base/work/turns.ts'
 import { readNftRules } from '../../../src/vm/foreign-firewalls/nft-rules.codec.ts'
 import type { Match, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 
-const parseNftRules = (text: string) => atOnce(readNftRules(text))
+const parseNftRules = (text: string) => runToEnd(readNftRules(text))
 const chain = { family: 'inet', table: 'fw', name: 'f', type: 'filter', hook: 'forward', prio: 0, policy: 'drop' }
 const listOf = (...items: object[]) => JSON.stringify({ nftables: [{ metainfo: {} }, ...items] })
 const rulesOf = (...expr: object[]): readonly Rule[] | undefined =>

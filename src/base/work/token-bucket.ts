@@ -1,11 +1,11 @@
-// How fast something may go on: so much a second, and a second's worth at once. Effects: reads a clock.
+// A token bucket that refills at a rate per second and holds one second's worth. Effects: reads a clock.
 
 import type { Clock } from '../clock.ts'
 
-export class Allowance {
+export class TokenBucket {
   readonly #perSecondMax: number
   readonly #clock: Pick<Clock, 'monotonicMs'>
-  /** Below zero there is a pause to make. */
+  /** Below zero: the caller has to wait. */
   #left: number
   #filledAtMs: number
 
@@ -16,8 +16,8 @@ export class Allowance {
     this.#filledAtMs = clock.monotonicMs()
   }
 
-  /** Takes so much. Returns for how long to wait before more is taken; 0 for not at all. */
-  owedMs(amount: number): number {
+  /** Spends `amount` tokens; returns for how many milliseconds to wait before the next call. */
+  take(amount: number): number {
     const nowMs = this.#clock.monotonicMs()
     const refill = ((nowMs - this.#filledAtMs) / 1000) * this.#perSecondMax
     this.#left = Math.min(this.#perSecondMax, this.#left + refill) - amount

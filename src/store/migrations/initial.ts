@@ -1,8 +1,14 @@
-// The schema of a new database: what the migrations leave in an empty one. Written by scripts/store-schema.ts; not changed by hand.
+// The schema of a new database, made in one step; the upgrades beside it lead an older database to the same schema.
+// Frozen with the first release: a later change is a new upgrade, which new databases get as well.
+// Texts are as SQLite keeps them after ALTER TABLE, so that both ways compare equal.
 
-export const schema = `
+export const initial = {
+  to: 22,
+  sql: `
+-- Facts about this database: its host id.
 CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
 
+-- Budgets hold for a calendar month (UTC); null: no bound.
 CREATE TABLE organizations (
   id TEXT PRIMARY KEY,
   slug TEXT NOT NULL UNIQUE,
@@ -22,6 +28,7 @@ CREATE TABLE keys (
 
 CREATE INDEX keys_organization ON keys (organization_id);
 
+-- A VM's network, scratch and exchange disk; a gateway's VM has a workload, which its HOST_DATA commits to, and a model's disk.
 CREATE TABLE vms (
   id TEXT PRIMARY KEY,
   host_id TEXT NOT NULL,
@@ -39,6 +46,7 @@ CREATE TABLE vms (
 
 CREATE INDEX vms_state ON vms (state);
 
+-- rescue_bytes: allowance after the cap was reached. tap_bytes: the tap's counter when egress was sampled.
 CREATE TABLE egress (
   vm_id TEXT PRIMARY KEY REFERENCES vms (id) ON DELETE CASCADE,
   used_bytes INTEGER NOT NULL,
@@ -77,6 +85,7 @@ CREATE TABLE events (
 
 CREATE INDEX events_subject ON events (subject, id);
 
+-- models and aliases are JSON; null: every model, no alias.
 CREATE TABLE gateway_keys (
   prefix TEXT PRIMARY KEY,
   organization_id TEXT NOT NULL REFERENCES organizations (id),
@@ -95,6 +104,7 @@ CREATE INDEX gateway_keys_organization ON gateway_keys (organization_id);
 
 CREATE INDEX gateway_keys_instance ON gateway_keys (instance_id);
 
+-- tokens_source: who counted the tokens.
 CREATE TABLE usage (
   id TEXT PRIMARY KEY,
   at_ms INTEGER NOT NULL,
@@ -112,6 +122,7 @@ CREATE TABLE usage (
 
 CREATE INDEX usage_organization ON usage (organization_id, at_ms, cost_nano_usd);
 
+-- Used attestation nonces.
 CREATE TABLE nonces (
   nonce BLOB PRIMARY KEY CHECK (length(nonce) = 32),
   at_ms INTEGER NOT NULL
@@ -119,6 +130,7 @@ CREATE TABLE nonces (
 
 CREATE INDEX nonces_at ON nonces (at_ms);
 
+-- vm_id has no foreign key: none leads from the directory to the ledger.
 CREATE TABLE "instances" (
   id TEXT PRIMARY KEY,
   host_id TEXT NOT NULL,
@@ -152,6 +164,7 @@ CREATE INDEX instances_status ON instances (status);
 
 CREATE INDEX instances_vm ON instances (vm_id);
 
+-- Addresses rest before they are given out again.
 CREATE TABLE resting_addresses (
   address TEXT PRIMARY KEY,
   since_ms INTEGER NOT NULL
@@ -159,6 +172,7 @@ CREATE TABLE resting_addresses (
 
 CREATE INDEX instances_organization_created ON instances (organization_id, created_at_ms, id);
 
+-- The attestation of each claim.
 CREATE TABLE instance_attestations (
   instance_id TEXT PRIMARY KEY REFERENCES instances (id) ON DELETE CASCADE,
   nonce TEXT NOT NULL CHECK (length(nonce) = 43),
@@ -167,6 +181,7 @@ CREATE TABLE instance_attestations (
   document TEXT NOT NULL
 ) STRICT;
 
+-- The launch document of each VM.
 CREATE TABLE launches (
   vm_id TEXT PRIMARY KEY REFERENCES vms (id) ON DELETE CASCADE,
   document TEXT NOT NULL,
@@ -176,6 +191,7 @@ CREATE TABLE launches (
   launched_at_ms INTEGER NOT NULL
 , workload TEXT) STRICT;
 
+-- The warm pool. In the directory, so that a create takes a VM in the transaction that inserts the instance.
 CREATE TABLE pool_vms (
   vm_id TEXT PRIMARY KEY,
   host_id TEXT NOT NULL,
@@ -229,6 +245,7 @@ CREATE UNIQUE INDEX builds_vm ON builds (vm_id) WHERE vm_id IS NOT NULL;
 
 CREATE INDEX builds_open ON builds (host_id) WHERE closed_at_ms IS NULL;
 
+-- Nonces that accepted builds have used.
 CREATE TABLE build_nonces (
   owner TEXT NOT NULL,
   nonce TEXT NOT NULL,
@@ -238,6 +255,7 @@ CREATE TABLE build_nonces (
 
 CREATE INDEX build_nonces_build ON build_nonces (build_id);
 
+-- Build VMs that no build has taken yet.
 CREATE TABLE build_vms (
   vm_id TEXT PRIMARY KEY,
   host_id TEXT NOT NULL,
@@ -251,6 +269,7 @@ CREATE TABLE build_vms (
 
 CREATE INDEX build_vms_host ON build_vms (host_id, kind, created_at_ms);
 
+-- The VMs of the gateway, and how much of the usage of each is booked.
 CREATE TABLE gateways (
   vm_id TEXT PRIMARY KEY,
   host_id TEXT NOT NULL,
@@ -280,6 +299,8 @@ CREATE UNIQUE INDEX resources_kind_name ON resources (kind, name);
 
 CREATE UNIQUE INDEX resources_vm_kind ON resources (vm_id, kind);
 
+-- Usage of each calendar month (UTC), by key and by organization (an empty key). A trigger writes it with the row of usage;
+-- a sum stops at the largest integer that a double holds exactly.
 CREATE TABLE usage_months (
   organization_id TEXT NOT NULL REFERENCES organizations (id),
   month TEXT NOT NULL,
@@ -302,6 +323,7 @@ CREATE TRIGGER usage_counted AFTER INSERT ON usage BEGIN
     cost_nano_usd = min(9007199254740991, cost_nano_usd + excluded.cost_nano_usd);
 END;
 
+-- Usage of each key, model and day (UTC), written by a trigger as well.
 CREATE TABLE usage_days (
   organization_id TEXT NOT NULL REFERENCES organizations (id),
   key_prefix TEXT NOT NULL,
@@ -325,4 +347,5 @@ CREATE TRIGGER usage_counted_by_day AFTER INSERT ON usage BEGIN
     completion_tokens = min(9007199254740991, completion_tokens + excluded.completion_tokens),
     cost_nano_usd = min(9007199254740991, cost_nano_usd + excluded.cost_nano_usd);
 END;
-`
+`,
+}
