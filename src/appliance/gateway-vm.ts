@@ -92,33 +92,15 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const tell = createTellUsed({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
-  const allowlistFile = join(stateDir, 'allowlist.json')
-  const wanted = (): WantedGateway => {
-    const imageDir = config.inference.worker.image_dir
-    const { manifest } = loadGatewayImage(imageDir)
-    const model = models.current()
-    const bytes = readAllowlist(allowlistFile)
-    const workload = gatewayWorkload({
-      ...{ config, manifest, upstreams, controlKey: controlKey.publicKey },
-      model: model?.model ?? null,
-      allowlist: bytes === null ? null : { bytes, source: allowlistFile },
-    })
-    const { vcpus, memory_mib: memoryMib } = config.inference
-    const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
-    // Else each VM would be defined only to be refused.
-    expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
-    const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, parts.engine.platform]
-    const shape = [...size, imageDigest(imageDir), operatorKeyWords(parts.operatorKey.digest), workload].join('\n')
-    return {
-      spec: {
-        ...{ image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload },
-        ...(model === null ? {} : { modelDisk: model.disk }),
-      },
-      shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
-    }
-  }
   const keeper = new GatewayKeeper({
-    ...{ store: store.ledger, hostId: store.hostId, engine, wanted, addresses, clock, random, log },
+    store: store.ledger,
+    hostId: store.hostId,
+    engine,
+    wanted: () => wantedGateway(parts, { upstreams, controlKey: controlKey.publicKey, model: models.current() }),
+    addresses,
+    clock,
+    random,
+    log,
     patienceMs,
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
@@ -155,6 +137,41 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       await keeper.stop()
       await Promise.all([running, traces?.stop()])
     },
+  }
+}
+
+type WantedParts = Pick<Parameters<typeof gatewayWorkload>[0], 'upstreams' | 'controlKey'> & {
+  readonly model: ReturnType<GatewayModel['current']>
+}
+
+/** The gateway VM that image, configuration, model and allowlist ask for now. */
+function wantedGateway(
+  { config, stateDir, engine, operatorKey }: GatewayVmParts,
+  { upstreams, controlKey, model }: WantedParts,
+): WantedGateway {
+  const imageDir = config.inference.worker.image_dir
+  const { manifest } = loadGatewayImage(imageDir)
+  const source = join(stateDir, 'allowlist.json')
+  const bytes = readAllowlist(source)
+  const allowlist = bytes === null ? null : { bytes, source }
+  const workload = gatewayWorkload({
+    config,
+    manifest,
+    upstreams,
+    controlKey,
+    model: model?.model ?? null,
+    allowlist,
+  })
+  const { vcpus, memory_mib: memoryMib } = config.inference
+  const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
+  // Otherwise each VM would be defined only to be refused.
+  expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
+  const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform]
+  const shape = [...size, imageDigest(imageDir), operatorKeyWords(operatorKey.digest), workload].join('\n')
+  const modelDisk = model === null ? {} : { modelDisk: model.disk }
+  return {
+    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk },
+    shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
   }
 }
 
@@ -223,6 +240,8 @@ const patienceMs = 60_000
 /** For certificates, evidence and whoever waits for their turn at AMD's service. */
 const verifyMs = 300_000
 
+const noLimits = { requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 }
+
 /** A row of a gateway VM as the ledger takes it. Its limits and rules are the VM's concern. */
 export function recordOf({
   promptTokens,
@@ -235,8 +254,11 @@ export function recordOf({
   return {
     ...row,
     caller: {
-      ...{ organizationId, keyPrefix, keyDigest: '', instanceId },
-      ...{ requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
+      organizationId,
+      keyPrefix,
+      keyDigest: '',
+      instanceId,
+      ...noLimits,
       rules: NO_RULES,
       budgets: NO_BUDGETS,
     },

@@ -30,7 +30,9 @@ export function composeTraces({ config, upstreams, clock, random, log }: TracesP
     batchMax: traces.batch_max,
     intervalMs: traces.interval_ms,
     timeoutMs: traces.timeout_ms,
-    ...{ clock, random, log },
+    clock,
+    random,
+    log,
   })
 }
 

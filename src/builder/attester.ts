@@ -176,7 +176,9 @@ export class Attester {
   #fieldsOf(stage: Stage, launch: Launch): StatementFields {
     const { nonce, sourceDigest, networkPolicy } = stage
     const common = {
-      ...{ nonce, sourceDigest, networkPolicy },
+      nonce,
+      sourceDigest,
+      networkPolicy,
       operatorKey: launch.operatorKey,
       image: { name: this.#deps.imageName, measurement: launch.measurement },
     }

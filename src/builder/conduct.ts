@@ -60,10 +60,8 @@ export async function conduct(
     `source tree ${source.tree.sha1}, ${source.tree.fileCount} files, ${source.tree.sizeBytes} bytes, ${seconds()}`,
   )
   const sourceDigest = bytesOf(source.tree.sha256)
-  await conducting.attest({
-    ...{ stage: 'dispatch', jobId: order.jobId, nonce, sourceDigest, networkPolicy },
-    order: orderWords(order),
-  })
+  const bound = { nonce, sourceDigest, networkPolicy }
+  await conducting.attest({ stage: 'dispatch', jobId: order.jobId, ...bound, order: orderWords(order) })
   job.say('init', `dispatch receipt made before any source code runs, ${seconds()}`)
 
   const project = await findProject(source.root, { ...order, sourceName: source.name })
@@ -103,7 +101,9 @@ export async function conduct(
       startedAtMs,
       finishedAtMs: nowMs(),
       artifacts: artifacts.map(({ name, sha256, sizeBytes }) => ({
-        ...{ name, sha256, sizeBytes },
+        name,
+        sha256,
+        sizeBytes,
         reproducible: reproducible === null ? null : reproducible.has(name),
       })),
       log: job.logBytes(),
@@ -112,7 +112,7 @@ export async function conduct(
   )
   job.say('provenance', `SHA-256 ${toHex(documents.provenanceDigest)}, ${seconds()}`)
   const { provenanceDigest } = documents
-  await conducting.attest({ stage: 'completion', nonce, sourceDigest, networkPolicy, provenanceDigest })
+  await conducting.attest({ stage: 'completion', ...bound, provenanceDigest })
   job.say('attest', `completion receipt made, ${seconds()}`)
 
   const entries = [
@@ -149,8 +149,15 @@ function requestOf({ order }: Phase) {
   const archive =
     source.kind === 'archive' ? { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes } : null
   return {
-    ...{ nonce, repoUrl: git?.url ?? null, repoRef: git?.ref ?? null, archive, projectDir, toolchain, reproduce },
-    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+    nonce,
+    repoUrl: git?.url ?? null,
+    repoRef: git?.ref ?? null,
+    archive,
+    projectDir,
+    toolchain,
+    reproduce,
+    fetchCaSha256: accepts.caSha256,
+    cratesMirror: accepts.cratesMirror,
   }
 }
 

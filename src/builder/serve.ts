@@ -90,7 +90,11 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
 
   const port = await portOpen
   const builder = new Builder({
-    ...{ version, keys, guest, image, log },
+    version,
+    keys,
+    guest,
+    image,
+    log,
     record: {
       read: () => readTextOrNull(`${paths.runDir}/build`),
       write: jobId => writeFileAtomic(`${paths.runDir}/build`, jobId, { mode: 0o600, owner }),
@@ -133,7 +137,10 @@ function newPhase({ settings, paths, clock, order, job }: PhaseDeps): Phase {
   fs.writeFileSync(caBundle, `${readTextOrNull(paths.caBundle) ?? ''}\n${order.fetch?.ca ?? ''}`, { mode: 0o644 })
   return {
     site: { cgroups: settings.cgroups, scratch: settings.scratch, clock },
-    ...{ job, order, workDir, caBundle },
+    job,
+    order,
+    workDir,
+    caBundle,
     tools: settings.tools,
   }
 }

@@ -25,7 +25,11 @@ export async function toolOf(phase: Phase, name: string): Promise<Tool> {
     onStdout: chunk => output.push(chunk.slice()),
     onStderr: () => {},
     plan: {
-      ...{ uid: uids.build, network: false, nestedNamespaces: false, cwd: '/', argv: [name, '--version'] },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: '/',
+      argv: [name, '--version'],
       binds: phase.tools.binds,
       etcDir: `${phase.workDir}/etc`,
       env: { ...plainEnvironment, PATH: phase.tools.path },

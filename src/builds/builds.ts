@@ -85,8 +85,15 @@ export function createBuilds(deps: BuildsDeps): Builds {
   retention.removeOrphans()
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)
+  const basis = { clock, random, log, files, events }
   const reconciler = new BuildReconciler({
-    ...{ store, engine, clock, random, log, files, events, vms, gate, makeRoom, concurrentMax },
+    ...basis,
+    store,
+    engine,
+    vms,
+    gate,
+    makeRoom,
+    concurrentMax,
     trust: deps.trust,
     order: deps.order,
     exchangeBytes: settings.exchangeBytes,
@@ -94,7 +101,11 @@ export function createBuilds(deps: BuildsDeps): Builds {
     farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
-    ...{ directory, hostId, clock, random, log, settings, files, events, makeRoom },
+    ...basis,
+    directory,
+    hostId,
+    settings,
+    makeRoom,
     reserveVm: (tx, of) => vms.reserve(tx, of),
     onAccepted: build => {
       // Its digest takes seconds where the image is new; the build takes longer.
@@ -105,7 +116,10 @@ export function createBuilds(deps: BuildsDeps): Builds {
   })
   const routes = buildRoutes({
     ...http,
-    ...{ service, files, events, clock, random, log, readersMax, commands },
+    ...basis,
+    service,
+    readersMax,
+    commands,
     isVmUp: vmId => engine.view(vmId)?.state === 'running',
     rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
     signal: stopping.signal,

@@ -112,7 +112,15 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     log: log.unit('worker'),
   })
   const enclave = new Enclave({
-    ...{ version, keys, device, spool, spans, wants, lines, clock, log },
+    version,
+    keys,
+    device,
+    spool,
+    spans,
+    wants,
+    lines,
+    clock,
+    log,
     imageName: imageNameIn(paths),
     identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
     networking: createNetworking({ ...settings, paths, owner, clock }),
@@ -121,7 +129,13 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
       spent = new Spent({ wants, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, spans, spent, wants, startWorker, clock },
+        keys,
+        spool,
+        spans,
+        spent,
+        wants,
+        startWorker,
+        clock,
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,

@@ -122,12 +122,21 @@ export function createEvidence({ paths, owner, keys, device, imageName, nowMs, t
 }
 
 const noClaim: ClaimRecord = {
-  ...{ claimId: 'none', sha256: '00'.repeat(32), organization: 'none', name: '00000000', hostname: 'none' },
-  ...{ sshHostKeyDigest: '00'.repeat(32), publicKeyDigest: '00'.repeat(32) },
+  claimId: 'none',
+  sha256: '00'.repeat(32),
+  organization: 'none',
+  name: '00000000',
+  hostname: 'none',
+  sshHostKeyDigest: '00'.repeat(32),
+  publicKeyDigest: '00'.repeat(32),
   document: {
     format: claimFormat,
     claim: {
-      ...{ claimId: 'none', organization: 'none', name: '00000000', hostname: 'none', publicKey: '' },
+      claimId: 'none',
+      organization: 'none',
+      name: '00000000',
+      hostname: 'none',
+      publicKey: '',
       inference: { baseUrl: '', address: null, model: '', gateway: { kind: 'none' }, keySha256: null },
       egress: { limitBytes: 0, names: 'any' },
     },

@@ -99,13 +99,19 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   const svsm = device.then(found => (found === null ? null : findSvsm(paths.tsmReports, settings.configFiles)))
   const tpm = guestTpm({ paths, svsm, clock, log })
   const evidence = createEvidence({
-    ...{ paths, owner, device, nowMs: clock.nowMs },
+    paths,
+    owner,
+    device,
+    nowMs: clock.nowMs,
     keys: makeReceiptKeys(systemRandom, nativeKeys),
     imageName: imageNameIn(paths),
     tpm: nonce => tpmBytes(tpm, { nonce, log }),
   })
   const claiming = createClaiming({
-    ...{ ...settings, paths, log, platform: evidence.platform },
+    ...settings,
+    paths,
+    log,
+    platform: evidence.platform,
     ...claimedDaemons({ settings, paths, clock, log }),
   })
 
@@ -115,7 +121,9 @@ export async function serveAgent(version: string, settings: GuestSettings): Prom
   log.info('agent ready')
   showStage('agent ready')
   using _lockout = serveLockout({
-    ...{ clock, log, path: paths.lockoutSocket },
+    clock,
+    log,
+    path: paths.lockoutSocket,
     gather: () => gatherFacts({ root: settings.root, sshdProgram: '/usr/sbin/sshd', run: settings.run }),
   })
   using _tpm = serveTpm({ path: paths.tpmSocket, tpm, log })
@@ -139,12 +147,20 @@ function claimedDaemons({ settings, paths, clock, log }: DaemonParts): Pick<Clai
   const common = { owner, logDir: paths.logDir, clock, log }
   return {
     sshd: createDaemon({
-      ...{ ...common, name: 'sshd', record: paths.sshdRecord, runDir: paths.sshdRunDir },
-      ...{ argv: sshdArgv, listen: { port: sshPort, timeoutMs: listenTimeoutMs } },
+      ...common,
+      name: 'sshd',
+      record: paths.sshdRecord,
+      runDir: paths.sshdRunDir,
+      argv: sshdArgv,
+      listen: { port: sshPort, timeoutMs: listenTimeoutMs },
     }),
     gateway: createDaemon({
-      ...{ ...common, name: 'gateway', record: paths.gatewayRecord, runDir: null },
-      ...{ argv: gatewayArgv, listen: 'later' },
+      ...common,
+      name: 'gateway',
+      record: paths.gatewayRecord,
+      runDir: null,
+      argv: gatewayArgv,
+      listen: 'later',
     }),
   }
 }

@@ -141,10 +141,18 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     listen: async where => {
       server = await serveGateway(
         {
-          ...{ gateway, upstreams, keptReceipts, clock, log, offerSpan: deps.offerSpan },
+          gateway,
+          upstreams,
+          keptReceipts,
+          clock,
+          log,
+          offerSpan: deps.offerSpan,
           encryptionCounts: encryption.counts,
           setup: {
-            ...{ settings, padsStreams, inside: [...deps.inside], keptReceiptsMs: keptReceipts.retentionMs },
+            settings,
+            padsStreams,
+            inside: [...deps.inside],
+            keptReceiptsMs: keptReceipts.retentionMs,
             receiptSeeds: toHex(deps.keys.seeds),
             cacheSecret: toHex(gateway.cacheSecret),
           },

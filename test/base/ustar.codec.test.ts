@@ -20,7 +20,13 @@ import {
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const plain: NewUstarHeader = {
-  ...{ name: 'a', prefix: '', type: '0', mode: 0o644, sizeBytes: 5, mtimeSeconds: 0, linkName: '' },
+  name: 'a',
+  prefix: '',
+  type: '0',
+  mode: 0o644,
+  sizeBytes: 5,
+  mtimeSeconds: 0,
+  linkName: '',
 }
 
 test('the fields of a header follow each other without a gap, up to 12 bytes of padding', () => {

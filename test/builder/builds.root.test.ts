@@ -139,11 +139,17 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         const files = filesOf(await built(source))
         const yours = await treeOfPacked(archiveOf(source), 'source', null)
         const request: AskedRequest = {
-          ...{ source: yours, sourceName: null, projectDir: null, toolchain: null, reproduce: false },
-          ...{ fetchCaSha256: null, cratesMirror: null },
+          source: yours,
+          sourceName: null,
+          projectDir: null,
+          toolchain: null,
+          reproduce: false,
+          fetchCaSha256: null,
+          cratesMirror: null,
         }
         const asked = await buildQuestion(Uint8Array.from(Buffer.from(buildNonce, 'hex')), {
-          ...{ asOf: Date.now(), request },
+          asOf: Date.now(),
+          request,
           pins: { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' },
           policy: { ...policyWithFloors(), measurements: [Uint8Array.from(Buffer.from(buildMeasurement, 'hex'))] },
         })

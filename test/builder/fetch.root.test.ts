@@ -174,7 +174,9 @@ describe.skipIf(skipped)('sources from git', () => {
       expect(provenanceOf(good).predicate.buildDefinition.externalParameters.source.digest.gitCommit).toBe(commit)
       const statement = decodeStatement(fromBase64Url(good.evidence.dispatch?.statement ?? '') ?? new Uint8Array(0))
       expect(statement).toMatchObject({
-        ...{ kind: 'build-dispatch', fetchProxy: fetch.proxy, fetchMirror: fetch.cratesMirror },
+        kind: 'build-dispatch',
+        fetchProxy: fetch.proxy,
+        fetchMirror: fetch.cratesMirror,
         fetchAuthoritiesDigest: new Uint8Array(Buffer.from(digestOf(fetch.ca), 'hex')),
       })
     },
@@ -274,7 +276,8 @@ describe.skipIf(skipped)('a package from a git repository', () => {
       const lost = { ...repository, commit: '0'.repeat(40) }
       await using other = await startBuildVm()
       expect((await other.build({ archive: archiveOf(gitProject(lost)), fetch: servers.fetch })).result).toMatchObject({
-        ...{ status: 'failed', errorType: 'source_unreachable' },
+        status: 'failed',
+        errorType: 'source_unreachable',
       })
     },
     timeoutMs,
@@ -298,7 +301,9 @@ describe.skipIf(skipped)('a package from a git repository', () => {
         await using vm = await startBuildVm()
         const end = await vm.build({ archive: archiveOf(gitProject(item)), fetch: servers.fetch })
         expect(end.result).toMatchObject({
-          ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
+          status: 'failed',
+          errorType: 'source_unreachable',
+          error: expect.stringMatching(why),
         })
       }
     },

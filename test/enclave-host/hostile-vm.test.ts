@@ -197,7 +197,8 @@ describe('reports', () => {
     const { session, clock } = fakeSession({
       status: () => ({ ...fakeStatus, receiptKey: process.repeat(43) }),
       report: ({ logFrom }) => ({
-        ...{ metrics: '', metricsChars: 0 },
+        metrics: '',
+        metricsChars: 0,
         log: lines.filter(({ seq, line }) => line.startsWith(process) && seq >= logFrom),
       }),
     })
@@ -258,8 +259,17 @@ describe('usage', () => {
       return batch
     }
     const rowOf = (at: number, organizationId: string): UsageRow => ({
-      ...{ id: `r${from + at}`, atMs: 1, organizationId, keyPrefix: 'p', instanceId: null, model: 'm', upstream: 'u' },
-      ...{ promptTokens: 1, completionTokens: Number.MAX_SAFE_INTEGER, tokensSource: 'reported', outcome: 'completed' },
+      id: `r${from + at}`,
+      atMs: 1,
+      organizationId,
+      keyPrefix: 'p',
+      instanceId: null,
+      model: 'm',
+      upstream: 'u',
+      promptTokens: 1,
+      completionTokens: Number.MAX_SAFE_INTEGER,
+      tokensSource: 'reported',
+      outcome: 'completed',
     })
     for (let count = 0; count < 10; count += 1) {
       const rows = Array.from({ length: usageRowsMax }, (_, at) => rowOf(at, at === 0 ? 'o1' : `nobody-${at}`))

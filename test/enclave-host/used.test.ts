@@ -19,8 +19,13 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
   const row = { instanceId: null, model: 'm', upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7 }
   prepareUsageAppend(store.db)([
     {
-      ...{ id: '1', atMs: Date.parse('2026-11-22T12:00Z'), organizationId: 'o1', keyPrefix: 'k1', ...row },
-      ...{ outcome: 'completed', tokensSource: 'reported' },
+      id: '1',
+      atMs: Date.parse('2026-11-22T12:00Z'),
+      organizationId: 'o1',
+      keyPrefix: 'k1',
+      ...row,
+      outcome: 'completed',
+      tokensSource: 'reported',
     },
   ])
   const db = store.ledger.db
@@ -47,7 +52,8 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
   expect(tell.spent('new', want)).toEqual({
     key: { ...booked, completionTokens: 105, costNanoUsd: 1_007 },
     organization: { ...booked, completionTokens: 115, costNanoUsd: 1_107 },
-    ...{ booked: 0, isShared: true },
+    booked: 0,
+    isShared: true,
   })
   moveGateway(db, { vmId: 'old', from: ['draining'], to: 'gone', nowMs: 4 })
   expect(tell.spent('new', want)).toEqual({ key: booked, organization: booked, booked: 0, isShared: false })

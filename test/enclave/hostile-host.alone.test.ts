@@ -99,7 +99,10 @@ describe('certificates', () => {
   const dayMs = 86_400_000
   const authorityAt = (bench: EnclaveBench, shiftMs: number): Promise<Authority> =>
     openAuthority({
-      ...{ kind: 'clients', stateDir: `${bench.dir}/at-${shiftMs}`, names: ['localhost'], random: systemRandom },
+      kind: 'clients',
+      stateDir: `${bench.dir}/at-${shiftMs}`,
+      names: ['localhost'],
+      random: systemRandom,
       nowMs: () => systemClock.nowMs() + shiftMs,
     })
   const spkiOf = async (csr: Uint8Array) => {

@@ -47,7 +47,11 @@ function kernel(disks: Record<string, string> = { vda: 'root', vdb: 'model' }): 
     if (fails.has(name)) throw new Fault('host.command_failed', `${name}: EIO`)
   }
   return {
-    ...{ root, done, fails, clock: createManualClock(), diskWaitMs: 0 },
+    root,
+    done,
+    fails,
+    clock: createManualClock(),
+    diskWaitMs: 0,
     run: async argv => {
       act([...argv])
       if (argv[1] === 'open') write('sys/block/dm-1/dm/name', `${mapping}\n`)

@@ -28,7 +28,9 @@ test(
     const { receipts } = (await attestation.json()) as { receipts: { receipt: { keys: Record<string, string> } }[] }
     const bytes = (name: string) => fromBase64Url(receipts[0]?.receipt.keys[name] ?? '') ?? new Uint8Array(0)
     const keys = {
-      ...{ ed25519: bytes('ed25519'), mldsa65: bytes('mldsa65'), x25519: bytes('x25519') },
+      ed25519: bytes('ed25519'),
+      mldsa65: bytes('mldsa65'),
+      x25519: bytes('x25519'),
       mlkem768: bytes('mlkem768'),
     }
     // The worker of these tests has no streams.
@@ -40,10 +42,7 @@ test(
       const request = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream })
       const response = await fetch(`${url}/v1/chat/completions`, {
         method: 'POST',
-        headers: {
-          ...{ authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-          'x-strongroom-receipt': '1',
-        },
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-strongroom-receipt': '1' },
         body: request,
         tls,
       })

@@ -214,11 +214,13 @@ describe('the endpoint of the gateway', () => {
     const { claiming, identity } = await makeParts(sandbox, { platform: 'snp' })
     const simulated = {
       ...makeClaim(publicKey).inference,
-      ...{ baseUrl: 'https://gateway.example.test/v1', gateway: { ...attestedGateway, simulatedRoot: gatewayCa } },
+      baseUrl: 'https://gateway.example.test/v1',
+      gateway: { ...attestedGateway, simulatedRoot: gatewayCa },
     }
     const refused = makeClaim(publicKey, { inference: simulated })
     expect(await claiming.claim(seal(refused, identity.boxKey), identity)).toEqual({
-      ...{ ok: false, code: 'bad_claim' },
+      ok: false,
+      code: 'bad_claim',
       message: 'claim.inference.gateway.simulatedRoot: this VM has a report device',
     })
     await claiming.claim(seal(makeClaim(publicKey, { inference }), identity.boxKey), identity)

@@ -26,7 +26,10 @@ import { createReportDevice, type ReportDevice } from '../../src/guest/report/de
 import { nativeKeys } from '../../src/linux/native-keys.ts'
 
 const document = sampleDocument({
-  ...{ organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.example.test', publicKey: 'ssh-ed25519 AAAA' },
+  organization: 'acme',
+  name: 'abcd1234',
+  hostname: 'abcd1234.acme.example.test',
+  publicKey: 'ssh-ed25519 AAAA',
 })
 const claim: ClaimRecord = {
   claimId: 'claim-1',

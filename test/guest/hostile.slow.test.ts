@@ -28,7 +28,13 @@ async function claimed(options: { device?: boolean } = {}) {
   const sealed = seal(claim, hello.boxKey)
   expect(await ask(host, { id: 'c', op: 'claim', sealed })).toMatchObject({ ok: true })
   return {
-    ...{ sandbox, agent, host, hello, claim, sealed, publicKey },
+    sandbox,
+    agent,
+    host,
+    hello,
+    claim,
+    sealed,
+    publicKey,
     [Symbol.asyncDispose]: async () => {
       host[Symbol.dispose]()
       await agent[Symbol.asyncDispose]()
@@ -91,7 +97,11 @@ describe('after the claim', () => {
       const { evidence } = await ask(host, { id: 'e', op: 'evidence', nonce, simulated: launch })
       const { organization, name, hostname } = claim
       expect(decodeStatement(fromBase64Url(evidence.statement) ?? new Uint8Array(0))).toMatchObject({
-        ...{ kind: 'claim', scope: 'claim-only', organization, name, hostname },
+        kind: 'claim',
+        scope: 'claim-only',
+        organization,
+        name,
+        hostname,
         nonce: fromBase64Url(nonce),
       })
     }

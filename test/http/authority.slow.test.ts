@@ -161,8 +161,13 @@ test('goal: the authority that instances trust can sign for the name of their ga
 test('goal: one listener serves clients and instances, each by the authority that they trust, with one key', async () => {
   const { tls } = await start()
   const server = serveTls(() => new Response('here'), {
-    ...{ hostname: '127.0.0.1', port: 0, tls, guestName: guestGatewayName, idleTimeoutSeconds: 10 },
-    ...{ requestBodyBytesMax: 1024, log: silentLogger },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls,
+    guestName: guestGatewayName,
+    idleTimeoutSeconds: 10,
+    requestBodyBytesMax: 1024,
+    log: silentLogger,
   })
   try {
     const { port } = server

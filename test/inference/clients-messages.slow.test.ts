@@ -63,7 +63,9 @@ test('text', async () => {
     expect([whole.usage.input_tokens, whole.usage.output_tokens]).toEqual([11, 3])
   }
   expect(upstream.seen.at(-1)?.body).toEqual({
-    ...{ model: MODEL, max_tokens: 100, stop: ['END'] },
+    model: MODEL,
+    max_tokens: 100,
+    stop: ['END'],
     messages: [{ role: 'system', content: 'Be brief.' }, ...base.messages],
   })
   const stream = anthropic.messages.stream(base)
@@ -186,7 +188,8 @@ test('errors', async () => {
   expect(refused).toMatchObject({ error: { error: { type: 'authentication_error', code: 'unauthenticated' } } })
   upstream.behave = response => sendJson(response, 500, { error: { code: 500 } })
   expect(await caught(anthropic.messages.create(base))).toMatchObject({
-    ...{ status: 502, error: { error: { type: 'api_error', code: 'upstream_failed' } } },
+    status: 502,
+    error: { error: { type: 'api_error', code: 'upstream_failed' } },
   })
 })
 

@@ -102,7 +102,10 @@ export class EnclaveBench {
     const tls = await createTls({
       config: defaultConfig(),
       stateDir: options.authorityDir ?? dir,
-      ...{ clock: systemClock, random: systemRandom, log: createLogger(quiet), onEvent: () => {} },
+      clock: systemClock,
+      random: systemRandom,
+      log: createLogger(quiet),
+      onEvent: () => {},
     })
     undo.defer(() => tls.stop())
     const bench = new EnclaveBench({ undo, dir, host, tls, options })
@@ -173,8 +176,16 @@ export class EnclaveBench {
   addKey(changes: Partial<NewGatewayKey> = {}): string {
     const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
     insertGatewayKey(this.store.directory.db, {
-      ...{ organizationId: 'o1', instanceId: null, requestsPerMinute: 100_000, tokensPerMinute: null },
-      ...{ concurrencyMax: 10_000, expiresAtMs: null, nowMs: systemClock.nowMs(), prefix, secretSha256, ...changes },
+      organizationId: 'o1',
+      instanceId: null,
+      requestsPerMinute: 100_000,
+      tokensPerMinute: null,
+      concurrencyMax: 10_000,
+      expiresAtMs: null,
+      nowMs: systemClock.nowMs(),
+      prefix,
+      secretSha256,
+      ...changes,
     })
     return key
   }
@@ -189,7 +200,12 @@ export class EnclaveBench {
     const hostData = toHex(hostDataOf({ document: launchDocument, workload: text }))
     const operatorKey = toHex(this.host.operatorKey)
     recordLaunch(db, {
-      ...{ vmId, document: launchDocument, workload: text, measurement: launchMeasurement, hostData, operatorKey },
+      vmId,
+      document: launchDocument,
+      workload: text,
+      measurement: launchMeasurement,
+      hostData,
+      operatorKey,
       launchedAtMs: 3,
     })
     const machine = this.#options.newMachine?.() ?? new EnclaveMachine(this.#options.machine)
@@ -251,7 +267,15 @@ export class EnclaveBench {
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
     const certify = (csr: Uint8Array) => this.certify(csr)
     return new GatewaySession({
-      ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
+      vmId,
+      engine,
+      control,
+      addresses,
+      books,
+      certify,
+      clock: systemClock,
+      log,
+      onChange: () => {},
       spans: null,
       tell: createTellUsed({ ...this.store, statusOf: () => null }),
       ...changes,

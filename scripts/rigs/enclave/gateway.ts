@@ -50,7 +50,9 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
     throw new Error('no authority: start tests against the enclave by test/rigs/enclave/suite.ts')
   const machine = takeMachine()
   const bench = await EnclaveBench.start({
-    ...{ authorityDir, newMachine: () => machine, gateway: { ...parts.settings, ...testProcesses } },
+    authorityDir,
+    newMachine: () => machine,
+    gateway: { ...parts.settings, ...testProcesses },
     upstreams: parts.upstreams.map(workloadUpstream),
     upstreamKeys: Object.fromEntries(parts.upstreams.flatMap(({ name, key }) => (key === null ? [] : [[name, key]]))),
   })

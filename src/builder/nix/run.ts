@@ -91,7 +91,11 @@ class Nix {
     const proxy = await openNetwork()
     const root = makeDir(`${workDir}/fetch`, uids.fetch)
     const { code } = await this.#run({
-      ...{ name: 'nix-fetch', uid: uids.fetch, network: true, argv: nixFetchArgv(this.flake), step: 'fetch' },
+      name: 'nix-fetch',
+      uid: uids.fetch,
+      network: true,
+      argv: nixFetchArgv(this.flake),
+      step: 'fetch',
       binds: [
         ...this.#dirs(root, uids.fetch),
         { from: this.#sourceDir, to: places.source, writable: false },
@@ -170,7 +174,12 @@ class Nix {
       },
       onStderr: job.output(step),
       plan: {
-        ...{ uid, network, nestedNamespaces: true, cwd: places.home, argv, env },
+        uid,
+        network,
+        nestedNamespaces: true,
+        cwd: places.home,
+        argv,
+        env,
         binds: [...tools.binds, ...binds],
         etcDir: `${workDir}/etc-${uid}`,
       },

@@ -51,7 +51,11 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
       onStdout: chunk => output.push(chunk.slice()),
       onStderr: phase.job.output('fetch'),
       plan: {
-        ...{ uid: uids.fetch, network, nestedNamespaces: false, cwd: gitPlaces.tree, argv },
+        uid: uids.fetch,
+        network,
+        nestedNamespaces: false,
+        cwd: gitPlaces.tree,
+        argv,
         binds: [
           ...phase.tools.binds,
           { from: gitDir, to: gitPlaces.dir, writable: true },

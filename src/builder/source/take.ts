@@ -51,7 +51,10 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
   makeDir(into, 0)
   fs.chmodSync(into, 0o755)
   const { root, stripped, unpacked, tree } = await takeArchive({
-    ...{ device, sizeBytes: source.sizeBytes, into, projectDir: phase.order.projectDir },
+    device,
+    sizeBytes: source.sizeBytes,
+    into,
+    projectDir: phase.order.projectDir,
     ...bounds,
   })
   phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes unpacked`)

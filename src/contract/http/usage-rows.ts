@@ -139,7 +139,9 @@ export class UsageTable {
   view({ from, to }: UsageDays): UsageRows {
     const groups = [...this.#groups].sort(([text], [other]) => (text < other ? -1 : 1))
     return {
-      ...{ from, to, by: USAGE_GROUPS.filter(group => this.#by.has(group)) },
+      from,
+      to,
+      by: USAGE_GROUPS.filter(group => this.#by.has(group)),
       rows: groups.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
       total: usageSumsView(this.#total),
     }

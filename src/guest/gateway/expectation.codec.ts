@@ -40,7 +40,8 @@ export function expectationOf(settings: string, own: string | null): Expectation
   if (gateway.kind === 'none') return null
   const by = own === null ? 'claim' : 'owner'
   const expectation: Expectation = {
-    ...{ by, baseUrl: new URL(baseUrl) },
+    by,
+    baseUrl: new URL(baseUrl),
     gateway: own === null ? gateway : readOwnGateway(own, platform),
   }
   const problem = gatewayProblem(expectation.gateway, { baseUrl, platform })

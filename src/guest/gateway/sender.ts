@@ -18,7 +18,9 @@ export function createSender(expectation: Expectation): Sender {
   if (gateway.kind === 'unattested') return createUnattestedFetch({ baseUrl, ca: gateway.ca })
   if (!isAttested(expectation)) throw new Fault('internal', 'invariant broken: a gateway is attested or it is not')
   const fetch = createAttestedFetch(attestedOptions(expectation), {
-    ...{ createTransport: createNodeTransport, clock: systemClock, random: systemRandom },
+    createTransport: createNodeTransport,
+    clock: systemClock,
+    random: systemRandom,
     native: { newAesGcm: nativeAesGcm, primitives: nativeEncapsulation },
   })
   return { send: (url, init) => fetch(url, init), close: fetch.close }

@@ -36,7 +36,11 @@ export function serveEndpoint({
   const endpoint = new Endpoint({ access: createAccess(paths), log })
   try {
     const server = Bun.serve({
-      ...{ hostname: '127.0.0.1', port, reusePort: false, development: false, idleTimeout: idleSeconds },
+      hostname: '127.0.0.1',
+      port,
+      reusePort: false,
+      development: false,
+      idleTimeout: idleSeconds,
       maxRequestBodySize: endpointLimits.bodyBytesMax,
       fetch: (request, bun) => endpoint.handle(request, () => bun.timeout(request, 0)),
     })

@@ -121,7 +121,9 @@ class JudgedConnections {
 async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Array> {
   const host = baseUrl.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
-    ...{ host, port: Number(baseUrl.port || 443), ALPNProtocols: ['http/1.1'] },
+    host,
+    port: Number(baseUrl.port || 443),
+    ALPNProtocols: ['http/1.1'],
     // Judged below, so that what is wrong can be said.
     rejectUnauthorized: false,
     ...(isIP(host) === 0 ? { servername: host } : {}),

@@ -38,7 +38,9 @@ export function gatewayConfiguration(
       ? null
       : {
           name: workerUpstreamName,
-          ...{ model: worker.model, context_tokens: worker.context_tokens, parallel: worker.parallel },
+          model: worker.model,
+          context_tokens: worker.context_tokens,
+          parallel: worker.parallel,
         },
   }
   const bytes = utf8(`${canonicalJson(document)}\n`)

@@ -88,7 +88,9 @@ export function createMeteredHandler<Asked extends Operation>(
   return async (request, { operation, id, exchange }) => {
     const shape = shapeOf(operation)
     const asked = deps.enter({
-      ...{ id, operation, headers: keyHeadersOf(request.headers, shape) },
+      id,
+      operation,
+      headers: keyHeadersOf(request.headers, shape),
       fault: bodyFault(request.headers, bytesMaxOf(deps.limits, exchange)),
       tokens: tokensToReserve(request.headers, { operation, exchange }),
     })

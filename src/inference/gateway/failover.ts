@@ -46,7 +46,11 @@ const attemptsMax = 3
 export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
   const { id, plan, account, signal } = job
   return overUpstreams(deps, {
-    ...{ id, account, signal, model: plan.request.model, except: unfitTargets(deps, job) },
+    id,
+    account,
+    signal,
+    model: plan.request.model,
+    except: unfitTargets(deps, job),
     bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
   })

@@ -117,7 +117,13 @@ export async function respondStream(
   const counts = countsOf(job, lease.target)
   const readBy = isEncrypted ? 'reader' : 'server'
   const { body, countDelivered } = await openStream(upstream, {
-    ...{ deadlines, limits, plan, counts, seal, onEnd, signal },
+    deadlines,
+    limits,
+    plan,
+    counts,
+    seal,
+    onEnd,
+    signal,
     readBy,
   })
   account.countDelivered = countDelivered

@@ -144,7 +144,13 @@ export class Link {
     let isOpen = true
     let bound: Tokens | null = null
     const account: RequestAccount = {
-      ...{ organizationId, trace, model: 'unknown', upstream: null, queueMs: 0, bodyBytes: 0, promptEstimate: 0 },
+      organizationId,
+      trace,
+      model: 'unknown',
+      upstream: null,
+      queueMs: 0,
+      bodyBytes: 0,
+      promptEstimate: 0,
       firstChunkMs: null,
       countDelivered: null,
       hasBudget,

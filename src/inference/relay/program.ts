@@ -144,7 +144,13 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
   })
   const metered = createMeteredRoutes({
-    ...{ clock, random, log, deadlines, limits, upstreams, upstream },
+    clock,
+    random,
+    log,
+    deadlines,
+    limits,
+    upstreams,
+    upstream,
     enter: link.enter,
     router: link,
     models: servedModels(upstreams, inside),
@@ -160,7 +166,10 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
   })
   const routes = new RouteTable(metered.routes)
   const serve = createFront({
-    ...{ encryption, clock, random, log },
+    encryption,
+    clock,
+    random,
+    log,
     shapeOf: path => routes.find(path)?.route.shape ?? null,
     dispatch: (request, path, received) => {
       checkHost(request.headers)

@@ -109,13 +109,11 @@ export class Relays {
     const { timing = relayTiming, log } = this.#deps
     try {
       const member = await Member.start({
-        ...{
-          ...this.#deps,
-          log: log.unit('relay'),
-          deadlines: this.#deadlines,
-          timing,
-          onListening: this.#listening.resolve,
-        },
+        ...this.#deps,
+        log: log.unit('relay'),
+        deadlines: this.#deadlines,
+        timing,
+        onListening: this.#listening.resolve,
         setup: this.#setup(),
       })
       this.#members[at] = member

@@ -62,7 +62,10 @@ export function openCollector(
     try {
       signal.throwIfAborted()
       const connecting = connect(endpoint, {
-        ...{ deadlines, connectTimeoutMs: timeoutMs, onIdle: () => {}, onClose: () => {} },
+        deadlines,
+        connectTimeoutMs: timeoutMs,
+        onIdle: () => {},
+        onClose: () => {},
       })
       stop = connecting.stop
       const connection = await connecting.opened

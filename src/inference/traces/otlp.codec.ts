@@ -66,8 +66,14 @@ function readableSpan(span: TraceSpan, names: OtlpNames): ReadableSpan {
     // A client's own mistake is no error of the server's (semantic conventions, http-spans: status).
     status: { code: isFailure(span) ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
     attributes: { ...common, ...(isRequest ? requestAttributes(span, model, names) : attemptAttributes(span, names)) },
-    ...{ links: [], events: [], ended: true, resource, instrumentationScope },
-    ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+    links: [],
+    events: [],
+    ended: true,
+    resource,
+    instrumentationScope,
+    droppedAttributesCount: 0,
+    droppedEventsCount: 0,
+    droppedLinksCount: 0,
   }
 }
 

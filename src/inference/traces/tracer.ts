@@ -109,7 +109,12 @@ export class RequestTrace {
     const { spanId, upstream, startedMs } = this.#attempt
     this.#attempt = null
     this.#attempts.push({
-      ...{ kind: 'attempt', traceId: this.#traceId, spanId, parentId: this.#spanId, upstream, error },
+      kind: 'attempt',
+      traceId: this.#traceId,
+      spanId,
+      parentId: this.#spanId,
+      upstream,
+      error,
       operation: SPAN_OPERATIONS[this.#begun.operation],
       startUs: this.#startUs + microsOf(startedMs - this.#startedMs),
       durationUs: microsOf(this.#deps.clock.monotonicMs() - startedMs),
@@ -126,8 +131,18 @@ export class RequestTrace {
     const operation = SPAN_OPERATIONS[this.#begun.operation]
     for (const attempt of this.#attempts) offer({ ...attempt, model })
     offer({
-      ...{ kind: 'request', traceId: this.#traceId, spanId: this.#spanId, parentId: parent?.spanId ?? null },
-      ...{ requestId: id, operation, model, upstream, stream: this.isStream, status, outcome, error: errorCode },
+      kind: 'request',
+      traceId: this.#traceId,
+      spanId: this.#spanId,
+      parentId: parent?.spanId ?? null,
+      requestId: id,
+      operation,
+      model,
+      upstream,
+      stream: this.isStream,
+      status,
+      outcome,
+      error: errorCode,
       startUs: this.#startUs,
       durationUs: microsOf(clock.monotonicMs() - this.#startedMs),
       inputTokens: countOf(tokens.prompt),

@@ -114,8 +114,13 @@ async function complete({ prompt, maxTokens, alternatives }: Question, asking: A
       redirect: 'manual',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt, n_predict: maxTokens, n_probs: alternatives },
-        ...{ temperature: 0, seed: 0, cache_prompt: false, stream: false },
+        prompt,
+        n_predict: maxTokens,
+        n_probs: alternatives,
+        temperature: 0,
+        seed: 0,
+        cache_prompt: false,
+        stream: false,
       }),
       signal: AbortSignal.any([asking.signal, timeout]),
     })

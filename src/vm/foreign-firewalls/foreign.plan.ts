@@ -74,15 +74,17 @@ export function neededPackets(site: FirewallSite): Need[] {
       ? []
       : needsOfInstances(
           { ...around, guestPorts: site.guestPorts, suffix: '' },
-          {
-            ...{ family: 'ipv4', anywhere, pool, gateway: rangeOf(site.gateway) },
-          },
+          { family: 'ipv4', anywhere, pool, gateway: rangeOf(site.gateway) },
         )),
     ...(gatewayVmPort === null || site.pool === null
       ? []
       : [
           need('instances', THROUGH, 'instances to the gateway VM', {
-            ...{ ...usual, iifname: tap, oifname: tap, saddr: pool, ...ofVms },
+            ...usual,
+            iifname: tap,
+            oifname: tap,
+            saddr: pool,
+            ...ofVms,
           }),
         ]),
     ...(gatewayVmPort === null
@@ -99,8 +101,16 @@ export function neededPackets(site: FirewallSite): Need[] {
 }
 
 const usual: Omit<Packet, 'name'> = {
-  ...{ family: 'ipv4', iifname: null, oifname: null, saddr: anywhere, daddr: anywhere, protocol: 'tcp' },
-  ...{ sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+  family: 'ipv4',
+  iifname: null,
+  oifname: null,
+  saddr: anywhere,
+  daddr: anywhere,
+  protocol: 'tcp',
+  sport: null,
+  dport: null,
+  ct_state: 'new',
+  ct_status: 'none',
 }
 
 function need(kind: NeedKind, hooks: readonly Hook[], name: string, packet: Omit<Packet, 'name'>): Need {
@@ -136,7 +146,9 @@ function needsOfInstances(
       ? []
       : [
           need('instances', INTO, `questions of instances for names${suffix}`, {
-            ...{ ...here, protocol: 'udp', dport: guestDnsPort },
+            ...here,
+            protocol: 'udp',
+            dport: guestDnsPort,
           }),
         ]),
   ]

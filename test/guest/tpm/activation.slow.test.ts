@@ -80,7 +80,11 @@ describe('a credential', () => {
   // Goal: no TPM, and one that has died, are said.
   test('without a TPM', async () => {
     const none = createTpm({
-      ...{ device: null, measured, svsm: Promise.resolve(null), clock: systemClock, log: silentLogger },
+      device: null,
+      measured,
+      svsm: Promise.resolve(null),
+      clock: systemClock,
+      log: silentLogger,
     })
     expect([await none.endorsementKey(), await none.activate(new Uint8Array(328))]).toEqual([
       { kind: 'none' },

@@ -91,7 +91,8 @@ describe('commands', () => {
     expect(() => readPrimary(response('', { code: '00000184' }))).toThrow('TPM2_CreatePrimary: TPM_RC 0x184')
     expect(() => readPrimary(response('80000000 00000004 ffff 00'))).toThrow('a field of 65535 bytes')
     expect(readQuote(response('00000005 0001 aa bbcc 00', { tag: '8002' }))).toEqual({
-      ...{ quote: hex('aa'), signature: hex('bbcc') },
+      quote: hex('aa'),
+      signature: hex('bbcc'),
     })
     for (const size of ['00000002', '000000ff', 'ffffffff'])
       expect(() => readQuote(response(`${size} 0001 aa bbcc`, { tag: '8002' }))).toThrow('size of the parameters')

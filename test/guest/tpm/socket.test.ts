@@ -65,7 +65,8 @@ test('quotes over 32 bytes and nothing else', async () => {
     const activate = (first: number, length = 328) => `activate ${of(first, length)}\n`
     expect(await asked(path, 'ek\n')).toEqual({ kind: 'endorsement-key', area: 'BAUG' })
     expect(await asked(path, activate(7).slice(0, 60), activate(7).slice(60))).toEqual({
-      ...{ kind: 'activated', proof: 'BwgJ' },
+      kind: 'activated',
+      proof: 'BwgJ',
     })
     expect(await asked(path, activate(1))).toEqual({ kind: 'failed', reason: 'y'.repeat(1_024) })
     expect(credentials.map(credential => credential.length)).toEqual([328, 328])

@@ -23,7 +23,10 @@ async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
   let printed = ''
   let complaint = ''
   const exitCode = await verify(argv, {
-    ...{ paths, sshPort, name: 'abcd1234', nowMs: systemClock.nowMs },
+    paths,
+    sshPort,
+    name: 'abcd1234',
+    nowMs: systemClock.nowMs,
     write: text => {
       printed += text
     },
@@ -55,7 +58,10 @@ test('five lines', async () => {
   ])
 
   const inference = {
-    ...{ baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', key: null },
+    baseUrl: 'https://127.0.0.1:1/v1',
+    address: null,
+    model: 'none',
+    key: null,
     gateway: { ...attestedGateway, simulatedRoot: null },
   }
   await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })

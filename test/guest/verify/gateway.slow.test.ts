@@ -26,8 +26,12 @@ const expected = () => ({
 
 function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   return {
-    ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
-    ...{ outside: ['far'], simulatedRoot: bench.host.rootPem, ...changes },
+    kind: 'attested',
+    measurements: [launchMeasurement],
+    operatorKey: toHex(bench.host.operatorKey),
+    outside: ['far'],
+    simulatedRoot: bench.host.rootPem,
+    ...changes,
   }
 }
 
@@ -37,8 +41,12 @@ async function lineOf(gateway: InferenceGateway, { own, at = url, ...changes }: 
   await using endpoint = await startEndpoint({ baseUrl: `${at}/v1`, gateway })
   if (own !== undefined) await endpoint.command(['set'], JSON.stringify(own))
   const { outcome, reason } = await judgeGateway({
-    ...{ paths: endpoint.paths, policy: expected(), allowlist: 'any', outside: ['far'] },
-    ...{ simulatedRoot: utf8(bench.host.rootPem), ...changes },
+    paths: endpoint.paths,
+    policy: expected(),
+    allowlist: 'any',
+    outside: ['far'],
+    simulatedRoot: utf8(bench.host.rootPem),
+    ...changes,
   })
   return `${outcome}: ${reason}`
 }
@@ -60,7 +68,9 @@ test(
       expect(line).toContain(words)
     // What the owner has set, the owner expects: there is nothing to compare it with.
     const own = await lineOf(honest({ measurements: ['11'.repeat(48)] }), {
-      ...{ own: honest(), policy: strictPolicy(), outside: [] },
+      own: honest(),
+      policy: strictPolicy(),
+      outside: [],
     })
     expect(own).toMatch(/^pass: .*as you gave it to strongroom-gateway$/)
   },

@@ -39,7 +39,11 @@ beforeAll(async () => {
   gateway = host
   const names = ['localhost']
   const authority = await openAuthority({
-    ...{ kind: 'clients', stateDir: folder, names, nowMs: systemClock.nowMs, random: systemRandom },
+    kind: 'clients',
+    stateDir: folder,
+    names,
+    nowMs: systemClock.nowMs,
+    random: systemRandom,
   })
   caFile = join(folder, 'ca-for-clients.pem')
   writeFileSync(caFile, authority.caPem)

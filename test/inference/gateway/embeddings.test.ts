@@ -164,7 +164,9 @@ describe('what the gateway does with all requests', () => {
         const salt = answer.headers.get('x-strongroom-receipt-salt')
         const { ok, claim } = await verifyResponse(receipt, {
           salt: salt === null ? undefined : readSalt(salt),
-          ...{ keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] },
+          keys: await gateway.publicKeys(),
+          response,
+          outside: [upstreamIn(receipt)],
           request: utf8(JSON.stringify(bodyOf({ encoding_format }))),
         })
         expect([ok, claim?.model, claim?.promptTokens, claim?.completionTokens]).toEqual([true, EMBEDDING_MODEL, 6, 0])

@@ -242,8 +242,12 @@ async function trustedGateway() {
   const { rootFile, operatorKey, measurementOf } = await attestation.simulatedHost()
   const nonce = attestation.newNonce()
   const verdict = await verifyGateway(utf8((await rig.get(`?nonce=${nonce}`)).body), {
-    ...{ nonce: fromBase64Url(nonce) ?? 'any', asOf: systemClock.nowMs(), ageMsMax: freshAgeMsMax, crl: undefined },
-    ...{ roots: [readSimulatedRoot(await Bun.file(rootFile).bytes())], pins: allPins },
+    nonce: fromBase64Url(nonce) ?? 'any',
+    asOf: systemClock.nowMs(),
+    ageMsMax: freshAgeMsMax,
+    crl: undefined,
+    roots: [readSimulatedRoot(await Bun.file(rootFile).bytes())],
+    pins: allPins,
     policy: {
       ...strictPolicy(),
       measurements: [measurementOf(attestation.imageDigest)],
@@ -274,7 +278,9 @@ test.skipIf(noTwo)(
       target(other.url, { name: 'elsewhere', weight: 1000 }),
     ]
     const sealer = createResponseSealer({
-      ...{ keys: attestation.receiptKeys(), clock: systemClock, random: systemRandom },
+      keys: attestation.receiptKeys(),
+      clock: systemClock,
+      random: systemRandom,
       inside: new Set(['built-in']),
     })
     await using both = startHostGateway(upstreams, { host: { sealer }, limits: { ejectFailures: 1000 } })

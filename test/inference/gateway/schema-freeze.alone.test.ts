@@ -20,7 +20,10 @@ beforeEach(async () => {
   undo.defer(upstream.stop)
   gateway = undo.use(
     await startRealGateway([target(upstream.url, { name: 'up' })], {
-      ...{ bodyBytesMax: 4_194_304, bodyTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, ejectFailures: 1_000 },
+      bodyBytesMax: 4_194_304,
+      bodyTimeoutMs: 60_000,
+      firstByteTimeoutMs: 60_000,
+      ejectFailures: 1_000,
     }),
   )
   const newKey = () => gateway.addKey()

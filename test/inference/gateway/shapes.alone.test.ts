@@ -165,7 +165,8 @@ describe.each(SHAPES)('$operation', shape => {
     }
     const refused = await postEncrypted(gateway, shape.path, shape.body({ container: 'x' }))
     expect(gatewayErrorIn(JSON.parse(await refused.text()))).toMatchObject({
-      ...{ code: 'invalid_request', param: 'container' },
+      code: 'invalid_request',
+      param: 'container',
     })
   })
 

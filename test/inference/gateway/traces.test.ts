@@ -52,7 +52,12 @@ function tracedGateway(changes: Partial<TraceSettings> = {}): TestGateway {
         }),
       ),
     },
-    ...{ queueMax: 1_000, batchMax: 100, intervalMs: 20, timeoutMs: 2_000, clock, random: systemRandom },
+    queueMax: 1_000,
+    batchMax: 100,
+    intervalMs: 20,
+    timeoutMs: 2_000,
+    clock,
+    random: systemRandom,
     log: silentLogger,
   })
   exporter.start()
@@ -90,9 +95,13 @@ test('goal: a whole and a streamed completion, with usage, finish reasons, upstr
     expect([request.traceId, request.parentSpanId]).toEqual(['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331'])
     expect(request).toMatchObject({ name: `chat ${MODEL}`, status: 0 })
     expect(request.attributes).toMatchObject({
-      ...{ 'gen_ai.usage.input_tokens': 11, 'gen_ai.usage.output_tokens': 3, 'gen_ai.request.stream': stream },
-      ...{ 'gen_ai.response.finish_reasons': ['stop'], 'http.response.status_code': 200 },
-      ...{ 'strongroom.request.id': response.headers.get('x-request-id'), 'strongroom.outcome': 'completed' },
+      'gen_ai.usage.input_tokens': 11,
+      'gen_ai.usage.output_tokens': 3,
+      'gen_ai.request.stream': stream,
+      'gen_ai.response.finish_reasons': ['stop'],
+      'http.response.status_code': 200,
+      'strongroom.request.id': response.headers.get('x-request-id'),
+      'strongroom.outcome': 'completed',
     })
     expect(typeof request.attributes['gen_ai.response.time_to_first_chunk']).toBe(stream ? 'number' : 'undefined')
     expect(of(attempt, 'server.address', 'server.port', 'error.type')).toEqual([
@@ -247,13 +256,11 @@ test('goal: no text of requests, answers, failures, keys or tools is in what the
     },
   ]
   const headers = {
-    ...{
-      'x-api-key': canary,
-      cookie: canary,
-      tracestate: `a=${canary}`,
-      baggage: `user=${canary}`,
-      'user-agent': canary,
-    },
+    'x-api-key': canary,
+    cookie: canary,
+    tracestate: `a=${canary}`,
+    baggage: `user=${canary}`,
+    'user-agent': canary,
     traceparent: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-${canary}`,
   }
   const bodies = [

@@ -341,14 +341,27 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
       const record = { id: `${caller.keyPrefix}-${i}`, atMs: 1, caller, model: key, upstream: 'local', tokens } as const
       if (i > 0) metering.record({ ...record, model: 'tiny', tokensSource: 'reported', outcome: 'completed' })
       metrics.observe({
-        ...{ operation: 'chat', model: key, upstream: key, status: 200, errorCode: key, tokens },
-        ...{ durationMs: 1, firstChunkMs: 1, queueMs: 1 },
+        operation: 'chat',
+        model: key,
+        upstream: key,
+        status: 200,
+        errorCode: key,
+        tokens,
+        durationMs: 1,
+        firstChunkMs: 1,
+        queueMs: 1,
       })
     }
     // A record that cannot be written is logged.
     metering.record({
-      ...{ id: key, atMs: 1, caller: { ...caller, organizationId: 'nobody' }, model: key, upstream: 'local' },
-      ...{ tokens: { prompt: 1, completion: 2 }, tokensSource: 'estimated', outcome: 'failed' },
+      id: key,
+      atMs: 1,
+      caller: { ...caller, organizationId: 'nobody' },
+      model: key,
+      upstream: 'local',
+      tokens: { prompt: 1, completion: 2 },
+      tokensSource: 'estimated',
+      outcome: 'failed',
     })
     metering.flush()
     log.error('a caller that was logged whole', { headers: [...bearer(key)] })

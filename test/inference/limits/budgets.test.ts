@@ -26,8 +26,14 @@ function bench() {
   const record = (metering: Metering, caller: Caller, tokens: number) => {
     count += 1
     metering.record({
-      ...{ id: `r${count}`, atMs: nowMs, caller, model, upstream: 'u', tokens: { prompt: tokens, completion: 0 } },
-      ...{ tokensSource: 'reported', outcome: 'completed' },
+      id: `r${count}`,
+      atMs: nowMs,
+      caller,
+      model,
+      upstream: 'u',
+      tokens: { prompt: tokens, completion: 0 },
+      tokensSource: 'reported',
+      outcome: 'completed',
     })
   }
   const setNow = (ms: number) => {

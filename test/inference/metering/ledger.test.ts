@@ -134,9 +134,18 @@ describe('writing', () => {
     expect(findUsage(ledger.store.db, 'r1')).toBe(null)
     await ledger.clock.elapse(flushIntervalMs)
     expect(findUsage(ledger.store.db, 'r1')).toEqual({
-      ...{ id: 'r1', atMs: 1_000, organizationId: 'o1', keyPrefix: 'aaaaaaaa', instanceId: null },
-      ...{ model: 'tiny', upstream: 'local', promptTokens: 10, completionTokens: 20 },
-      ...{ costNanoUsd: 9_000, outcome: 'completed', tokensSource: 'reported' },
+      id: 'r1',
+      atMs: 1_000,
+      organizationId: 'o1',
+      keyPrefix: 'aaaaaaaa',
+      instanceId: null,
+      model: 'tiny',
+      upstream: 'local',
+      promptTokens: 10,
+      completionTokens: 20,
+      costNanoUsd: 9_000,
+      outcome: 'completed',
+      tokensSource: 'reported',
     })
   })
 

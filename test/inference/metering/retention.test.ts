@@ -34,8 +34,15 @@ function run({ store, clock, log }: Ledger) {
 
 function append(ledger: Ledger, rows: readonly { id: string; atMs: number; organizationId?: string }[]) {
   const rest: Omit<Usage, 'id' | 'atMs' | 'organizationId'> = {
-    ...{ keyPrefix: 'aaaaaaaa', instanceId: null, model: 'tiny', upstream: 'local' },
-    ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed', tokensSource: 'reported' },
+    keyPrefix: 'aaaaaaaa',
+    instanceId: null,
+    model: 'tiny',
+    upstream: 'local',
+    promptTokens: 1,
+    completionTokens: 1,
+    costNanoUsd: 1,
+    outcome: 'completed',
+    tokensSource: 'reported',
   }
   prepareUsageAppend(ledger.store.db)(rows.map(row => ({ organizationId: 'o1', ...rest, ...row })))
 }

@@ -14,7 +14,10 @@ import {
 import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
 
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
-  ...{ model: 'e', inputCount: 2, encoding: 'float', dimensions: null },
+  model: 'e',
+  inputCount: 2,
+  encoding: 'float',
+  dimensions: null,
   ...changes,
 })
 const bounds = { promptTokensMax: 100, completionTokensMax: 0 }

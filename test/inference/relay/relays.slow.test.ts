@@ -44,7 +44,9 @@ test('goal: the places of a key are exact over all relays', async () => {
   const { behave, held } = holding()
   const upstream = await startUpstream(behave)
   await using gateway = await startRelayedGateway([target(upstream.url)], {
-    ...{ processes: 3, caller: { concurrencyMax: 3 }, settings: patient },
+    processes: 3,
+    caller: { concurrencyMax: 3 },
+    settings: patient,
   })
   await allListen(gateway, 3)
   expect(new Set(gateway.pids()).size).toBe(3)

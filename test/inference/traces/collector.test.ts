@@ -133,7 +133,9 @@ describe('headers', () => {
     const [seen] = receiver.seen
     expect(seen?.path).toBe('/v1/traces')
     expect(seen?.headers).toMatchObject({
-      ...{ authorization: 'Bearer sk canary', 'x-scope-orgid': 'tenant-1', 'content-type': 'application/json' },
+      authorization: 'Bearer sk canary',
+      'x-scope-orgid': 'tenant-1',
+      'content-type': 'application/json',
       'content-length': '7',
     })
     expect(receiver.bodies).toEqual(['{"a":1}'])

@@ -26,7 +26,12 @@ function exporterFor(
       batches.push({ atMs: clock.monotonicMs() - startMs, numbers })
       return behave(numbers.length)
     },
-    ...{ names: traceNames, queueMax: 100, batchMax: 10, intervalMs: 1_000, timeoutMs: 5_000, clock },
+    names: traceNames,
+    queueMax: 100,
+    batchMax: 10,
+    intervalMs: 1_000,
+    timeoutMs: 5_000,
+    clock,
     // No jitter.
     random: lengthBytes => new Uint8Array(lengthBytes),
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),

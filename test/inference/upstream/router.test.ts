@@ -39,7 +39,9 @@ function setUp(
 async function failTimes(router: Router<Target>, count: number, except: Target[] = []): Promise<void> {
   for (let i = 0; i < count; i += 1) {
     const lease = await router.acquire(MODEL, {
-      ...{ except: new Set(except), signal: new AbortController().signal, owner: 'acme' },
+      except: new Set(except),
+      signal: new AbortController().signal,
+      owner: 'acme',
     })
     lease.release('unhealthy')
   }

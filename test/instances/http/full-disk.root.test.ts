@@ -36,7 +36,10 @@ inOwnNetns(
       const calls = appliance.calls.length
       await play(appliance, {
         goal: 'creates on a full disk',
-        ...{ method: 'POST', path: '/v1/instances', body: { public_key: publicKey }, status: 503 },
+        method: 'POST',
+        path: '/v1/instances',
+        body: { public_key: publicKey },
+        status: 503,
         headers: { 'Idempotency-Key': `n${accepted}` },
         answer: failed(
           'internal_error',

@@ -38,7 +38,11 @@ let authority: Promise<Authority> | null = null
 /** One for all servers of this process, with small keys. */
 export function serverAuthority(): Promise<Authority> {
   authority ??= openAuthority({
-    ...{ kind: 'clients', stateDir: rigDir(), names: ['localhost'], nowMs: systemClock.nowMs, random: systemRandom },
+    kind: 'clients',
+    stateDir: rigDir(),
+    names: ['localhost'],
+    nowMs: systemClock.nowMs,
+    random: systemRandom,
   })
   return authority
 }
@@ -64,13 +68,19 @@ export async function startAttestedGateway(
     },
   })
   const server = Bun.serve({
-    ...{ hostname: '127.0.0.1', port: 0, tls: { cert: pair.cert, key: pair.key }, development: false, idleTimeout: 60 },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { cert: pair.cert, key: pair.key },
+    development: false,
+    idleTimeout: 60,
     fetch: (request, bun) => gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   return {
     url: `https://127.0.0.1:${server.port}`,
     port: server.port ?? 0,
-    ...{ gateway, pair, tlsSpkiDigest },
+    gateway,
+    pair,
+    tlsSpkiDigest,
     nonceCount: () => nonceCount,
     encryptedCount: () => encryption.counts.xwing.decrypted,
     [Symbol.asyncDispose]: async () => {

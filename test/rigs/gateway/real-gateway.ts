@@ -49,7 +49,9 @@ export async function startRealGateway(
   const gateway = await startEnclaveGateway({
     upstreams,
     settings: {
-      ...{ ...settings, padStreams: padsStreams ? 'on' : 'off', connectionIdleSeconds: 120 },
+      ...settings,
+      padStreams: padsStreams ? 'on' : 'off',
+      connectionIdleSeconds: 120,
       keyRequestsPerMinute: keyDefaults.requestsPerMinute,
       keyTokensPerMinute: keyDefaults.tokensPerMinute,
       keyConcurrencyMax: keyDefaults.concurrencyMax,

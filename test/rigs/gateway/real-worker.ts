@@ -42,9 +42,16 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   const imageDir = await buildCachedImage('inference')
   const worker = new BuiltInWorker({
     settings: {
-      ...{ model_file: modelFile, model_disk: '', model: realWorkerModel, image_dir: imageDir, user: 'nobody' },
-      ...{ context_tokens: 2048, parallel: realWorkerSlots, threads: 1 },
-      ...{ memory_mib_max: 1024, start_timeout_ms: 60_000 },
+      model_file: modelFile,
+      model_disk: '',
+      model: realWorkerModel,
+      image_dir: imageDir,
+      user: 'nobody',
+      context_tokens: 2048,
+      parallel: realWorkerSlots,
+      threads: 1,
+      memory_mib_max: 1024,
+      start_timeout_ms: 60_000,
     },
     stateDir,
     root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
@@ -85,7 +92,10 @@ function listenBetween(socket: string, engine: string, exchanges: Exchange[]): A
       const { pathname } = new URL(request.url)
       const asked = await request.text()
       const response = await fetch(`http://localhost${pathname}`, {
-        ...{ unix: engine, keepalive: false, method: request.method, headers: { 'content-type': 'application/json' } },
+        unix: engine,
+        keepalive: false,
+        method: request.method,
+        headers: { 'content-type': 'application/json' },
         ...(asked === '' ? {} : { body: asked }),
       })
       const answered = await response.text()

@@ -54,7 +54,10 @@ export async function startRelayedGateway(
   const store = openStore(':memory:')
   const service = createInferenceService({
     settings: {
-      ...{ ...gatewaySettings(defaultConfig()), ...limits, padStreams: padsStreams ? 'on' : 'off', processes },
+      ...gatewaySettings(defaultConfig()),
+      ...limits,
+      padStreams: padsStreams ? 'on' : 'off',
+      processes,
       ...settings,
     },
     upstreams,
@@ -102,7 +105,15 @@ export async function startRelayedGateway(
     store.close()
   }
   return {
-    ...{ url, service, keys, records, spans, lines, post, stop, drain: server.drain },
+    url,
+    service,
+    keys,
+    records,
+    spans,
+    lines,
+    post,
+    stop,
+    drain: server.drain,
     pids: () => relays().pids,
     counts: relays,
     chat: (body = {}, init = {}) => post('/v1/chat/completions', chatBody(body), init),

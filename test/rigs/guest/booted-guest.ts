@@ -72,7 +72,8 @@ export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { 
     await agent.ask({ op: 'receipt', receipt })
     await Bun.write(join(dir, 'known_hosts'), `[127.0.0.1]:${sshPort} ${claimed.sshHostKey}\n`)
     return {
-      ...{ timings, rootPem },
+      timings,
+      rootPem,
       killTpm: () => swtpm?.kill(),
       serial: () => serial,
       type: line => {

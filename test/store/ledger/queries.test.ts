@@ -150,7 +150,11 @@ test('a batch of samples is all or none', () => {
   const { db } = store.ledger
   insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
   const sample = (vmId: string, usedBytes: number) => ({
-    ...{ vmId, usedBytes, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null },
+    vmId,
+    usedBytes,
+    rescueBytes: 0,
+    observedAtMs: 1,
+    blockedAtMs: null,
   })
   expect(() => recordEgress(db, [sample('v1', 1), sample('v2', 1)])).toThrow('FOREIGN KEY')
   expect(() => recordEgress(db, [sample('v1', 1), sample('v1', 2)])).toThrow('of each VM one sample')

@@ -118,7 +118,8 @@ describe('input', () => {
     expect(translated(responsesShape, { model: 'm', input })).toEqual({ chat: { model: 'm', messages }, ignored: [] })
     const all = [{ role: 'system', content: 'Be brief.' }, ...(messages as unknown[])]
     expect(translated(responsesShape, { model: 'm', input, instructions: 'Be brief.' })).toEqual({
-      ...{ chat: { model: 'm', messages: all }, ignored: [] },
+      chat: { model: 'm', messages: all },
+      ignored: [],
     })
   })
 })
