@@ -36,7 +36,7 @@ export function composeTraces({ config, upstreams, clock, random, log }: TracesP
   })
 }
 
-/** What a request has that names no model of the catalog (gateway/accounting.ts). */
+/** What a request has that names no model of the catalog (metering/account.ts). */
 const noModel = 'unknown'
 
 function namesOf({ inference: { worker } }: TracesParts['config'], targets: readonly UpstreamTarget[]): OtlpNames {

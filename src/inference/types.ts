@@ -1,10 +1,6 @@
-// What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
-// the agent channel. Types only.
+// Interfaces that several parts of the gateway share. They are narrow because the gateway runs on a host and in a measured VM. Types only.
 
 import type { KeyRules } from '../contract/key-rules.ts'
-import type { TokensSource, UsageOutcome } from '../store/directory/usage/usage.table.ts'
-import type { DayScope, DaySum } from '../store/directory/usage/usage-day.query.ts'
-import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 
 /** What a client asks for. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'
@@ -57,37 +53,6 @@ export type Admit = (
 
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
-
-export type UsageRecord = {
-  /** The gateway's request id: writing it again changes nothing. */
-  readonly id: string
-  readonly atMs: number
-  readonly caller: Caller
-  readonly model: string
-  readonly upstream: string
-  readonly tokens: Tokens
-  readonly tokensSource: TokensSource
-  readonly outcome: UsageOutcome
-}
-
-/**
- * Appends to the ledger; never throws into a request, failures are logged and counted. Where the ledger is somebody else's, a promise of bounded
- * time: it resolves once the record outlives this process.
- */
-export type RecordUsage = (record: UsageRecord) => void | Promise<void>
-
-/** What a key, and its organization, have used in one calendar month (UTC). */
-export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
-
-/** The sums of the books and of all that has been recorded here and is not in the books yet. `month`: as 2026-11. */
-export type SpentSource = {
-  /** As it is now. Null: it has to be loaded. */
-  readonly spent: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => MonthSpent | null
-  /** Afterwards `spent` knows, for a while at least. Fault metering_unavailable. */
-  readonly load: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => Promise<void>
-  /** By day (UTC), then model, in pieces. Faults: invalid_request (more rows than are read for one response), metering_unavailable. */
-  readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
-}
 
 /** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
 export type ResponseSealer = {

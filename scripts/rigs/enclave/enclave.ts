@@ -4,7 +4,6 @@
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { recordOf } from '../../../src/appliance/gateway-vm.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -18,19 +17,20 @@ import {
   workloadText,
 } from '../../../src/contract/vm/workload.ts'
 import { Addresses } from '../../../src/enclave-host/addresses.ts'
-import { Books } from '../../../src/enclave-host/books.ts'
 import { ControlSource } from '../../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../../src/enclave-host/control-key.ts'
 import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
 import type { GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
-import { createTellUsed } from '../../../src/enclave-host/used.ts'
 import { type VerifiedGateway, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
 import { createTls } from '../../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { Books } from '../../../src/inference/metering/books.ts'
+import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
+import { usageRecordOf } from '../../../src/inference/metering/row.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -150,7 +150,7 @@ export class EnclaveBench {
       log,
     })
     const write = (rows: readonly UsageRow[]) => {
-      this.metering.book(rows.map(recordOf))
+      this.metering.book(rows.map(usageRecordOf))
       this.rows.push(...rows)
     }
     this.books = new Books({ ledger: this.store.ledger.db, write, log })
@@ -277,7 +277,7 @@ export class EnclaveBench {
       log,
       onChange: () => {},
       spans: null,
-      tell: createTellUsed({ ...this.store, statusOf: () => null }),
+      tell: createHostSums({ ...this.store, statusOf: () => null }),
       ...changes,
     })
   }

@@ -18,11 +18,12 @@ import {
   type GatewayDeps,
   type GatewayLimits,
 } from '../../../src/inference/gateway/gateway.ts'
-import { Budgets, NO_BUDGETS } from '../../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import { Budgets, NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { gatewayFamilies } from '../../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
-import type { Caller, UsageRecord } from '../../../src/inference/types.ts'
+import type { Caller } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { ehbpKeys } from './ehbp.ts'
 import { SpentRecords } from './spent-records.ts'

@@ -2,7 +2,7 @@
 
 import { type DatedRow, readDays, withUnbooked } from '../../../src/inference/metering/day-sums.ts'
 import { MonthSums, scopesOf } from '../../../src/inference/metering/month-sums.ts'
-import type { SpentSource, UsageRecord } from '../../../src/inference/types.ts'
+import type { SpentSource, UsageRecord } from '../../../src/inference/metering/types.ts'
 
 export class SpentRecords implements SpentSource {
   readonly #rows: DatedRow[] = []

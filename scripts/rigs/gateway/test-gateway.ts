@@ -2,7 +2,7 @@
 
 import { relative, resolve } from 'node:path'
 import type { PublicKeys } from '../../../src/attest/receipt/public-keys.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import type { NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import type { UsageSum } from '../../../src/store/directory/usage/usage.query.ts'
 import { skipUnless } from '../skip.ts'

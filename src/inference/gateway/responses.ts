@@ -12,7 +12,7 @@ import {
 } from '../../contract/http/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { BudgetFault } from '../limits/budgets.ts'
+import { BudgetFault } from '../metering/budgets.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
 import { createSameNamed } from './same-named.ts'

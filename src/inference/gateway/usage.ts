@@ -7,11 +7,12 @@ import type { GatewayUsage, GatewayUsageRows } from '../../contract/http/inferen
 import { UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/http/usage-rows.ts'
 import { dayOf } from '../../store/directory/usage/usage-day.query.ts'
 import { monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
-import { unknownUse } from '../metering/faults.ts'
-import type { Admit, Authenticate, Caller, MonthSpent, SpentSource } from '../types.ts'
-import { NO_TOKENS } from './accounting.ts'
+import { NO_TOKENS } from '../metering/account.ts'
+import { withSpent } from '../metering/month-sums.ts'
+import type { MonthSpent, SpentSource } from '../metering/types.ts'
+import { readUsageRequest, type UsageRowsRequest } from '../metering/usage-request.ts'
+import type { Admit, Authenticate, Caller } from '../types.ts'
 import { commonHeaders, jsonResponse, type ResponseHeaders, refusalResponse } from './responses.ts'
-import { readUsageRequest, type UsageRowsRequest } from './usage-request.ts'
 
 export type UsageDeps = {
   readonly authenticate: Authenticate
@@ -32,7 +33,9 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
       const asked = readUsageRequest(request, dayOf(nowMs))
       if (asked !== null) return await rowsResponse(deps.spent, caller, asked, headers)
       const month = monthOf(nowMs)
-      return jsonResponse(usageView(caller, month, await spentBy(deps.spent, caller, month)), 200, headers)
+      const asSpent = { spender: caller, month: () => month }
+      const view = await withSpent(deps.spent, asSpent, spent => usageView(caller, month, spent))
+      return jsonResponse(view, 200, headers)
     } finally {
       admission.ticket.settle(NO_TOKENS)
     }
@@ -56,18 +59,6 @@ async function rowsResponse(
   const view: GatewayUsageRows = { object: 'usage.rows', ...table.view(days) }
   if (format === 'json') return jsonResponse(view, 200, headers)
   return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
-}
-
-const attemptsMax = 3
-
-/** As it is when this resolves. Fault metering_unavailable. */
-export async function spentBy(source: SpentSource, caller: Caller, month: string): Promise<MonthSpent> {
-  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-    const spent = source.spent(caller, month)
-    if (spent !== null) return spent
-    await source.load(caller, month)
-  }
-  throw unknownUse()
 }
 
 /** A key that was made for an instance is told of itself alone: others work with the other keys. */

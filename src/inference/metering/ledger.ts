@@ -15,11 +15,11 @@ import {
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
-import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
 import { readDays, withUnbooked } from './day-sums.ts'
 import { tooMuchAsked } from './faults.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
+import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
 
 export type MeteringDeps = {
   readonly store: DirectoryStore
@@ -30,13 +30,6 @@ export type MeteringDeps = {
 
 /** [startMs, endMs). */
 type Period = { readonly startMs: number; readonly endMs: number }
-
-export type MeteringCounts = {
-  readonly written: number
-  /** Refused by the store, or the queue was full. Each was logged. */
-  readonly lost: number
-  readonly waiting: number
-}
 
 export const flushIntervalMs = 100
 /** After a write that failed. */
@@ -114,8 +107,8 @@ export class Metering implements SpentSource {
   }
 
   /** By the store, and what waits for it. */
-  spent(caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string): MonthSpent {
-    const { key, organization } = scopesOf(caller, month)
+  spent(spender: Spender, month: string): MonthSpent {
+    const { key, organization } = scopesOf(spender, month)
     if (this.#waitingSums === null) {
       this.#waitingSums = new MonthSums()
       for (const row of this.#waiting) this.#waitingSums.add(row)

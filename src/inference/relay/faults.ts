@@ -2,7 +2,7 @@
 
 import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { BudgetFault } from '../limits/budgets.ts'
+import { BudgetFault } from '../metering/budgets.ts'
 import type { WireFault } from './wire.ts'
 
 export function wireFaultOf(error: unknown): WireFault {

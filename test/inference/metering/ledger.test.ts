@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { flushIntervalMs, Metering, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
 import { createCost, microUsd } from '../../../src/inference/metering/price.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { findUsage, sumUsage } from '../../../src/store/directory/usage/usage.query.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
 import { BusyFault, REASONS, UpstreamFault, type UpstreamReason } from '../../../src/inference/failure.ts'
 import { errorResponse } from '../../../src/inference/gateway/responses.ts'
-import { BudgetFault } from '../../../src/inference/limits/budgets.ts'
+import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { faultOf, wireFaultOf } from '../../../src/inference/relay/faults.ts'
 
 const FAULTS = [

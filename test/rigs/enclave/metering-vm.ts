@@ -3,10 +3,10 @@
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
-import { Spent } from '../../../src/enclave/spent.ts'
-import { UsageSpool } from '../../../src/enclave/usage-spool.ts'
 import type { NewWant } from '../../../src/enclave/wants.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
+import { Spent } from '../../../src/inference/metering/spent.ts'
+import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import { callerOf } from '../gateway/keys.ts'
 
 export type DaysWant = Extract<NewWant, { kind: 'days' }>

@@ -4,7 +4,7 @@ import { keyConfigProblemOf } from '../../../attest/ehbp/key-config.ts'
 import { encapsulatedKeyHeader, keyConfigProblem } from '../../../attest/ehbp/protocol.ts'
 import { GATEWAY_ERROR_TYPES, type GatewayError, type GatewayErrorCode } from '../../../contract/http/inference.ts'
 import { type ApiFailure, COMMON_HEADERS, ref } from '../../../http/openapi.ts'
-import { USAGE_FORMATS, usageByDefault } from '../usage-request.ts'
+import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
 
 export const PARAMETERS = {
   ReceiptRequest: {

@@ -3,28 +3,27 @@
 // While a VM drains, what its requests may cost yet is added to the sums of a month, so that budgets hold over both. Until it has said that it drains,
 // the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
 
-import { Fault } from '../base/fault.ts'
-import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/vm/enclave.ts'
-import type { Store } from '../store/db.ts'
-import { prepareDaysPage } from '../store/directory/usage/usage-day.query.ts'
-import { type MonthSum, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
-import { gatewayById, listGateways } from '../store/ledger/gateway.query.ts'
+import { Fault } from '../../base/fault.ts'
+import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
+import type { Store } from '../../store/db.ts'
+import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
+import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
+import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
+import type { WantOf } from './types.ts'
 
-export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
-
-/** All of an answer is as of one moment. */
-export type TellUsed = {
-  /** Fault channel.refused: it cannot be told yet. */
+/** Each answer is as of one moment. */
+export type HostSums = {
+  /** Fault channel.refused: another VM drains and has not said yet what its requests may cost. */
   readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }
 
-export type TellUsedDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
+export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
   /** What a VM last said of itself. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
 }
 
-export function createTellUsed({ directory, ledger, hostId, statusOf }: TellUsedDeps): TellUsed {
+export function createHostSums({ directory, ledger, hostId, statusOf }: HostSumsDeps): HostSums {
   const monthSum = prepareMonthSum(directory.db)
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0

@@ -1,11 +1,11 @@
 // Goal: a gateway VM tells a key its usage by day and model exactly, however the host's pages and its own rows cross, and keeps nothing that grows.
 
 import { expect, test } from 'bun:test'
-import { allOf, failure, until } from '../../scripts/rigs/until.ts'
-import { RecentRows } from '../../src/enclave/recent-rows.ts'
-import { createDraw } from '../rigs/draw.ts'
-import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../rigs/enclave/metering-vm.ts'
-import { usageSum } from '../rigs/gateway/usage-rows.ts'
+import { allOf, failure, until } from '../../../scripts/rigs/until.ts'
+import { RecentRows } from '../../../src/inference/metering/recent-rows.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../../rigs/enclave/metering-vm.ts'
+import { usageSum } from '../../rigs/gateway/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-21', to: '2026-11-23' }
 const pageRows = 2

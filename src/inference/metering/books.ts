@@ -4,12 +4,12 @@
 // their ids, then how far the VM is booked: whoever is killed in between writes the same rows again, which changes nothing.
 
 import { createPublicKey, verify } from 'node:crypto'
-import { fromBase64Url, fromHex, toHex } from '../base/bytes.ts'
-import { Fault } from '../base/fault.ts'
-import type { Logger } from '../base/log.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../contract/vm/enclave.ts'
-import type { LedgerDb } from '../store/db.ts'
-import { advanceBooks, gatewayById } from '../store/ledger/gateway.query.ts'
+import { fromBase64Url, fromHex, toHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../../contract/vm/enclave.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
 
 export type BooksDeps = {
   readonly ledger: LedgerDb

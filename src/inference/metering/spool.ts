@@ -3,12 +3,12 @@
 // A batch stays as it was cut until it is booked, so that a repeated one has the same digest. Nothing is dropped: a full spool admits no
 // further requests.
 
-import { toBase64Url, toHex } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/vm/enclave.ts'
-import type { MeteringCounts } from '../inference/metering/ledger.ts'
-import type { UsageRecord } from '../inference/types.ts'
+import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../../contract/vm/enclave.ts'
+import { usageRowOf } from './row.ts'
+import type { MeteringCounts, UsageRecord } from './types.ts'
 
 export type UsageSpoolDeps = {
   /** Rows that may wait. */
@@ -46,21 +46,9 @@ export class UsageSpool {
    * Never refuses: admission keeps room for the requests that run. Resolves once the row is in the host's books, where a VM that dies loses nothing
    * of it, or once the host is late.
    */
-  async record({ caller, tokens, ...record }: UsageRecord): Promise<void> {
+  async record(record: UsageRecord): Promise<void> {
     const number = this.#booked + this.#rows.length
-    const row: UsageRow = {
-      id: record.id,
-      atMs: record.atMs,
-      organizationId: caller.organizationId,
-      keyPrefix: caller.keyPrefix,
-      instanceId: caller.instanceId,
-      model: record.model,
-      upstream: record.upstream,
-      promptTokens: tokens.prompt,
-      completionTokens: tokens.completion,
-      tokensSource: record.tokensSource,
-      outcome: record.outcome,
-    }
+    const row = usageRowOf(record)
     this.#rows.push(row)
     this.#deps.onRow(row)
     if (!this.#isHostLate) await this.#bookedInTime(number)

@@ -2,9 +2,10 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
-import { type Budgets, hasBudget, type Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
-import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
+import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
+import { type Budgets, hasBudget, type Release } from './budgets.ts'
+import type { RecordUsage } from './types.ts'
 
 export type RequestEnd = {
   readonly outcome: UsageOutcome

@@ -3,8 +3,8 @@
 // The host says how many rows of this VM are in its answer; never fewer than it had told of when it was asked. So a question needs the rows from
 // that number on, and rows that no open question needs are forgotten.
 
-import type { UsageRow } from '../contract/vm/enclave.ts'
-import type { UsageSpool } from './usage-spool.ts'
+import type { UsageRow } from '../../contract/vm/enclave.ts'
+import type { UsageSpool } from './spool.ts'
 
 export type Question = {
   /** The rows that are not in an answer with so many booked. */

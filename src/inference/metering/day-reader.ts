@@ -3,18 +3,18 @@
 //
 // One page is asked for at a time, organizations in turn: the host has more to answer.
 
-import type { Clock } from '../base/clock.ts'
-import { FairSerial } from '../base/work/fair-serial.ts'
-import { checked } from '../contract/shape.ts'
-import { DaySums, type UsageRow } from '../contract/vm/enclave.ts'
-import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
-import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
-import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage/usage-day.query.ts'
+import type { Clock } from '../../base/clock.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
+import { checked } from '../../contract/shape.ts'
+import { DaySums, type UsageRow } from '../../contract/vm/enclave.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
+import { type DatedRow, readDays, withUnbooked } from './day-sums.ts'
+import { tooMuchAsked, unknownUse } from './faults.ts'
 import type { RecentRows } from './recent-rows.ts'
-import type { Wants } from './wants.ts'
+import type { HostQueries } from './types.ts'
 
 export type DayReaderDeps = {
-  readonly wants: Pick<Wants, 'ask'>
+  readonly wants: HostQueries
   readonly recent: RecentRows
   /** With what it costs. */
   readonly counted: (row: UsageRow) => DatedRow

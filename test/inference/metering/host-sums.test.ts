@@ -1,20 +1,20 @@
 // Goal: a gateway VM is told its sums; while one gateway VM takes over from another, the new one counts what the old one may still cost, or is told nothing: a real store.
 
 import { expect, test } from 'bun:test'
-import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
-import { daySumsPageMax, type EnclaveStatus } from '../../src/contract/vm/enclave.ts'
-import { createTellUsed } from '../../src/enclave-host/used.ts'
-import { prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
-import { advanceBooks, insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
-import { fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
-import { openLedger } from '../rigs/gateway/keys.ts'
-import { usageRow } from '../rigs/gateway/usage-rows.ts'
+import { agentLineBytesMax } from '../../../src/contract/vm/agent.ts'
+import { daySumsPageMax, type EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
+import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
+import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
+import { fakeStatus } from '../../rigs/enclave/fake-gateway-vm.ts'
+import { openLedger } from '../../rigs/gateway/keys.ts'
+import { usageRow } from '../../rigs/gateway/usage-rows.ts'
 
 test('goal: the sums of the books, with what drains elsewhere', () => {
   using ledger = openLedger()
   const { store } = ledger
   const statuses = new Map<string, EnclaveStatus>()
-  const tell = createTellUsed({ ...store, statusOf: vmId => statuses.get(vmId) ?? null })
+  const tell = createHostSums({ ...store, statusOf: vmId => statuses.get(vmId) ?? null })
   const want = { id: 'w1', kind: 'spent', organizationId: 'o1', keyPrefix: 'k1', month: '2026-11' } as const
   const row = { instanceId: null, model: 'm', upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7 }
   prepareUsageAppend(store.db)([
@@ -62,7 +62,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
 test('goal: pages of days with how many rows of the VM are in them, each within a line of the channel', () => {
   using ledger = openLedger()
   const { store } = ledger
-  const tell = createTellUsed({ ...store, statusOf: () => null })
+  const tell = createHostSums({ ...store, statusOf: () => null })
   // Each character of it takes six in JSON.
   const longest = (index: number) => `${index}`.padEnd(256, '\u0001')
   prepareUsageAppend(store.db)(

@@ -1,12 +1,12 @@
 // Goal: a gateway VM knows what has been used, exactly: each row once, whenever the host's sums and its own rows cross on their way.
 
 import { expect, test } from 'bun:test'
-import { until } from '../../scripts/rigs/until.ts'
-import { Fault } from '../../src/base/fault.ts'
-import { createCost } from '../../src/inference/metering/price.ts'
-import { createDraw } from '../rigs/draw.ts'
-import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/enclave/metering-vm.ts'
-import { callerOf } from '../rigs/gateway/keys.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { Fault } from '../../../src/base/fault.ts'
+import { createCost } from '../../../src/inference/metering/price.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { type AskedOfHost, createMeteringVm, dollarPrices } from '../../rigs/enclave/metering-vm.ts'
+import { callerOf } from '../../rigs/gateway/keys.ts'
 
 const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
 

@@ -7,7 +7,9 @@
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
-import type { Budget, Caller, SpentSource, Tokens } from '../types.ts'
+import type { Budget, Caller, Tokens } from '../types.ts'
+import { withSpent } from './month-sums.ts'
+import type { Spender, SpentSource } from './types.ts'
 
 export type BudgetsDeps = {
   readonly spent: SpentSource
@@ -26,7 +28,7 @@ export type Release = () => void
 
 type Amounts = { readonly tokens: number; readonly nanoUsd: number }
 
-export type Reserved = Amounts & Pick<Caller, 'organizationId' | 'keyPrefix'>
+export type Reserved = Amounts & Spender
 
 /** A request that a budget has no room for. Fault budget_exceeded. */
 export class BudgetFault extends Fault {
@@ -44,7 +46,6 @@ export class BudgetFault extends Fault {
 const soonSeconds = 5
 /** Whoever waits for another month looks again after that: an operator may have raised the budget. */
 const retryAfterSecondsMax = 3_600
-const attemptsMax = 3
 
 export class Budgets {
   readonly #deps: BudgetsDeps
@@ -58,25 +59,14 @@ export class Budgets {
   /** Null: the request has no budget. Faults: budget_exceeded, metering_unavailable. */
   async reserve(caller: Caller, model: string, worst: Tokens): Promise<Release | null> {
     if (!hasBudget(caller)) return null
-    const { budgets } = caller
+    const { budgets, organizationId, keyPrefix } = caller
     const { spent: source, cost, clock } = this.#deps
     const amounts = { tokens: worst.prompt + worst.completion, nanoUsd: Number(cost()(model, worst)) }
-    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-      const month = monthOf(clock.nowMs())
-      const spent = source.spent(caller, month)
-      if (spent === null) {
-        await source.load(caller, month)
-        continue
-      }
-      const { organizationId, keyPrefix } = caller
+    const request = { spender: caller, month: () => monthOf(clock.nowMs()) }
+    return withSpent(source, request, ({ key, organization }, month) => {
       const places = [
-        { name: `${organizationId}\n${keyPrefix}`, budget: budgets.key, sum: spent.key, whose: 'this key' },
-        {
-          name: `${organizationId}\n`,
-          budget: budgets.organization,
-          sum: spent.organization,
-          whose: 'the organization',
-        },
+        { name: `${organizationId}\n${keyPrefix}`, budget: budgets.key, sum: key, whose: 'this key' },
+        { name: `${organizationId}\n`, budget: budgets.organization, sum: organization, whose: 'the organization' },
       ]
       for (const { name, budget, sum, whose } of places) {
         this.#check({ budget, spent: spentOf(sum), reserved: this.#of(name), amounts, whose, month })
@@ -88,8 +78,7 @@ export class Budgets {
         isReserved = false
         for (const { name } of places) this.#add(name, { tokens: -amounts.tokens, nanoUsd: -amounts.nanoUsd })
       }
-    }
-    throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.')
+    })
   }
 
   /** What is reserved, by key. */
