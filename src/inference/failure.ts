@@ -1,4 +1,4 @@
-// What can go wrong with an upstream, in our own words: nothing that it said goes any further. Pure.
+// Failures of an upstream in the gateway's own words: no text of an upstream reaches a client. Pure.
 
 import { Fault } from '../base/fault.ts'
 import type { Tokens } from './types.ts'
@@ -78,7 +78,7 @@ export type UpstreamReason = keyof typeof REASONS
 /** An upstream's failure. Fault upstream_failed. */
 export class UpstreamFault extends Fault {
   readonly reason: UpstreamReason
-  /** What a failure that is charged has cost; null where nothing is charged or known. */
+  /** Tokens to charge for the failure; null if nothing is charged or known. */
   readonly tokens: Tokens | null
 
   constructor(reason: UpstreamReason, tokens: Tokens | null = null) {

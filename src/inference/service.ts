@@ -1,4 +1,5 @@
-// Service B, put together from what its place gives it: a host process, or a measured VM. Effects: those of its parts; all begin with `start`.
+// Service B, composed from its dependencies, for a host process or a measured VM. Effects: those of its parts; all
+// begin with `start`.
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
@@ -40,9 +41,9 @@ export type InferenceServiceDeps = {
   /** Takes the spans of requests, where the settings say that there are any; must not throw. */
   readonly offerSpan: (span: TraceSpan) => void
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
-  /** What keys have used. */
+  /** Sums of usage. */
   readonly spent: SpentSource
-  /** What tokens cost now. */
+  /** Current prices. */
   readonly cost: () => Cost
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
@@ -67,12 +68,15 @@ export type InferenceService = {
   readonly metrics: Collector
   /** Requests under way, streams included. */
   readonly running: () => number
-  /** What those requests that have budgets may cost, by key. */
+  /** Budget reservations by key. */
   readonly reserved: () => readonly Reserved[]
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
-  /** Serves clients, by as many processes as the settings say; once. Fault host.unsupported: the address cannot be listened on. */
+  /**
+   * Serves clients by as many processes as configured. Call once. Fault host.unsupported: the address cannot be
+   * listened on.
+   */
   readonly listen: (where: GatewayListen) => Promise<GatewayServer>
   /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void

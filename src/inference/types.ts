@@ -1,11 +1,12 @@
-// Interfaces that several parts of the gateway share. They are narrow because the gateway runs on a host and in a measured VM. Types only.
+// Interfaces that several parts of the gateway share, narrow because it runs on a host and in a measured VM. Types
+// only.
 
 import type { KeyRules } from '../contract/key-rules.ts'
 
-/** What a client asks for. */
+/** Operation of a client's request. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'
 
-/** What an upstream is asked for. */
+/** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'
 
 /** The sender of a request, known by its gateway key. */
@@ -22,10 +23,13 @@ export type Caller = {
   readonly budgets: { readonly key: Budget; readonly organization: Budget }
 }
 
-/** Of one calendar month (UTC). Null: no bound. */
+/** Budget of one calendar month (UTC). Null: unbounded. */
 export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
-/** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
+/**
+ * Reads the headers only, so it runs before the body is read. Fault unauthenticated: missing, malformed, unknown,
+ * expired or revoked key, or a suspended organization.
+ */
 export type Authenticate = (headers: Headers) => Caller
 
 export type Tokens = { readonly prompt: number; readonly completion: number }
@@ -34,7 +38,9 @@ export type Tokens = { readonly prompt: number; readonly completion: number }
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
-  /** Ends the request, once: the real tokens replace the reserved ones, and the key may run another request. Further calls have no effect. */
+  /**
+   * Ends the request: real tokens replace the reserved ones, and the key's slot is free. Further calls have no effect.
+   */
   readonly settle: (tokens: Tokens) => void
 }
 
@@ -54,7 +60,7 @@ export type Admit = (
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
-/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
+/** Makes signed receipts over the hashes of request and response, chained over events, and the upstream's name. */
 export type ResponseSealer = {
   readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => {
     /** Hashed with both: only the response bears it. */
@@ -83,9 +89,12 @@ export type EncryptionCounts = Record<
 
 /** Opens encrypted requests (EHBP) and encrypts their responses. */
 export type Encryption = {
-  /** What stock clients fetch, `application/ohttp-keys`. */
+  /** Key configuration that stock clients fetch, `application/ohttp-keys`. */
   readonly keyConfig: Uint8Array
-  /** Null: the request is plain, and so is its response. Looks at the headers alone. Fault invalid_request: a header that is no encapsulated key. */
+  /**
+   * Null: the request is plain, and so is its response. Reads the headers only. Fault invalid_request: the header is no
+   * encapsulated key.
+   */
   readonly begin: (request: Request) => EncryptedExchange | null
   readonly counts: EncryptionCounts
 }
@@ -98,11 +107,11 @@ export type EncryptedExchange = {
   readonly plainBytesOf: (encryptedBytes: number) => number
   /** The plain body. Faults: key_config_mismatch, invalid_request, body_too_large for a plain body over `bytesMax`. */
   readonly decrypt: (body: Uint8Array, bytesMax: number) => Promise<Uint8Array>
-  /** Of any response but a key_config_mismatch. Rejects rather than give a response of value in the clear. */
+  /** Encrypts any response but a key_config_mismatch. Rejects rather than return content in the clear. */
   readonly encrypt: (response: Response) => Promise<Response>
 }
 
-/** What happened to a request, for metrics. Durations in milliseconds. */
+/** One request for the metrics. Durations in milliseconds. */
 export type RequestObservation = {
   readonly operation: Operation
   readonly model: string

@@ -1,5 +1,5 @@
-// One completion, whatever API asks for it, from admission to the last byte, and what all requests have in common that upstreams work on. Fails closed:
-// however the request ends, its account is closed once.
+// One completion, in any API, from admission to the last byte, and the frame that all metered requests share. Fails
+// closed: the account of a request is closed exactly once, however the request ends.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -31,7 +31,7 @@ import {
 } from './responses.ts'
 import type { StreamLimits } from './stream.ts'
 
-/** What completions need from outside the gateway. */
+/** Services that completions use. */
 export type CompletionServices = ReceiptDeps & {
   readonly enter: Enter
   /** Null: no request is traced. */
@@ -80,7 +80,10 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
 
-/** Of requests that upstreams work on: what comes before the body is read, and what follows a failure. `respond` does the rest. */
+/**
+ * The frame of every metered request: admission before the body is read, and the response to a failure. `respond` does
+ * the rest.
+ */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
   respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,
@@ -119,7 +122,7 @@ function bodyFault(headers: Headers, bytesMax: number): Fault | null {
   }
 }
 
-/** Of the body as it is sent. */
+/** Longest body to accept, in bytes as sent. */
 function bytesMaxOf({ bodyBytesMax }: CompletionLimits, exchange: EncryptedExchange | null): number {
   return exchange === null ? bodyBytesMax : exchange.encryptedBytesMaxOf(bodyBytesMax)
 }
@@ -200,15 +203,16 @@ function parseBody(
 }
 
 /**
- * For a request that ended before its response began. A failure costs the client nothing, unless the model did not keep to what the request
- * asked for: that was generated. A client that left after an upstream was asked pays for the prompt.
+ * Response to a request that ended before its response began. A failure costs the client nothing, unless the model
+ * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
+ * prompt.
  */
 async function failureResponse(
   { log }: MeteredDeps,
   failure: unknown,
   { request, id, headers, account, shape }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
 ): Promise<Response> {
-  // Of later checks: the parser's own were renamed before.
+  // Renames the fields in faults of later checks. The parser's own faults are renamed already.
   const error = shape === null ? failure : renamedFault(failure, namesOf(shape.names))
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }

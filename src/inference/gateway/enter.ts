@@ -1,5 +1,5 @@
-// How a request that upstreams work on comes in: the key, what its body's headers say, the key's limits; and its account, which ends it. Pure but for
-// what it is given.
+// Admission of a metered request: its key, the headers of its body, the key's limits. Opens its account. Pure but for
+// its dependencies.
 
 import type { Fault } from '../../base/fault.ts'
 import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
@@ -11,13 +11,13 @@ export type AskedEntry = {
   readonly operation: Operation
   /** With the key in Authorization. */
   readonly headers: Headers
-  /** What is wrong with the headers of the body: only those learn it whose key is good. */
+  /** Fault of the body's headers. Reported only to callers with a valid key. */
   readonly fault: Fault | null
   /** To be reserved until they are counted. */
   readonly tokens: number
 }
 
-/** What the request path has to know of the sender. */
+/** The part of the caller that the request path needs. */
 export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'keyDigest' | 'organizationId' | 'rules'>
 
 export type Entry<C extends EnteredCaller = EnteredCaller> =
@@ -30,7 +30,9 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
     }
   | { readonly ok: false; readonly refusal: Refusal }
 
-/** At once where this process decides. Throws, or rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the one that is given. */
+/**
+ * Synchronous if this process decides. Faults: unauthenticated, metering_unavailable, rate_limited, and the given one.
+ */
 export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
 
 export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }

@@ -1,4 +1,4 @@
-// What every request of the gateway passes on its way in, and its response on its way out: an id, encryption, errors in words. Effects: randomness.
+// The outermost layer of every request and response: request id, encryption, errors as documents. Effects: randomness.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -8,7 +8,10 @@ import type { Encryption } from '../types.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
-/** Never rejects. `address` gives the client's, for the limits of the public endpoints; it is a function because it costs a system call. */
+/**
+ * Never rejects. `address` returns the client's address for the limits of the public endpoints; a function, because it
+ * costs a system call.
+ */
 export type GatewayFetch = (request: Request, address: () => string) => Promise<Response>
 
 export type FrontDeps = {
@@ -18,7 +21,7 @@ export type FrontDeps = {
   readonly log: Logger
   /** The plain response. May throw and reject. */
   readonly dispatch: (request: Request, path: string, received: Omit<Received, 'item'>) => Response | Promise<Response>
-  /** Of the errors of a path. */
+  /** Error format of a path. */
   readonly shapeOf: (path: string) => ApiShape | null
 }
 
@@ -56,7 +59,10 @@ export function targetOf(url: string): string {
   return start < 0 ? '/' : url.slice(start)
 }
 
-/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones cost, because its index grows at one end. */
+/**
+ * A version 7 UUID (RFC 9562 5.7): its prefix grows with time, which halves the ledger's cost of an append, because the
+ * index grows at its end.
+ */
 function requestId(random: RandomBytes, nowMs: number): string {
   const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
   const bytes = random(10)

@@ -1,4 +1,5 @@
-// Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
+// Service B's request path (contract 4.2): a plain dispatch on the path, because each microsecond here is added to
+// every request.
 
 import { keyConfigMediaType, keyConfigPath } from '../../attest/ehbp/protocol.ts'
 import { Fault } from '../../base/fault.ts'
@@ -62,10 +63,10 @@ export type GatewayLimits = CompletionLimits & {
 
 export type Gateway = {
   readonly fetch: GatewayFetch
-  /** What decides for other processes that serve its clients: relay/. */
+  /** Admission for other processes that serve this gateway's clients (relay/). */
   readonly enter: (asked: AskedEntry) => Entry<Caller>
   readonly acquire: Router<UpstreamTarget>['acquire']
-  /** Of `createCacheSalt`. */
+  /** The secret of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
@@ -144,7 +145,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
 function createRoutes(deps: GatewayDeps, models: ServedModels, metered: MeteredRoutes): RouteTable {
   const created = Math.floor(deps.clock.nowMs() / 1000)
   const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
-  /** Of requests that need a key and cost no tokens. */
+  /** Routes that need a key and cost no tokens. */
   const read =
     (respond: (item: string, read: { caller: Caller; headers: ResponseHeaders }) => Response): Route['respond'] =>
     (request, { id, item }) => {

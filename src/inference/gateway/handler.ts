@@ -4,7 +4,7 @@ import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { FetchHandler } from '../../http/serve.ts'
 import type { GatewayFetch } from './front.ts'
 
-/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
+/** Bun's longest idle timeout of a connection. The gateway's own deadlines bound the pauses of a stream. */
 const streamIdleSeconds = 255
 
 export type HandlerDeps = {

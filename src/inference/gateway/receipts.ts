@@ -1,4 +1,5 @@
-// Whether a response gets a signed receipt, and how the client gets that: with the response, or by its path. Effects: keeps receipts in memory.
+// Decides whether a response gets a signed receipt, and delivers it with the response or under its path. Effects: keeps
+// receipts in memory.
 
 import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/response.ts'
 import { toBase64Url } from '../../base/bytes.ts'
@@ -15,7 +16,7 @@ export type ReceiptDeps = {
 }
 
 export const receiptsPath = '/v1/receipts/'
-/** Of a response that does not carry its receipt: where it is. */
+/** Path of the receipt, if the response does not carry it. */
 export const receiptPathHeader = 'x-strongroom-receipt-path'
 
 type SealedRequest = {

@@ -1,4 +1,5 @@
-// The response to one completion request, once an upstream has begun to respond: whole or as a stream. Effects: reads the upstream's response.
+// The response to one completion request, whole or as a stream, once an upstream has begun to respond. Effects: reads
+// the upstream's response.
 
 import { utf8 } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'
@@ -22,7 +23,7 @@ import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 export type Job = {
   readonly id: string
   readonly plan: CompletionPlan
-  /** Of the request that the upstream gets: the client's own body, or its translation. */
+  /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
   /** Fields of the client's that its translation has left out. */
   readonly ignored: readonly string[]
@@ -137,7 +138,7 @@ function countsOf({ plan, account }: Job, { contextTokens }: UpstreamTarget): To
   return { bounds: usageBounds(plan.request, { bodyBytes, contextTokens }), promptEstimate }
 }
 
-/** What a request's end says about the upstream that served it. */
+/** The upstream's health as a request's end shows it. */
 export function healthAfter({ outcome, error }: Pick<StreamEnd, 'outcome' | 'error'>): TargetHealth {
   if (outcome === 'completed') return 'healthy'
   if (outcome === 'aborted' || !(error instanceof UpstreamFault)) return 'unknown'

@@ -1,4 +1,4 @@
-// Which route a path leads to, and what a client is told where there is none. Pure.
+// Finds the route of a path, and the error where there is none. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import type { ApiShape } from '../openai/shape.ts'
@@ -9,14 +9,14 @@ export type Received = {
   readonly id: string
   readonly address: () => string
   readonly exchange: EncryptedExchange | null
-  /** What the path says in place of `{id}`, as it was sent; empty where its route has none. */
+  /** The path's part at `{id}`, as sent; empty if the route has none. */
   readonly item: string
 }
 
 export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  /** Of its errors; null for OpenAI's. */
+  /** Format of its errors; null: OpenAI's. */
   readonly shape: ApiShape | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }

@@ -1,5 +1,5 @@
-// GET /v1/usage of the gateway: what the key, and its organization, have used in the running month (UTC); or what the key has used by model and day,
-// as JSON or CSV. Effects: through what it is given.
+// GET /v1/usage: usage of the key and its organization in the running month (UTC), or of the key by model and day as
+// JSON or CSV. Effects: through its dependencies.
 
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
@@ -45,7 +45,7 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
 /** A month of 64 models; to make so many into a response takes a few milliseconds. */
 const rowsMax = 2_000
 
-/** Of the key alone: the others' are the operator's to tell. */
+/** Rows of this key alone. The operator reports the organization's other keys. */
 async function rowsResponse(
   spent: SpentSource,
   { organizationId, keyPrefix }: Caller,
@@ -61,7 +61,7 @@ async function rowsResponse(
   return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
 }
 
-/** A key that was made for an instance is told of itself alone: others work with the other keys. */
+/** An instance's key sees its own usage only, because others work with the organization's other keys. */
 function usageView(caller: Caller, month: string, { key, organization }: MonthSpent): GatewayUsage {
   return {
     object: 'usage',

@@ -28,14 +28,20 @@ export type RequestAccount = {
   promptEstimate: number
   /** From the beginning to the first chunk; null: there was none yet. */
   firstChunkMs: number | null
-  /** Of a stream: counts the chunks that its client has got so far. Null: it is no stream, or none yet. */
+  /** Counts the chunks of a stream that its client has received so far. Null: no stream, or none yet. */
   countDelivered: (() => number) | null
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
-  /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
+  /**
+   * Reserves the request's maximum cost in its budgets before an upstream is asked. Charges never exceed it. Faults:
+   * budget_exceeded, metering_unavailable.
+   */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
-  /** Resolves, or returns, once the row is kept: the client has the end of its response only then. Further calls have no effect. */
+  /**
+   * Returns or resolves once the row is kept; only then does the client get the end of its response. Further calls have
+   * no effect.
+   */
   readonly close: (end: RequestEnd) => void | Promise<void>
 }
 

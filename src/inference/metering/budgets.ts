@@ -1,8 +1,8 @@
-// Budgets of a calendar month (UTC), of keys and organizations: what a request can cost at most is reserved before an upstream is asked, and given
-// back once its real cost is in the sums. State in memory: what is reserved. No I/O but for the sums.
+// Budgets of keys and organizations for a calendar month (UTC). Reserves a request's maximum cost before an upstream is
+// asked, and releases it once the real cost is in the sums. State in memory: the reservations. No I/O but for the sums.
 //
-// Whatever is reserved counts in every month: a request that ends in the next one costs there. Looking and reserving are one turn of the event loop, so
-// requests at the same time cannot pass a budget together.
+// Reservations count in every month, because a request that ends in the next month is charged there. Check and
+// reservation are one turn of the event loop, so concurrent requests cannot exceed a budget together.
 
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -13,7 +13,7 @@ import type { Spender, SpentSource } from './types.ts'
 
 export type BudgetsDeps = {
   readonly spent: SpentSource
-  /** What tokens cost now. */
+  /** Current prices. */
   readonly cost: () => (model: string, tokens: Tokens) => bigint
   readonly clock: Pick<Clock, 'nowMs'>
 }
@@ -44,7 +44,7 @@ export class BudgetFault extends Fault {
 }
 
 const soonSeconds = 5
-/** Whoever waits for another month looks again after that: an operator may have raised the budget. */
+/** Longest Retry-After for the next month: an operator may raise the budget before. */
 const retryAfterSecondsMax = 3_600
 
 export class Budgets {
@@ -81,7 +81,7 @@ export class Budgets {
     })
   }
 
-  /** What is reserved, by key. */
+  /** Reservations by key. */
   open(): Reserved[] {
     return [...this.#reserved].flatMap(([name, amounts]) => {
       const [organizationId = '', keyPrefix = ''] = name.split('\n')

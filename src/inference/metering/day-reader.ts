@@ -1,5 +1,5 @@
-// What a key has used by day and model, as a gateway VM knows it: pages of the host's books, each asked for when it is wanted, and every row of its own
-// that was not in them. Effects: asks the host.
+// Usage of a key by day and model, as a gateway VM knows it: pages of the host's books, fetched on demand, plus this
+// VM's rows that they lack. Effects: asks the host.
 //
 // One page is asked for at a time, organizations in turn: the host has more to answer.
 
@@ -22,7 +22,7 @@ export type DayReaderDeps = {
 }
 
 const askTimeoutMs = 5_000
-/** Of one reading, from its begin to when its last page is asked for. */
+/** Bound of one reading, from its begin to the request of its last page. */
 const readTimeoutMs = 10_000
 /** Pages of one organization that wait for those before them. */
 const waitingMax = 64

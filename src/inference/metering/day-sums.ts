@@ -1,4 +1,4 @@
-// What a key has used by day (UTC) and model: pages of the books, and the rows that are not in them yet. No I/O.
+// Usage of a key by day (UTC) and model: pages of the books plus the rows that they lack. No I/O.
 //
 // A page with the rows that belong to it is exact as of one moment, so whoever reads them gives both at once.
 
@@ -20,7 +20,7 @@ export type DatedRow = CountedRow & { readonly model: string }
 /** Rows of one reading: a year of 27 models. */
 export const daysReadMax = 10_000
 
-/** All pages, each behind the one before. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
+/** All pages in order. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
 export async function* readDays(
   readPage: (after: DayPlace | null) => Promise<DaysPage>,
 ): AsyncGenerator<readonly DaySum[]> {

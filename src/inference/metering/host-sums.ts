@@ -1,7 +1,9 @@
-// What a gateway VM is told of the books: sums, and how many of its own rows are in them. Effects: reads the store.
+// The host's answers to a gateway VM: sums of the books, and how many of the VM's own rows they include. Effects: reads
+// the store.
 //
-// While a VM drains, what its requests may cost yet is added to the sums of a month, so that budgets hold over both. Until it has said that it drains,
-// the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
+// While a VM drains, its reservations are added to the sums of a month, so that budgets hold over both VMs. Until the
+// old VM reports `draining`, its successor gets no month sums and refuses every key that has a budget. Sums of days
+// hold booked rows only.
 
 import { Fault } from '../../base/fault.ts'
 import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
@@ -19,7 +21,7 @@ export type HostSums = {
 }
 
 export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
-  /** What a VM last said of itself. */
+  /** Last status that a VM reported. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
 }
 

@@ -1,5 +1,5 @@
-// The usage ledger as the request path sees it: records go into a short queue and from there into the store, many in one transaction.
-// Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
+// The usage ledger on the request path: records enter a short queue and go from there into the store, many per
+// transaction. Effects: the store. A crash loses the records of at most the last `flushIntervalMs`; a stop loses none.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { systemErrorCode } from '../../base/fault.ts'
@@ -64,7 +64,10 @@ export class Metering implements SpentSource {
     this.#daysPage = prepareDaysPage(deps.store.db)
   }
 
-  /** Queues a record. Never throws: a record that cannot be queued is logged and counted as lost. After `stop` it is written at once. */
+  /**
+   * Queues a record; after `stop` writes it immediately. Never throws: a record that cannot be queued is logged and
+   * counted as lost.
+   */
   record(record: UsageRecord): void {
     try {
       const row = rowOf(record, this.#deps.cost)
@@ -84,8 +87,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Writes records now, for whoever has to know that they are there. Those that the store will never take are logged and counted as lost. Throws
-   * when the store cannot be written to now.
+   * Writes records immediately. Those that the store can never take are logged and counted as lost. Throws if the store
+   * cannot be written to now.
    */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
@@ -101,7 +104,7 @@ export class Metering implements SpentSource {
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
   }
 
-  /** What tokens cost. */
+  /** Current prices. */
   get cost(): Cost {
     return this.#deps.cost
   }

@@ -1,5 +1,5 @@
-// Keeps the usage ledger bounded: old usage and gateway keys that ended long ago are deleted. Effects: the store, sleeping.
-// Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
+// Bounds the usage ledger: deletes old usage, and gateway keys that ended long ago. Effects: the store, sleeping. Each
+// batch is one statement that finds its own rows, so deletion may stop and resume anywhere.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'

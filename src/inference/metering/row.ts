@@ -1,4 +1,5 @@
-// The two forms of one request's usage: the record in a process, and the row on the wire from a gateway VM to its host. Pure.
+// One request's usage in its two forms: the record in a process, and the row on the wire from a gateway VM to its host.
+// Pure.
 
 import type { UsageRow } from '../../contract/vm/enclave.ts'
 import type { UsageRecord } from './types.ts'

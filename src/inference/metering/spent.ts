@@ -1,7 +1,8 @@
-// What keys and organizations have used in a calendar month, as a gateway VM knows it: the sums of the host's books, asked for once, and every row of
-// its own that was not in them. Effects: asks the host.
+// Month sums of keys and organizations in a gateway VM: the sums of the host's books, fetched once, plus this VM's rows
+// that they lack. Effects: asks the host.
 //
-// The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
+// The host reports which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing or counted
+// twice.
 
 import type { Clock } from '../../base/clock.ts'
 import { Places } from '../../base/work/places.ts'
@@ -21,7 +22,7 @@ import type { HostQueries, MonthSpent, Spender, SpentSource } from './types.ts'
 export type SpentDeps = {
   readonly wants: HostQueries
   readonly spool: Pick<UsageSpool, 'booked' | 'unbooked'>
-  /** What tokens cost now. */
+  /** Current prices. */
   readonly control: { readonly cost: Cost }
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
@@ -34,7 +35,7 @@ const askTimeoutMs = 5_000
 const asksMax = 8
 /** Questions that wait for one of those to be answered, as when a month begins. */
 const waitingMax = 4_096
-/** Of them one organization may have one part of so many. */
+/** An organization may hold 1 / `waitingParts` of them. */
 const waitingParts = 4
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
@@ -50,7 +51,7 @@ export class Spent implements SpentSource {
   readonly #places = new Places(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
-  /** What is known was counted by these prices. */
+  /** Prices of the sums in `#known`. */
   #cost: Cost
 
   constructor(deps: SpentDeps) {
@@ -60,7 +61,7 @@ export class Spent implements SpentSource {
     this.#cost = deps.control.cost
   }
 
-  /** Of a row of this VM, when it is recorded. */
+  /** Adds a row of this VM when it is recorded. */
   add(recorded: UsageRow): void {
     this.#followPrices()
     this.#recent.add(recorded)
@@ -96,7 +97,10 @@ export class Spent implements SpentSource {
     return begun
   }
 
-  /** Each question ends in `askTimeoutMs`, so that somebody is always woken; whoever was woken in vain wakes the next. */
+  /**
+   * Waits for one of the open queries to end. Each ends within `askTimeoutMs`; a waiter that no longer needs its turn
+   * passes it on.
+   */
   async #beginInTurn(name: string, spender: Spender, month: string): Promise<void> {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs

@@ -1,7 +1,7 @@
-// Usage on its way to the host's books: kept until the host says that it is there, in batches that are chained and signed. Effects: memory.
+// Usage rows of a gateway VM until the host acknowledges them, in batches that are chained and signed. State in memory.
 //
-// A batch stays as it was cut until it is booked, so that a repeated one has the same digest. Nothing is dropped: a full spool admits no
-// further requests.
+// A batch stays as cut until it is booked, so that a repeated batch has the same digest. No row is dropped: a full
+// spool admits no further requests.
 
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
@@ -43,8 +43,8 @@ export class UsageSpool {
   }
 
   /**
-   * Never refuses: admission keeps room for the requests that run. Resolves once the row is in the host's books, where a VM that dies loses nothing
-   * of it, or once the host is late.
+   * Never refuses: admission keeps room for running requests. Resolves once the row is in the host's books, safe from a
+   * crash of this VM, or once the host is late.
    */
   async record(record: UsageRecord): Promise<void> {
     const number = this.#booked + this.#rows.length
@@ -54,7 +54,7 @@ export class UsageSpool {
     if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
-  /** Fault metering_unavailable: with one more request, beside those that run, there would be more rows than may wait. */
+  /** Fault metering_unavailable: with one more request beside the running ones, more rows would wait than `rowsMax`. */
   checkRoom(running: number): void {
     if (this.#rows.length + running < this.#deps.rowsMax) return
     throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
@@ -80,8 +80,8 @@ export class UsageSpool {
   }
 
   /**
-   * So many rows are in the host's books. False: that cannot be. Fewer than were said before: the host has lost rows that are gone here; more than
-   * were sent; or a part of a batch.
+   * Takes the host's count of booked rows. False if it is impossible: below an earlier count, so the host has lost
+   * rows; above the rows sent; or inside a batch.
    */
   book(count: number): boolean {
     if (count === this.#booked) return true

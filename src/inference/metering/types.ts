@@ -19,8 +19,8 @@ export type UsageRecord = {
 }
 
 /**
- * Appends to the ledger. Never throws; failures are logged and counted. In a VM it returns a promise that resolves in bounded time, once the
- * record outlives this process.
+ * Appends to the ledger. Never throws; failures are logged and counted. In a VM the promise resolves in bounded time,
+ * once the record is safe from a crash of this process.
  */
 export type RecordUsage = (record: UsageRecord) => void | Promise<void>
 
@@ -34,7 +34,7 @@ export type MeteringCounts = {
 /** A key and its organization: usage is summed for both. */
 export type Spender = Pick<Caller, 'organizationId' | 'keyPrefix'>
 
-/** What a key and its organization have used in one calendar month (UTC). */
+/** Usage of a key and of its organization in one calendar month (UTC). */
 export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
 
 /** The sums of the books plus the rows recorded here that the books lack. `month`: as 2026-11. */
@@ -43,13 +43,19 @@ export type SpentSource = {
   readonly spent: (spender: Spender, month: string) => MonthSpent | null
   /** Afterwards `spent` has the sums, at least for a while. Fault metering_unavailable. */
   readonly load: (spender: Spender, month: string) => Promise<void>
-  /** By day (UTC), then model, in pieces. Faults: invalid_request (more rows than one response may have), metering_unavailable. */
+  /**
+   * By day (UTC), then model, in pages. Faults: invalid_request (more rows than one response may have),
+   * metering_unavailable.
+   */
   readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
 }
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
 
-/** Queries of a gateway VM to its host. The answer is not checked. Fault attest.unavailable: no answer in time, or too many open queries. */
+/**
+ * Queries of a gateway VM to its host. Answers are unchecked. Fault attest.unavailable: no answer in time, or too many
+ * open.
+ */
 export type HostQueries = {
   readonly ask: (want: Omit<WantOf<'spent'>, 'id'> | Omit<WantOf<'days'>, 'id'>, timeoutMs: number) => Promise<unknown>
 }

@@ -7,7 +7,7 @@ export const USAGE_FORMATS = ['json', 'csv'] as const
 /** The key is one. */
 export const usageByDefault = 'model,day'
 const PARAMETERS = ['from', 'to', 'by', 'format'] as const
-/** Of what somebody sent and is told again. */
+/** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 64
 type Parameter = (typeof PARAMETERS)[number]
 
@@ -17,7 +17,10 @@ export type UsageRowsRequest = {
   readonly format: (typeof USAGE_FORMATS)[number]
 }
 
-/** Null: it asks for the sums of the month. What is not said is the running month (UTC), by day and model, as JSON. Fault invalid_request. */
+/**
+ * Null: the request asks for the sums of the month. Defaults: the running month (UTC), by day and model, as JSON. Fault
+ * invalid_request.
+ */
 export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []

@@ -1,5 +1,5 @@
-// A client's request for a chat or text completion: its fields checked as far as the gateway acts on them. Pure.
-// What of it goes to the upstream: request-fields.ts and upstream-body.ts.
+// A client's request for a chat or text completion, checked as far as the gateway acts on its fields. Pure. The
+// upstream's request: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
@@ -39,7 +39,10 @@ export type RequestSource = { readonly text: string; readonly body: JsonObject; 
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-/** So many escapes are 4 MiB of text that some clients write wholly in escapes of six characters; source code has one in twenty to thirty characters. */
+/**
+ * Room for 4 MiB of text written wholly in escapes of six characters, as some clients do; source code has one in twenty
+ * to thirty characters.
+ */
 const escapesMax = Math.ceil(4_194_304 / 6)
 const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128

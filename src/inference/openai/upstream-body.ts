@@ -21,7 +21,10 @@ export type UpstreamKind = {
   readonly cacheSalt: () => string
 }
 
-/** Members that the gateway adds for an engine: no answer may come sooner, or be counted as cached, for what another has asked. */
+/**
+ * Members that the gateway adds for an engine, so that neither timing nor cached-token counts depend on another
+ * client's prompts.
+ */
 const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => readonly string[]>> = {
   openai: () => [],
   'llama-server': () => ['"cache_prompt":false'],
@@ -30,8 +33,8 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
 }
 
 /**
- * The checked text as the client wrote it, except for the members that must change: JSON.parse and JSON.stringify would change an integer
- * beyond 2^53, and a seed may be one.
+ * The checked text as the client wrote it, except for members that must change: JSON.parse and JSON.stringify would
+ * alter an integer beyond 2^53, such as a seed.
  */
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
   const { operation, stream, toolChoice } = request

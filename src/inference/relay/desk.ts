@@ -1,7 +1,8 @@
-// What the owner does for one relay: it decides, and keeps the accounts of the relay's requests. Effects: those of what it is given.
+// The owner's side of one relay: decides for it and keeps the accounts of its requests. Effects: those of its
+// dependencies.
 //
-// Each request has one entry here from its admission to its end, with everything that it holds: so when the relay dies, all of that comes back, and what
-// upstreams have done for it is in the books.
+// Each request has one entry from admission to end, with everything that it holds: when the relay dies, all of it is
+// released and the work of upstreams is booked.
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'

@@ -1,6 +1,7 @@
-// Messages as bytes: a frame is its length, u32 little-endian, and a JSON array of messages; what is said in one turn of the event loop goes as one. Pure.
+// Messages as bytes: a frame is its length, u32 little-endian, then a JSON array of messages, those of one turn of the
+// event loop. Pure.
 
-/** Of one frame: the largest is a setup with the certificates of 64 upstreams, or a response that is forwarded. */
+/** Longest frame. The largest hold a setup with certificates of 64 upstreams, or a forwarded response. */
 export const frameBytesMax = 64 * 1_048_576
 
 /** `messages`: each as JSON. */

@@ -34,7 +34,7 @@ export class Link {
   readonly #asks = new Map<number, Waiting>()
   /** Requests under way. */
   readonly #open = new Map<string, Stream>()
-  /** Of the request that is being closed: they go with its end. */
+  /** Spans of the request that is being closed; sent with its end. */
   #spans: TraceSpan[] = []
   #askCount = 0
 

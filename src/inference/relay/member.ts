@@ -1,4 +1,5 @@
-// One relay as its owner keeps it: a process of this same executable, with a socket that only the two have. Effects: starts and kills a process.
+// One relay as its owner sees it: a process of this executable with a socket that only the two share. Effects: starts
+// and kills a process.
 
 import { closeSync } from 'node:fs'
 import { Fault } from '../../base/fault.ts'
@@ -14,7 +15,10 @@ export type MemberTiming = {
   readonly startMs: number
   /** Between two questions whether it is there. */
   readonly pingMs: number
-  /** Questions in a row that it may leave open. By count, because an owner that was held up itself must not blame others. */
+  /**
+   * Unanswered pings in a row before the relay counts as hung. A count, so that an owner that was itself suspended does
+   * not blame its relays.
+   */
   readonly pingsMax: number
 }
 

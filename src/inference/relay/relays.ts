@@ -1,4 +1,4 @@
-// All relays of a gateway: starts them, replaces those that die or hang, and hands over what changes. Effects: processes.
+// All relays of a gateway: starts them, replaces those that die or hang, sends them changes. Effects: processes.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -46,7 +46,7 @@ export class Relays {
     this.#members = Array.from({ length: deps.count }, () => null)
   }
 
-  /** Resolves when one of them listens; the others follow. Fault host.unsupported: none does, however often it was tried. */
+  /** Resolves when the first listens; the others follow. Fault host.unsupported: none listens after all attempts. */
   static async start(deps: RelaysDeps): Promise<Relays> {
     const relays = new Relays(deps)
     for (const at of relays.#members.keys()) relays.#ends.push(relays.#keep(at))

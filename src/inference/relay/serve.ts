@@ -1,4 +1,5 @@
-// The gateway on its address: by this process alone, or by several that this one decides for. Effects: a listening socket, or processes with one.
+// Serves the gateway on its address, by this process alone or by relays of it. Effects: a listening socket, or
+// processes with one.
 
 import { availableParallelism, totalmem } from 'node:os'
 import { gatewayProcessesMax } from '../../contract/vm/workload.ts'
