@@ -1,4 +1,5 @@
-// Documents that the host hands over in pieces, because a line of the channel is short. Effects: memory, bounded by the largest document.
+// Reassembles documents that the host sends in pieces, because a line of the channel is short. Memory is bounded by the
+// largest document.
 
 import { fromBase64, toHex } from '../base/bytes.ts'
 import { documentBytesMax } from '../contract/vm/enclave.ts'

@@ -1,7 +1,7 @@
-// What a gateway VM does for each request of its host. Effects only through what it is given.
+// A gateway VM's response to each request of its host. Effects only through its dependencies.
 //
-// The host is hostile: the workload counts only when it is the HOST_DATA of this VM's own report, the control snapshot only when the control key
-// of that workload has signed it. Nothing that the host says reaches a prompt, a key or a receipt.
+// The host is hostile: a workload counts only if it is the HOST_DATA of this VM's own report, a control snapshot only
+// if that workload's control key has signed it. No text of the host reaches a prompt, a key or a receipt.
 
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { equalConstantTime, fromHex, fromUtf8, toBase64Url, toHex } from '../base/bytes.ts'
@@ -71,9 +71,9 @@ export class Enclave {
   #work: Work | null = null
   #requests = 0
   #droppedCount = 0
-  /** The status that was told last. */
+  /** Status last sent to the host. */
   #told = ''
-  /** The text that is being told in pieces. */
+  /** Text that is being sent in pieces. */
   #metrics = ''
 
   constructor(deps: EnclaveDeps) {

@@ -1,4 +1,5 @@
-// The gateway of this VM, put together from its workload.json. Effects: those of its parts: a listening socket, the worker's process.
+// The gateway of this VM, composed from its workload.json. Effects: those of its parts: a listening socket, the
+// worker's process.
 
 import { utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'

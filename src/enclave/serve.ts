@@ -1,4 +1,4 @@
-// Role `serve`: puts the parts of a gateway VM together and serves the channel until the device fails. Effects: everything the parts do.
+// Role `serve`: composes a gateway VM and serves the channel until the device fails. Effects: those of the parts.
 
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
@@ -35,7 +35,7 @@ import { showStage } from './stage.ts'
 import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
 
-/** What the gateway VM runs on; tests give it a directory of their own. */
+/** Paths and devices of the gateway VM; tests pass their own. */
 export type EnclaveSettings = Pick<
   GuestSettings,
   | 'root'
@@ -73,7 +73,10 @@ export const enclaveSettings: EnclaveSettings = {
   usageRowsMax: 65_536,
 }
 
-/** Rejects when it must be started again: no port, a failing device. Nothing of it survives that: its keys are in this process alone. */
+/**
+ * Rejects if it must be started again: no port, or a failing device. Its keys live in this process alone and end with
+ * it.
+ */
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
   const clock = systemClock
   const { system: owner, devicesWaitMs, showStage } = settings
@@ -158,7 +161,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   throw new Error('invariant broken: the channel ended without an error')
 }
 
-/** Of the kernel's command line, which is measured. */
+/** Root hash from the kernel's command line, which is measured. */
 function rootHashIn(path: string): Uint8Array | null {
   const found = /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(readTextOrNull(path)?.trim() ?? '')?.[1]
   return found === undefined ? null : fromHex(found)

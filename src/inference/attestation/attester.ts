@@ -1,4 +1,5 @@
-// Makes the five receipts of an attestation, for one caller after the other (turns.ts), within a bounded time. Effects: the evidence source.
+// Makes the five receipts of an attestation, for one caller at a time (turns.ts), within a bounded time. Effects: the
+// evidence source.
 
 import { issueReceipt } from '../../attest/receipt/issue.ts'
 import type { Platform, ReceiptEvidence } from '../../attest/receipt/receipt.ts'
@@ -12,7 +13,7 @@ import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } f
 import type { ReceiptKeys } from './receipt-keys.ts'
 import { NetworkTurns } from './turns.ts'
 
-/** What vouches for the gateway. */
+/** Source of the gateway's evidence. */
 export type EvidenceOrigin =
   | {
       readonly kind: 'available'
@@ -20,9 +21,15 @@ export type EvidenceOrigin =
       readonly image: Image
       /** SHA-384 of the ID key; 48 zero bytes without one. */
       readonly operatorKey: Uint8Array
-      /** HOST_DATA of its launch: SHA-256 of workload.json in a measured VM; null where a simulator takes the allowlist's digest. */
+      /**
+       * HOST_DATA of its launch: SHA-256 of workload.json in a measured VM; null if a simulator uses the allowlist's
+       * digest.
+       */
       readonly hostData: Uint8Array | null
-      /** A fresh report over 64 bytes, with that HOST_DATA. It must settle by itself, within a bounded time: the next caller waits for it. */
+      /**
+       * A fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time, because the next caller
+       * waits for it.
+       */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
   | { readonly kind: 'unavailable'; readonly reason: string }
@@ -72,8 +79,9 @@ export type AttesterDeps = {
 
 export type Attester = {
   /**
-   * All five receipts over the nonce, or a rejection. `accept` is called when the caller's turn has come, before any evidence is made; what it throws is
-   * passed on. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the caller has left.
+   * All five receipts over the nonce, or a rejection. Calls `accept` at the caller's turn, before any evidence is made,
+   * and passes on what it throws. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the
+   * caller has left.
    */
   readonly attest: (
     nonce: Uint8Array,

@@ -1,4 +1,5 @@
-// The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native cryptography.
+// The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native
+// cryptography.
 
 import * as receiptKeys from '../../attest/receipt/receipt-keys.ts'
 import { drawReceiptSeeds, type Random, replay } from '../../attest/receipt/seeds.ts'

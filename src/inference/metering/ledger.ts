@@ -87,8 +87,8 @@ export class Metering implements SpentSource {
   }
 
   /**
-   * Writes records immediately. Those that the store can never take are logged and counted as lost. Throws if the store
-   * cannot be written to now.
+   * Writes records immediately. Records that the store can never take are logged and counted as lost. Throws if the
+   * store cannot be written to now.
    */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))

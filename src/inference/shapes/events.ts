@@ -7,7 +7,10 @@ export function namedEvent(name: string, data: string): string {
   return `event: ${name}\ndata: ${data}\n\n`
 }
 
-/** An event with a piece of text, padded as a chunk with that text would be. `data`: a JSON object; `varying`: values in it that differ from event to event. */
+/**
+ * An event with a piece of text, padded like a chunk with that text. `data`: a JSON object; `varying`: its values that
+ * differ from event to event.
+ */
 export function paddedEvent(
   name: string,
   data: string,

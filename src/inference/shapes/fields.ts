@@ -1,4 +1,4 @@
-// What the translations of requests share: refusals of fields, and names of fields in errors. Pure.
+// Shared by the translations of requests: refusals of fields, and names of fields in errors. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
@@ -14,7 +14,7 @@ export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }
 
-/** Fault invalid_request for a field that is neither null nor among these. `path`: of the object; empty for the body. */
+/** Fault invalid_request for a field that is neither null nor known. `path`: of the object; empty for the body. */
 export function refuseOthers(object: JsonObject, path: string, known: ReadonlySet<string>): void {
   for (const name in object) {
     if (known.has(name) || isAbsent(object[name])) continue
@@ -52,7 +52,9 @@ export function renamedFault(error: unknown, names: ReadonlyMap<string, string>)
   return new Fault(code, words, { param: name, cause: error })
 }
 
-/** The name of the longest beginning that has one, and the rest as it is. Clients choose paths: beyond the longest name nothing is looked at. */
+/**
+ * Replaces the longest named prefix of the path. Clients choose paths, so nothing beyond the longest name is searched.
+ */
 function nameOf(path: string, names: ReadonlyMap<string, string>): string {
   const longest = names.keys().reduce((most, name) => Math.max(most, name.length), 0)
   for (let end = Math.min(path.length, longest); end > 0; end -= 1) {

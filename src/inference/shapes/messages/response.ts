@@ -8,7 +8,7 @@ import { type Usage, usageOf } from '../../openai/usage.ts'
 import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
 import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'
 
-/** Of an error, as this API names its kinds. */
+/** This API's names for kinds of errors. */
 const ERROR_TYPES = {
   invalid_request: 'invalid_request_error',
   context_length_exceeded: 'invalid_request_error',
@@ -69,7 +69,7 @@ export function stopReasonOf(finishReason: string | null, isRefused: boolean): s
   return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
 }
 
-/** What a call's block says as its `input`. Engines send nothing for a call without arguments. */
+/** `input` of a call's block. Engines send nothing for a call without arguments. */
 export function inputOf(args: string): JsonObject {
   if (args.trim() === '') return {}
   let value: unknown
@@ -82,7 +82,7 @@ export function inputOf(args: string): JsonObject {
   return value
 }
 
-/** Of a checked chat completion, as JSON. */
+/** A checked chat completion as this API's JSON. */
 export function wholeMessage(completion: JsonObject, usage: Usage, head: ResponseHead): string {
   const answer = readCompletion(completion)
   const stopReason = stopReasonOf(answer.finishReason, answer.refusal !== '')

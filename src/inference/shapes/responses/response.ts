@@ -95,7 +95,7 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
   }
 }
 
-/** Of a checked chat completion. */
+/** The response of a checked chat completion. */
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
@@ -105,7 +105,7 @@ export function wholeResponse(
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
   const items = itemsOf(answer, head)
-  // What is cut off is the last item alone.
+  // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
   return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
 }
