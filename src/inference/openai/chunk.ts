@@ -30,10 +30,10 @@ type ChoiceState = {
 
 type ChunkHead = { readonly id: string; readonly object: string; readonly created: number; readonly model: string }
 
-/** The parts of a chunk that other chunks share. */
+/** A template and the number of events that matched it. */
 type Form = {
   readonly template: ChunkTemplate
-  /** Events that were taken by it. */
+  /** Events that matched it. */
   uses: number
 }
 

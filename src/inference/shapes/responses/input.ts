@@ -74,7 +74,7 @@ function addCall(messages: Message[], item: JsonObject, { path, names }: Place):
   else messages.push({ role: 'assistant', content: null, tool_calls: [call] })
 }
 
-/** Place of the message and the item's field. */
+/** `at`: the chat message; `field`: its path in the client's request. */
 type Target = { readonly at: string; readonly field: string }
 
 /** A text alone is a text, which every engine takes in every role. */
