@@ -1,5 +1,5 @@
-// Goal: the disk is opened by what workload.json says and by nothing on it, once in a boot, and what goes wrong is a message that names the model.
-// The kernel is a directory here; models.image.test.ts has a real one.
+// Goal: the disk is opened by workload.json alone, once per boot, and a failure is a message that names the model. The
+// kernel is a directory here; worker/real.image.test.ts has a real one.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'

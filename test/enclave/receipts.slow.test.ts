@@ -1,4 +1,5 @@
-// Receipts of responses in a gateway VM: what its own worker has answered is inside of what is measured, what an upstream has is not. And its metrics.
+// Receipts of responses in a gateway VM: its own worker's responses are inside the measurement, an upstream's are not.
+// And its metrics.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'

@@ -91,7 +91,7 @@ test('events', async () => {
   ])
 })
 
-// Goal: each tool choice does what it says, whole and streamed, and a whole turn with a call and its result goes up as a chat has it.
+// Goal: each tool choice works, whole and streamed, and a turn with a call and its result goes up as a chat.
 test('tools', async () => {
   const rows = [
     [{ type: 'auto' }, undefined],

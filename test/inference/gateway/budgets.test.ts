@@ -1,4 +1,4 @@
-// Goal: a request that a budget has no room for is refused before an upstream is asked, with what helps, wherever the gateway runs.
+// Goal: a request beyond a budget is refused before an upstream is asked, with a remedy, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
 import { CALLER, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'

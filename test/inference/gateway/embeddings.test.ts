@@ -1,4 +1,4 @@
-// Embeddings over HTTP: the official client, what upstreams may and may not do, and that all of the gateway's rules hold for them too.
+// Embeddings over HTTP: the official client, misbehaving upstreams, and all of the gateway's rules.
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'

@@ -1,4 +1,4 @@
-// Goal: a key uses the models that it may use, under the names that it has for them, and sees no others, wherever the gateway runs.
+// Goal: a key uses its allowed models under its own names for them, and sees no others, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
 import { KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'

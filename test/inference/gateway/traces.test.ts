@@ -1,5 +1,6 @@
-// Goal: each admitted request of a gateway with traces is one trace at the OTLP receiver, however it ends, and no text of it is; without traces nothing is.
-// From the client's request to the receiver over real HTTP; in this process, for the tracer is put in from outside.
+// Goal: with traces each admitted request is one trace at the OTLP receiver, however it ends, without any of its text;
+// without traces there is none. Over real HTTP from client to receiver; in this process, because the test passes the
+// tracer in.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { KEY, MODEL, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
@@ -231,7 +232,7 @@ test('goal: what is not sampled, and a gateway without traces, tells nothing and
   expect([...first.seen, ...second.seen].map(seen => seen.headers.get('traceparent'))).toEqual([null, null, null, null])
 })
 
-// Goal: the canary. Whatever clients and upstreams say, in each place where they can say something, is not among what the receiver gets.
+// Goal: the canary. Nothing that clients and upstreams can write anywhere reaches the receiver.
 test('goal: no text of requests, answers, failures, keys or tools is in what the receiver gets', async () => {
   const gateway = tracedGateway({ followParent: true })
   const canary = 'canary-5b7720'

@@ -64,7 +64,7 @@ const BAD_HEADERS: Record<string, (key: string) => string> = {
 
 describe('headers', () => {
   for (const [what, header] of Object.entries(BAD_HEADERS)) {
-    // Goal: only the exact form of a known key gets in; every other one meets the same refusal, which tells nothing apart.
+    // Goal: only the exact form of a known key is accepted; all others get the same refusal.
     test(`${what} is refused`, () => {
       using ledger = openLedger()
       const key = ledger.addKey()
@@ -86,7 +86,7 @@ describe('headers', () => {
   })
 
   test('the caller', () => {
-    // Goal: limits are the key's own where it has some, else the configured ones; organization and instance are the key's.
+    // Goal: limits are the key's own, or else the configured ones; organization and instance are the key's.
     using ledger = openLedger()
     const instanceId = ledger.addInstance('abcd1234')
     const { authenticate } = authenticator(ledger)
@@ -168,7 +168,7 @@ describe('a key that worked a moment ago', () => {
   })
 
   test('endings by others between requests of one turn', () => {
-    // Goal: without a moment of waiting in between, each request meets what the other connection has committed just before, back and forth.
+    // Goal: each request sees what the other connection has committed just before, back and forth, without a wait.
     using ledger = openLedger()
     const key = ledger.addKey()
     const { outcome } = authenticator(ledger)
@@ -217,7 +217,8 @@ test('what is stored is the SHA-256 of the secret', () => {
 })
 
 test('last use', () => {
-  // Goal: use is noted at once, then at most once a minute, and after a clock that jumped back; a refused try notes nothing.
+  // Goal: use is recorded immediately, then at most once a minute, and after the clock jumped back; a refused attempt
+  // is not recorded.
   using ledger = openLedger()
   const key = ledger.addKey()
   const { outcome } = authenticator(ledger)
@@ -281,7 +282,8 @@ describe('keys of instances', () => {
   })
 
   test('end with the instance, for good', () => {
-    // Goal: deletion revokes, repeating it changes nothing, and a purged instance leaves no key that looks like its organization's.
+    // Goal: deletion revokes, repeating it changes nothing, and a purged instance leaves no key that looks like its
+    // organization's.
     using ledger = openLedger()
     const { store } = ledger
     const [gone, stays] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]

@@ -1,4 +1,5 @@
-// Goal: a gateway VM tells a key its usage by day and model exactly, however the host's pages and its own rows cross, and keeps nothing that grows.
+// Goal: a gateway VM reports a key's usage by day and model exactly, however the host's pages and its own rows cross,
+// in bounded memory.
 
 import { expect, test } from 'bun:test'
 import { allOf, failure, until } from '../../../scripts/rigs/until.ts'
@@ -33,7 +34,7 @@ test('goal: random orders of recording, booking and answering pages end with the
     const reading = allOf(vm.spent.days(scope))
     let isRead = false
     let answered = 0
-    // What is recorded while it reads may be in the sums or not, so rows only move on their way here.
+    // Rows recorded during the reading may or may not be in the sums, so this test only books them.
     const ended = reading.then(() => {
       isRead = true
     })
@@ -88,7 +89,7 @@ test('goal: an organization that reads much keeps no other one waiting, and grow
     asked?.resolve({ ...endless, isLast: isOther && pagesOfOther === 3 })
   }
   expect([(await other).length, answered]).toEqual([3, 6])
-  // Too many at a time are told at once, the others when the time of a reading is over.
+  // Excess readings fail immediately, the others when the time of a reading is over.
   expect((await many[79])?.code).toBe('metering_unavailable')
   await vm.clock.elapse(10_000)
   vm.asked[answered]?.reject(new Error('late'))

@@ -1,4 +1,5 @@
-// Goal: pages of the books and the rows that are not in them yet make the truth together, wherever a page ends and whatever is booked in between.
+// Goal: pages of the books plus the rows that they lack are exact, wherever a page ends and whatever is booked in
+// between.
 
 import { expect, test } from 'bun:test'
 import { allOf, failure } from '../../../scripts/rigs/until.ts'
@@ -49,7 +50,7 @@ test('goal: random rows, booked or not, in pages of random sizes, while more are
     append(rows.slice(0, booked))
     const sums = await allOf(
       readDays(async after => {
-        // Whoever reads gives the page and the rows that are not in it as of the same moment.
+        // A page and the rows that it lacks are as of the same moment.
         const read = withUnbooked(page(scope, after, 1 + draw(4)), { scope, after }, rows.slice(booked))
         const more = draw(8)
         append(rows.slice(booked, booked + more))

@@ -51,7 +51,8 @@ describe('cost', () => {
   })
 
   test('the smallest price is never nothing', () => {
-    // Goal: one token at a millionth of a dollar per million is charged the ledger's smallest unit, and shown as the smallest amount.
+    // Goal: one token at a millionth of a dollar per million is charged the ledger's smallest unit, and shown as the
+    // smallest amount.
     const cost = createCost([{ model: 'm', prompt_usd_per_million: '0.000001', completion_usd_per_million: '0' }])
     expect(cost('m', { prompt: 1, completion: 0 })).toBe(1n)
     expect(cost('m', { prompt: 1_000, completion: 0 })).toBe(1n)
@@ -66,7 +67,8 @@ describe('cost', () => {
 })
 
 test('200 mixed requests sum exactly', () => {
-  // Goal: per organization and period, the sums are those of an independent count in pico-dollars, repeated records and edges of the period included.
+  // Goal: sums per organization and period equal an independent count in pico-dollars, with repeated records and edges
+  // of the period.
   using bed = bench()
   const { metering } = bed
   const PICO = { tiny: [100_000n, 400_000n], large: [3_000_000n, 15_123_456n], free: [0n, 0n] } as const

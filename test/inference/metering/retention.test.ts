@@ -57,7 +57,7 @@ const rowIds = ({ store }: Ledger) =>
 
 describe('usage', () => {
   test('goes to the millisecond, and no sooner', async () => {
-    // Goal: a row is kept for exactly as long as configured, of every organization; a later round takes what has become due since.
+    // Goal: rows of every organization are kept exactly as long as configured; a later round deletes those due since.
     using ledger = openLedger()
     const cutoffMs = ledger.clock.nowMs() - retentionDays * dayMs
     append(ledger, [
@@ -131,7 +131,7 @@ describe('usage', () => {
 
 describe('keys', () => {
   test('go a day after the last of their usage could', async () => {
-    // Goal: a key that ended long ago goes; one with usage left, one that ended later and the living ones stay, until it is their turn.
+    // Goal: a key that ended long ago is deleted; keys with usage left, ended later or alive stay until their turn.
     using ledger = openLedger()
     const { store, clock } = ledger
     const cutoffMs = clock.nowMs() - retentionDays * dayMs

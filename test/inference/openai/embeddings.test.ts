@@ -39,7 +39,7 @@ async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>
   return text
 }
 
-/** Of two inputs. */
+/** A response for two inputs. */
 const answerOf = (...embeddings: unknown[]) => ({
   data: embeddings.map((embedding, index) => ({ object: 'embedding', index, embedding })),
   usage: { prompt_tokens: 5, total_tokens: 5 },

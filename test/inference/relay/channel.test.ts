@@ -1,4 +1,4 @@
-// Goal: both ends of the channel hear all that the other says, more than a socket holds included, and that the other is gone.
+// Goal: both ends of the channel receive everything, also more than a socket buffers, and learn when the other is gone.
 
 import { expect, test } from 'bun:test'
 import { until } from '../../../scripts/rigs/until.ts'

@@ -1,4 +1,4 @@
-// Goal: a client is told the same by a relay as it would be by the process that decided.
+// Goal: a relay's error to a client equals the owner's.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'

@@ -1,4 +1,5 @@
-// Goal: whatever the receiver does, spans wait within bounds, what is lost is counted, and it is asked no more often than its failures allow.
+// Goal: whatever the receiver does, spans wait within bounds, losses are counted, and its failures slow the requests to
+// it.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -144,7 +145,7 @@ describe('a receiver that fails', () => {
     const stopped = exporter.stop()
     held.resolve(again)
     await stopped
-    // What was cut off by the end is tried once more.
+    // A batch cut off by the end is tried once more.
     expect(batches.length).toBe(2)
   })
 

@@ -1,4 +1,4 @@
-// Goal: what goes out is OTLP/JSON as the specification has it, with the names of the GenAI conventions, and none that the configuration does not know.
+// Goal: the output is OTLP/JSON by the specification, with names of the GenAI conventions and configured names only.
 
 import { expect, test } from 'bun:test'
 import { finishReasonsMax, type TraceSpan } from '../../../src/contract/vm/span.ts'

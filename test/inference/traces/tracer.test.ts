@@ -1,4 +1,5 @@
-// Goal: our own ratio decides what is traced unless the parent is to be followed; spans are whole, given away once, and hold no text.
+// Goal: our own ratio decides the sampling unless the parent is to be followed; spans are whole, passed on once, and
+// hold no text.
 
 import { expect, test } from 'bun:test'
 import { Check } from '@sinclair/typebox/value'

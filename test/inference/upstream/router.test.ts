@@ -98,7 +98,8 @@ describe('queue', () => {
     expect(clock.pending()).toEqual([])
   })
 
-  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a promise.
+  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a
+  // promise.
   test('at once', () => {
     const { router } = setUp([item('a', { concurrencyMax: 1 })])
     const options = { except: new Set<Target>(), signal: new AbortController().signal, owner: 'acme' }
@@ -183,7 +184,7 @@ describe('the wait that a refusal names', () => {
     expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
   })
 
-  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, whatever their model.
+  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, of any model.
   test('which targets and whose waiters', async () => {
     const [a, b, c] = [
       item('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
@@ -222,7 +223,8 @@ describe('the wait that a refusal names', () => {
 })
 
 describe('health', () => {
-  // Goal: three failures in a row and a failed probe eject, a success in between does not; the probe decides on the return.
+  // Goal: three failures in a row and a failed probe eject, a success in between does not; the probe decides on the
+  // return.
   test('ejection and return', async () => {
     const answers = [false, false, true]
     const { clock, router, acquire } = setUp([item('a')], { probe: async () => answers.shift() ?? true })
@@ -241,7 +243,7 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
-  // Goal: an upstream that passes its probe is not ejected, however many requests in a row it failed: they may be at fault.
+  // Goal: an upstream that passes its probe is not ejected after any number of failures: the requests may be at fault.
   test('failures with a good probe', async () => {
     let probes = 0
     const probe = async () => {
@@ -296,7 +298,8 @@ describe('organizations', () => {
   const by = (acquire: ReturnType<typeof setUp>['acquire'], owner: string) => (): Promise<Lease<Target>> =>
     acquire([], undefined, MODEL, owner)
 
-  // Goal: an organization that fills all places and the queue stops nobody: the next place is the other's, and so is a place in the queue.
+  // Goal: an organization that fills all places and the queue blocks no other: the next place, also in the queue, is
+  // the other's.
   test('the one that has fewest goes first, and a full queue drops the newest of the one that has most', async () => {
     const { acquire, router } = setUp([item('a', { concurrencyMax: 2 })], { queueMax: 4 })
     const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]
@@ -316,7 +319,8 @@ describe('organizations', () => {
     expect(order).toEqual(['other', 'hog 0'])
   })
 
-  // Goal: while another asks, an eighth of the places stays free for it, at once; one that is alone has all of them, again after ten minutes.
+  // Goal: while another asks, an eighth of the places stays free for it, immediately; a single one has all, again after
+  // ten minutes.
   test('leave each other places', async () => {
     const { acquire, clock } = setUp([item('a', { concurrencyMax: 16 })], { queueMax: 100, queueTimeoutMs: 3_600_000 })
     const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]

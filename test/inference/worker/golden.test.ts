@@ -1,4 +1,5 @@
-// Goal: a worker that answers garbage, nothing, or too much is found out in bounded time and memory, and only answers that no processor doubts are kept.
+// Goal: a worker that answers garbage, nothing, or too much is detected in bounded time and memory, and only
+// unambiguous answers are recorded.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// Goal: the worker is admitted before it starts, watched while it runs, restarted when it ends, and never leaves a caller waiting.
+// Goal: the worker is admitted before it starts, watched while it runs, restarted when it ends, and never blocks a
+// caller.
 
 import { describe, expect, test } from 'bun:test'
 import { readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -392,7 +393,7 @@ describe('stop', () => {
   })
 })
 
-/** What a caller of a worker that is not there gets, at once. */
+/** A caller's immediate result while there is no worker. */
 async function refusal(unix: string): Promise<'refused' | number> {
   try {
     return (await fetch('http://built-in/health', { unix, signal: AbortSignal.timeout(1_000) })).status

@@ -1,5 +1,5 @@
-// A gateway as a relying party meets it: HTTPS, simulated evidence for its own TLS key, an upstream behind it. It can be started again with new keys.
-// Effects: files, free ports.
+// A gateway as a relying party meets it: HTTPS, simulated evidence for its TLS key, an upstream behind it. Can be
+// restarted with new keys. Effects: files, free ports.
 
 import {
   allowlistText,
@@ -91,7 +91,7 @@ export async function startAttestedGateway(
   }
 }
 
-/** Options of a relying party that expects exactly this gateway, but for its address; JSON, so that they can be handed to another process. */
+/** Options of a relying party that expects exactly this gateway, without its address; JSON for another process. */
 export async function attestedOptions() {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   return {

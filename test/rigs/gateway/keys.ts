@@ -1,4 +1,5 @@
-// A database with two organizations, for tests of keys, limits and metering: real SQLite in a directory of its own, a manual clock.
+// A database with two organizations, for tests of keys, limits and metering: real SQLite in its own directory, a manual
+// clock.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,6 @@
-// An OTLP receiver for tests: real HTTP, and a reader of ExportTraceServiceRequest in OTLP/JSON that refuses whatever the mapping does not allow
-// (OTLP 1.9, JSON Protobuf Encoding; trace.proto and common.proto of opentelemetry-proto 1.x).
+// An OTLP receiver for tests: real HTTP, and a strict reader of ExportTraceServiceRequest in OTLP/JSON that refuses
+// everything outside the mapping (OTLP 1.9, JSON Protobuf Encoding; trace.proto and common.proto of opentelemetry-proto
+// 1.x).
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'

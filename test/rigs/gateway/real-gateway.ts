@@ -1,5 +1,5 @@
-// A gateway with everything behind it real: store, keys, limits, ledger, metrics, receipts; HTTP on a free port. In this process, or, where
-// enclave-suite.ts runs the tests, in an enclave. Effects: a directory, a port, or a host with a gateway VM.
+// A gateway with real store, keys, limits, ledger, metrics and receipts; HTTP on a free port. In this process, or,
+// under enclave-suite.ts, in an enclave. Effects: a directory, a port, or a host with a gateway VM.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

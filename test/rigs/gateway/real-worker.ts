@@ -1,5 +1,5 @@
-// The built-in worker, which is llama-server out of our own image in its sandbox, behind a gateway of its own, with our own model.
-// Effects: builds the image where it is not cached, a directory, processes, ports; needs root and bubblewrap.
+// The built-in worker (llama-server from our own image in its sandbox, with our own model) behind its own gateway.
+// Effects: builds the image if it is not cached, a directory, processes, ports; needs root and bubblewrap.
 
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -17,14 +17,14 @@ import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
 export const realWorkerModel = 'strongroom-tiny'
 export const realWorkerSlots = 4
 
-/** What went between the gateway and the engine for one request. */
+/** The gateway's request to the engine and the response. */
 export type Exchange = { readonly path: string; readonly asked: string; readonly answered: string }
 
 export type RealWorker = AsyncDisposable & {
   readonly worker: BuiltInWorker
   readonly gateway: RealGateway
   readonly key: string
-  /** With `listens`: every request that the gateway has sent, and what the engine said to it, as soon as it is whole. */
+  /** With `listens`: every request of the gateway and the engine's response, once whole. */
   readonly exchanges: readonly Exchange[]
 }
 

@@ -1,5 +1,5 @@
-// A gateway of several processes: this one decides, relays serve clients over plain HTTP on a free port. Keys and ledger are narrow fakes, everything
-// else is the service's own. Effects: processes, a port.
+// A gateway of several processes: this one decides, relays serve clients over plain HTTP on a free port. Keys and
+// ledger are narrow fakes, everything else is the service's. Effects: processes, a port.
 
 import { CALLER, chatBody, KEY, LIMITS } from '../../../scripts/rigs/gateway/server.ts'
 import { SpentRecords } from '../../../scripts/rigs/gateway/spent-records.ts'
