@@ -21,7 +21,7 @@ export type InitSettings = {
   readonly start: () => Served
   readonly clock: Clock
   readonly showStage: (stage: string) => void
-  /** Children of this process that have ended, whoever started them, and their collection: wait(2). */
+  /** Ended children of this process, orphans included, and their reaping: wait(2). */
   readonly children: { readonly ended: () => number | null; readonly collect: (pid: number) => void }
   readonly onPowerOff: (listener: () => void) => void
   readonly restartMachine: () => void

@@ -34,7 +34,7 @@ export class Documents {
     return ok
   }
 
-  /** The whole document, which is then forgotten here; null when what was handed over does not have this SHA-256. */
+  /** Returns and drops the whole document; null if the pieces do not have this SHA-256. */
   take(document: DocumentName, sha256: string): Uint8Array | null {
     if (this.#name !== document) return null
     const bytes = Uint8Array.from(Buffer.concat(this.#pieces))

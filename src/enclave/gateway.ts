@@ -94,7 +94,7 @@ export class EnclaveGateway {
     return this.#service?.running() ?? 0
   }
 
-  /** While it drains: what its requests may cost yet and what is not booked, by key; null: of too many keys. */
+  /** While it drains: reservations and unbooked cost by key; null: too many keys. */
   reserved(): Reserved[] | null {
     const byKey = new Map<string, Reserved>()
     const add = ({ organizationId, keyPrefix, tokens, nanoUsd }: Reserved) => {

@@ -25,7 +25,7 @@ export class LogLines {
     this.#first += 1
   }
 
-  /** Lines from that number on, or from the first that is kept; so many as a report has room for. */
+  /** Lines from that number on, or from the first that is kept, as many as a report has room for. */
   from(seq: number): EnclaveReport['log'] {
     const start = Math.min(Math.max(0, seq - this.#first), this.#lines.length)
     const found: EnclaveReport['log'] = []

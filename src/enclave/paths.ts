@@ -4,7 +4,7 @@
 import { type GuestPaths, guestPaths } from '../guest/paths.ts'
 
 export type EnclavePaths = GuestPaths & {
-  /** The measured root once more, without what is mounted over it: the root of the worker's sandbox. */
+  /** A second mount of the measured root, without the mounts over it: the root of the worker's sandbox. */
   readonly workerRoot: string
   /** SHA-256 of strongroom-enclave, in the measured root. */
   readonly programFile: string

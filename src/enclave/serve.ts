@@ -169,7 +169,7 @@ function rootHashIn(path: string): Uint8Array | null {
 
 const ProgramFile = Type.Object({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) }, { additionalProperties: false })
 
-/** As the measured root says, which is as good as the file itself and is there at once; without that, of the file. */
+/** The digest that the measured root holds, which saves hashing the file; without it, the file's. */
 async function digestOfProgram(programFile: string, executable: string): Promise<Uint8Array> {
   const text = readTextOrNull(programFile)
   if (text === null) return sha256File(executable)

@@ -51,7 +51,7 @@ export class Wants {
     }
   }
 
-  /** False: nobody wants that, or no more. */
+  /** False: the request is not open, or no longer. */
   answer(id: string, kind: Want['kind'], answer: unknown): boolean {
     const open = this.#open.get(id)
     if (open?.want.kind !== kind) return false
@@ -71,7 +71,7 @@ export class Wants {
     return [...this.#open.values()].map(open => open.want).filter(want => !known.includes(want.id))
   }
 
-  /** Something has changed: whoever waits looks again. */
+  /** Wakes all polls. */
   tell(): void {
     this.#news.resolve()
     this.#news = Promise.withResolvers<void>()

@@ -18,7 +18,7 @@ export type WorkerSide = {
   readonly onReady: (upstream: string) => void
 }
 
-/** Starts it; its state says what comes of that. Fault attest.unavailable: the image has no root hash. */
+/** Starts it; its state shows the outcome. Fault attest.unavailable: the image has no root hash. */
 export type StartWorker = (worker: WorkloadWorker, side: WorkerSide) => Promise<BuiltInWorker>
 
 export type EnclaveWorkerDeps = {

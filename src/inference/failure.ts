@@ -12,7 +12,7 @@ type ReasonRow = {
   readonly countsAgainstHealth: boolean
   /** `x-should-retry`. False where tokens were generated: a client that retries pays for them again. */
   readonly clientShouldRetry: boolean
-  /** Whether the client pays for what was generated: its request asked for what the model did not keep to. */
+  /** True if the client pays for generated text that breaks the format it requested. */
   readonly isCharged: boolean
 }
 
@@ -87,7 +87,7 @@ export class UpstreamFault extends Fault {
     this.tokens = tokens
   }
 
-  /** This failure with what it has cost, where its kind is charged. */
+  /** The same failure with its cost, if its kind is charged. */
   charged(tokens: Tokens): UpstreamFault {
     return this.row.isCharged ? new UpstreamFault(this.reason, tokens) : this
   }

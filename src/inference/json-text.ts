@@ -117,7 +117,7 @@ function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
 
-/** One member of an object: its name, its value's text, and the text of both as it is written. */
+/** One member of an object: its name, its value's text, and the text of both. */
 export type Member = { readonly name: string; readonly value: string; readonly text: string }
 
 /** The members of an object's checked text, exactly as they are written. */
@@ -153,7 +153,7 @@ export function partsOf(text: string): string[] {
   return parts.filter(part => part.trim() !== '')
 }
 
-/** For what is wrong with the body as a whole. */
+/** A fault of the body as a whole. */
 export function invalidRequest(message: string): Fault {
   return new Fault('invalid_request', message)
 }

@@ -70,7 +70,7 @@ export type InferenceService = {
   readonly running: () => number
   /** Budget reservations by key. */
   readonly reserved: () => readonly Reserved[]
-  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the upstream now if it is ejected: its owner has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
   /**
@@ -233,7 +233,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
           endpoint = endpointOf(await deps.openEvidence())
           return
         } catch (error) {
-          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          // For example a full disk: once there is room, the daemon recovers without a restart.
           log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
           endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
         }

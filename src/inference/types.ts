@@ -12,7 +12,7 @@ export type CompletionOperation = 'chat' | 'text_completion'
 /** The sender of a request, known by its gateway key. */
 export type Caller = {
   readonly keyPrefix: string
-  /** SHA-256 of the key's secret, in hexadecimal: tells the key from another one under the same prefix. */
+  /** SHA-256 of the key's secret, in hexadecimal: distinguishes the key from another under the same prefix. */
   readonly keyDigest: string
   readonly organizationId: string
   readonly instanceId: string | null
@@ -101,7 +101,7 @@ export type Encryption = {
 
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
-  /** How long the encrypted body may be, for a plain one of at most so many bytes. */
+  /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
   /** The most that an encrypted body of this length can hold. */
   readonly plainBytesOf: (encryptedBytes: number) => number

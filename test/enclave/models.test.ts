@@ -1,5 +1,5 @@
 // Goal: the disk is opened by workload.json alone, once per boot, and a failure is a message that names the model. The
-// kernel is a directory here; worker/real.image.test.ts has a real one.
+// kernel is a directory here; boot.image.test.ts has a real one.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'

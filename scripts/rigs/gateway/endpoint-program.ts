@@ -1,4 +1,4 @@
-// The endpoint of an instance's gateway as a process over a sandbox: `bun gateway-endpoint-program.ts ROOT PORT`.
+// The endpoint of an instance's gateway as a process over a sandbox: `bun endpoint-program.ts ROOT PORT`.
 // Effects.
 
 import { systemClock } from '../../../src/base/clock.ts'

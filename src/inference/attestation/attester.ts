@@ -69,7 +69,7 @@ export type AttesterDeps = {
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
   readonly clock: Clock
-  /** Callers in the queue, the one that is served included. */
+  /** Callers in the queue, including the current one. */
   readonly callersMax: number
   /** Least time from the begin of one attestation to the begin of the next. */
   readonly gapMs: number
@@ -97,7 +97,8 @@ export function createAttester(deps: AttesterDeps): Attester {
       if (origin.kind === 'unavailable') throw unavailable(origin.reason)
       const ended = new AbortController()
       const hasLeft = () => signal.aborted || ended.signal.aborted
-      // A caller that leaves in its turn keeps it until its evidence is there: a source that hangs is not asked again.
+      // A caller that leaves keeps its turn until its evidence is there, so that a hanging source gets no second
+      // request.
       const work = turns.run(address(), AbortSignal.any([signal, ended.signal]), async () => {
         if (hasLeft()) throw unavailable('the caller has left')
         accept()

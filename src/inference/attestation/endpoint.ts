@@ -36,7 +36,7 @@ export function createAttestationEndpoint({
     try {
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
-      // Again in its turn; this one costs nobody a turn.
+      // Checked again at its turn. This check saves the turn.
       if (nonces.isUsed(nonce)) throw reusedNonce()
       const accept = () => nonces.use(nonce)
       const receipts = await attester.attest(nonce, { address, accept, signal: request.signal })

@@ -2,8 +2,8 @@
 // the store.
 //
 // A verifier refuses a statement over its nonce that is minutes away from its own clock, either way
-// (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one of
-// them is fresh to any verifier: then the nonce may be forgotten.
+// (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one is
+// fresh to any verifier: then the nonce may be forgotten.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -32,7 +32,7 @@ export type NonceLedgerDeps = {
   readonly countMax: number
 }
 
-/** Expired nonces that one request deletes. More than the one that it adds, so that the ledger shrinks. */
+/** Expired nonces that one request deletes; above one, so that the ledger shrinks. */
 const purgeRowsMax = 64
 
 /**
@@ -40,7 +40,7 @@ const purgeRowsMax = 64
  * room.
  */
 export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'retentionMs' | 'countMax'>): number {
-  // Within a time there are as many begins as gaps, and one more; and what has expired goes with the next request.
+  // A period holds one more begin than gaps, and expired nonces go with the next request.
   return retentionMs / Math.max(1, countMax - 2)
 }
 

@@ -7,7 +7,7 @@ import { nativeKeys } from '../../linux/native-keys.ts'
 
 export type ReceiptKeys = receiptKeys.ReceiptKeys
 
-/** With what they are made of: processes that serve clients for this one sign with the same. */
+/** With their seeds: processes that serve clients for this one sign with the same keys. */
 export type SharedReceiptKeys = ReceiptKeys & { readonly seeds: Uint8Array }
 
 export function makeReceiptKeys(random: Random): ReceiptKeys {

@@ -22,7 +22,7 @@ type Waiting = {
 
 type Used = { amount: number; atMs: number }
 
-/** Wider networks are of more clients: so much counts there as one does in a narrow one. */
+/** A wider network has more clients: its use counts by this factor less. */
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
 /** Half-life of a network's recorded use. */
 const halfLifeMs = 60_000

@@ -48,7 +48,7 @@ export type Workloads = {
   readonly executableDigest: Uint8Array
   /** A derived allowlist does not have the worker until that has asked for admission. */
   readonly inForce: () => AllowlistInForce
-  /** The worker serves: from now on the allowlist stays as it is. Idempotent. */
+  /** Freezes the allowlist, because the worker serves. Idempotent. */
   readonly bind: () => void
   /** The decision; the latest of each workload is kept for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission

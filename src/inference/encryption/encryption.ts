@@ -75,7 +75,7 @@ type ExchangeParts = {
 
 class Exchange implements EncryptedExchange {
   readonly #given: ExchangeParts
-  /** Null: no honest sender has made this encapsulated key, so nobody could read the response. */
+  /** Null: no honest sender has made this encapsulated key, so the response would be unreadable. */
   #context: Promise<ServerContext | null> | null = null
   #isMismatch = false
 
@@ -111,7 +111,7 @@ class Exchange implements EncryptedExchange {
   async encrypt(response: Response): Promise<Response> {
     const context = this.#isMismatch ? null : await this.#open()
     if (context !== null) return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
-    // A response of value is never sent in the clear, whatever has gone wrong before.
+    // Content is never sent in the clear, whatever has failed before.
     if (response.status < 400) throw new Error('a response that cannot be encrypted')
     return response
   }

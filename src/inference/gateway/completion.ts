@@ -62,11 +62,11 @@ export type Received<Asked extends Operation> = {
   readonly exchange: EncryptedExchange | null
 }
 
-/** Throws what is wrong before admission; afterwards the response says it. The response is plain in either case. */
+/** Throws faults before admission; later faults are in the response. The response is plain in either case. */
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
-/** Completions, whatever API asks for them. */
+/** Completions of every API. */
 type AskedCompletion = Exclude<Operation, 'embeddings'>
 
 /** Reserved for the completion until its tokens are counted. */

@@ -44,7 +44,7 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     /** The document of /workload.json; null where the gateway has no VM of its own. */
     readonly workload: string | null
     readonly upstreams: readonly UpstreamTarget[]
-    /** Names of those that the attestation covers. */
+    /** Names of the upstreams that the attestation covers. */
     readonly inside: ReadonlySet<string>
     readonly ownedBy: string
     readonly random: RandomBytes
@@ -69,7 +69,7 @@ export type Gateway = {
   /** The secret of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
-  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the upstream now if it is ejected: its owner has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void
@@ -118,7 +118,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
       const refusal = deps.admitPublic(address())
       if (refusal !== null) return refusalResponse(refusal, commonHeaders(id))
     } else if (!route?.methods.includes(request.method)) {
-      // First the key: without one nobody learns which routes under /v1/ exist.
+      // The key comes first: without one, a client must not learn which routes under /v1/ exist.
       deps.authenticate(request.headers)
     }
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))

@@ -22,7 +22,7 @@ export function gatewayHandler(
     // Bun counts the wait for an upstream as idle, too.
     socket.timeout(request, streamIdleSeconds)
     const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    // From here on only a stream may pause; otherwise a refused client could keep the connection as long.
     const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
     if (!isStream) socket.timeout(request, connectionIdleSeconds)
     if (isDraining()) response.headers.set('connection', 'close')

@@ -46,7 +46,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
   const isCarried = asked !== 'keep'
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
-  // By its path a receipt would come in the clear, with the hashes of what was encrypted.
+  // Fetched by its path, a receipt would reveal the hashes of encrypted text.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
   const { salt, seal: begun } = sealer.begin({ id, model, body })
   const seal: BegunSeal = upstream => {
@@ -55,7 +55,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
       update,
       finish: tokens => {
         const receipt = finish(tokens)
-        // Fetched later, without the salt, it is no test for a guess at what was said.
+        // Without the salt a fetched receipt cannot confirm a guess at the text.
         if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, receipt })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },

@@ -39,7 +39,7 @@ export type Job = {
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }
 
-/** The status of a request whose client has left: nobody reads it but logs and metrics. nginx uses the same. */
+/** Status for logs and metrics of a request whose client has left, as in nginx. */
 export const clientGoneStatus = 499
 
 export async function respondWhole(

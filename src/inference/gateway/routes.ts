@@ -30,7 +30,7 @@ export class RouteTable {
   /** With the path's text before the id. */
   readonly #ofItems: (readonly [start: string, Omit<Found, 'item'>])[] = []
 
-  /** By path; one that ends in `/{id}` leads to everything below, slashes included. */
+  /** By path; a path that ends in `/{id}` matches everything below, slashes included. */
   constructor(routes: readonly (readonly [template: string, Route])[]) {
     for (const [template, route] of routes) {
       if (template.endsWith(itemEnd)) {

@@ -13,7 +13,7 @@ export type Outlet = {
    */
   readonly write: (data: Uint8Array | string) => Promise<unknown> | null
   readonly close: () => void
-  /** Ends the connection, so that nobody takes the stream for whole. */
+  /** Breaks the connection, so that the client sees an incomplete stream. */
   readonly fail: (error: Error) => void
 }
 

@@ -122,7 +122,7 @@ class StreamRelay implements BodySink {
   // Called by the upstream's body.
 
   onBytes(bytes: Buffer, start: number, end: number): void {
-    // Nothing should follow [DONE]: whatever it is, this connection is not for another request.
+    // Bytes after [DONE] make the connection unusable for another request.
     if (this.#isDraining) this.#upstream.abort()
     if (this.#isDraining || this.#isEnded) return
     try {

@@ -42,7 +42,7 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
   }
 }
 
-/** A month of 64 models; to make so many into a response takes a few milliseconds. */
+/** A month of 64 models; a response of this many takes a few milliseconds. */
 const rowsMax = 2_000
 
 /** Rows of this key alone. The operator reports the organization's other keys. */

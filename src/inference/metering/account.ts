@@ -97,7 +97,7 @@ export function openAccount(
       const { model, upstream, queueMs, firstChunkMs } = account
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
-      // In the same turn: what it cost is in the sums by now.
+      // In the same turn: the sums hold the real cost by now.
       reserved?.release()
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
@@ -114,7 +114,7 @@ export function atMost(tokens: Tokens, worst: Tokens): Tokens {
   return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
 }
 
-/** Tokens of a text whose tokens nobody has counted: four characters, or bytes of JSON, make one. */
+/** Estimated tokens of a text: one per four characters, or bytes of JSON. */
 export function estimateTokens(length: number): number {
   return Math.ceil(length / 4)
 }

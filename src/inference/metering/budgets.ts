@@ -23,7 +23,7 @@ export const NO_BUDGETS: Caller['budgets'] = {
   organization: { nanoUsd: null, tokens: null },
 }
 
-/** Gives back what is reserved, once; further calls have no effect. */
+/** Releases the reservation; further calls have no effect. */
 export type Release = () => void
 
 type Amounts = { readonly tokens: number; readonly nanoUsd: number }

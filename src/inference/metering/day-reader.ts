@@ -16,7 +16,7 @@ import type { HostQueries } from './types.ts'
 export type DayReaderDeps = {
   readonly wants: HostQueries
   readonly recent: RecentRows
-  /** With what it costs. */
+  /** The row with its cost. */
   readonly counted: (row: UsageRow) => DatedRow
   readonly clock: Pick<Clock, 'monotonicMs'>
 }

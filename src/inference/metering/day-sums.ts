@@ -1,6 +1,6 @@
 // Usage of a key by day (UTC) and model: pages of the books plus the rows that they lack. No I/O.
 //
-// A page with the rows that belong to it is exact as of one moment, so whoever reads them gives both at once.
+// A page with its rows is exact as of one moment, so the reader takes both at once.
 
 import { Fault } from '../../base/fault.ts'
 import { tooManyUsageRows } from '../../contract/http/usage-rows.ts'
@@ -56,7 +56,7 @@ export function withUnbooked(
   return { rows: [...sums.values()].sort(comparePlaces), isLast }
 }
 
-/** The day of a row; one that no calendar has is the last of all, as the store has it. */
+/** The day of a row; the last day for a time outside the calendar, as in the store. */
 export function dayOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < endOfDaysMs ? dayOf(atMs) : '9999-12-31'
 }

@@ -15,7 +15,7 @@ import type { WantOf } from './types.ts'
 
 /** Each answer is as of one moment. */
 export type HostSums = {
-  /** Fault channel.refused: another VM drains and has not said yet what its requests may cost. */
+  /** Fault channel.refused: another VM has not yet reported its reservations. */
   readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }
@@ -35,7 +35,7 @@ export function createHostSums({ directory, ledger, hostId, statusOf }: HostSums
       const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
       let key = monthSum({ organizationId, keyPrefix, month })
       let organization = monthSum({ organizationId, keyPrefix: '', month })
-      // A VM that drains itself lets nobody with a budget in.
+      // A VM that drains refuses keys with budgets.
       for (const other of self?.state === 'draining' ? [] : others) {
         const status = statusOf(other.vmId)
         if (status?.state !== 'draining' || status.reserved === null) {

@@ -47,7 +47,7 @@ export class Metering implements SpentSource {
   readonly #append: Append
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
-  /** Kept from when somebody first asks: without budgets nobody does. */
+  /** Kept from the first query on: without budgets there is none. */
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
@@ -126,7 +126,7 @@ export class Metering implements SpentSource {
   /** It is known always. */
   async load(): Promise<void> {}
 
-  /** Each page as of when it is read: requests are answered in between, whoever reads. */
+  /** Each page is as of its reading; requests run in between. */
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     return readDays(async after => {
       if (this.#daysPages.size(scope.organizationId) >= daysPagesWaitingMax) throw tooMuchAsked()
@@ -178,7 +178,7 @@ export class Metering implements SpentSource {
     })
   }
 
-  /** One line for all of a batch: whoever makes bad rows is not to fill the log. */
+  /** One line per batch, so that bad rows do not fill the log. */
   #noteRefused({ refused }: Outcome): void {
     if (refused.length > 0)
       this.#noteLost(

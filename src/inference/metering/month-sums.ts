@@ -37,7 +37,7 @@ export function sumOfRow({ promptTokens, completionTokens, costNanoUsd }: Counte
   return { requests: 1, promptTokens, completionTokens, costNanoUsd }
 }
 
-/** The month of a row; one that no calendar has is the last of all, as the store has it. */
+/** The month of a row; the last month for a time outside the calendar, as in the store. */
 export function monthOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < lastMonthMs ? monthOf(atMs) : '9999-12'
 }
@@ -54,7 +54,7 @@ export class MonthSums {
     }
   }
 
-  /** Takes back what was added. */
+  /** Subtracts an added row. */
   remove(row: CountedRow): void {
     const { requests, promptTokens, completionTokens, costNanoUsd } = sumOfRow(row)
     const less = {

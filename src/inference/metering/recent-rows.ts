@@ -7,7 +7,7 @@ import type { UsageRow } from '../../contract/vm/enclave.ts'
 import type { UsageSpool } from './spool.ts'
 
 export type Question = {
-  /** The rows that are not in an answer with so many booked. */
+  /** Rows that an answer with this count of booked rows lacks. */
   readonly rowsAfter: (booked: number) => UsageRow[]
   /** Once it is answered, or never will be. */
   readonly end: () => void

@@ -25,7 +25,7 @@ export const retentionBatchGapMs = 20
 const batchesPerRoundMax = 2_000
 const dayMs = 24 * 60 * 60 * 1000
 
-/** Deletes what is due, now and then at every interval, until the signal is aborted. Never rejects. */
+/** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
   const guard = new JumpGuard(deps.clock, deps.log)
   while (!signal.aborted) {

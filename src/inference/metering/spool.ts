@@ -20,7 +20,7 @@ export type UsageSpoolDeps = {
   readonly clock: Pick<Clock, 'sleep'>
 }
 
-/** A row that somebody waits for. */
+/** A row whose booking is awaited. */
 type Awaited = { readonly number: number; readonly resolve: () => void }
 
 /** How long the end of a response waits for the host's books. */
@@ -33,7 +33,7 @@ export class UsageSpool {
   #booked = 0
   /** In the order of their numbers. */
   readonly #awaited: Awaited[] = []
-  /** The host has not booked in time; nobody waits for it until it does again. */
+  /** The host has missed the deadline; no request waits for it until it books again. */
   #isHostLate = false
   #digest = new Uint8Array(32)
   #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null

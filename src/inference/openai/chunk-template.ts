@@ -56,9 +56,9 @@ export function templateOf(
 
 type Halves = { readonly before: string; readonly after: string }
 
-/** The JSON around the text of that name; `text` is what was read there. */
+/** The JSON around the text of that name; `text` is the parsed value. */
 function splitAtText(data: string, name: string, text: unknown): Halves | null {
-  // Else what is found at the end might have been there before.
+  // Otherwise an occurrence of the mark could be the text's own.
   if (typeof text !== 'string' || text === '' || text === mark) return null
   const quotedName = `"${name}"`
   let at = data.indexOf(quotedName)

@@ -262,7 +262,7 @@ export class ChunkConverter {
 
 const callsMax = 128
 
-/** Pieces of tool calls. A call's first piece names its function, which must be one that may be called. */
+/** Pieces of tool calls. A call's first piece names its function, which must be allowed. */
 function parseCallPieces(calls: unknown, state: ChoiceState, plan: CompletionPlan): JsonObject[] {
   if (isNone(calls)) return []
   if (!Array.isArray(calls)) throw malformed()

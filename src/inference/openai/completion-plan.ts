@@ -18,7 +18,7 @@ export type CompletionPlan = {
   readonly schema: ContentsCheck | null
   /** Pads the chunks of a stream; null for none. */
   readonly obfuscate: Obfuscate | null
-  /** The response in the form of another API; null for one that is OpenAI's completion itself. */
+  /** Converts the response to another API's form; null for OpenAI's completions. */
   readonly shape: ResponseShape | null
 }
 

@@ -33,7 +33,7 @@ export type Completion = {
 /** Bounds that judge the upstream's counts, and the estimate that replaces missing or impossible ones. */
 export type TokenCounts = { readonly bounds: UsageBounds; readonly promptEstimate: number }
 
-/** UpstreamFault; one that is charged says what it has cost. */
+/** UpstreamFault; a charged fault holds its cost. */
 export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
   const { request } = plan
   const value = parseUpstreamJson(text)

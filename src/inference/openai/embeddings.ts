@@ -41,7 +41,7 @@ const requestTokensAdded = 4_096
 /** Where the configuration sets no bound. */
 const contextTokensMax = 16_777_216
 
-/** Bytes of an upstream's answer; one that is longer is the upstream's own fault. */
+/** Bound of an upstream's response; a longer one is the upstream's own fault. */
 export function embeddingsBytesMax({ inputCount }: EmbeddingsRequest): number {
   return inputCount * embeddingBytesMax + frameBytesMax
 }
@@ -124,7 +124,7 @@ function fromBase64(text: string): Float32Array {
 export type EmbeddingsWriter = {
   /** Most characters of the whole. */
   readonly charsMax: number
-  /** Takes the text in order, as it is written; all of it is ASCII but for the model's id. */
+  /** Takes the text in order; all of it is ASCII but for the model's id. */
   readonly take: (piece: string) => void
 }
 

@@ -16,7 +16,7 @@ export type ResponseFormat =
 
 export type GatewayRequest = {
   readonly operation: CompletionOperation
-  /** As the client named it; once it is known what its key means by that, the id of the model. */
+  /** The client's name for the model; later the model's id, once the key's rules are applied. */
   readonly model: string
   readonly stream: boolean
   /** Whether the client asked for the chunk with the usage. */
@@ -113,7 +113,7 @@ function parseText(body: JsonObject): OperationFields {
   }
 }
 
-/** The fields from before `tools`: an engine that knows them could call what nobody has checked. */
+/** Refuses the predecessors of `tools`: an engine that knows them could call unchecked functions. */
 function refuseFunctions(body: JsonObject): void {
   if (body.functions !== undefined || body.function_call !== undefined) {
     throw invalidField(

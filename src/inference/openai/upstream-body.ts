@@ -71,7 +71,7 @@ function drop(dropped: Set<string>, body: object, names: readonly string[]): voi
   for (const name of names) if (Object.hasOwn(body, name)) dropped.add(name)
 }
 
-/** Whether the client's own option is the one that the gateway would send. */
+/** True if the client's option equals the gateway's. */
 function asksUsageAlone(options: unknown): boolean {
   return isObject(options) && options.include_usage === true && Object.keys(options).length === 1
 }

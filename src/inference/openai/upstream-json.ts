@@ -1,4 +1,4 @@
-// Values out of an upstream's JSON: what is not as it must be is UpstreamFault malformed. Pure.
+// Reads values from an upstream's JSON; invalid values are UpstreamFault malformed. Pure.
 
 import { UpstreamFault } from '../failure.ts'
 import type { JsonObject } from '../json-text.ts'

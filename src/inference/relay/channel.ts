@@ -64,7 +64,7 @@ export class Channel<Said, Heard> {
     })
   }
 
-  /** Sends what was said, as far as the other end takes it, and closes. */
+  /** Sends the pending messages as far as the peer takes them, and closes. */
   close(): void {
     if (this.#isClosed) return
     this.#flush()

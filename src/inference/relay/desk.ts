@@ -90,7 +90,7 @@ export class Desk {
     }
   }
 
-  /** The relay is gone: what its requests hold is free, and their rows are written. Resolves once they are kept. */
+  /** Releases everything that the dead relay's requests hold and writes their rows. Resolves once the rows are kept. */
   async close(): Promise<void> {
     this.#isClosed = true
     for (const controller of this.#forwarded.values()) controller.abort()
@@ -220,7 +220,7 @@ export class Desk {
     return null
   }
 
-  /** A lease that the relay has not heard of yet was for nobody. */
+  /** The relay has not heard of this lease yet, so it is unused. */
   #cancel(id: string): void {
     this.#open.get(id)?.waiting?.abort()
     this.#release(id, 'unknown')

@@ -22,7 +22,7 @@ export class FrameReader {
   /** How many bytes there have to be before there is anything to read. */
   #wanted = 4
 
-  /** Copies what it keeps. Throws on what is no frame. */
+  /** Copies the bytes that it keeps. Throws on an invalid frame. */
   push(chunk: Uint8Array): unknown[] {
     if (this.#bytes === 0 && chunk.length >= 4)
       return this.#read(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))

@@ -1,4 +1,4 @@
-// The owner as a relay sees it: whoever asks here asks another process. Effects: the channel.
+// The owner as a relay sees it: each decision is an ask to another process. Effects: the channel.
 
 import { type Clock, onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -87,7 +87,7 @@ export class Link {
     this.#spans.push(span)
   }
 
-  /** Tells what streams have delivered since it was last told. */
+  /** Reports the progress of streams since the last report. */
   tellProgress(): void {
     const delivered: [string, number][] = []
     for (const [id, stream] of this.#open) {

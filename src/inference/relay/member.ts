@@ -13,7 +13,7 @@ import { type FromOwner, type FromRelay, relayCommand, type Setup } from './wire
 export type MemberTiming = {
   /** From its start until it listens. */
   readonly startMs: number
-  /** Between two questions whether it is there. */
+  /** Pause between two pings. */
   readonly pingMs: number
   /**
    * Unanswered pings in a row before the relay counts as hung. A count, so that an owner that was itself suspended does

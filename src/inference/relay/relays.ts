@@ -64,7 +64,7 @@ export class Relays {
     return { running: this.#members.filter(member => member?.isListening).length, restarts: this.#restarts }
   }
 
-  /** Processes of those that are there. */
+  /** Ids of the living processes. */
   get pids(): readonly number[] {
     return this.#members.flatMap(member => (member === null ? [] : [member.pid]))
   }
@@ -144,5 +144,5 @@ export class Relays {
   }
 }
 
-/** Until one that cuts its requests off has to be gone. */
+/** Deadline of a relay that stops without waiting for its requests. */
 const stopMs = 5_000

@@ -21,7 +21,7 @@ export type GatewayServer = Listening & {
 export type ServeDeps = Omit<RelaysDeps, 'count' | keyof GatewayListen>
 
 const coresPerProcess = 4
-/** A process has 50 to 60 MB once it serves, and what its requests hold. */
+/** A serving process takes 50 to 60 MB plus its requests. */
 const bytesPerProcess = 1_024 * 1_048_576
 
 /** `asked`: of the settings; undefined: one for each four cores, as far as there is memory for them. */

@@ -16,7 +16,7 @@ import type { UpstreamTarget } from '../upstream/target.ts'
 /** Not a command for people: the gateway starts its own executable with it. */
 export const relayCommand = 'gateway-relay'
 
-/** A Fault, with what its kind has beside its words. */
+/** A Fault with all members of its kind. */
 export type WireFault = {
   readonly code: string
   readonly message: string
@@ -107,7 +107,9 @@ export type Asks = {
     }
     readonly value: null
   }
-  /** A request that the owner responds to. Its body is not sent: none of these has one that counts. */
+  /**
+   * A request that the owner responds to. Its body is not sent, because none of these requests has a meaningful one.
+   */
   readonly forward: {
     readonly asked: {
       readonly method: string

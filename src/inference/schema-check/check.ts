@@ -110,7 +110,7 @@ class Walk {
   schema(root: JsonObject, depth: number, place: string): JsonObject {
     const counted = this.#object(root, depth, place)
     const whole = this.#nodes
-    // A reference to what has no JSON pointer, as an $anchor, is counted as if it were all of the schema.
+    // A reference that is no JSON pointer, such as an $anchor, counts as the whole schema.
     for (const reference of this.#references) this.#add(this.#sizes.get(reference) ?? whole)
     return counted
   }

@@ -52,7 +52,7 @@ const NOT_SPACE = String.raw`\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{9f}\x{a1}-\x{167f}
 const ANY = String.raw`\x{0}-\x{10ffff}`
 
 function outsideClass(token: string): string {
-  // Nobody reads what a group held, and JavaScript lets two alternatives share a name.
+  // Captures are unused, and JavaScript lets two alternatives share a name.
   if (token.startsWith('(?<')) return '(?:'
   if (token === '.') return String.raw`[^\n\r\x{2028}\x{2029}]`
   if (token === '[]') return `[^${ANY}]`

@@ -46,7 +46,7 @@ let cacheChars = 0
 function compiled(schema: string): ContentCheck {
   const known = cache.get(schema)
   const check = known ?? compileSchema(schema)
-  // A Map keeps the order of insertion: the first entry is the one that was used longest ago.
+  // A Map keeps the order of insertion: the first entry is the least recently used.
   if (known === undefined) cacheChars += schema.length
   else cache.delete(schema)
   cache.set(schema, check)

@@ -4,12 +4,12 @@ import { Fault } from '../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { FieldNames } from '../openai/shape.ts'
 
-/** Null and undefined are the same here: clients write out what they do not use. */
+/** Null and undefined are equal here, because clients write unused fields as null. */
 export function isAbsent(value: unknown): value is null | undefined {
   return value === undefined || value === null
 }
 
-/** The fields that are there. */
+/** Fields that are not absent. */
 export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }

@@ -92,7 +92,7 @@ async function verdictOn(response: UpstreamResponse): Promise<Delivery> {
   }
   // Redirects are not followed: the spans, and the headers with their key, go where the configuration says.
   if (status < 200 || status > 299) return { kind: 'refused', reason }
-  // It has taken them, whatever it says further; a text that is no JSON, or too long, says nothing.
+  // The spans are taken, whatever the response's text; invalid or too long JSON counts as no text.
   return { kind: 'taken', rejected: rejectedIn(await readBounded(response).catch(() => '')) }
 }
 

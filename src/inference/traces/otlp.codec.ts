@@ -27,7 +27,7 @@ type Attributes = ReadableSpan['attributes']
 
 const resource = resourceFromAttributes({ 'service.name': 'strongroom-gateway', 'service.version': version })
 const instrumentationScope = { name: 'strongroom', version }
-/** The convention's own word for what has no other. */
+/** The convention's fallback. */
 const otherError = '_OTHER'
 const ERRORS: ReadonlySet<string> = new Set([
   ...GatewayErrorCode.anyOf.map(code => code.const),
@@ -120,7 +120,7 @@ function knownName(name: string, names: ReadonlyMap<string, unknown>): string {
   return names.has(name) ? name : otherName
 }
 
-/** Seconds, and nanoseconds of the one that has begun. */
+/** Seconds, and nanoseconds of the current one. */
 function hrTime(micros: number): [number, number] {
   return [Math.floor(micros / 1e6), (micros % 1e6) * 1_000]
 }

@@ -59,7 +59,7 @@ export function createTracer(deps: TracerDeps): BeginTrace {
   const { settings, random } = deps
   return ({ headers, id, operation }) => {
     const parent = parseTraceparent(headers.get('traceparent'))
-    // Not by the trace's id: that is the client's, and who chooses it must not choose what is kept.
+    // Not by the trace's id, because the client chooses it and must not choose the sampling.
     const isSampled =
       settings.followParent && parent !== null
         ? parent.isSampled

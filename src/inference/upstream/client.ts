@@ -17,7 +17,7 @@ export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteM
 export type Attempt = {
   readonly isAborted: () => boolean
   readonly abort: () => void
-  /** Sets what an abort calls, in place of what was set before. Called at once when it is aborted already. */
+  /** Replaces the listener of aborts. Calls it immediately if the signal is aborted already. */
   readonly onAbort: (listener: () => void) => void
 }
 
@@ -59,7 +59,7 @@ export function openAttempt(): Attempt {
   }
 }
 
-/** One target's idle connections, and what is computed once from its configuration. */
+/** A target's idle connections, and values computed once from its configuration. */
 type Pool = {
   readonly endpoint: Endpoint
   readonly idle: Connection[]

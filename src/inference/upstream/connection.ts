@@ -17,7 +17,7 @@ export type UpstreamResponse = {
   readonly read: () => Promise<Uint8Array | null>
   /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
-  /** Gives up what has not arrived. No effect once the response is complete. */
+  /** Abandons the missing rest. No effect once the response is complete. */
   readonly abort: () => void
 }
 
@@ -78,7 +78,7 @@ export class Connection implements ResponseSink {
     this.#socket.timeout(0)
     this.#parser.expect()
     if (this.#write(request)) return pending.response
-    // Nobody waits for it.
+    // The caller gets null instead of this promise.
     pending.response.catch(() => {})
     return null
   }

@@ -93,7 +93,7 @@ const newestShare = 0.2
 const retryAfterSecondsMax = 60
 /** For so long after its last request places are left for an organization. */
 const recentMs = 600_000
-/** Each leaves one part of so many of an upstream's places, one at least where there are two. */
+/** An organization leaves 1 / `leftParts` of an upstream's places to others, at least one where there are two. */
 const leftParts = 8
 /** Organizations that are remembered; all that matters is whether there is another. */
 const recentOwnersMax = 64
@@ -132,7 +132,7 @@ export class Router<T extends RouterTarget> {
       if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
     }
     if (!isAnyEligible) throw new UpstreamFault('none_healthy')
-    // No waiter is passed over: a target that becomes free goes to those that wait for it first.
+    // No waiter is passed over: a free target goes to its first waiter.
     return best === null ? this.#enqueue(model, { except, signal, owner }) : this.#lease(best, owner)
   }
 
@@ -143,7 +143,7 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  /** Probes the target now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the target now if it is ejected: its owner has seen that it is healthy. */
   probeNow(name: string): void {
     for (const state of this.#targets) if (state.target.name === name && state.ejected) state.probeDue.abort()
   }
@@ -233,7 +233,7 @@ export class Router<T extends RouterTarget> {
     const forget = onAbort(signal, () => waiter.reject(signal.reason))
     queue.add(waiter)
     const onTimeout = () => {
-      // First: the estimate is for those that are still in the queue.
+      // Before the estimate, which covers the remaining waiters.
       leave()
       reject(this.#busyFault(model, except, `No upstream was free within ${queueTimeoutMs} ms.`))
     }

@@ -13,7 +13,7 @@ import { fileIdentity } from '../../linux/files.ts'
 export type Model = {
   /** SHA-256. */
   readonly digest: Uint8Array
-  /** Fault host.command_failed unless the file at the path is still the one that was read. */
+  /** Fault host.command_failed unless the path still has the file that was read. */
   readonly checkUnchanged: () => void
 }
 

@@ -200,7 +200,7 @@ export class BuiltInWorker {
       const health = this.#healthDeps(AbortSignal.any([signal, ended.signal]))
       await Promise.race([exit, this.#becomeHealthy(health, output)])
       if (signal.aborted) return
-      // The worker has opened the file by now, so what was read is what it serves.
+      // The worker has opened the file by now, so it serves the file whose digest was read.
       model.checkUnchanged()
       this.#takeSocket()
       await Promise.race([exit, this.#askGolden(known, health.signal, output)])

@@ -152,7 +152,7 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
     }),
   )
   expect(gateway.service.running()).toBe(24)
-  // Until the relays have reported five chunks each.
+  // Until the relays have reported the five chunks of each stream.
   await Bun.sleep(2_500)
   process.kill(gateway.pids()[0] ?? 0, 'SIGKILL')
   const rest = async (reader: (typeof streams)[number]) => {

@@ -31,7 +31,7 @@ export function errorDocument({ error }: GatewayError): JsonObject {
   return { type: 'error', error: { ...error, type: ERROR_TYPES[error.code] } }
 }
 
-/** A message that has begun, and one that is whole. */
+/** A message, begun or whole. */
 export function messageOf(
   { id, model }: ResponseHead,
   state: { readonly content: readonly JsonObject[]; readonly stopReason: string | null; readonly usage: Usage | null },
@@ -48,7 +48,7 @@ export function messageOf(
   }
 }
 
-/** How much of a prompt was cached tells a client what others have asked: nothing, here. */
+/** Reports no cached tokens: they reveal other clients' prompts. */
 export function messageUsage({ prompt_tokens, completion_tokens }: Usage): JsonObject {
   return {
     input_tokens: prompt_tokens,
@@ -113,7 +113,7 @@ function callBlock({ id, name, args }: ChatCall): JsonObject {
   return { type: 'tool_use', id, name, input: inputOf(args) }
 }
 
-/** Null for one whose arguments were cut: nobody can call a tool with a half of them. */
+/** Null for a call whose arguments were cut, because half of them are unusable. */
 function cutCallBlock(call: ChatCall): JsonObject | null {
   try {
     return callBlock(call)

@@ -57,7 +57,7 @@ export class MessagesStream implements ShapedStream {
     return namedEvent('error', JSON.stringify(errorDocument(error)))
   }
 
-  /** Tokens of the prompt are known at the end alone: the last event but one tells them. */
+  /** Prompt tokens are known only at the end: the last event but one has them. */
   #begin(): string {
     this.#isBegun = true
     return event('message_start', { message: messageOf(this.#head, { content: [], stopReason: null, usage: null }) })

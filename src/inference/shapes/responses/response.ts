@@ -65,7 +65,7 @@ export type ResponseState = {
   readonly error: GatewayError['error'] | null
 }
 
-/** Why a response that is over is not complete; null for one that is. */
+/** Reason why an ended response is incomplete; null if it is complete. */
 export function incompleteReasonOf(finishReason: string | null): string | null {
   if (finishReason === 'length') return 'max_output_tokens'
   return finishReason === 'content_filter' ? 'content_filter' : null
@@ -127,7 +127,7 @@ function itemsOf({ reasoning, content, refusal, calls, logprobs }: ChatAnswer, h
 function usageOf({ prompt_tokens, completion_tokens, total_tokens, completion_tokens_details: details }: Usage) {
   return {
     input_tokens: prompt_tokens,
-    // How much of a prompt was cached tells a client what others have asked.
+    // Cached tokens would reveal other clients' prompts.
     input_tokens_details: { cached_tokens: 0 },
     output_tokens: completion_tokens,
     output_tokens_details: { reasoning_tokens: isObject(details) ? (details.reasoning_tokens ?? 0) : 0 },
