@@ -72,7 +72,7 @@ export class Enclave {
   #requests = 0
   #droppedCount = 0
   /** Status last sent to the host. */
-  #told = ''
+  #sentStatus = ''
   /** Text that is being sent in pieces. */
   #metrics = ''
 
@@ -223,9 +223,9 @@ export class Enclave {
     for (;;) {
       const news = { status: this.#status(), wants: wants.unknownTo(known), usage: spool.next() }
       const leftMs = untilMs - clock.monotonicMs()
-      const told = JSON.stringify(news.status)
-      if (news.wants.length > 0 || news.usage !== null || told !== this.#told || leftMs <= 0) {
-        this.#told = told
+      const status = JSON.stringify(news.status)
+      if (news.wants.length > 0 || news.usage !== null || status !== this.#sentStatus || leftMs <= 0) {
+        this.#sentStatus = status
         return news
       }
       await wants.news(leftMs)

@@ -102,7 +102,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     sign: message => keys.sign(message).ed25519,
     onRow: row => {
       spent?.add(row)
-      wants.tell()
+      wants.wake()
     },
     clock,
   })
@@ -145,7 +145,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         // From the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
-        onChange: () => wants.tell(),
+        onChange: () => wants.wake(),
       })
     },
   })

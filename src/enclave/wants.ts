@@ -37,7 +37,7 @@ export class Wants {
     const id = `w${this.#count}`
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()
     this.#open.set(id, { want: { id, ...wanted } as Want, resolve, reject })
-    this.tell()
+    this.wake()
     const ended = new AbortController()
     const late = this.#clock.sleep(timeoutMs, ended.signal).then(() => {
       throw new Fault('attest.unavailable', `the host has not answered within ${timeoutMs} ms: ${wanted.kind}`)
@@ -72,7 +72,7 @@ export class Wants {
   }
 
   /** Wakes all polls. */
-  tell(): void {
+  wake(): void {
     this.#news.resolve()
     this.#news = Promise.withResolvers<void>()
   }

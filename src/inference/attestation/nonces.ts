@@ -2,8 +2,8 @@
 // the store.
 //
 // A verifier refuses a statement over its nonce that is minutes away from its own clock, either way
-// (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one is
-// fresh to any verifier: then the nonce may be forgotten.
+// (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one
+// is fresh to any verifier: then the nonce may be forgotten.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'

@@ -159,8 +159,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole
-  const told = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
-  return await respond(deps, told, lease, response)
+  const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
+  return await respond(deps, merged, lease, response)
 }
 
 /** Names the fields of a request that were not sent to the upstream. */

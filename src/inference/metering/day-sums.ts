@@ -3,6 +3,7 @@
 // A page with its rows is exact as of one moment, so the reader takes both at once.
 
 import { Fault } from '../../base/fault.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
 import { tooManyUsageRows } from '../../contract/http/usage-rows.ts'
 import {
   type DayPlace,
@@ -12,6 +13,7 @@ import {
   dayOf,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { noUsage } from '../../store/directory/usage/usage-month.query.ts'
+import { tooMuchAsked } from './faults.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
 /** A row of usage as far as sums of days go. */
@@ -33,6 +35,26 @@ export async function* readDays(
     if (isLast) return
     after = rows.at(-1) ?? null
     if (after === null) throw new Fault('metering_unavailable', 'The books do not say all that has been used.')
+  }
+}
+
+/** Pages of one organization that wait for those before them. */
+const pagesWaitingMax = 64
+
+/** Readings of several organizations at once: one page at a time, organizations in turn. */
+export class DayReadings {
+  /** By organization. */
+  readonly #pages = new FairSerial()
+
+  /** Faults: those of `readDays`; metering_unavailable (too many pages wait). */
+  read(
+    { organizationId }: DayScope,
+    readPage: (after: DayPlace | null) => Promise<DaysPage>,
+  ): AsyncIterable<readonly DaySum[]> {
+    return readDays(async after => {
+      if (this.#pages.size(organizationId) >= pagesWaitingMax) throw tooMuchAsked()
+      return this.#pages.run(organizationId, () => readPage(after))
+    })
   }
 }
 

@@ -4,7 +4,6 @@
 import { type Clock, pause } from '../../base/clock.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { FairSerial } from '../../base/work/fair-serial.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
@@ -15,8 +14,7 @@ import {
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
-import { readDays, withUnbooked } from './day-sums.ts'
-import { tooMuchAsked } from './faults.ts'
+import { DayReadings, withUnbooked } from './day-sums.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
 import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
@@ -39,8 +37,6 @@ const batchGapMs = 5
 const waitingMax = 20_000
 const daysPageRows = 500
 const daysPageGapMs = 1
-/** Pages of one organization that wait for those before them. */
-const daysPagesWaitingMax = 64
 
 export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
@@ -51,8 +47,7 @@ export class Metering implements SpentSource {
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
-  /** By organization. */
-  readonly #daysPages = new FairSerial()
+  readonly #dayReadings = new DayReadings()
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -128,12 +123,9 @@ export class Metering implements SpentSource {
 
   /** Each page is as of its reading; requests run in between. */
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
-    return readDays(async after => {
-      if (this.#daysPages.size(scope.organizationId) >= daysPagesWaitingMax) throw tooMuchAsked()
-      return this.#daysPages.run(scope.organizationId, async () => {
-        await this.#deps.clock.sleep(daysPageGapMs)
-        return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
-      })
+    return this.#dayReadings.read(scope, async after => {
+      await this.#deps.clock.sleep(daysPageGapMs)
+      return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
     })
   }
 

@@ -122,14 +122,14 @@ export class Spent implements SpentSource {
 
   async #ask({ organizationId, keyPrefix }: Spender, month: string, { rowsAfter }: Question): Promise<void> {
     const { wants, clock } = this.#deps
-    let said: MonthSums
+    let hostSums: MonthSums
     try {
       const answer = await wants.ask({ kind: 'spent', organizationId, keyPrefix, month }, askTimeoutMs)
-      said = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      hostSums = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
     } catch (cause) {
       throw unknownUse(cause)
     }
-    const { booked, isShared, ...sums } = said
+    const { booked, isShared, ...sums } = hostSums
     const untilMs = isShared ? clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
     if (this.#known.size >= knownMax) this.#known.clear()
     const scopes = scopesOf({ organizationId, keyPrefix }, month)

@@ -23,7 +23,7 @@ export type LinkDeps = {
 }
 
 type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
-type Stream = { readonly account: RequestAccount; toldCount: number }
+type Stream = { readonly account: RequestAccount; reportedCount: number }
 type Opened = { readonly id: string; readonly organizationId: string; readonly hasBudget: boolean }
 
 /** Streams in one message. */
@@ -88,12 +88,12 @@ export class Link {
   }
 
   /** Reports the progress of streams since the last report. */
-  tellProgress(): void {
+  reportProgress(): void {
     const delivered: [string, number][] = []
     for (const [id, stream] of this.#open) {
       const count = stream.account.countDelivered?.() ?? 0
-      if (count === stream.toldCount) continue
-      stream.toldCount = count
+      if (count === stream.reportedCount) continue
+      stream.reportedCount = count
       delivered.push([id, count])
     }
     for (let at = 0; at < delivered.length; at += progressMax) {
@@ -120,11 +120,11 @@ export class Link {
   }
 
   /** The owner's reply to an ask. */
-  hear(to: number, told: { readonly value: unknown } | { readonly fault: WireFault }): void {
+  hear(to: number, reply: { readonly value: unknown } | { readonly fault: WireFault }): void {
     const waiting = this.#asks.get(to)
     this.#asks.delete(to)
-    if ('fault' in told) waiting?.reject(faultOf(told.fault))
-    else waiting?.resolve(told.value as never)
+    if ('fault' in reply) waiting?.reject(faultOf(reply.fault))
+    else waiting?.resolve(reply.value as never)
   }
 
   #lease(id: string, target: UpstreamTarget): Lease<UpstreamTarget> {
@@ -180,7 +180,7 @@ export class Link {
         })
       },
     }
-    this.#open.set(id, { account, toldCount: 0 })
+    this.#open.set(id, { account, reportedCount: 0 })
     return account
   }
 }

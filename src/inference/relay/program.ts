@@ -87,7 +87,7 @@ class Relay {
       settings,
       log: relayLog(say),
     })
-    setInterval(() => this.#link.tellProgress(), progressMs)
+    setInterval(() => this.#link.reportProgress(), progressMs)
     say({ kind: 'listening' })
   }
 
