@@ -49,8 +49,7 @@ const collectedMax = 1_024
 const oomScoreAdjust = '-900'
 
 /**
- * Seconds until the next start: 1, 2, 4 … 30, and 1 again after a run of a minute. `delayS`: the delay before the last
- * start, 0 before the first.
+ * Seconds until the next start: 1, 2, 4 … 30; 1 after a run of a minute. `delayS`: the last delay, 0 before the first.
  */
 export function nextDelayS(delayS: number, ranMs: number): number {
   return ranMs >= ranLongMs ? delayFirstS : Math.min(Math.max(delayS * 2, delayFirstS), delayMaxS)
@@ -125,10 +124,7 @@ class Init {
   }
 }
 
-/**
- * Discards its output: the console is the host's, and there is no login. The log stays in memory until the host fetches
- * it.
- */
+/** Discards its output: the console is the host's. The log stays in memory until the host fetches it. */
 function startServe(): Served {
   const child = Bun.spawn(['/usr/bin/strongroom-enclave', 'serve'], {
     stdin: 'ignore',

@@ -4,8 +4,7 @@ import type { EnclaveReport } from '../contract/vm/enclave.ts'
 
 const linesMax = 512
 /**
- * Bound of the wire (contract/vm/enclave.ts). JSON writes at most six bytes per character, so a report always has room
- * for a line.
+ * Bound of the wire (contract/vm/enclave.ts). As JSON at most six bytes per character: a report has room for a line.
  */
 const lineCharsMax = 1024
 const reportLinesMax = 32

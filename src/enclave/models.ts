@@ -64,10 +64,7 @@ async function mountModel(model: WorkloadModel, mountPoint: string, deps: Models
   }
 }
 
-/**
- * Device of the mapping. Its name is the root hash and only this program makes such names, so an existing mapping is
- * the right one.
- */
+/** Device of the mapping. Only this program makes such names, the root hash: an existing mapping is the right one. */
 async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string> {
   const { root, clock, diskWaitMs } = deps
   const disk = await findDisk({ root, serial: modelDiskSerial, clock, waitMs: diskWaitMs })
@@ -79,7 +76,7 @@ async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string>
 }
 
 /**
- * The hash tree begins one block behind the superblock. By default a corrupt block is a read error (veritysetup(8)).
+ * The hash tree begins one block behind the superblock. A corrupt block is a read error by default (veritysetup(8)).
  */
 export function verityArgv(model: WorkloadModel, disk: string): string[] {
   return [

@@ -10,10 +10,7 @@ export type EnclavePaths = GuestPaths & {
   readonly programFile: string
 }
 
-/**
- * Paths below `root`, which is '' in the VM. In the image `/etc/hosts` and `/etc/resolv.conf` link to the two below
- * `runDir`.
- */
+/** Paths below `root`, '' in the VM. In the image `/etc/hosts` and `/etc/resolv.conf` link to those below `runDir`. */
 export function enclavePaths(root: string): EnclavePaths {
   const paths = guestPaths(root)
   return {

@@ -73,10 +73,7 @@ export const enclaveSettings: EnclaveSettings = {
   usageRowsMax: 65_536,
 }
 
-/**
- * Rejects if it must be started again: no port, or a failing device. Its keys live in this process alone and end with
- * it.
- */
+/** Rejects if it must be restarted: no port, or a failing device. Its keys live in this process alone. */
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
   const clock = systemClock
   const { system: owner, devicesWaitMs, showStage } = settings

@@ -17,9 +17,7 @@ export class SpanSpool {
     if (this.#spans.length > spansMax) this.#forget(1)
   }
 
-  /**
-   * Spans from that number on, or from the first that is kept, as many as a response has room for. Drops those before.
-   */
+  /** Spans from that number on, or from the first that is kept, as far as they fit. Drops those before. */
   from(number: number): EnclaveSpans {
     this.#forget(Math.min(Math.max(0, number - this.#first), this.#spans.length))
     const spans: TraceSpan[] = []

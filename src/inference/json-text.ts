@@ -15,8 +15,7 @@ export type JsonLimits = {
   /** Fields of all objects together: JSON.parse takes far longer for one than for as many bytes of text. */
   readonly namesMax: number
   /**
-   * Values of all lists and objects together. JSON.parse takes a tenth of a second and much memory for a million empty
-   * lists.
+   * Values of all lists and objects. JSON.parse takes a tenth of a second and much memory for a million empty lists.
    */
   readonly valuesMax: number
   /** Escapes of all texts together: JSON.parse takes 20 to 25 ns for one, and less than 1 ns for a plain character. */
@@ -41,10 +40,7 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   return value
 }
 
-/**
- * An escape begins with a backslash, which has no other use in JSON. Native search finds them; counting ends at the
- * bound.
- */
+/** Finds escapes by native search: JSON uses the backslash for nothing else. Counting ends at the bound. */
 function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
   let left = escapesMax
   for (let at = text.indexOf('\\'); at >= 0; at = text.indexOf('\\', at + 2)) {
@@ -97,10 +93,7 @@ function countNames(value: unknown): number {
   return sum
 }
 
-/**
- * Fault invalid_request, with the path, for a value or a name with a lone surrogate. Recursion is bounded as in
- * `countNames`.
- */
+/** Fault invalid_request, with the path, for a value or name with a lone surrogate. Recursion: as in `countNames`. */
 function checkWellFormed(value: unknown, path: readonly string[]): void {
   if (typeof value === 'string' && !value.isWellFormed()) {
     const where = path.join('.').replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]')

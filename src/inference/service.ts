@@ -73,10 +73,7 @@ export type InferenceService = {
   /** Probes the upstream now if it is ejected: its owner has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
-  /**
-   * Serves clients by as many processes as configured. Call once. Fault host.unsupported: the address cannot be
-   * listened on.
-   */
+  /** Serves clients by as many processes as configured. Call once. Fault host.unsupported: cannot listen. */
   readonly listen: (where: GatewayListen) => Promise<GatewayServer>
   /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void

@@ -38,9 +38,7 @@ export type Tokens = { readonly prompt: number; readonly completion: number }
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
-  /**
-   * Ends the request: real tokens replace the reserved ones, and the key's slot is free. Further calls have no effect.
-   */
+  /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
 
@@ -91,10 +89,7 @@ export type EncryptionCounts = Record<
 export type Encryption = {
   /** Key configuration that stock clients fetch, `application/ohttp-keys`. */
   readonly keyConfig: Uint8Array
-  /**
-   * Null: the request is plain, and so is its response. Reads the headers only. Fault invalid_request: the header is no
-   * encapsulated key.
-   */
+  /** Null: a plain request with a plain response. Reads headers only. Fault invalid_request: no encapsulated key. */
   readonly begin: (request: Request) => EncryptedExchange | null
   readonly counts: EncryptionCounts
 }

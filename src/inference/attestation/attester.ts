@@ -21,15 +21,9 @@ export type EvidenceOrigin =
       readonly image: Image
       /** SHA-384 of the ID key; 48 zero bytes without one. */
       readonly operatorKey: Uint8Array
-      /**
-       * HOST_DATA of its launch: SHA-256 of workload.json in a measured VM; null if a simulator uses the allowlist's
-       * digest.
-       */
+      /** HOST_DATA of its launch: SHA-256 of workload.json; null if a simulator uses the allowlist's digest. */
       readonly hostData: Uint8Array | null
-      /**
-       * A fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time, because the next caller
-       * waits for it.
-       */
+      /** A fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time: the next caller waits. */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
   | { readonly kind: 'unavailable'; readonly reason: string }

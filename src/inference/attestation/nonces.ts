@@ -35,10 +35,7 @@ export type NonceLedgerDeps = {
 /** Expired nonces that one request deletes; above one, so that the ledger shrinks. */
 const purgeRowsMax = 64
 
-/**
- * Least time between two nonces that keeps the ledger from ever being full: all nonces used within the retention have
- * room.
- */
+/** Least time between two nonces that keeps the ledger from ever being full. */
 export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'retentionMs' | 'countMax'>): number {
   // A period holds one more begin than gaps, and expired nonces go with the next request.
   return retentionMs / Math.max(1, countMax - 2)

@@ -18,10 +18,7 @@ export type SealerDeps = {
   readonly keys: ReceiptKeys
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
-  /**
-   * Names of the upstreams that are attested workloads: they run only once admitted. All others are outside the
-   * attestation.
-   */
+  /** Names of the upstreams that are attested, hence admitted, workloads. All others are outside the attestation. */
   readonly inside: ReadonlySet<string>
 }
 

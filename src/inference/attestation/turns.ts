@@ -49,10 +49,7 @@ export class NetworkTurns {
     return this.#used.size
   }
 
-  /**
-   * Result of `work` at its turn. Null: the queue is full of callers with no more use than this one, or this one was
-   * dropped. Rejects when aborted.
-   */
+  /** Result of `work` at its turn. Null: the queue is full of lighter users, or this caller gave way. Rejects if aborted. */
   run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | null> {
     const networks = networksOf(address)
     const { promise, resolve, reject } = Promise.withResolvers<T | null>()
@@ -153,10 +150,7 @@ export class NetworkTurns {
     if (this.#used.size > 3 * (this.#deps.networksMax ?? networksMaxDefault)) this.#forgetHalf(nowMs)
   }
 
-  /**
-   * Forgets the half with the least use, which harms no other network. Wide networks have most, whichever addresses
-   * were used in them.
-   */
+  /** Forgets the half with the least use, which harms no other network. Wide networks have most. */
   #forgetHalf(nowMs: number): void {
     const all = [...this.#used.keys()].map(key => ({ key, amount: this.#usedIn(key, nowMs) }))
     all.sort((a, b) => a.amount - b.amount)

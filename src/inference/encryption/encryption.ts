@@ -126,10 +126,7 @@ class Exchange implements EncryptedExchange {
   }
 }
 
-/**
- * The same message for every cryptographic failure after the first frame: differences would help an attacker only
- * (SPEC.md section 5.4.4).
- */
+/** One message for every cryptographic failure after the first frame, against probing (SPEC.md section 5.4.4). */
 function faultOf(error: unknown): unknown {
   if (error instanceof NotOurs) {
     return new Fault(

@@ -80,10 +80,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
 
-/**
- * The frame of every metered request: admission before the body is read, and the response to a failure. `respond` does
- * the rest.
- */
+/** The frame of every metered request: admission before the body is read, and the response to a failure. */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
   respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,

@@ -30,9 +30,7 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
     }
   | { readonly ok: false; readonly refusal: Refusal }
 
-/**
- * Synchronous if this process decides. Faults: unauthenticated, metering_unavailable, rate_limited, and the given one.
- */
+/** Synchronous if this process decides. Faults: unauthenticated, metering_unavailable, rate_limited, the given one. */
 export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
 
 export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }

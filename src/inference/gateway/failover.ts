@@ -66,10 +66,7 @@ export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
   readonly ask: (asked: Asked) => Promise<Response>
 }
 
-/**
- * Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt follows once the client
- * has received a byte.
- */
+/** Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt after the first byte. */
 export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
   const { except } = job
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))

@@ -8,10 +8,7 @@ import type { Encryption } from '../types.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
-/**
- * Never rejects. `address` returns the client's address for the limits of the public endpoints; a function, because it
- * costs a system call.
- */
+/** Never rejects. `address` returns the client's address; a function, because it costs a system call. */
 export type GatewayFetch = (request: Request, address: () => string) => Promise<Response>
 
 export type FrontDeps = {
@@ -59,10 +56,7 @@ export function targetOf(url: string): string {
   return start < 0 ? '/' : url.slice(start)
 }
 
-/**
- * A version 7 UUID (RFC 9562 5.7): its prefix grows with time, which halves the ledger's cost of an append, because the
- * index grows at its end.
- */
+/** A version 7 UUID (RFC 9562 5.7): it grows with time, so the ledger's index grows at its end, at half the cost. */
 function requestId(random: RandomBytes, nowMs: number): string {
   const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
   const bytes = random(10)

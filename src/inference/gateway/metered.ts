@@ -43,10 +43,7 @@ function post<Asked extends Operation>(operation: Asked, handle: MeteredHandler<
   }
 }
 
-/**
- * Salt of the upstream's prompt cache, secret per organization: with a known salt, response times would reveal the
- * prompts of another organization.
- */
+/** Secret salt of the upstream's prompt cache per organization: response times must not reveal others' prompts. */
 export function createCacheSalt(secret: Uint8Array): (organizationId: string) => string {
   return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
 }

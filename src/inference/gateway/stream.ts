@@ -42,10 +42,7 @@ export type StreamDeps = {
   readonly counts: TokenCounts
   /** Null: no receipt. */
   readonly seal: ResponseSeal | null
-  /**
-   * Called once and awaited before the end is sent: the ledger is right by the time the client has everything. Never
-   * rejects.
-   */
+  /** Called once, awaited before the end is sent: the ledger is right when the client has everything. Never rejects. */
   readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
@@ -68,9 +65,7 @@ export type OpenedStream = {
 
 const drainTimeoutMs = 1_000
 
-/**
- * Awaits the first events, then pushes the rest from the upstream's socket into the client's while the client takes it.
- */
+/** Awaits the first events, then pushes the rest from socket to socket while the client takes it. */
 class StreamRelay implements BodySink {
   readonly #upstream: UpstreamResponse
   readonly #deps: StreamDeps

@@ -42,10 +42,7 @@ export function keyDefaults(
   }
 }
 
-/**
- * The same 401 for every bad key: malformed, unknown, revoked, expired, of a suspended organization or of a deleted
- * instance.
- */
+/** The same 401 for a malformed, unknown, revoked or expired key, a suspended organization and a deleted instance. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,

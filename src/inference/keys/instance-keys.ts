@@ -32,10 +32,7 @@ export type InstanceKeysDeps = {
 export type InstanceKeys = {
   /** The whole key, the same at every call. Faults: not_found (no such instance), conflict (it is being deleted). */
   readonly instanceKey: (instanceId: string) => string
-  /**
-   * Revokes the keys of all deleted instances, at start and after each deletion. Never throws. Authentication refuses
-   * such keys even before.
-   */
+  /** Revokes the keys of all deleted instances, which authentication refuses already. Never throws. */
   readonly revokeDeleted: () => void
 }
 

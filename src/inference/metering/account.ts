@@ -32,16 +32,10 @@ export type RequestAccount = {
   countDelivered: (() => number) | null
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
-  /**
-   * Reserves the request's maximum cost in its budgets before an upstream is asked. Charges never exceed it. Faults:
-   * budget_exceeded, metering_unavailable.
-   */
+  /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
-  /**
-   * Returns or resolves once the row is kept; only then does the client get the end of its response. Further calls have
-   * no effect.
-   */
+  /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */
   readonly close: (end: RequestEnd) => void | Promise<void>
 }
 

@@ -15,8 +15,7 @@ import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
 export type BooksDeps = {
   readonly ledger: LedgerDb
   /**
-   * Writes rows, each once by its id; logs those that can never be written. Throws if the store cannot be written to
-   * now.
+   * Writes rows, each once by its id; logs those that can never be written. Throws if the store is not writable now.
    */
   readonly write: (rows: readonly UsageRow[]) => void
   readonly log: Logger
@@ -34,10 +33,7 @@ export class Books {
     return gatewayById(this.#deps.ledger, vmId)?.booked ?? 0
   }
 
-  /**
-   * Books a batch; a booked batch has no effect. Fault channel.refused: not the next batch, or not signed by the
-   * verified key.
-   */
+  /** Books a batch, once. Fault channel.refused: not the next batch, or not signed by the verified key. */
   take(vmId: string, batch: UsageBatch): void {
     const { ledger, write } = this.#deps
     const gateway = gatewayById(ledger, vmId)

@@ -59,10 +59,7 @@ export class Metering implements SpentSource {
     this.#daysPage = prepareDaysPage(deps.store.db)
   }
 
-  /**
-   * Queues a record; after `stop` writes it immediately. Never throws: a record that cannot be queued is logged and
-   * counted as lost.
-   */
+  /** Queues a record; after `stop` writes it immediately. Never throws: logs and counts a record that is lost. */
   record(record: UsageRecord): void {
     try {
       const row = rowOf(record, this.#deps.cost)
@@ -81,10 +78,7 @@ export class Metering implements SpentSource {
     while (this.#waiting.length > 0 && this.#flushBatch());
   }
 
-  /**
-   * Writes records immediately. Records that the store can never take are logged and counted as lost. Throws if the
-   * store cannot be written to now.
-   */
+  /** Writes records immediately; logs and counts those that are lost. Throws if the store is not writable now. */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)

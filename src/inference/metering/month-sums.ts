@@ -79,8 +79,7 @@ export class MonthSums {
 const attemptsMax = 3
 
 /**
- * Calls `use` with the sums in the turn of the event loop in which they are read, after loading them where necessary.
- * Fault metering_unavailable.
+ * Calls `use` in the turn of the event loop in which the sums are read; loads them first. Fault metering_unavailable.
  */
 export async function withSpent<Result>(
   source: Pick<SpentSource, 'spent' | 'load'>,

@@ -97,10 +97,7 @@ export class Spent implements SpentSource {
     return begun
   }
 
-  /**
-   * Waits for one of the open queries to end. Each ends within `askTimeoutMs`; a waiter that no longer needs its turn
-   * passes it on.
-   */
+  /** Waits for an open query to end, within `askTimeoutMs`. A waiter that no longer needs its turn passes it on. */
   async #beginInTurn(name: string, spender: Spender, month: string): Promise<void> {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs

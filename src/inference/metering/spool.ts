@@ -79,10 +79,7 @@ export class UsageSpool {
     return { written: this.#booked, lost: 0, waiting: this.#rows.length }
   }
 
-  /**
-   * Takes the host's count of booked rows. False if it is impossible: below an earlier count, so the host has lost
-   * rows; above the rows sent; or inside a batch.
-   */
+  /** Takes the host's count of booked rows. False if it is neither the old count nor the end of the batch. */
   book(count: number): boolean {
     if (count === this.#booked) return true
     if (this.#batch === null || count !== this.#booked + this.#batch.batch.rows.length) return false

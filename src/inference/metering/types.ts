@@ -43,18 +43,14 @@ export type SpentSource = {
   readonly spent: (spender: Spender, month: string) => MonthSpent | null
   /** Afterwards `spent` has the sums, at least for a while. Fault metering_unavailable. */
   readonly load: (spender: Spender, month: string) => Promise<void>
-  /**
-   * By day (UTC), then model, in pages. Faults: invalid_request (more rows than one response may have),
-   * metering_unavailable.
-   */
+  /** By day (UTC), then model, in pages. Faults: invalid_request (too many rows), metering_unavailable. */
   readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
 }
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
 
 /**
- * Queries of a gateway VM to its host. Answers are unchecked. Fault attest.unavailable: no answer in time, or too many
- * open.
+ * Queries of a gateway VM to its host; answers are unchecked. Fault attest.unavailable: no answer, or too many open.
  */
 export type HostQueries = {
   readonly ask: (want: Omit<WantOf<'spent'>, 'id'> | Omit<WantOf<'days'>, 'id'>, timeoutMs: number) => Promise<unknown>

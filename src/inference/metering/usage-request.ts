@@ -17,10 +17,7 @@ export type UsageRowsRequest = {
   readonly format: (typeof USAGE_FORMATS)[number]
 }
 
-/**
- * Null: the request asks for the sums of the month. Defaults: the running month (UTC), by day and model, as JSON. Fault
- * invalid_request.
- */
+/** Null: the sums of the month. Defaults: the running month (UTC), by day and model, as JSON. Fault invalid_request. */
 export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []

@@ -3,10 +3,7 @@
 import { assert } from '../../base/assert.ts'
 import type { Family, Labels, Sample } from '../../base/prometheus.ts'
 
-/**
- * Per family. Labels come from short lists, so the bound is not reached; it protects memory from an unexpectedly long
- * list.
- */
+/** Per family. Labels come from short lists; the bound protects memory from an unexpectedly long list. */
 export const seriesMax = 2_000
 
 export type Histogram = {

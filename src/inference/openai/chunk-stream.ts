@@ -9,9 +9,7 @@ import type { ShapedStream } from './shape.ts'
 import { sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
-/**
- * Events for the client. `isEnd`: the end follows. `eventCount`: complete events of the upstream, comments excluded.
- */
+/** Events for the client. `isEnd`: the end follows. `eventCount`: complete events of the upstream. */
 export type Batch = { readonly text: string; readonly isEnd: boolean; readonly eventCount: number }
 
 export type ChunkStreamLimits = {

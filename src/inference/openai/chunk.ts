@@ -105,8 +105,7 @@ export class ChunkConverter {
   }
 
   /**
-   * One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to
-   * send. UpstreamFault.
+   * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault.
    */
   convert(data: string): string | 'end' | null {
     if (data === '[DONE]') {

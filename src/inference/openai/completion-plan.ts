@@ -25,10 +25,7 @@ export type CompletionPlan = {
 /** How one choice ended. */
 export type Ending = { readonly callCount: number; readonly finishReason: string }
 
-/**
- * UpstreamFault wrong_tool if a required call is missing. A choice cut by its length or by a filter passes, as with
- * OpenAI.
- */
+/** UpstreamFault wrong_tool if a required call is missing. Choices cut by length or filter pass, as with OpenAI. */
 export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason }: Ending): void {
   if (callCount > 0 || finishReason === 'length' || finishReason === 'content_filter') return
   const { kind } = plan.request.toolChoice

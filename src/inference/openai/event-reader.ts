@@ -9,9 +9,7 @@ import { createSseParser, type SseParser } from './sse.ts'
 
 /** In this order. */
 export type StreamEvents = {
-  /**
-   * Texts of events with the form, as they stand between the quotes; JSON.stringify would write the same. Not empty.
-   */
+  /** Texts of events with the form, as between the quotes; JSON.stringify would write the same. Not empty. */
   readonly texts: readonly string[]
   /** Data of the other events. */
   readonly data: readonly string[]
@@ -93,10 +91,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return bytes instanceof Buffer ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/**
- * Index where the text of the event at `at` ends; -1 if the event has another form, is too large or empty, or is not
- * complete before `bound`.
- */
+/** End of the text of the event at `at`; -1 if its form differs, or it is too large, empty or incomplete. */
 function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer, at: number, bound: number): number {
   const start = at + before.length
   if (start >= bound || bytes.compare(before, 0, before.length, at, start) !== 0) return -1
@@ -109,10 +104,7 @@ function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer
 /** JSON's escapes (RFC 8259 section 7) that JSON.stringify writes: `"\\bfnrt`. It rewrites all others. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-/**
- * Index of the quote that ends the text; -1 if there is none before `bound`, or if JSON.stringify would rewrite the
- * text.
- */
+/** Index of the closing quote; -1 if there is none before `bound`, or if JSON.stringify would rewrite the text. */
 function textEnd(bytes: Buffer, start: number, bound: number): number {
   for (let at = start; at < bound; at += 1) {
     const byte = bytes[at] ?? 0

@@ -37,10 +37,7 @@ const openAi = (operations: readonly CompletionOperation[], check: Check | null)
 })
 const extra = (engines: readonly Engine[], check: Check): FieldRule => ({ operations: BOTH, engines, check })
 
-/**
- * All fields that may be sent. OpenAI's `store`, `metadata` and `service_tier` are left out, because no engine here has
- * them.
- */
+/** All fields that may be sent. No engine here has OpenAI's `store`, `metadata` and `service_tier`. */
 const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   Object.entries({
     model: openAi(BOTH, null),

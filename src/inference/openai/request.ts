@@ -39,10 +39,7 @@ export type RequestSource = { readonly text: string; readonly body: JsonObject; 
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-/**
- * Room for 4 MiB of text written wholly in escapes of six characters, as some clients do; source code has one in twenty
- * to thirty characters.
- */
+/** Room for 4 MiB written wholly in escapes of six characters; source code has one in twenty to thirty characters. */
 const escapesMax = Math.ceil(4_194_304 / 6)
 const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128

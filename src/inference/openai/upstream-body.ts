@@ -21,10 +21,7 @@ export type UpstreamKind = {
   readonly cacheSalt: () => string
 }
 
-/**
- * Members that the gateway adds for an engine, so that neither timing nor cached-token counts depend on another
- * client's prompts.
- */
+/** Members for an engine, so that neither timing nor cached-token counts depend on another client's prompts. */
 const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => readonly string[]>> = {
   openai: () => [],
   'llama-server': () => ['"cache_prompt":false'],

@@ -7,10 +7,7 @@ import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/**
- * Null if there is none. UpstreamFault malformed for invalid counts. Drops `prompt_tokens_details`: the cached part of
- * a prompt reveals other clients' prompts.
- */
+/** Null if there is none. UpstreamFault malformed. Drops cached-token counts, which reveal other clients' prompts. */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
@@ -61,10 +58,7 @@ const bytesOfTokenMin = 1
 /** Tokens that end a choice, and what an engine holds back of a cut one. */
 const silentTokensMax = 64
 
-/**
- * True if the usage is within the bounds and has no more tokens than response bytes, reasoning excepted.
- * `responseBytes`: as sent by the upstream.
- */
+/** True if within the bounds, with no more tokens than `responseBytes`, the upstream's bytes; reasoning excepted. */
 export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: number): boolean {
   const { prompt, completion } = tokensOf(usage)
   if (prompt > bounds.promptTokensMax || completion > bounds.completionTokensMax) return false

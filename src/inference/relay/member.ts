@@ -15,10 +15,7 @@ export type MemberTiming = {
   readonly startMs: number
   /** Pause between two pings. */
   readonly pingMs: number
-  /**
-   * Unanswered pings in a row before the relay counts as hung. A count, so that an owner that was itself suspended does
-   * not blame its relays.
-   */
+  /** Unanswered pings in a row before a relay counts as hung. Counted, so that a suspended owner blames no relay. */
   readonly pingsMax: number
 }
 

@@ -107,9 +107,7 @@ export type Asks = {
     }
     readonly value: null
   }
-  /**
-   * A request that the owner responds to. Its body is not sent, because none of these requests has a meaningful one.
-   */
+  /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {
     readonly asked: {
       readonly method: string

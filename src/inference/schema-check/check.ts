@@ -97,10 +97,7 @@ const stepKeyword = 'x-strongroom-step'
 const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
 const UNSUPPORTED = ['$dynamicRef', '$recursiveRef', '$async'] as const
 
-/**
- * Counts a schema and makes every `$ref` count steps: only references multiply work beyond the sizes of schema and
- * value.
- */
+/** Counts a schema and makes every `$ref` count steps: only references multiply work beyond the sizes. */
 class Walk {
   #nodes = 0
   #patterns = 0

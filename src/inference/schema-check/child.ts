@@ -11,8 +11,7 @@ import { ownProgram } from '../../linux/own-program.ts'
 import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './wire.ts'
 
 /**
- * Reason of a missing reply. `lost`: the child could not start, was killed from outside or broke the protocol. The job
- * caused the others.
+ * Reason of a missing reply. `lost`: start failed, killed from outside, or broken protocol. The job caused the others.
  */
 export type ChildFailure = 'too_slow' | 'too_much_memory' | 'lost'
 
@@ -40,10 +39,7 @@ export const jobMs = 2_000
 const jobWallMs = 8_000
 const startMs = 15_000
 const dataBytesMax = 768 * 1_048_576
-/**
- * Without this bound JavaScriptCore reserves 1 GiB for compiled code, finds it above the limit, and interprets: 20
- * times slower.
- */
+/** Without this bound JavaScriptCore reserves 1 GiB for code, above the limit, and interprets: 20 times slower. */
 const codeBytes = 64 * 1_048_576
 
 /** ChildError lost: it does not start, or not in time. */

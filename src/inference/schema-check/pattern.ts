@@ -18,10 +18,7 @@ export function linearPattern(pattern: string): Pattern {
   return { test: text => compiled.test(text), toString: () => `/${pattern}/u` }
 }
 
-/**
- * The pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax). It must be valid in ECMA-262 with the flag
- * u.
- */
+/** The pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax); valid in ECMA-262 with the flag u. */
 function toRe2(pattern: string): string {
   let out = ''
   let isInClass = false
@@ -39,10 +36,7 @@ function toRe2(pattern: string): string {
 
 const tokenCharsMax = 160
 const ESCAPE = String.raw`\\u\{[0-9a-fA-F]+\}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\c[a-zA-Z]|\\[pP]\{[^}]{1,128}\}|\\[^cuxpP]`
-/**
- * Groups: not captured, named or bare. Other `(?…` are look-around, which RE2 lacks, or modifiers, which would change
- * the meaning of `.`.
- */
+/** Groups: not captured, named or bare. Other `(?…` are look-around, which RE2 lacks, or modifiers of `.`'s meaning. */
 const TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|\[\^?\]|\[\^?|\(\?:|\(\?<[A-Za-z_]\w{0,63}>|\((?!\?)|[^\\[(])`, 'su')
 const CLASS_TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|[^\\])`, 'su')
 

@@ -11,10 +11,7 @@ export type PoolRequest = {
   /** Key of the job's client. */
   readonly key: string
   readonly job: Job
-  /**
-   * The job checks text that an upstream has already generated: it goes before the key's other jobs and is never
-   * refused.
-   */
+  /** Checks text that is already generated: goes before the key's other jobs and is never refused. */
   readonly isUrgent: boolean
   readonly signal: AbortSignal
 }

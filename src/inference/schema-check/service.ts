@@ -72,10 +72,7 @@ function textOf(schema: JsonObject): string {
   return text
 }
 
-/**
- * Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`; recursion is bounded by
- * the depth of bodies.
- */
+/** Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
 function charsOf(value: unknown, charsMax: number): number {
   if (typeof value === 'string') return value.length + 1
   let sum = 1

@@ -69,10 +69,7 @@ export function encodeReply(reply: Reply): Uint8Array<ArrayBuffer> {
   return bytes
 }
 
-/**
- * The whole reply in `bytes`; null while it is incomplete. Throws on a protocol violation: a child may have been taken
- * over.
- */
+/** The whole reply in `bytes`; null while it is incomplete. Throws on a protocol violation. */
 export function decodeReply(bytes: Uint8Array): Reply | null {
   if (bytes.length < 4) return null
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)

@@ -52,9 +52,7 @@ export function renamedFault(error: unknown, names: ReadonlyMap<string, string>)
   return new Fault(code, words, { param: name, cause: error })
 }
 
-/**
- * Replaces the longest named prefix of the path. Clients choose paths, so nothing beyond the longest name is searched.
- */
+/** Replaces the longest named prefix of the path, a client's text; searches nothing beyond the longest name. */
 function nameOf(path: string, names: ReadonlyMap<string, string>): string {
   const longest = names.keys().reduce((most, name) => Math.max(most, name.length), 0)
   for (let end = Math.min(path.length, longest); end > 0; end -= 1) {

@@ -108,9 +108,7 @@ async function readBounded(response: UpstreamResponse): Promise<string> {
   return Buffer.concat(pieces).toString('utf8')
 }
 
-/**
- * `partialSuccess.rejectedSpans`, a 64-bit integer, so a string in protobuf's JSON. The receiver's message is dropped.
- */
+/** `partialSuccess.rejectedSpans`: a 64-bit integer, so a string in protobuf's JSON. Drops the receiver's message. */
 function rejectedIn(text: string): number {
   try {
     const rejected: unknown = JSON.parse(text)?.partialSuccess?.rejectedSpans

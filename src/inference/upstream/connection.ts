@@ -10,10 +10,7 @@ import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-re
 
 export type UpstreamResponse = {
   readonly head: ResponseHead
-  /**
-   * Bytes that have arrived since the last call, or the next to arrive; null at the end. UpstreamFault cut or
-   * malformed. One call at a time.
-   */
+  /** The next bytes; null at the end. UpstreamFault cut or malformed. One call at a time. */
   readonly read: () => Promise<Uint8Array | null>
   /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
@@ -21,9 +18,7 @@ export type UpstreamResponse = {
   readonly abort: () => void
 }
 
-/**
- * Takes the rest of a body while its flow is not paused; `onEnd` or `onFailure` is the last call. No callback throws.
- */
+/** Takes the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
 export type BodySink = {
   /** Those from `start` to `end`. */
   readonly onBytes: (bytes: Buffer, start: number, end: number) => void
@@ -44,8 +39,7 @@ export type ConnectionDeps = {
 /** Bytes of a response that wait for their reader; beyond this the socket is paused. */
 const bufferedBytesMax = 65_536
 /**
- * Bun counts in steps of four, so four at most. Servers keep idle connections longer (llama.cpp, vLLM: 5 s), so they
- * rarely close first.
+ * Bun counts in steps of four. Servers keep idle connections longer (llama.cpp, vLLM: 5 s), so they rarely close first.
  */
 const idleSeconds = 4
 

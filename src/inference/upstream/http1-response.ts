@@ -19,10 +19,7 @@ export type ResponseHead = {
 
 export type ResponseSink = {
   readonly onHead: (head: ResponseHead) => void
-  /**
-   * A piece of the body: the pushed bytes from `start` to `end`. Avoids `subarray`, which takes longer than the rest of
-   * this parser.
-   */
+  /** A piece of the body: the pushed bytes from `start` to `end`. `subarray` would take longer than all else here. */
   readonly onBody: (bytes: Buffer, start: number, end: number) => void
   /** The message is complete. `isReusable`: another request may follow on this connection. */
   readonly onEnd: (isReusable: boolean) => void
@@ -181,10 +178,7 @@ export class ResponseParser {
 
 type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusable: boolean }
 
-/**
- * A status line and fields (RFC 9112 4, 5). A field's name begins its line, so no line continues another; lines end in
- * CRLF; there is no NUL.
- */
+/** A status line and fields (RFC 9112 4, 5): a name begins each line, lines end in CRLF, there is no NUL. */
 const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length

@@ -107,10 +107,7 @@ export function endpointOf(target: Pick<UpstreamTarget, 'url' | 'unixSocket' | '
   }
 }
 
-/**
- * True if a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). False for an
- * unreadable one.
- */
+/** True if a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
 export function isPinned(pin: string | null, der: unknown): boolean {
   if (pin === null) return true
   if (!(der instanceof Uint8Array)) return false

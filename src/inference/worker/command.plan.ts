@@ -16,10 +16,7 @@ export const workerSocketName = 'worker.sock'
 /** For health checks: each stream holds a server thread, and one must always be free. */
 const spareThreads = 4
 
-/**
- * The effective command that is admitted and attested. Log level 1: errors. No prompt cache, because response times
- * must not reveal other clients' prompts.
- */
+/** The command that is admitted and attested. Log level 1: errors. No prompt cache, against timing leaks. */
 export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
   return [
     '/usr/bin/llama-server',

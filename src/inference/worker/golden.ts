@@ -13,10 +13,7 @@ export type Asking = {
   readonly signal: AbortSignal
 }
 
-/**
- * Faults: host.command_failed (another answer, or none), host.command_timeout. Reports digests, because prompts and
- * answers do not belong in a log.
- */
+/** Faults, with digests instead of texts: host.command_failed (another answer, or none), host.command_timeout. */
 export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise<void> {
   const { prompt, maxTokens, expected } = golden
   const { content } = await complete({ prompt, maxTokens, alternatives: 0 }, asking)

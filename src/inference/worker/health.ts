@@ -32,10 +32,7 @@ export async function becomesHealthy(deps: HealthDeps, timeoutMs: number): Promi
   return true
 }
 
-/**
- * Polls until the signal is aborted. Calls `check` before each poll; it throws to end the worker. Fault
- * host.command_timeout.
- */
+/** Polls until the signal is aborted. `check` throws to end the worker. Fault host.command_timeout. */
 export async function watchHealth(deps: HealthDeps, check: () => void): Promise<void> {
   const { clock, signal, timing } = deps
   let failures = 0

@@ -7,8 +7,7 @@ import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.t
 import { chatMessages } from './input.ts'
 
 /**
- * Fields of the request that the response repeats. Instructions and tools are left out: a stream would have to keep
- * them to its end.
+ * Fields of the request that the response repeats, without instructions and tools, which a stream would have to keep.
  */
 export type RequestEcho = {
   readonly format: JsonObject
