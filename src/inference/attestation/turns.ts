@@ -49,7 +49,7 @@ export class NetworkTurns {
     return this.#used.size
   }
 
-  /** `work` at its turn. Null: the queue is full of lighter users, or this caller gave way. Rejects if aborted. */
+  /** Result of `work`. Null: the queue is full of lighter users, or this caller gave way. Rejects if aborted. */
   run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | null> {
     const networks = networksOf(address)
     const { promise, resolve, reject } = Promise.withResolvers<T | null>()
