@@ -54,13 +54,13 @@ describe('the official client', () => {
     // It asks for base64 by itself where nothing is said, and decodes it.
     for (const encoding of [{}, { encoding_format: 'float' }] as const) {
       const { data, model, usage } = await openai.embeddings.create({ ...bodyOf(), ...encoding })
-      expect(data.map(item => [item.index, [...item.embedding].map(Math.fround)])).toEqual(
+      expect(data.map(({ index, embedding }) => [index, [...embedding].map(Math.fround)])).toEqual(
         vectors.map((vector, at) => [at, vector]),
       )
       expect([model, usage]).toEqual([EMBEDDING_MODEL, { prompt_tokens: 6, total_tokens: 6 }])
     }
     const raw = await openai.embeddings.create({ ...bodyOf(), encoding_format: 'base64' })
-    expect(raw.data.map(item => item.embedding as unknown)).toEqual(vectors.map(base64Of))
+    expect(raw.data.map(({ embedding }) => embedding as unknown)).toEqual(vectors.map(base64Of))
     for (const [input, count] of [
       ['one', 1],
       [[1, 2, 3], 1],
@@ -116,7 +116,7 @@ describe('which endpoint a model has', () => {
     await using gateway = await start()
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
     const { data } = (await list.json()) as { data: { id: string }[] }
-    expect(data.map(item => item.id)).toEqual([...gateway.models])
+    expect(data.map(({ id }) => id)).toEqual([...gateway.models])
   })
 })
 

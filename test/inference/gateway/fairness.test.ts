@@ -22,9 +22,9 @@ import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
-eachWithGateway((item, other) => {
-  upstream = item
-  gateway = other
+eachWithGateway((newUpstream, newGateway) => {
+  upstream = newUpstream
+  gateway = newGateway
 })
 
 const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }

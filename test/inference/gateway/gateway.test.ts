@@ -161,11 +161,11 @@ describe('limits', () => {
   // Goal: a refusal is a 429 with Retry-After and x-ratelimit-*, which clients retry, and no upstream is asked.
   test('429', async () => {
     const limits = { caller: { requestsPerMinute: 1 }, publicRequestsPerMinute: 1 }
-    await using item = await startGateway([target(upstream.url)], limits)
-    expect([(await item.chat()).status, (await fetch(`${item.url}/health`)).status]).toEqual([200, 200])
-    const refused = await item.chat()
+    await using limited = await startGateway([target(upstream.url)], limits)
+    expect([(await limited.chat()).status, (await fetch(`${limited.url}/health`)).status]).toEqual([200, 200])
+    const refused = await limited.chat()
     expect(refused.headers.get('x-ratelimit-remaining-requests')).toBe('0')
-    const answers = [refused, await fetch(`${item.url}/health`), await fetch(`${item.url}/attestation`)]
+    const answers = [refused, await fetch(`${limited.url}/health`), await fetch(`${limited.url}/attestation`)]
     for (const answer of answers) {
       expect(answer.status).toBe(429)
       // A window is a minute and the second that it began in.

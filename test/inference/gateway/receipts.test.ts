@@ -118,8 +118,8 @@ describe('a receipt', () => {
 
 describe('a kept receipt', () => {
   const toKeep = { headers: { 'x-strongroom-receipt': 'keep' } }
-  const fetchReceipt = (id: string | null, item = gateway) =>
-    fetch(`${item.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
+  const fetchReceipt = (id: string | null, from = gateway) =>
+    fetch(`${from.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
 
   test('goal: asked for by `keep` it is where a short header says, good for exactly the bytes that came, streamed or not', async () => {
     for (const stream of [false, true]) {

@@ -114,7 +114,9 @@ describe('no client decides how long the event loop is held', () => {
     expect(statuses).toEqual(list(20, () => 200))
     expect(await firstRefusal).toBe(429)
     // At least one has been killed at its deadline, and the honest key still works.
-    expect(await Promise.any(hostile.map(item => item.then(code => code === 400 || Promise.reject(code))))).toBe(true)
+    expect(await Promise.any(hostile.map(answer => answer.then(code => code === 400 || Promise.reject(code))))).toBe(
+      true,
+    )
     expect((await ask('honest', { type: 'string' })).status).toBe(200)
     leaving.abort()
     await Promise.allSettled(hostile)

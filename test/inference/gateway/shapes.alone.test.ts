@@ -96,7 +96,7 @@ describe.each(SHAPES)('$operation', shape => {
       const usage = stream
         ? namedEventsOf(text)
             .map(shape.usageOf)
-            .findLast(item => item !== null)
+            .findLast(usage => usage !== null)
         : shape.usageOf(JSON.parse(text))
       expect(usage).toEqual([11, 3])
       const [ofChat, ofShape] = (await gateway.records()).slice(-2)

@@ -75,7 +75,7 @@ test('slots are back after 1,000 aborts and errors', async () => {
   })
   const key = await gateway.addKey({ concurrencyMax: slots })
 
-  const item = async (index: number) => {
+  const runRequest = async (index: number) => {
     const way: Way = WAYS[index % WAYS.length] ?? WAYS[0]
     const id = String(index)
     const wasAsked = new Promise<void>(resolve => asked.set(id, resolve))
@@ -104,7 +104,7 @@ test('slots are back after 1,000 aborts and errors', async () => {
   }
   let next = 0
   const client = async () => {
-    for (let index = next++; index < requestCount; index = next++) await item(index)
+    for (let index = next++; index < requestCount; index = next++) await runRequest(index)
   }
   await Promise.all(Array.from({ length: clientCount }, client))
   // Half a body and then nothing more: these never were requests.

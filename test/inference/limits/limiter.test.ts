@@ -73,7 +73,7 @@ describe('requests and tokens per minute', () => {
         outcome.ticket.settle({ prompt: Math.min(tokens, caller.tokensPerMinute), completion: 0 })
       }
       const requests = mostInAnyMinute(taken.map(({ atMs }) => ({ atMs, amount: 1 })))
-      const tokens = mostInAnyMinute(taken.map(item => ({ atMs: item.atMs, amount: item.tokens })))
+      const tokens = mostInAnyMinute(taken.map(({ atMs, tokens }) => ({ atMs, amount: tokens })))
       expect(requests).toBeLessThanOrEqual(caller.requestsPerMinute)
       expect(tokens).toBeLessThanOrEqual(caller.tokensPerMinute)
       expect(Math.max(requests / caller.requestsPerMinute, tokens / caller.tokensPerMinute)).toBeGreaterThan(0.85)

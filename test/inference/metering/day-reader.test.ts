@@ -40,11 +40,11 @@ test('goal: random orders of recording, booking and answering pages end with the
     })
     while (!isRead) {
       if (draw(2) === 0) vm.write()
-      const before = vm.asked.slice(answered).map(item => ({ one: item, page: vm.days(wantOf(item), pageRows) }))
+      const before = vm.asked.slice(answered).map(query => ({ query, page: vm.days(wantOf(query), pageRows) }))
       answered += before.length
       if (draw(2) === 0) vm.write()
       if (draw(2) === 0) vm.tellBooked()
-      for (const { one: host, page } of before) host.resolve(page)
+      for (const { query, page } of before) query.resolve(page)
       await Bun.sleep(0)
     }
     await ended

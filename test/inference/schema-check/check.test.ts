@@ -104,9 +104,9 @@ describe('compileSchema', () => {
         fc.dictionary(fc.constantFrom('a', '__proto__', '"', '\u2028'), tie('schema'), { maxKeys: 3 }),
       ),
     }))
-    const property = fc.property(schema, fc.jsonValue(), (item, content) => {
+    const property = fc.property(schema, fc.jsonValue(), (text, content) => {
       try {
-        expect(compile(item)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
+        expect(compile(text)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
       } catch (error) {
         expect(error).toMatchObject({ constructor: { name: 'SchemaRefusal' } })
       }

@@ -28,8 +28,8 @@ function setUp() {
       },
       run: ({ schema }) => {
         const { promise, resolve, reject } = Promise.withResolvers<Reply>()
-        const leave = () => void running.splice(running.indexOf(item), 1)
-        const item: Running = {
+        const leave = () => void running.splice(running.indexOf(job), 1)
+        const job: Running = {
           schema,
           end: (reply = { verdict: 'valid' }) => {
             leave()
@@ -40,7 +40,7 @@ function setUp() {
             reject(error)
           },
         }
-        running.push(item)
+        running.push(job)
         return promise
       },
     }

@@ -84,8 +84,8 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
     const chunks = () => {
       const size = 1_000_003
       const count = Math.ceil(body.length / size)
-      const item = (at: number) => body.slice(at * size, (at + 1) * size)
-      const parts = Array.from({ length: count }, (_, at) => `${item(at).length.toString(16)}\r\n${item(at)}\r\n`)
+      const piece = (at: number) => body.slice(at * size, (at + 1) * size)
+      const parts = Array.from({ length: count }, (_, at) => `${piece(at).length.toString(16)}\r\n${piece(at)}\r\n`)
       return `${head}transfer-encoding: chunked\r\n\r\n${parts.join('')}0\r\n\r\n`
     }
     const answers = [jsonResponse(body), chunks(), `${head}\r\n${body}`]
@@ -156,7 +156,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
         void peer.write(say)
       },
     })
-    const item = async (at: number) => {
+    const runRequest = async (at: number) => {
       const attempt = openAttempt()
       const moment = at % 5
       const body = JSON.stringify(['serve', 'silent', 'silent', 'begin', 'begin'][moment])
@@ -173,7 +173,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
       return await rest
     }
     for (let round = 0; round < 20; round += 1) {
-      const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => item(round * 50 + at)))
+      const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => runRequest(round * 50 + at)))
       for (const end of ends) expect(['cut', 'unreachable']).toContain(end)
     }
     await until('all are closed', 5_000, () => upstream.open() === 0)
