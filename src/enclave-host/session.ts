@@ -11,18 +11,16 @@ import { createSerial } from '../base/work/serial.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
-import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
-import type { Certify, GatewayEngine } from './types.ts'
-import type { TellUsed, WantOf } from './used.ts'
+import type { Certify, GatewayEngine, TellUsed, UsageBooks, WantOf } from './types.ts'
 
 export type SessionDeps = {
   readonly vmId: string
   readonly engine: GatewayEngine
   readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
   readonly addresses: Pick<Addresses, 'hosts'>
-  readonly books: Books
+  readonly books: UsageBooks
   readonly certify: Certify
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null

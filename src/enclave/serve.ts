@@ -13,6 +13,8 @@ import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startPr
 import { startSandboxed } from '../host/sandbox.ts'
 import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { sha256File } from '../inference/attestation/workloads.ts'
+import { Spent } from '../inference/metering/spent.ts'
+import { UsageSpool } from '../inference/metering/spool.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
 import { openStore } from '../store/db.ts'
@@ -24,9 +26,7 @@ import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { SpanSpool } from './span-spool.ts'
-import { Spent } from './spent.ts'
 import { showStage } from './stage.ts'
-import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
 
@@ -74,7 +74,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     sign: message => keys.sign(message).ed25519,
     onRow: row => {
       spent?.add(row)
-      wants.tell()
+      wants.wake()
     },
     clock,
   })
@@ -118,7 +118,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         // From the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
-        onChange: () => wants.tell(),
+        onChange: () => wants.wake(),
       })
     },
   })

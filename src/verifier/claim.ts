@@ -66,10 +66,7 @@ export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
   const nothing = new Uint8Array(0)
   const fields = claim.ok
     ? claimFieldsOf(claim.value, text => sha256(utf8(text)))
-    : {
-        ...{ claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing },
-        ...noEgress,
-      }
+    : { claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing, ...noEgress }
   return {
     claimDigest: { equals: fields.claimDigest },
     inferenceUrl: { equals: fields.inferenceUrl },

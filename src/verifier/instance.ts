@@ -108,7 +108,8 @@ export async function verifyInstance(
   const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
   const claim: Parsed<ClaimDocument> = document.ok ? parsed(() => readClaim(document.value.claim)) : document
   const pins = pinChecks(INSTANCE_PINS, question.pins, {
-    ...{ policy: question.policy, allowlist: 'any' },
+    policy: question.policy,
+    allowlist: 'any',
     source: question.image === 'any' ? undefined : `the manifest of the image ${question.image.name}`,
     gateway: pinnedGateway(claim, question.gateway),
     unattested: acceptedReason(claim, question.gateway),
@@ -191,7 +192,12 @@ async function judge(
   // The groups hold every check of the receipt; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipt.ok
   return {
-    ...{ ok, checks, simulated: receipt.simulated, receipt, launch, claim: claim.ok ? claim.value : null },
+    ok,
+    checks,
+    simulated: receipt.simulated,
+    receipt,
+    launch,
+    claim: claim.ok ? claim.value : null,
     hostKey: knownHost.ok ? knownHost.value.key : null,
     knownHost: ok && knownHost.ok ? knownHost.value : null,
     xwingPublicKey: ok ? xwingPublicKeyOf(document) : null,
@@ -220,7 +226,13 @@ async function judgeReceipt(
   const ofImage = image === 'any' || !launch.ok ? null : expectedMeasurement(image, launch.value)
   const isPinnedByImage = ofImage !== null && policy.measurements === 'any'
   const found = await verifyReceipt(withCrl(document.receipt, crl), {
-    ...{ kind: 'claim', nonce, asOf, ageMsMax, roots, requireCrl: pins.crl !== 'any', tpm: 'any' },
+    kind: 'claim',
+    nonce,
+    asOf,
+    ageMsMax,
+    roots,
+    requireCrl: pins.crl !== 'any',
+    tpm: 'any',
     policy: isPinnedByImage ? { ...policy, measurements: [ofImage] } : policy,
     expected: {
       imageName: { equals: launch.ok ? launch.value.image.name : '' },

@@ -32,9 +32,14 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   const prepared = await prepareChain(saved)
   const signed = saved.product === undefined ? signedProduct(report, prepared) : null
   const found = await verifyEvidence({
-    ...{ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' },
-    ...{ product: saved.product ?? signed ?? undefined },
-    ...{ reportData: saved.reportData, maskedChipId: saved.maskedChipId },
+    report,
+    prepared,
+    asOf,
+    policy,
+    requireCrl: pins.crl !== 'any',
+    product: saved.product ?? signed ?? undefined,
+    reportData: saved.reportData,
+    maskedChipId: saved.maskedChipId,
   })
   const floors = pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product), floorAgeCheck(asOf)]
   const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []

@@ -111,7 +111,12 @@ describe('what is required', () => {
       gateway,
     })
     const waived: InstancePins = {
-      ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+      measurement: 'any',
+      'operator-key': 'any',
+      gateway: 'any',
+      vmpl: 'any',
+      crl: 'any',
+      tcb: 'any',
     }
     const { found } = await judge(good, { policy, image: 'any', gateway, pins: waived })
     const said = found.checks.filter(check => check.outcome === 'not-checked' && check.name.startsWith('pin-'))
@@ -415,7 +420,9 @@ test('goal: a name out of the prototype is no launch digest', async () => {
 
 test('goal: names of instances are read exactly', () => {
   expect(readInstanceHostname('k3v9x2ma.acme.agents.example')).toEqual({
-    ...{ name: 'k3v9x2ma', organization: 'acme', domain: 'agents.example' },
+    name: 'k3v9x2ma',
+    organization: 'acme',
+    domain: 'agents.example',
     hostname: 'k3v9x2ma.acme.agents.example',
   })
   const wrong = ['', 'k3v9x2ma', 'k3v9x2ma.acme', 'K3V9X2MA.acme.x', 'k3v9x2m.acme.x', 'k3v9x2ma..x', 'k3v9x2ma.a_b.x']

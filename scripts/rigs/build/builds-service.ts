@@ -203,7 +203,13 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
   }
   const builds = createBuilds({
     directory: join(directory, 'builds'),
-    ...{ store, engine, clock, random: systemRandom, log, settings, gate: watched },
+    store,
+    engine,
+    clock,
+    random: systemRandom,
+    log,
+    settings,
+    gate: watched,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
     ownUrl: 'https://builds.example',

@@ -35,10 +35,21 @@ export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
 export function unusedKem(name: KemName): KEM {
   const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
   return {
-    ...{ id, type: 'KEM', name, Nsecret: SIZES.key, Nenc: encapsulatedBytes, Npk: publicKeyBytes, Nsk: SIZES.key },
-    ...{ Encap: unused, Decap: unused, DeriveKeyPair: unused, GenerateKeyPair: unused },
-    ...{ SerializePublicKey: unused, DeserializePublicKey: unused },
-    ...{ SerializePrivateKey: unused, DeserializePrivateKey: unused },
+    id,
+    type: 'KEM',
+    name,
+    Nsecret: SIZES.key,
+    Nenc: encapsulatedBytes,
+    Npk: publicKeyBytes,
+    Nsk: SIZES.key,
+    Encap: unused,
+    Decap: unused,
+    DeriveKeyPair: unused,
+    GenerateKeyPair: unused,
+    SerializePublicKey: unused,
+    DeserializePublicKey: unused,
+    SerializePrivateKey: unused,
+    DeserializePrivateKey: unused,
   }
 }
 
@@ -47,7 +58,11 @@ export function keyInside(type: 'public' | 'private'): Key {
 }
 
 const hkdfSha256: KDF = {
-  ...{ id: kdfId, type: 'KDF', name: 'HKDF-SHA256', Nh: 32, stages: 2 },
+  id: kdfId,
+  type: 'KDF',
+  name: 'HKDF-SHA256',
+  Nh: 32,
+  stages: 2,
   Extract: async (salt, ikm) => extract(sha256, ikm, salt),
   Expand: async (prk, info, lengthBytes) => expand(sha256, prk, info, lengthBytes),
   Derive: unused,
@@ -55,7 +70,12 @@ const hkdfSha256: KDF = {
 
 function aeadOf(newAesGcm: NewAesGcm): AEAD {
   return {
-    ...{ id: aeadId, type: 'AEAD', name: 'AES-256-GCM', Nk: SIZES.key, Nn: SIZES.nonce, Nt: SIZES.tag },
+    id: aeadId,
+    type: 'AEAD',
+    name: 'AES-256-GCM',
+    Nk: SIZES.key,
+    Nn: SIZES.nonce,
+    Nt: SIZES.tag,
     Seal: async (key, nonce, _aad, plaintext) => newAesGcm(key).seal(nonce, plaintext),
     Open: async (key, nonce, _aad, ciphertext) => newAesGcm(key).open(nonce, ciphertext),
   }

@@ -74,33 +74,61 @@ export type Silicon = {
 /** SPL of the microcode: each line of processors counts its own, so that a product has several numbers that have nothing in common. */
 export const MICROCODE_FLOORS: readonly Silicon[] = [
   {
-    ...{ name: 'Milan', product: 'milan', family: 0x19, model: 0x01, stepping: 1 },
+    name: 'Milan',
+    product: 'milan',
+    family: 0x19,
+    model: 0x01,
+    stepping: 1,
     // No source gives the value of AMD-SB-3020 or AMD-SB-3027 for Milan. Later patches are 0xde, and 0x47 of Milan-X.
     microcode: least(0xdb, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Milan-X', product: 'milan', family: 0x19, model: 0x01, stepping: 2 },
+    name: 'Milan-X',
+    product: 'milan',
+    family: 0x19,
+    model: 0x01,
+    stepping: 2,
     microcode: least(0x44, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Genoa', product: 'genoa', family: 0x19, model: 0x11, stepping: 1 },
+    name: 'Genoa',
+    product: 'genoa',
+    family: 0x19,
+    model: 0x11,
+    stepping: 1,
     microcode: least(0x56, 'AMD-SB-3027', review),
   },
   {
-    ...{ name: 'Genoa-X', product: 'genoa', family: 0x19, model: 0x11, stepping: 2 },
+    name: 'Genoa-X',
+    product: 'genoa',
+    family: 0x19,
+    model: 0x11,
+    stepping: 2,
     microcode: least(0x51, 'AMD-SB-3027', review),
   },
   {
     // AMD certifies both as Genoa. No source gives their value in AMD-SB-3020 or AMD-SB-3027.
-    ...{ name: 'Bergamo and Siena', product: 'genoa', family: 0x19, model: 0xa0, stepping: 2 },
+    name: 'Bergamo and Siena',
+    product: 'genoa',
+    family: 0x19,
+    model: 0xa0,
+    stepping: 2,
     microcode: least(0x19, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Turin', product: 'turin', family: 0x1a, model: 0x02, stepping: 1 },
+    name: 'Turin',
+    product: 'turin',
+    family: 0x1a,
+    model: 0x02,
+    stepping: 1,
     microcode: least(0x51, 'AMD-SB-3027', review),
   },
   {
-    ...{ name: 'Turin Dense', product: 'turin', family: 0x1a, model: 0x11, stepping: 0 },
+    name: 'Turin Dense',
+    product: 'turin',
+    family: 0x1a,
+    model: 0x11,
+    stepping: 0,
     microcode: unknown('AMD-SB-3027 covers it, no source gives its value'),
   },
 ]
@@ -230,7 +258,10 @@ export function floorRows(): readonly {
   return PRODUCTS.flatMap(product => [
     { product, processor: 'all', component: 'snp' as const, floor: SNP_FLOORS[product] },
     ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).map(({ name, microcode }) => ({
-      ...{ product, processor: name, component: 'microcode' as const, floor: microcode },
+      product,
+      processor: name,
+      component: 'microcode' as const,
+      floor: microcode,
     })),
   ])
 }

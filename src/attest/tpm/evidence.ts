@@ -126,8 +126,12 @@ export async function verifyTpmEvidence(
   if (svsm !== null) {
     const bound = await binding(svsm.report)
     const found = await verifySvsmVtpm({
-      ...{ ...asked, ...bound, reportNonce: svsmNonceOf(nonce), manifest: svsm.manifest },
-      ...{ attestationKey: key, activation },
+      ...asked,
+      ...bound,
+      reportNonce: svsmNonceOf(nonce),
+      manifest: svsm.manifest,
+      attestationKey: key,
+      activation,
     })
     return joined(found.kind, [...found.checks, ...own])
   }

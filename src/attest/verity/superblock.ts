@@ -88,10 +88,18 @@ export function writeVeritySuperblock(parameters: VerityParameters, uuid: Uint8A
   const salt = new Uint8Array(veritySaltBytesMax)
   salt.set(parameters.salt)
   return writeRecord('verity superblock', VERITY_SUPERBLOCK, {
-    ...{ signature, version, hashType: hashTypeNormal, uuid, algorithm: algorithmField() },
-    ...{ dataBlockBytes, hashBlockBytes, dataBlocks: BigInt(dataBlocks) },
-    ...{ saltBytes: parameters.salt.length, salt },
-    ...{ reserved1: new Uint8Array(6), reserved2: new Uint8Array(168) },
+    signature,
+    version,
+    hashType: hashTypeNormal,
+    uuid,
+    algorithm: algorithmField(),
+    dataBlockBytes,
+    hashBlockBytes,
+    dataBlocks: BigInt(dataBlocks),
+    saltBytes: parameters.salt.length,
+    salt,
+    reserved1: new Uint8Array(6),
+    reserved2: new Uint8Array(168),
   })
 }
 

@@ -44,13 +44,11 @@ export async function cargoHasAll(
     onStdout: () => {},
     onStderr: phase.job.output('fetch'),
     plan: {
-      ...{
-        uid: uids.build,
-        network: false,
-        nestedNamespaces: false,
-        cwd: projectPlace(project),
-        argv: cargoCheckArgv(),
-      },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: projectPlace(project),
+      argv: cargoCheckArgv(),
       binds: [...phase.tools.binds, { from: sourceDir, to: places.source, writable: false }, ...dirs.binds],
       etcDir: `${phase.workDir}/etc`,
       env: cargoEnvironment(phase.tools.path),
@@ -192,13 +190,11 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
     onStdout: chunk => messages.push(chunk),
     onStderr: job.output('build'),
     plan: {
-      ...{
-        uid: uids.build,
-        network: false,
-        nestedNamespaces: false,
-        cwd: projectPlace(project),
-        argv: cargoBuildArgv(fetched?.mirror ?? null),
-      },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: projectPlace(project),
+      argv: cargoBuildArgv(fetched?.mirror ?? null),
       binds: [
         ...phase.tools.binds,
         { from: source, to: places.source, writable: true },

@@ -71,8 +71,17 @@ function droppingRules({ firewalls, uplink }: NetworkFacts, family: Packet['fami
   const everybody = family === 'ipv4' ? anywhere : anywhereV6
   const chains = firewalls?.chains ?? []
   const stranger: Packet = {
-    ...{ name: 'a stranger', family, iifname: uplink, oifname: null, saddr: everybody, daddr: everybody },
-    ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+    name: 'a stranger',
+    family,
+    iifname: uplink,
+    oifname: null,
+    saddr: everybody,
+    daddr: everybody,
+    protocol: 'tcp',
+    sport: null,
+    dport: null,
+    ct_state: 'new',
+    ct_status: 'none',
   }
   const forward = chains.filter(chain => chain.base?.hook === 'forward' && passesBy(chain, stranger))
   const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')

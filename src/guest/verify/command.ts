@@ -1,5 +1,4 @@
-// strongroom-verify: five lines about this VM, for its owner. Effects: reads records, asks sshd, the gateway and the
-// agent.
+// strongroom-verify: five lines on this very VM, for its owner. Effects: reads what the agent and the host left, asks sshd, the gateway and the agent.
 
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
@@ -90,13 +89,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     return 2
   }
   const { roots, policy } = asked
-  const hardware = await judgeHardware({
-    name,
-    roots,
-    policy,
-    nowMs: nowMs(),
-    receipt: readTextOrNull(paths.receipt),
-  })
+  const hardware = await judgeHardware({ name, roots, policy, nowMs: nowMs(), receipt: readTextOrNull(paths.receipt) })
   const nonce = systemRandom(tpmNonceBytes)
   const [scan, facts, tpmReply, gateway] = await Promise.all([
     scanHostKey(settings.sshPort),
@@ -179,7 +172,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   }
 }
 
-/** Adds the option and the file to an error. */
+/** Names the option and the file in whatever goes wrong. */
 async function reading<T>(option: string, path: string, read: (bytes: Uint8Array) => T): Promise<T> {
   try {
     const file = Bun.file(path)
@@ -202,21 +195,21 @@ async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }>
 
 const factsBytesMax = 1024 * 1024
 
-/** The facts as root sees them; or why there are none. */
+/** What the agent, which is root, sees; or why it does not say. */
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
-    return isOfSchema(LockoutFacts, value) ? value : 'the agent sends something else than the facts'
+    return isOfSchema(LockoutFacts, value) ? value : 'the agent says something else than what it sees'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }
 }
 
-/** The agent's reply, or why there is none. */
+/** What the agent says, or why it says nothing. */
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))
-    return isOfSchema(TpmReply, value) ? value : 'the agent sends something else than a TPM reply'
+    return isOfSchema(TpmReply, value) ? value : 'the agent says something else than what its TPM does'
   } catch (error) {
     return `the agent does not answer: ${messageOf(error)}`
   }

@@ -2,9 +2,9 @@
 // Effects: through its dependencies.
 
 import type { Fault } from '../../base/fault.ts'
+import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, Operation, Refusal, Ticket } from '../types.ts'
-import { type AccountDeps, openAccount, type RequestAccount } from './accounting.ts'
 
 export type AskedEntry = {
   readonly id: string

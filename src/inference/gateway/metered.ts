@@ -1,5 +1,5 @@
-// The routes that upstreams work on, as every process of the gateway has them that serves clients. Effects: those of the requests; children that
-// check schemas.
+// The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
+// that check schemas.
 
 import type { RandomBytes } from '../../base/ids.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
@@ -45,7 +45,7 @@ function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHan
   }
 }
 
-/** Salts that nobody outside can guess: who could, would read from the time of an answer what another organization has asked. */
+/** Secret salt of the upstream's prompt cache per organization: response times must not reveal others' prompts. */
 export function createCacheSalt(secret: Uint8Array): (organizationId: string) => string {
   return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
 }

@@ -80,7 +80,8 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     provenance.ok ? typeCheck(provenance.value) : fail('provenance-format', provenance.reason),
     evidence.ok ? pass('evidence-format', evidence.value.platform) : fail('evidence-format', evidence.reason),
     ...pinChecks(REPORT_PINS, question.pins, {
-      ...{ policy: question.policy, allowlist: 'any' },
+      policy: question.policy,
+      allowlist: 'any',
       source: launch.measurements === null || question.ownImage !== true ? undefined : launch.source,
     }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
@@ -96,10 +97,16 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   const ok = verdict(checks).ok && parts.every(part => part.ok)
   const simulated = parts.some(part => part.simulated)
   return {
-    ...{ ok, checks, simulated, isOwn, provenance: read.provenance },
+    ok,
+    checks,
+    simulated,
+    isOwn,
+    provenance: read.provenance,
     firstBroken: checks.find(isBroken)?.name ?? (ok ? null : 'evidence'),
     order: ordered.order,
-    ...{ dispatch: judged?.dispatch ?? null, completion: judged?.completion ?? null, report },
+    dispatch: judged?.dispatch ?? null,
+    completion: judged?.completion ?? null,
+    report,
     slsa: reached({ ok, simulated, isOwn, isBootKnown: question.igvm !== 'any' || question.image !== 'any' }),
   }
 }

@@ -96,13 +96,7 @@ async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array 
   )
   const { report, simulated } = found
   const details = [...found.checks, ...floorsOf(found, question)]
-  return {
-    ...{ checks: inGroups(details), details },
-    report,
-    simulated,
-    tpm: null,
-    signed: report?.reportData ?? null,
-  }
+  return { checks: inGroups(details), details, report, simulated, tpm: null, signed: report?.reportData ?? null }
 }
 
 async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
@@ -118,7 +112,10 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
   const claims = parsed(() => hclClaimsCheck(readHclReport(given.hclReport), report?.reportData ?? null))
   const { extraData } = quote.value
   const tpm = await verifyParavisorVtpm({
-    ...{ evidence, runtimeData: hcl.value.runtimeData, measurement: 'any', quote: given.quote },
+    evidence,
+    runtimeData: hcl.value.runtimeData,
+    measurement: 'any',
+    quote: given.quote,
     signature: { scheme: 'RSASSA', hash: 'SHA-256', signature: given.signature },
     // What it says is compared below, part by part.
     nonce: extraData,

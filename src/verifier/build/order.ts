@@ -140,9 +140,15 @@ function requestFields({ source, accepts, ...order }: BuildOrder): [field: strin
   const isGit = source.kind === 'git'
   const archive = isGit ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes }
   return Object.entries({
-    ...{ nonce, projectDir, toolchain, reproduce, archive },
-    ...{ repoUrl: isGit ? source.url : null, repoRef: isGit ? source.ref : null },
-    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+    nonce,
+    projectDir,
+    toolchain,
+    reproduce,
+    archive,
+    repoUrl: isGit ? source.url : null,
+    repoRef: isGit ? source.ref : null,
+    fetchCaSha256: accepts.caSha256,
+    cratesMirror: accepts.cratesMirror,
   })
 }
 

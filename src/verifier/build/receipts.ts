@@ -48,7 +48,10 @@ export async function judgeReceipts(
       // Compared with the completion's, and with attestations/slsa.json.
       networkPolicy: 'any',
       // Compared with the order in attestations/slsa.json, and with the request.
-      ...{ orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' },
+      orderDigest: 'any',
+      fetchProxy: 'any',
+      fetchMirror: 'any',
+      fetchAuthoritiesDigest: 'any',
     },
   })
   const completed = await verifyReceipt(substituted(completion, question.crl), {

@@ -88,7 +88,12 @@ async function attempt(
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
-      ...{ keys: evidence.keys, channel, encryption, pins, random, native },
+      keys: evidence.keys,
+      channel,
+      encryption,
+      pins,
+      random,
+      native,
       responseBytesMax: limits.responseBytesMax,
     })
   } catch (error) {

@@ -58,7 +58,10 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   const verdict = await verifyGateway(attestation.body, {
     ...trust,
     workload: workload === undefined ? trust.workload : workloadIn(workload),
-    ...{ nonce, asOf: nowMs, ageMsMax: freshAgeMsMax, tlsSpkiDigest },
+    nonce,
+    asOf: nowMs,
+    ageMsMax: freshAgeMsMax,
+    tlsSpkiDigest,
   })
   const { keys, gateway, simulated, checks } = verdict
   const attestedKey = gateway?.tlsSpkiDigest ?? null
@@ -68,8 +71,13 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
     throw new VerificationError(origin.host, [...checks, missing])
   }
   return {
-    ...{ verifiedAtMs: nowMs, validUntilMs: nowMs + limits.evidenceAgeMaxMs, simulated, checks },
-    ...{ verdict, tlsSpkiDigest: attestedKey, keys },
+    verifiedAtMs: nowMs,
+    validUntilMs: nowMs + limits.evidenceAgeMaxMs,
+    simulated,
+    checks,
+    verdict,
+    tlsSpkiDigest: attestedKey,
+    keys,
   }
 }
 

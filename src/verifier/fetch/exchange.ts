@@ -80,7 +80,8 @@ async function seal(
     return await sealRequest({ keys, suite: 'xwing', random, ...native }, body)
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {
-      ...{ status: null, cause: error },
+      status: null,
+      cause: error,
     })
   }
 }
@@ -123,7 +124,8 @@ async function unsealed(
 function notSealed(status: number, cause: Malformed): EncryptionError {
   const message = `a response with status ${status} is not encrypted to this request, and nobody vouches for it: ${cause.message}`
   return new EncryptionError(`${message}. What to do: ask again; if it stays, find out who answers there`, {
-    ...{ status, cause },
+    status,
+    cause,
   })
 }
 

@@ -228,8 +228,12 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
     headers['accept-encoding'] = 'identity'
     if (body !== null) headers['content-length'] = String(body.length)
     const outgoing = startRequest({
-      ...{ agent, method, headers, path: `${url.pathname}${url.search}` },
-      ...{ host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || 443 },
+      agent,
+      method,
+      headers,
+      path: `${url.pathname}${url.search}`,
+      host: url.hostname.replace(/^\[|\]$/g, ''),
+      port: url.port || 443,
     })
     let isStale = false
     let isWritten = false

@@ -69,7 +69,8 @@ function failureOf(error: unknown, { by, status }: Judging): unknown {
   if (error instanceof AttestedFetchError) return error
   if ('opener' in by && error instanceof Malformed) {
     return new EncryptionError(`a response with status ${status} cannot be opened: ${messageOf(error)}`, {
-      ...{ status, cause: error },
+      status,
+      cause: error,
     })
   }
   return new ConnectionError(`the response ended early: ${messageOf(error)}`, { cause: error })

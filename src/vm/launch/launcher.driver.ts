@@ -158,7 +158,13 @@ export class Launcher {
     const signed = { policy: guestPolicy, hostData, idBlock }
     const kept = opened.move()
     return {
-      ...{ firmware, kernel, initrd, cmdline: image.cmdline, document, workload, signed },
+      firmware,
+      kernel,
+      initrd,
+      cmdline: image.cmdline,
+      document,
+      workload,
+      signed,
       firmwareSha256: image.manifest.files.firmware.sha256,
       [Symbol.dispose]: () => kept.dispose(),
     }

@@ -50,7 +50,9 @@ describe('a credential', () => {
     expect([bytes.readUInt16BE(0), bytes.readUInt16BE(2), bytes.readUInt16BE(70)]).toEqual([68, 32, 256])
     const opened = privateDecrypt(
       {
-        ...{ key: privateKey, padding: constants.RSA_PKCS1_OAEP_PADDING, oaepHash: 'sha256' },
+        key: privateKey,
+        padding: constants.RSA_PKCS1_OAEP_PADDING,
+        oaepHash: 'sha256',
         oaepLabel: Buffer.from('IDENTITY\0', 'latin1'),
       },
       bytes.subarray(72),

@@ -14,7 +14,10 @@ import {
 import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
 
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
-  ...{ model: 'e', inputCount: 2, encoding: 'float', dimensions: null },
+  model: 'e',
+  inputCount: 2,
+  encoding: 'float',
+  dimensions: null,
   ...changes,
 })
 const bounds = { promptTokensMax: 100, completionTokensMax: 0 }
@@ -36,7 +39,7 @@ async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>
   return text
 }
 
-/** Of two inputs. */
+/** A response for two inputs. */
 const answerOf = (...embeddings: unknown[]) => ({
   data: embeddings.map((embedding, index) => ({ object: 'embedding', index, embedding })),
   usage: { prompt_tokens: 5, total_tokens: 5 },

@@ -53,7 +53,8 @@ export async function startSwtpm(): Promise<TestTpm> {
     const code = responseCode(await transmit(startup()))
     if (code !== 0) throw new Error(`TPM2_Startup: 0x${code.toString(16)}`)
     return {
-      ...{ transmit, device: { session: use => use(transmit) } },
+      transmit,
+      device: { session: use => use(transmit) },
       kill: async () => {
         child.kill('SIGKILL')
         await child.exited

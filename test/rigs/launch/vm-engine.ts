@@ -157,7 +157,20 @@ export function engineBench(
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
   return {
-    ...{ world, store, clock, engine, create, define, observe, dismiss },
-    ...{ state, failure, alive, networks, releases, resumed, forgotten },
+    world,
+    store,
+    clock,
+    engine,
+    create,
+    define,
+    observe,
+    dismiss,
+    state,
+    failure,
+    alive,
+    networks,
+    releases,
+    resumed,
+    forgotten,
   }
 }

@@ -75,8 +75,11 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     keys: good.keys,
     gateway: good.gateway,
     responses: {
-      ...{ good: told(ours), changed: told(changed), untrusted: told(untrusted) },
-      ...{ outside: told(outside), accepted: told(accepted) },
+      good: told(ours),
+      changed: told(changed),
+      untrusted: told(untrusted),
+      outside: told(outside),
+      accepted: told(accepted),
     },
     claim: ours.claim,
     refused: { root: await orRefused(() => readSimulatedRoot(utf8('nothing'))) },

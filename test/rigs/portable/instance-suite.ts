@@ -42,10 +42,16 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
   const verify = (changes: Partial<InstanceQuestion>, text = document) =>
     verifyInstance(utf8(text), { ...question, ...changes })
   const waived: InstancePins = {
-    ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+    measurement: 'any',
+    'operator-key': 'any',
+    gateway: 'any',
+    vmpl: 'any',
+    crl: 'any',
+    tcb: 'any',
   }
   const loose = {
-    ...{ policy: { ...strictPolicy(), vmpls: 'any' as const }, image: 'any' as const },
+    policy: { ...strictPolicy(), vmpls: 'any' as const },
+    image: 'any' as const,
     gateway: { ...gateway, policy: 'any' as const },
   }
   const cases = {
@@ -73,7 +79,12 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
   const { simulated, knownHost, xwingPublicKey, launch, hostKey } = await cases.good
   const bad = await cases.nonce
   return {
-    ...{ verdicts, simulated, knownHost, xwingPublicKey, launch, hostKey },
+    verdicts,
+    simulated,
+    knownHost,
+    xwingPublicKey,
+    launch,
+    hostKey,
     bad: { knownHost: bad.knownHost, xwingPublicKey: bad.xwingPublicKey },
     refused: { manifest: await orRefused(() => readExpectedImage(utf8('{}'))) },
   }

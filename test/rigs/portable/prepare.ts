@@ -115,8 +115,14 @@ async function instanceVectors(): Promise<InstanceVectors> {
   const { root, policy, gatewayPolicy } = await clientFiles()
   return {
     document: JSON.stringify(await makeInstanceAttestation()),
-    ...{ root, policy, gatewayPolicy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
-    ...{ nonce: toBase64(sampleNonce), publicKey: samplePublicKey, asOf: simulatedAsOf.getTime() },
+    root,
+    policy,
+    gatewayPolicy,
+    manifest: sampleManifestText,
+    hostname: sampleInstance.hostname,
+    nonce: toBase64(sampleNonce),
+    publicKey: samplePublicKey,
+    asOf: simulatedAsOf.getTime(),
   }
 }
 

@@ -132,8 +132,13 @@ describe('real results of another builder', () => {
   const read = (name: string, file: string) => new Uint8Array(readFileSync(join(builds, name, file)))
 
   const anySource: AskedRequest = {
-    ...{ source: 'any', sourceName: 'any', projectDir: null, toolchain: null, reproduce: false },
-    ...{ fetchCaSha256: null, cratesMirror: null },
+    source: 'any',
+    sourceName: 'any',
+    projectDir: null,
+    toolchain: null,
+    reproduce: false,
+    fetchCaSha256: null,
+    cratesMirror: null,
   }
 
   async function askVector(
@@ -148,9 +153,16 @@ describe('real results of another builder', () => {
     return await verifyBuild(
       { ...found, digests },
       {
-        ...{ nonce: 'any', asOf: Date.UTC(2026, 5, 1), roots: AMD_ROOTS, policy: strictPolicy(), crl: undefined },
+        nonce: 'any',
+        asOf: Date.UTC(2026, 5, 1),
+        roots: AMD_ROOTS,
+        policy: strictPolicy(),
+        crl: undefined,
         pins: { measurement: 'any', vmpl: 'required', crl: 'any', tcb: 'any' },
-        ...{ igvm: 'any', image: 'any', request: anySource, ownImage: false },
+        igvm: 'any',
+        image: 'any',
+        request: anySource,
+        ownImage: false,
         ...changes,
       },
     )
@@ -233,7 +245,8 @@ describe('a result with a report and no receipts', () => {
     })
     const reportData = present(familyReportData(sha256(provenance), nonce), 'report data')
     const source = simulatedSource({
-      ...{ measurement: item.measurement, reportData },
+      measurement: item.measurement,
+      reportData,
       report: { idKeyDigest: operatorKey, platformInfo: 0x21n },
     })
     const { report, vek } = await source(reportData)

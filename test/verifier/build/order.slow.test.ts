@@ -43,8 +43,11 @@ const whole: Readonly<Record<'git' | 'archive', BuildRecord>> = {
     ...nixRecord,
     networkPolicy: 'fetch-phase-allow-list-then-none',
     request: {
-      ...{ ...nixRecord.request, nonce: cargoRecord.request.nonce, reproduce: true },
-      ...{ fetchCaSha256: toHex(sha256(utf8(ca))), cratesMirror: mirror },
+      ...nixRecord.request,
+      nonce: cargoRecord.request.nonce,
+      reproduce: true,
+      fetchCaSha256: toHex(sha256(utf8(ca))),
+      cratesMirror: mirror,
     },
   },
 }
@@ -59,14 +62,20 @@ async function resultOf(kind: keyof typeof whole, order: BuildOrder, asked: Aske
   const { source, accepts } = order
   const record: BuildRecord = {
     ...whole[kind],
-    ...{ jobId: order.jobId, builderId: order.builderId, imageSummary: order.imageSummary },
+    jobId: order.jobId,
+    builderId: order.builderId,
+    imageSummary: order.imageSummary,
     networkPolicy: order.fetch === null ? 'none' : 'fetch-phase-allow-list-then-none',
     request: {
-      ...{ nonce: order.nonce, projectDir: order.projectDir, toolchain: order.toolchain, reproduce: order.reproduce },
+      nonce: order.nonce,
+      projectDir: order.projectDir,
+      toolchain: order.toolchain,
+      reproduce: order.reproduce,
       repoUrl: source.kind === 'git' ? source.url : null,
       repoRef: source.kind === 'git' ? source.ref : null,
       archive: source.kind === 'git' ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes },
-      ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+      fetchCaSha256: accepts.caSha256,
+      cratesMirror: accepts.cratesMirror,
     },
   }
   const result = await sampleResult({ record, order, measurement: item.measurement })

@@ -206,7 +206,9 @@ describe('other keys', () => {
     const next = await another()
     wire.tlsSpkiDigest = systemRandom(32)
     wire.attest = async address => ({
-      ...{ ...(await next.attest(address)), retryAfter: null, tlsSpkiDigest: next.tlsSpkiDigest },
+      ...(await next.attest(address)),
+      retryAfter: null,
+      tlsSpkiDigest: next.tlsSpkiDigest,
     })
     const error = await failureOf(ask(fetch))
     expect([error.name, (error.cause as Error).name]).toEqual(['KeyChangedError', 'PeerKeyError'])

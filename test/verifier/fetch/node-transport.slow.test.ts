@@ -22,7 +22,7 @@ const secret = 'the secret prompt'.repeat(100)
 function requestTo(url: string, changes: Partial<WireRequest> = {}): WireRequest {
   const headers = new Headers({ authorization: 'Bearer the-secret-key' })
   const body = new Uint8Array(Buffer.from(secret))
-  return { ...{ method: 'POST', url: new URL('/v1/x', url), headers, body, signal: null }, ...changes }
+  return { method: 'POST', url: new URL('/v1/x', url), headers, body, signal: null, ...changes }
 }
 
 function open(pinned: Certified, changes: Partial<Wire> = {}) {

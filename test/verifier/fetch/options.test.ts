@@ -35,7 +35,11 @@ test('goal: everything that is said is kept, and what is left out has the defaul
   })
   expect(settings.wire).toEqual({ ca: all.ca, connectTimeoutMs: 10_000, idleTimeoutMs: 600_000 })
   expect(settings.trust.pins).toEqual({
-    ...{ measurement: 'required', allowlist: 'required', vmpl: 'required', crl: 'required', tcb: 'required' },
+    measurement: 'required',
+    allowlist: 'required',
+    vmpl: 'required',
+    crl: 'required',
+    tcb: 'required',
   })
   // AMD's alone, unless somebody says otherwise.
   const { simulatedRoot: _, ...rest } = all

@@ -202,7 +202,9 @@ describe('the module for pages', () => {
   test('size', async () => {
     const { outputs } = await Bun.build({
       entrypoints: [join(project.folder, 'node_modules/@strongroom/verifier/browser.js')],
-      ...{ target: 'browser', format: 'esm', minify: true },
+      target: 'browser',
+      format: 'esm',
+      minify: true,
     })
     const [output] = outputs
     const bytes = Bun.gzipSync(Buffer.from((await output?.text()) ?? ''), { level: 9 }).length

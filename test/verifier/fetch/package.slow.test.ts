@@ -85,7 +85,13 @@ type Program = { readonly lib: readonly string[]; readonly types: readonly strin
 /** What the compiler says of a program in the project. */
 async function compile({ lib, types, files }: Program): Promise<string> {
   const compilerOptions = {
-    ...{ lib, types, strict: true, noEmit: true, target: 'ES2023', module: 'nodenext', skipLibCheck: false },
+    lib,
+    types,
+    strict: true,
+    noEmit: true,
+    target: 'ES2023',
+    module: 'nodenext',
+    skipLibCheck: false,
     exactOptionalPropertyTypes: true,
   }
   writeFileSync(join(project.folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }))

@@ -35,7 +35,10 @@ import { hello } from '../../rigs/launch/vm-engine.ts'
 const dir = mkdtempSync(join(tmpdir(), 'srt-evidence-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 const host = await openSimulatedHost({
-  ...{ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 },
+  stateDir: dir,
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+  modulusBits: 2048,
 })
 const simulatedRoot = readSimulatedRoot(new Uint8Array(await Bun.file(host.rootFile).arrayBuffer()))
 const timeoutMs = 20_000
@@ -46,8 +49,15 @@ const document: LaunchDocument = {
   format: launchFormat,
   image: { name: 'instance', rootHash: digest, inputsSha256: digest },
   vehicle: 'ovmf',
-  ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
-  ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
+  firmwareSha256: digest,
+  kernelSha256: digest,
+  initrdSha256: digest,
+  cmdlineSha256: digest,
+  vcpus: 2,
+  vcpuType: 'EPYC-v4',
+  memoryMib: 2048,
+  policy: '0x30000',
+  measurement,
 }
 const texts = { document: launchText(document), workload: null }
 const operatorKey = toHex(host.operatorKey)
@@ -117,9 +127,18 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       organization: { equals: 'acme' },
       name: { equals: 'abcd1234' },
       hostname: { equals: 'abcd1234.acme.agents.test' },
-      ...{ sshHostKeyDigest: 'any', publicKeyDigest: 'any', operatorKey: 'any', imageName: 'any' },
-      ...{ claimDigest: 'any', inferenceUrl: 'any', inferenceModel: 'any', gateway: 'any', gatewayDigest: 'any' },
-      ...{ resolvers: 'any', egressLimitBytes: 'any', egressNames: 'any' },
+      sshHostKeyDigest: 'any',
+      publicKeyDigest: 'any',
+      operatorKey: 'any',
+      imageName: 'any',
+      claimDigest: 'any',
+      inferenceUrl: 'any',
+      inferenceModel: 'any',
+      gateway: 'any',
+      gatewayDigest: 'any',
+      resolvers: 'any',
+      egressLimitBytes: 'any',
+      egressNames: 'any',
     },
     tpm: 'any',
   })
@@ -189,9 +208,18 @@ describe('on a development platform', () => {
         'a build, not a claim',
         ({ format, issuedAt, keysDigest, operatorKey, image, sshHostKeyDigest: a, publicKeyDigest: b }) =>
           ({
-            ...{ format, issuedAt, keysDigest, operatorKey, image },
-            ...{ kind: 'build', scope: 'build-only', nonce: other(1, 8) },
-            ...{ dispatchDigest: a, provenanceDigest: a, sourceDigest: b, networkPolicy: 'none' },
+            format,
+            issuedAt,
+            keysDigest,
+            operatorKey,
+            image,
+            kind: 'build',
+            scope: 'build-only',
+            nonce: other(1, 8),
+            dispatchDigest: a,
+            provenanceDigest: a,
+            sourceDigest: b,
+            networkPolicy: 'none',
           }) as never,
       ],
     ]

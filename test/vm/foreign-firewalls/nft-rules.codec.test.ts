@@ -110,7 +110,9 @@ test('goal: rules of iptables in nftables mark their chain; a target that drops 
       { chain },
       {
         rule: {
-          ...{ family: 'inet', table: 'fw', chain: 'f' },
+          family: 'inet',
+          table: 'fw',
+          chain: 'f',
           expr: [{ xt: { type: 'match', name: 'conntrack' } }, { xt: { type: 'target', name: 'REJECT' } }],
         },
       },

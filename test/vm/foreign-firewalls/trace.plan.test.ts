@@ -140,7 +140,10 @@ test('goal: networks are read as they are written, and nothing else', () => {
 test('goal: a packet of one family meets no network and no chain of the other', () => {
   const six: Packet = { ...packet, family: 'ipv6', saddr: anywhereV6, daddr: network('2001:db8::/64') }
   const chain = (family: string, ...rules: Rule[]): Chain => ({
-    ...{ family, table: 't', name: 'f', rules },
+    family,
+    table: 't',
+    name: 'f',
+    rules,
     base: { hook: 'forward', policy: 'drop' },
   })
   const fate = (of: Packet, ...values: string[]) => {

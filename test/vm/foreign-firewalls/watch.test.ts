@@ -10,7 +10,10 @@ import type { Chain } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 import { FirewallWatch } from '../../../src/vm/foreign-firewalls/watch.ts'
 
 const chain = (policy: 'accept' | 'drop', table = 'filter', family = 'ip'): Chain => ({
-  ...{ family, table, name: 'FORWARD', rules: [] },
+  family,
+  table,
+  name: 'FORWARD',
+  rules: [],
   base: { hook: 'forward', policy },
 })
 

@@ -90,19 +90,15 @@ inOwnNetns(
         kernels: null,
         launcher: {
           prepare: async () => ({
-            ...{
-              firmware: openImageFile(image),
-              kernel: openImageFile(image),
-              initrd: openImageFile(image),
-              cmdline: '',
-              firmwareSha256: '',
-            },
-            ...{
-              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
-              workload: null,
-              signed: {} as never,
-              [Symbol.dispose]: () => {},
-            },
+            firmware: openImageFile(image),
+            kernel: openImageFile(image),
+            initrd: openImageFile(image),
+            cmdline: '',
+            firmwareSha256: '',
+            document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+            workload: null,
+            signed: {} as never,
+            [Symbol.dispose]: () => {},
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },

@@ -35,7 +35,13 @@ function bench(changes: Partial<ImageSummariesDeps> = {}) {
   const directory = join(dir, `summaries-${count}`)
   const create = (more: Partial<ImageSummariesDeps> = {}) =>
     new ImageSummaries({
-      ...{ directory, operatorKey, clock: systemClock, version: '0.1.0', log: silentLogger, ...changes, ...more },
+      directory,
+      operatorKey,
+      clock: systemClock,
+      version: '0.1.0',
+      log: silentLogger,
+      ...changes,
+      ...more,
     })
   const edit = (name: string, change: (text: string) => string) => {
     const path = join(image, name)
@@ -69,7 +75,10 @@ describe('a sound image', () => {
     const key = createPublicKey(operatorKey.publicPem)
     expect(verify('sha384', preAuthEncoding(payloadType, payload), key, present(signatures[0], 'one').sig)).toBe(true)
     expect(readSummary(bytes)).toMatchObject({
-      ...{ name: 'builder', subject, provenanceSha256, version: '0.1.0' },
+      name: 'builder',
+      subject,
+      provenanceSha256,
+      version: '0.1.0',
       verifierId: `urn:strongroom:host:${toHex(operatorKey.digest)}`,
       keyId: summaryKeyId(new Uint8Array(key.export({ type: 'spki', format: 'der' }))),
     })

@@ -62,7 +62,11 @@ describe('a sound launch', () => {
     const hostData = toHex(sha256(utf8(text)))
     expect(toHex(fromBase64(launch.signed.hostData) ?? new Uint8Array())).toBe(hostData)
     expect(launchOf(db, 'vm')).toMatchObject({
-      ...{ document: text, workload: null, measurement, hostData, operatorKey: toHex(operatorKey.digest) },
+      document: text,
+      workload: null,
+      measurement,
+      hostData,
+      operatorKey: toHex(operatorKey.digest),
     })
     const finished = await finishLaunch({
       digest: fromHex(measurement) ?? new Uint8Array(),

@@ -53,41 +53,47 @@ inOwnNetns(
     const built: Vm[] = []
     const create = (changes: { qemu?: string; swtpm?: string } = {}) =>
       new VmDriver({
-        ...{ db: store.ledger.db, clock: systemClock, random: systemRandom, log: silentLogger },
+        db: store.ledger.db,
+        clock: systemClock,
+        random: systemRandom,
+        log: silentLogger,
         network: { sync: async () => {}, remove: async () => {}, rest: async () => {} },
-        ...{ stateDir, qemu: changes.qemu ?? qemu, swtpm: () => changes.swtpm ?? '/usr/bin/swtpm' },
-        ...{ uids: { min: firstUid, max: firstUid + 7 }, groups: [], platform: { kind: 'tcg' } },
+        stateDir,
+        qemu: changes.qemu ?? qemu,
+        swtpm: () => changes.swtpm ?? '/usr/bin/swtpm',
+        uids: { min: firstUid, max: firstUid + 7 },
+        groups: [],
+        platform: { kind: 'tcg' },
         kernels: null,
         launcher: {
           prepare: async () => ({
-            ...{
-              firmwareSha256: '00'.repeat(32),
-              firmware: openImageFile(image),
-              kernel: openImageFile(image),
-              initrd: openImageFile(image),
-            },
-            ...{
-              cmdline: '',
-              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
-              workload: null,
-              signed: {} as never,
-            },
+            firmwareSha256: '00'.repeat(32),
+            firmware: openImageFile(image),
+            kernel: openImageFile(image),
+            initrd: openImageFile(image),
+            cmdline: '',
+            document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+            workload: null,
+            signed: {} as never,
             [Symbol.dispose]: () => {},
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },
         image: () => ({
-          ...{ firmware: image, root: image, kernel: image, initrd: image, cmdline: '', manifest: {} as never },
+          firmware: image,
+          root: image,
+          kernel: image,
+          initrd: image,
+          cmdline: '',
+          manifest: {} as never,
         }),
-        ...{
-          gateway: '169.254.88.1',
-          gatewayV6: 'fd73:7472:6f6e:67::1',
-          loopbackClients: false,
-          mtuBytes: 1500,
-          tapPrefix: 'sr',
-          consoleBytesMax: 65_536,
-          stopGraceMs: 0,
-        },
+        gateway: '169.254.88.1',
+        gatewayV6: 'fd73:7472:6f6e:67::1',
+        loopbackClients: false,
+        mtuBytes: 1500,
+        tapPrefix: 'sr',
+        consoleBytesMax: 65_536,
+        stopGraceMs: 0,
       })
     const driver = create()
     const newVm = (): Vm => {
@@ -104,7 +110,11 @@ inOwnNetns(
     const leaks = async () =>
       (
         await findLeaks({
-          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pools: { v4: '10.88.0.0/24', v6: null } },
+          db: store.ledger.db,
+          nft,
+          stateDir,
+          tapPrefix: 'sr',
+          pools: { v4: '10.88.0.0/24', v6: null },
           uids: { min: firstUid, max: firstUid + 7 },
         })
       ).filter(({ kind }) => kind === 'tpm' || kind === 'uid')

@@ -42,8 +42,16 @@ inOwnNetns(
       openVm(db, { id: vmId, nowMs })
       const create = (change: { rescueLimitBytes?: number } = {}) =>
         new VmNetwork({
-          ...{ ledger: store.ledger, nft, clock, log: silentLogger, ruleset: plan() },
-          ...{ ownNetworks: () => [], names: null, egressLimitBytes: limitBytes, rescueLimitBytes, ...change },
+          ledger: store.ledger,
+          nft,
+          clock,
+          log: silentLogger,
+          ruleset: plan(),
+          ownNetworks: () => [],
+          names: null,
+          egressLimitBytes: limitBytes,
+          rescueLimitBytes,
+          ...change,
         })
       /** Bytes of the packets that have left, of as many as the guest has sent. */
       const blast = (count: number, sizeBytes = 1_000) => {
@@ -55,7 +63,7 @@ inOwnNetns(
       const kinds = () => listEvents(db, { limit: 20 }).map(({ kind }) => kind)
       const network = create()
       await network.sync()
-      return { ...{ wire, store, db, clock, create, blast, used, kinds, network } }
+      return { wire, store, db, clock, create, blast, used, kinds, network }
     }
 
     test('a raised limit lifts the block at once, counts nothing of what was dropped, and holds to the packet', async () => {

@@ -284,17 +284,23 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     const always = { 'host, gateway address': `a ${gateway}`, instance: `a ${instance}` }
     await apply({ listen: { address: local, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `host ${worldAddress}`, 'host, its own address': `host ${hostAddress}`, ...always },
+      world: `host ${worldAddress}`,
+      'host, its own address': `host ${hostAddress}`,
+      ...always,
       'host, loopback': `a ${gateway}`,
     })
     await apply({ listen: { address: hostAddress, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `a ${worldAddress}`, 'host, its own address': `a ${hostAddress}`, ...always },
+      world: `a ${worldAddress}`,
+      'host, its own address': `a ${hostAddress}`,
+      ...always,
       'host, loopback': `host ${local}`,
     })
     await apply({ listen: { address: null, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `host ${worldAddress}`, 'host, its own address': `host ${hostAddress}`, ...always },
+      world: `host ${worldAddress}`,
+      'host, its own address': `host ${hostAddress}`,
+      ...always,
       'host, loopback': `host ${local}`,
     })
   })

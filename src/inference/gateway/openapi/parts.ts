@@ -4,7 +4,7 @@ import { keyConfigProblemOf } from '../../../attest/ehbp/key-config.ts'
 import { encapsulatedKeyHeader, keyConfigProblem } from '../../../attest/ehbp/protocol.ts'
 import { type GatewayErrorCode, gatewayError } from '../../../contract/http/inference.ts'
 import { type ApiFailure, COMMON_FAILURES, COMMON_HEADERS, parameter, ref } from '../../../http/openapi.ts'
-import { USAGE_FORMATS, usageByDefault } from '../usage-request.ts'
+import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
 
 const Nonce = { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' }
 const Day = { type: 'string', format: 'date' }

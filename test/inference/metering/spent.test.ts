@@ -1,12 +1,12 @@
-// Goal: a gateway VM knows what has been used, exactly: each row once, whenever the host's sums and its own rows cross on their way.
+// Goal: a gateway VM's sums are exact: each row counts once, whenever the host's sums and its own rows cross.
 
 import { expect, test } from 'bun:test'
-import { until } from '../../scripts/rigs/until.ts'
-import { Fault } from '../../src/base/fault.ts'
-import { createCost } from '../../src/inference/metering/price.ts'
-import { createDraw } from '../rigs/draw.ts'
-import { type AskedOfHost, createMeteringVm, dollarPrices } from '../rigs/enclave/metering-vm.ts'
-import { callerOf } from '../rigs/gateway/keys.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { Fault } from '../../../src/base/fault.ts'
+import { createCost } from '../../../src/inference/metering/price.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { type AskedOfHost, createMeteringVm, dollarPrices } from '../../rigs/enclave/metering-vm.ts'
+import { callerOf } from '../../rigs/gateway/keys.ts'
 
 const none = { requests: 0, promptTokens: 0, completionTokens: 0, costNanoUsd: 0 }
 
@@ -126,7 +126,7 @@ test('goal: as a month begins every key is asked for, eight at a time, each once
 test('goal: a host that answers nobody keeps nobody waiting for longer than two questions', async () => {
   const vm = createVm()
   const codes = Array.from({ length: 5_000 }, (_, index) => codeOf(vm.load(`q${index}`)))
-  // More than may wait are told at once.
+  // Queries beyond the queue fail immediately.
   expect(await codes.at(-1)).toBe('metering_unavailable')
   await vm.clock.elapse(5_000)
   for (const item of vm.asked) item.reject(new Fault('attest.unavailable', 'late'))

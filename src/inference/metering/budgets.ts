@@ -1,17 +1,19 @@
-// Budgets of a calendar month (UTC), of keys and organizations: what a request can cost at most is reserved before an upstream is asked, and given
-// back once its real cost is in the sums. State in memory: what is reserved. No I/O but for the sums.
+// Budgets of keys and organizations for a calendar month (UTC). Reserves a request's maximum cost before an upstream is
+// asked, and releases it once the real cost is in the sums. State in memory: the reservations. No I/O but for the sums.
 //
-// Whatever is reserved counts in every month: a request that ends in the next one costs there. Looking and reserving are one turn of the event loop, so
-// requests at the same time cannot pass a budget together.
+// Reservations count in every month, because a request that ends in the next month is charged there. Check and
+// reservation are one turn of the event loop, so concurrent requests cannot exceed a budget together.
 
 import { type Clock, iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { type MonthSum, monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
-import type { Budget, Caller, SpentSource, Tokens } from '../types.ts'
+import type { Budget, Caller, Tokens } from '../types.ts'
+import { withSpent } from './month-sums.ts'
+import type { Spender, SpentSource } from './types.ts'
 
 export type BudgetsDeps = {
   readonly spent: SpentSource
-  /** What tokens cost now. */
+  /** Current prices. */
   readonly cost: () => (model: string, tokens: Tokens) => bigint
   readonly clock: Pick<Clock, 'nowMs'>
 }
@@ -21,12 +23,12 @@ export const NO_BUDGETS: Caller['budgets'] = {
   organization: { nanoUsd: null, tokens: null },
 }
 
-/** Gives back what is reserved, once; further calls have no effect. */
+/** Releases the reservation; further calls have no effect. */
 export type Release = () => void
 
 type Amounts = { readonly tokens: number; readonly nanoUsd: number }
 
-export type Reserved = Amounts & Pick<Caller, 'organizationId' | 'keyPrefix'>
+export type Reserved = Amounts & Spender
 
 /** A request that a budget has no room for. Fault budget_exceeded. */
 export class BudgetFault extends Fault {
@@ -42,9 +44,8 @@ export class BudgetFault extends Fault {
 }
 
 const soonSeconds = 5
-/** Whoever waits for another month looks again after that: an operator may have raised the budget. */
+/** Longest Retry-After for the next month: an operator may raise the budget before. */
 const retryAfterSecondsMax = 3_600
-const attemptsMax = 3
 
 export class Budgets {
   readonly #deps: BudgetsDeps
@@ -58,25 +59,14 @@ export class Budgets {
   /** Null: the request has no budget. Faults: budget_exceeded, metering_unavailable. */
   async reserve(caller: Caller, model: string, worst: Tokens): Promise<Release | null> {
     if (!hasBudget(caller)) return null
-    const { budgets } = caller
+    const { budgets, organizationId, keyPrefix } = caller
     const { spent: source, cost, clock } = this.#deps
     const amounts = { tokens: worst.prompt + worst.completion, nanoUsd: Number(cost()(model, worst)) }
-    for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-      const month = monthOf(clock.nowMs())
-      const spent = source.spent(caller, month)
-      if (spent === null) {
-        await source.load(caller, month)
-        continue
-      }
-      const { organizationId, keyPrefix } = caller
+    const request = { spender: caller, month: () => monthOf(clock.nowMs()) }
+    return withSpent(source, request, ({ key, organization }, month) => {
       const places = [
-        { name: `${organizationId}\n${keyPrefix}`, budget: budgets.key, sum: spent.key, whose: 'this key' },
-        {
-          name: `${organizationId}\n`,
-          budget: budgets.organization,
-          sum: spent.organization,
-          whose: 'the organization',
-        },
+        { name: `${organizationId}\n${keyPrefix}`, budget: budgets.key, sum: key, whose: 'this key' },
+        { name: `${organizationId}\n`, budget: budgets.organization, sum: organization, whose: 'the organization' },
       ]
       for (const { name, budget, sum, whose } of places) {
         this.#check({ budget, spent: spentOf(sum), reserved: this.#of(name), amounts, whose, month })
@@ -88,11 +78,10 @@ export class Budgets {
         isReserved = false
         for (const { name } of places) this.#add(name, { tokens: -amounts.tokens, nanoUsd: -amounts.nanoUsd })
       }
-    }
-    throw new Fault('metering_unavailable', 'What has been used is not known at present; try again later.')
+    })
   }
 
-  /** What is reserved, by key. */
+  /** Reservations by key. */
   open(): Reserved[] {
     return [...this.#reserved].flatMap(([name, amounts]) => {
       const [organizationId = '', keyPrefix = ''] = name.split('\n')

@@ -1,7 +1,7 @@
 // Goal: no budget is ever passed, whatever runs at the same time, and after a restart: a real ledger, a manual clock.
 
 import { expect, test } from 'bun:test'
-import { BudgetFault, Budgets, type Release } from '../../../src/inference/limits/budgets.ts'
+import { BudgetFault, Budgets, type Release } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import type { Budget, Caller } from '../../../src/inference/types.ts'
@@ -26,8 +26,14 @@ function bench() {
   const record = (metering: Metering, caller: Caller, tokens: number) => {
     count += 1
     metering.record({
-      ...{ id: `r${count}`, atMs: nowMs, caller, model, upstream: 'u', tokens: { prompt: tokens, completion: 0 } },
-      ...{ tokensSource: 'reported', outcome: 'completed' },
+      id: `r${count}`,
+      atMs: nowMs,
+      caller,
+      model,
+      upstream: 'u',
+      tokens: { prompt: tokens, completion: 0 },
+      tokensSource: 'reported',
+      outcome: 'completed',
     })
   }
   const setNow = (ms: number) => {

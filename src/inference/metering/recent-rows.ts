@@ -1,13 +1,13 @@
 // The rows of this VM that the host's books may lack when it answers a question on them. State in memory.
 //
-// The host says how many rows of this VM are in its answer; never fewer than it had told of when it was asked. So a question needs the rows from
-// that number on, and rows that no open question needs are forgotten.
+// The host's answer counts at least as many rows as were acknowledged when the query was sent. A query therefore needs
+// the rows from that number on; rows that no open query needs are dropped.
 
-import type { UsageRow } from '../contract/vm/enclave.ts'
-import type { UsageSpool } from './usage-spool.ts'
+import type { UsageRow } from '../../contract/vm/enclave.ts'
+import type { UsageSpool } from './spool.ts'
 
 export type Question = {
-  /** The rows that are not in an answer with so many booked. */
+  /** Rows that an answer with this count of booked rows lacks. */
   readonly rowsAfter: (booked: number) => UsageRow[]
   /** Once it is answered, or never will be. */
   readonly end: () => void
@@ -24,7 +24,7 @@ export class RecentRows {
     this.#spool = spool
   }
 
-  /** Of a row when it is recorded. */
+  /** Adds a recorded row. */
   add(row: UsageRow): void {
     if (this.#open.size > 0) this.#rows.push(row)
   }

@@ -1,30 +1,31 @@
-// What a gateway VM is told of the books: sums, and how many of its own rows are in them. Effects: reads the store.
+// The host's answers to a gateway VM: sums of the books, and how many of the VM's own rows they include. Effects: reads
+// the store.
 //
-// While a VM drains, what its requests may cost yet is added to the sums of a month, so that budgets hold over both. Until it has said that it drains,
-// the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
+// While a VM drains, its reservations are added to the sums of a month, so that budgets hold over both VMs. Until the
+// old VM reports `draining`, its successor gets no month sums and refuses every key that has a budget. Sums of days
+// hold booked rows only.
 
-import { Fault } from '../base/fault.ts'
-import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/vm/enclave.ts'
-import type { Store } from '../store/db.ts'
-import { prepareDaysPage } from '../store/directory/usage/usage-day.query.ts'
-import { type MonthSum, prepareMonthSum } from '../store/directory/usage/usage-month.query.ts'
-import { gatewayById, listGateways } from '../store/ledger/gateway.query.ts'
+import { Fault } from '../../base/fault.ts'
+import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums } from '../../contract/vm/enclave.ts'
+import type { Store } from '../../store/db.ts'
+import { prepareDaysPage } from '../../store/directory/usage/usage-day.query.ts'
+import { type MonthSum, prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
+import { gatewayById, listGateways } from '../../store/ledger/gateway.query.ts'
+import type { WantOf } from './types.ts'
 
-export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
-
-/** All of an answer is as of one moment. */
-export type TellUsed = {
-  /** Fault channel.refused: it cannot be told yet. */
+/** Each answer is as of one moment. */
+export type HostSums = {
+  /** Fault channel.refused: another VM has not yet reported its reservations. */
   readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }
 
-export type TellUsedDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
-  /** What a VM last said of itself. */
+export type HostSumsDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
+  /** Last status that a VM reported. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
 }
 
-export function createTellUsed({ directory, ledger, hostId, statusOf }: TellUsedDeps): TellUsed {
+export function createHostSums({ directory, ledger, hostId, statusOf }: HostSumsDeps): HostSums {
   const monthSum = prepareMonthSum(directory.db)
   const daysPage = prepareDaysPage(directory.db)
   const bookedOf = (vmId: string) => gatewayById(ledger.db, vmId)?.booked ?? 0
@@ -34,7 +35,7 @@ export function createTellUsed({ directory, ledger, hostId, statusOf }: TellUsed
       const others = listGateways(ledger.db, hostId).filter(row => row.vmId !== vmId && row.state !== 'starting')
       let key = monthSum({ organizationId, keyPrefix, month })
       let organization = monthSum({ organizationId, keyPrefix: '', month })
-      // A VM that drains itself lets nobody with a budget in.
+      // A VM that drains refuses keys with budgets.
       for (const other of self?.state === 'draining' ? [] : others) {
         const status = statusOf(other.vmId)
         if (status?.state !== 'draining' || status.reserved === null) {

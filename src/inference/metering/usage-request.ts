@@ -7,7 +7,7 @@ export const USAGE_FORMATS = ['json', 'csv'] as const
 /** The key is one. */
 export const usageByDefault = 'model,day'
 const PARAMETERS = ['from', 'to', 'by', 'format'] as const
-/** Of what somebody sent and is told again. */
+/** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 64
 type Parameter = (typeof PARAMETERS)[number]
 
@@ -17,25 +17,25 @@ export type UsageRowsRequest = {
   readonly format: (typeof USAGE_FORMATS)[number]
 }
 
-/** Null: it asks for the sums of the month. What is not said is the running month (UTC), by day and model, as JSON. Fault invalid_request. */
+/** Null: the sums of the month. Defaults: the running month (UTC), by day and model, as JSON. Fault invalid_request. */
 export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): UsageRowsRequest | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []
-  const said = new Map<Parameter, string>()
+  const given = new Map<Parameter, string>()
   for (const [name, value] of new URLSearchParams(query)) {
     const known = PARAMETERS.find(kind => kind === name)
     if (known === undefined) throw unknownParameter(name.slice(0, echoCharsMax))
-    if (said.has(known)) throw refusal(known, `Send ${known} once.`)
-    said.set(known, value)
+    if (given.has(known)) throw refusal(known, `Send ${known} once.`)
+    given.set(known, value)
   }
-  if (said.size === 0) return null
-  const to = said.get('to') ?? today
-  const wanted = said.get('format') ?? 'json'
-  const format = USAGE_FORMATS.find(kind => kind === wanted)
+  if (given.size === 0) return null
+  const to = given.get('to') ?? today
+  const formatName = given.get('format') ?? 'json'
+  const format = USAGE_FORMATS.find(kind => kind === formatName)
   if (format === undefined) throw refusal('format', `The format is one of ${USAGE_FORMATS.join(', ')}.`)
   return {
-    days: usageDaysOf({ from: said.get('from') ?? `${to.slice(0, 8)}01`, to }),
-    by: usageGroupsOf(said.get('by') ?? usageByDefault),
+    days: usageDaysOf({ from: given.get('from') ?? `${to.slice(0, 8)}01`, to }),
+    by: usageGroupsOf(given.get('by') ?? usageByDefault),
     format,
   }
 }

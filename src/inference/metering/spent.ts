@@ -1,34 +1,32 @@
-// What keys and organizations have used in a calendar month, as a gateway VM knows it: the sums of the host's books, asked for once, and every row of
-// its own that was not in them. Effects: asks the host.
+// Month sums of keys and organizations in a gateway VM: the sums of the host's books, fetched once, plus this VM's rows
+// that they lack. Effects: asks the host.
 //
-// The host says which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing and none counts twice, whatever is on its way.
+// The host reports which rows of this VM are in its sums (`booked`, as in `next`), so that no row is missing or counted
+// twice.
 
-import type { Clock } from '../base/clock.ts'
-import { Places } from '../base/work/places.ts'
-import { checked } from '../contract/shape.ts'
-import { MonthSums, type UsageRow } from '../contract/vm/enclave.ts'
-import type { DatedRow } from '../inference/metering/day-sums.ts'
-import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
-import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from '../inference/metering/month-sums.ts'
-import type { Cost } from '../inference/metering/price.ts'
-import type { Caller, MonthSpent, SpentSource } from '../inference/types.ts'
-import type { DayScope, DaySum } from '../store/directory/usage/usage-day.query.ts'
-import type { MonthScope, MonthSum } from '../store/directory/usage/usage-month.query.ts'
-import type { Control } from './control.ts'
+import type { Clock } from '../../base/clock.ts'
+import { Places } from '../../base/work/places.ts'
+import { checked } from '../../contract/shape.ts'
+import { MonthSums, type UsageRow } from '../../contract/vm/enclave.ts'
+import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
+import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import { DayReader } from './day-reader.ts'
+import type { DatedRow } from './day-sums.ts'
+import { tooMuchAsked, unknownUse } from './faults.ts'
+import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from './month-sums.ts'
+import type { Cost } from './price.ts'
 import { type Question, RecentRows } from './recent-rows.ts'
-import type { UsageSpool } from './usage-spool.ts'
-import type { Wants } from './wants.ts'
+import type { UsageSpool } from './spool.ts'
+import type { HostQueries, MonthSpent, Spender, SpentSource } from './types.ts'
 
 export type SpentDeps = {
-  readonly wants: Pick<Wants, 'ask'>
+  readonly wants: HostQueries
   readonly spool: Pick<UsageSpool, 'booked' | 'unbooked'>
-  /** What tokens cost now. */
-  readonly control: Pick<Control, 'cost'>
+  /** Current prices. */
+  readonly control: { readonly cost: Cost }
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
-type Asker = Pick<Caller, 'organizationId' | 'keyPrefix'>
 /** `untilMs`: monotonic; another VM wrote to the books when the host answered, so it is asked again after that. */
 type Known = { sum: MonthSum; untilMs: number }
 
@@ -37,7 +35,7 @@ const askTimeoutMs = 5_000
 const asksMax = 8
 /** Questions that wait for one of those to be answered, as when a month begins. */
 const waitingMax = 4_096
-/** Of them one organization may have one part of so many. */
+/** An organization may hold 1 / `waitingParts` of them. */
 const waitingParts = 4
 /** How long sums are good that another VM adds to. */
 const sharedMs = 2_000
@@ -53,7 +51,7 @@ export class Spent implements SpentSource {
   readonly #places = new Places(waitingMax)
   readonly #recent: RecentRows
   readonly #dayReader: DayReader
-  /** What is known was counted by these prices. */
+  /** Prices of the sums in `#known`. */
   #cost: Cost
 
   constructor(deps: SpentDeps) {
@@ -63,7 +61,7 @@ export class Spent implements SpentSource {
     this.#cost = deps.control.cost
   }
 
-  /** Of a row of this VM, when it is recorded. */
+  /** Adds a row of this VM when it is recorded. */
   add(recorded: UsageRow): void {
     this.#followPrices()
     this.#recent.add(recorded)
@@ -74,23 +72,23 @@ export class Spent implements SpentSource {
     }
   }
 
-  spent(asker: Asker, month: string): MonthSpent | null {
+  spent(spender: Spender, month: string): MonthSpent | null {
     this.#followPrices()
-    const scopes = scopesOf(asker, month)
+    const scopes = scopesOf(spender, month)
     const [key, organization] = [this.#good(scopes.key), this.#good(scopes.organization)]
     return key === null || organization === null ? null : { key, organization }
   }
 
-  load(asker: Asker, month: string): Promise<void> {
-    const name = scopeName(scopesOf(asker, month).key)
+  load(spender: Spender, month: string): Promise<void> {
+    const name = scopeName(scopesOf(spender, month).key)
     const asking = this.#asking.get(name)
     if (asking !== undefined) return asking
-    return this.#asking.size < asksMax ? this.#begin(name, asker, month) : this.#beginInTurn(name, asker, month)
+    return this.#asking.size < asksMax ? this.#begin(name, spender, month) : this.#beginInTurn(name, spender, month)
   }
 
-  #begin(name: string, asker: Asker, month: string): Promise<void> {
+  #begin(name: string, spender: Spender, month: string): Promise<void> {
     const question = this.#recent.begin()
-    const begun = this.#ask(asker, month, question).finally(() => {
+    const begun = this.#ask(spender, month, question).finally(() => {
       this.#asking.delete(name)
       question.end()
       this.#waiting.shift()?.()
@@ -99,12 +97,12 @@ export class Spent implements SpentSource {
     return begun
   }
 
-  /** Each question ends in `askTimeoutMs`, so that somebody is always woken; whoever was woken in vain wakes the next. */
-  async #beginInTurn(name: string, asker: Asker, month: string): Promise<void> {
+  /** Waits for an open query to end, within `askTimeoutMs`. A waiter that no longer needs its turn passes it on. */
+  async #beginInTurn(name: string, spender: Spender, month: string): Promise<void> {
     const { clock } = this.#deps
     const untilMs = clock.monotonicMs() + askTimeoutMs
     while (this.#asking.size >= asksMax && !this.#asking.has(name)) {
-      const leave = this.#places.take([{ name: asker.organizationId, parts: waitingParts }])
+      const leave = this.#places.take([{ name: spender.organizationId, parts: waitingParts }])
       if (typeof leave === 'string') throw tooMuchAsked()
       await new Promise<void>(resolve => this.#waiting.push(resolve)).finally(leave)
       if (clock.monotonicMs() < untilMs) continue
@@ -113,22 +111,22 @@ export class Spent implements SpentSource {
     }
     // Meanwhile another request of the key may have asked, and been answered.
     const asking = this.#asking.get(name)
-    const isKnown = this.spent(asker, month) !== null
-    if (asking === undefined && !isKnown) return this.#begin(name, asker, month)
+    const isKnown = this.spent(spender, month) !== null
+    if (asking === undefined && !isKnown) return this.#begin(name, spender, month)
     this.#waiting.shift()?.()
     return asking
   }
 
-  async #ask({ organizationId, keyPrefix }: Asker, month: string, { rowsAfter }: Question): Promise<void> {
+  async #ask({ organizationId, keyPrefix }: Spender, month: string, { rowsAfter }: Question): Promise<void> {
     const { wants, clock } = this.#deps
-    let said: MonthSums
+    let hostSums: MonthSums
     try {
       const answer = await wants.ask({ kind: 'spent', organizationId, keyPrefix, month }, askTimeoutMs)
-      said = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      hostSums = checked(MonthSums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
     } catch (cause) {
       throw unknownUse(cause)
     }
-    const { booked, isShared, ...sums } = said
+    const { booked, isShared, ...sums } = hostSums
     const untilMs = isShared ? clock.monotonicMs() + sharedMs : Number.POSITIVE_INFINITY
     if (this.#known.size >= knownMax) this.#known.clear()
     const scopes = scopesOf({ organizationId, keyPrefix }, month)

@@ -1,11 +1,12 @@
-// Goal: a gateway VM tells a key its usage by day and model exactly, however the host's pages and its own rows cross, and keeps nothing that grows.
+// Goal: a gateway VM reports a key's usage by day and model exactly, however the host's pages and its own rows cross,
+// in bounded memory.
 
 import { expect, test } from 'bun:test'
-import { allOf, failure, until } from '../../scripts/rigs/until.ts'
-import { RecentRows } from '../../src/enclave/recent-rows.ts'
-import { createDraw } from '../rigs/draw.ts'
-import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../rigs/enclave/metering-vm.ts'
-import { usageSum } from '../rigs/gateway/usage-rows.ts'
+import { allOf, failure, until } from '../../../scripts/rigs/until.ts'
+import { RecentRows } from '../../../src/inference/metering/recent-rows.ts'
+import { createDraw } from '../../rigs/draw.ts'
+import { type AskedOfHost, createMeteringVm, type DaysWant, type MeteringVm } from '../../rigs/enclave/metering-vm.ts'
+import { usageSum } from '../../rigs/gateway/usage-rows.ts'
 
 const scope = { organizationId: 'o1', keyPrefix: 'k1', from: '2026-11-21', to: '2026-11-23' }
 const pageRows = 2
@@ -33,17 +34,17 @@ test('goal: random orders of recording, booking and answering pages end with the
     const reading = allOf(vm.spent.days(scope))
     let isRead = false
     let answered = 0
-    // What is recorded while it reads may be in the sums or not, so rows only move on their way here.
+    // Rows recorded during the reading may or may not be in the sums, so this test only books them.
     const ended = reading.then(() => {
       isRead = true
     })
     while (!isRead) {
       if (draw(2) === 0) vm.write()
-      const before = vm.asked.slice(answered).map(item => ({ one: item, page: vm.days(wantOf(item), pageRows) }))
+      const before = vm.asked.slice(answered).map(query => ({ query, page: vm.days(wantOf(query), pageRows) }))
       answered += before.length
       if (draw(2) === 0) vm.write()
       if (draw(2) === 0) vm.tellBooked()
-      for (const { one: host, page } of before) host.resolve(page)
+      for (const { query, page } of before) query.resolve(page)
       await Bun.sleep(0)
     }
     await ended
@@ -88,7 +89,7 @@ test('goal: an organization that reads much keeps no other one waiting, and grow
     asked?.resolve({ ...endless, isLast: isOther && pagesOfOther === 3 })
   }
   expect([(await other).length, answered]).toEqual([3, 6])
-  // Too many at a time are told at once, the others when the time of a reading is over.
+  // Excess readings fail immediately, the others when the time of a reading is over.
   expect((await many[79])?.code).toBe('metering_unavailable')
   await vm.clock.elapse(10_000)
   vm.asked[answered]?.reject(new Error('late'))

@@ -1,14 +1,14 @@
-// Usage on its way to the host's books: kept until the host says that it is there, in batches that are chained and signed. Effects: memory.
+// Usage rows of a gateway VM until the host acknowledges them, in batches that are chained and signed. State in memory.
 //
-// A batch stays as it was cut until it is booked, so that a repeated one has the same digest. Nothing is dropped: a full spool admits no
-// further requests.
+// A batch stays as cut until it is booked, so that a repeated batch has the same digest. No row is dropped: a full
+// spool admits no further requests.
 
-import { toBase64Url, toHex } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../contract/vm/enclave.ts'
-import type { MeteringCounts } from '../inference/metering/ledger.ts'
-import type { UsageRecord } from '../inference/types.ts'
+import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../../contract/vm/enclave.ts'
+import { usageRowOf } from './row.ts'
+import type { MeteringCounts, UsageRecord } from './types.ts'
 
 export type UsageSpoolDeps = {
   /** Rows that may wait. */
@@ -20,7 +20,7 @@ export type UsageSpoolDeps = {
   readonly clock: Pick<Clock, 'sleep'>
 }
 
-/** A row that somebody waits for. */
+/** A row whose booking is awaited. */
 type Awaited = { readonly number: number; readonly resolve: () => void }
 
 /** How long the end of a response waits for the host's books. */
@@ -33,7 +33,7 @@ export class UsageSpool {
   #booked = 0
   /** In the order of their numbers. */
   readonly #awaited: Awaited[] = []
-  /** The host has not booked in time; nobody waits for it until it does again. */
+  /** The host has missed the deadline; no request waits for it until it books again. */
   #isHostLate = false
   #digest = new Uint8Array(32)
   #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null
@@ -43,30 +43,18 @@ export class UsageSpool {
   }
 
   /**
-   * Never refuses: admission keeps room for the requests that run. Resolves once the row is in the host's books, where a VM that dies loses nothing
-   * of it, or once the host is late.
+   * Never refuses: admission keeps room for running requests. Resolves once the row is in the host's books, safe from a
+   * crash of this VM, or once the host is late.
    */
-  async record({ caller, tokens, ...record }: UsageRecord): Promise<void> {
+  async record(record: UsageRecord): Promise<void> {
     const number = this.#booked + this.#rows.length
-    const row: UsageRow = {
-      id: record.id,
-      atMs: record.atMs,
-      organizationId: caller.organizationId,
-      keyPrefix: caller.keyPrefix,
-      instanceId: caller.instanceId,
-      model: record.model,
-      upstream: record.upstream,
-      promptTokens: tokens.prompt,
-      completionTokens: tokens.completion,
-      tokensSource: record.tokensSource,
-      outcome: record.outcome,
-    }
+    const row = usageRowOf(record)
     this.#rows.push(row)
     this.#deps.onRow(row)
     if (!this.#isHostLate) await this.#bookedInTime(number)
   }
 
-  /** Fault metering_unavailable: with one more request, beside those that run, there would be more rows than may wait. */
+  /** Fault metering_unavailable: with one more request beside the running ones, more rows would wait than `rowsMax`. */
   checkRoom(running: number): void {
     if (this.#rows.length + running < this.#deps.rowsMax) return
     throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
@@ -91,10 +79,7 @@ export class UsageSpool {
     return { written: this.#booked, lost: 0, waiting: this.#rows.length }
   }
 
-  /**
-   * So many rows are in the host's books. False: that cannot be. Fewer than were said before: the host has lost rows that are gone here; more than
-   * were sent; or a part of a batch.
-   */
+  /** Takes the host's count of booked rows. False if it is neither the old count nor the end of the batch. */
   book(count: number): boolean {
     if (count === this.#booked) return true
     if (this.#batch === null || count !== this.#booked + this.#batch.batch.rows.length) return false

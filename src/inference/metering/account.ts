@@ -2,9 +2,10 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
-import { type Budgets, hasBudget, type Release } from '../limits/budgets.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
-import type { Caller, Observe, Operation, RecordUsage, Ticket, Tokens } from '../types.ts'
+import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
+import { type Budgets, hasBudget, type Release } from './budgets.ts'
+import type { RecordUsage } from './types.ts'
 
 export type RequestEnd = {
   readonly outcome: UsageOutcome
@@ -27,14 +28,14 @@ export type RequestAccount = {
   promptEstimate: number
   /** From the beginning to the first chunk; null: there was none yet. */
   firstChunkMs: number | null
-  /** Of a stream: counts the chunks that its client has got so far. Null: it is no stream, or none yet. */
+  /** Counts the chunks of a stream that its client has received so far. Null: no stream, or none yet. */
   countDelivered: (() => number) | null
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
-  /** Before an upstream is asked: what the request can cost at most, of the budgets. Nobody pays for more. Faults: budget_exceeded, metering_unavailable. */
+  /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
   readonly reserve: (worst: Tokens) => Promise<void>
   readonly noteFirstChunk: () => void
-  /** Resolves, or returns, once the row is kept: the client has the end of its response only then. Further calls have no effect. */
+  /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */
   readonly close: (end: RequestEnd) => void | Promise<void>
 }
 
@@ -90,7 +91,7 @@ export function openAccount(
       const { model, upstream, queueMs, firstChunkMs } = account
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
-      // In the same turn: what it cost is in the sums by now.
+      // In the same turn: the sums hold the real cost by now.
       reserved?.release()
       const durationMs = clock.monotonicMs() - startedMs
       observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
@@ -107,7 +108,7 @@ export function atMost(tokens: Tokens, worst: Tokens): Tokens {
   return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
 }
 
-/** Tokens of a text whose tokens nobody has counted: four characters, or bytes of JSON, make one. */
+/** Estimated tokens of a text: one per four characters, or bytes of JSON. */
 export function estimateTokens(length: number): number {
   return Math.ceil(length / 4)
 }

@@ -1,19 +1,22 @@
 // The books: usage that gateway VMs have signed, each row once. Effects: the store.
 //
-// A batch counts when it follows the last one that is booked and the VM's verified receipt key has signed it. First the rows are written, by
-// their ids, then how far the VM is booked: whoever is killed in between writes the same rows again, which changes nothing.
+// A batch counts if it continues the last booked batch and is signed by the VM's verified receipt key. The rows are
+// written first, by id, then the VM's position: after a crash in between the same rows are written again, which changes
+// nothing.
 
 import { createPublicKey, verify } from 'node:crypto'
-import { fromBase64Url, fromHex, toHex } from '../base/bytes.ts'
-import { Fault } from '../base/fault.ts'
-import type { Logger } from '../base/log.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../contract/vm/enclave.ts'
-import type { LedgerDb } from '../store/db.ts'
-import { advanceBooks, gatewayById } from '../store/ledger/gateway.query.ts'
+import { fromBase64Url, fromHex, toHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../../contract/vm/enclave.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
 
 export type BooksDeps = {
   readonly ledger: LedgerDb
-  /** Writes rows, each once by its id; those that can never be written are logged there. Throws when the store cannot be written to now. */
+  /**
+   * Writes rows, each once by its id; logs those that can never be written. Throws if the store is not writable now.
+   */
   readonly write: (rows: readonly UsageRow[]) => void
   readonly log: Logger
 }
@@ -30,7 +33,7 @@ export class Books {
     return gatewayById(this.#deps.ledger, vmId)?.booked ?? 0
   }
 
-  /** Books a batch; one that is booked already has no effect. Fault channel.refused: it is not the next, or not signed as it has to be. */
+  /** Books a batch, once. Fault channel.refused: not the next batch, or not signed by the verified key. */
   take(vmId: string, batch: UsageBatch): void {
     const { ledger, write } = this.#deps
     const gateway = gatewayById(ledger, vmId)

@@ -1,10 +1,10 @@
 // The end of a response waits for the host's books, and no longer than a host may make it wait.
 
 import { expect, test } from 'bun:test'
-import { createManualClock } from '../../scripts/rigs/clock.ts'
-import { UsageSpool } from '../../src/enclave/usage-spool.ts'
-import type { UsageRecord } from '../../src/inference/types.ts'
-import { callerOf } from '../rigs/gateway/keys.ts'
+import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { UsageSpool } from '../../../src/inference/metering/spool.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
+import { callerOf } from '../../rigs/gateway/keys.ts'
 
 const recordOf = (id: string): UsageRecord => ({
   id,

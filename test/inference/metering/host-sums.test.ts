@@ -1,26 +1,32 @@
-// Goal: a gateway VM is told its sums; while one gateway VM takes over from another, the new one counts what the old one may still cost, or is told nothing: a real store.
+// Goal: a gateway VM gets its sums; during a takeover the new VM's sums include the old one's reservations, or are
+// refused. A real store.
 
 import { expect, test } from 'bun:test'
-import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'
-import { daySumsPageMax, type EnclaveStatus } from '../../src/contract/vm/enclave.ts'
-import { createTellUsed } from '../../src/enclave-host/used.ts'
-import { prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
-import { advanceBooks, insertGateway, moveGateway } from '../../src/store/ledger/gateway.query.ts'
-import { fakeStatus } from '../rigs/enclave/fake-gateway-vm.ts'
-import { openLedger } from '../rigs/gateway/keys.ts'
-import { usageRow } from '../rigs/gateway/usage-rows.ts'
+import { agentLineBytesMax } from '../../../src/contract/vm/agent.ts'
+import { daySumsPageMax, type EnclaveStatus } from '../../../src/contract/vm/enclave.ts'
+import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
+import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
+import { advanceBooks, insertGateway, moveGateway } from '../../../src/store/ledger/gateway.query.ts'
+import { fakeStatus } from '../../rigs/enclave/fake-gateway-vm.ts'
+import { openLedger } from '../../rigs/gateway/keys.ts'
+import { usageRow } from '../../rigs/gateway/usage-rows.ts'
 
 test('goal: the sums of the books, with what drains elsewhere', () => {
   using ledger = openLedger()
   const { store } = ledger
   const statuses = new Map<string, EnclaveStatus>()
-  const tell = createTellUsed({ ...store, statusOf: vmId => statuses.get(vmId) ?? null })
+  const tell = createHostSums({ ...store, statusOf: vmId => statuses.get(vmId) ?? null })
   const want = { id: 'w1', kind: 'spent', organizationId: 'o1', keyPrefix: 'k1', month: '2026-11' } as const
   const row = { instanceId: null, model: 'm', upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7 }
   prepareUsageAppend(store.db)([
     {
-      ...{ id: '1', atMs: Date.parse('2026-11-22T12:00Z'), organizationId: 'o1', keyPrefix: 'k1', ...row },
-      ...{ outcome: 'completed', tokensSource: 'reported' },
+      id: '1',
+      atMs: Date.parse('2026-11-22T12:00Z'),
+      organizationId: 'o1',
+      keyPrefix: 'k1',
+      ...row,
+      outcome: 'completed',
+      tokensSource: 'reported',
     },
   ])
   const db = store.ledger.db
@@ -47,7 +53,8 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
   expect(tell.spent('new', want)).toEqual({
     key: { ...booked, completionTokens: 105, costNanoUsd: 1_007 },
     organization: { ...booked, completionTokens: 115, costNanoUsd: 1_107 },
-    ...{ booked: 0, isShared: true },
+    booked: 0,
+    isShared: true,
   })
   moveGateway(db, { vmId: 'old', from: ['draining'], to: 'gone', nowMs: 4 })
   expect(tell.spent('new', want)).toEqual({ key: booked, organization: booked, booked: 0, isShared: false })
@@ -56,7 +63,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
 test('goal: pages of days with how many rows of the VM are in them, each within a line of the channel', () => {
   using ledger = openLedger()
   const { store } = ledger
-  const tell = createTellUsed({ ...store, statusOf: () => null })
+  const tell = createHostSums({ ...store, statusOf: () => null })
   // Each character of it takes six in JSON.
   const longest = (index: number) => `${index}`.padEnd(256, '\u0001')
   prepareUsageAppend(store.db)(

@@ -1,36 +1,32 @@
-// What a key has used by day and model, as a gateway VM knows it: pages of the host's books, each asked for when it is wanted, and every row of its own
-// that was not in them. Effects: asks the host.
+// Usage of a key by day and model, as a gateway VM knows it: pages of the host's books, fetched on demand, plus this
+// VM's rows that they lack. Effects: asks the host.
 //
 // One page is asked for at a time, organizations in turn: the host has more to answer.
 
-import type { Clock } from '../base/clock.ts'
-import { FairSerial } from '../base/work/fair-serial.ts'
-import { checked } from '../contract/shape.ts'
-import { DaySums, type UsageRow } from '../contract/vm/enclave.ts'
-import { type DatedRow, readDays, withUnbooked } from '../inference/metering/day-sums.ts'
-import { tooMuchAsked, unknownUse } from '../inference/metering/faults.ts'
-import type { DayPlace, DayScope, DaySum, DaysPage } from '../store/directory/usage/usage-day.query.ts'
+import type { Clock } from '../../base/clock.ts'
+import { checked } from '../../contract/shape.ts'
+import { DaySums, type UsageRow } from '../../contract/vm/enclave.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
+import { type DatedRow, DayReadings, withUnbooked } from './day-sums.ts'
+import { tooMuchAsked, unknownUse } from './faults.ts'
 import type { RecentRows } from './recent-rows.ts'
-import type { Wants } from './wants.ts'
+import type { HostQueries } from './types.ts'
 
 export type DayReaderDeps = {
-  readonly wants: Pick<Wants, 'ask'>
+  readonly wants: HostQueries
   readonly recent: RecentRows
-  /** With what it costs. */
+  /** The row with its cost. */
   readonly counted: (row: UsageRow) => DatedRow
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
 const askTimeoutMs = 5_000
-/** Of one reading, from its begin to when its last page is asked for. */
+/** Bound of one reading, from its begin to the request of its last page. */
 const readTimeoutMs = 10_000
-/** Pages of one organization that wait for those before them. */
-const waitingMax = 64
 
 export class DayReader {
   readonly #deps: DayReaderDeps
-  /** By organization. */
-  readonly #pages = new FairSerial()
+  readonly #readings = new DayReadings()
 
   constructor(deps: DayReaderDeps) {
     this.#deps = deps
@@ -39,10 +35,7 @@ export class DayReader {
   /** Faults: invalid_request (more rows than are read), metering_unavailable. */
   read(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     const untilMs = this.#deps.clock.monotonicMs() + readTimeoutMs
-    return readDays(async after => {
-      if (this.#pages.size(scope.organizationId) >= waitingMax) throw tooMuchAsked()
-      return this.#pages.run(scope.organizationId, () => this.#ask(scope, after, untilMs))
-    })
+    return this.#readings.read(scope, after => this.#ask(scope, after, untilMs))
   }
 
   async #ask(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
