@@ -1,8 +1,8 @@
 // What a VM of this host may report of itself, from the launch that its host has on record; and whom this host believes. Pure.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import type { BitRule } from '../../attest/policy/kinds.ts'
 import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
-import type { BitRule } from '../../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
 import { checkedJson } from '../../contract/shape.ts'
