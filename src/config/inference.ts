@@ -5,7 +5,7 @@ import { Count, closed, OneOf, Path, PathOrNone, Usd, UserName } from './fields.
 import { TracesConfig } from './traces.ts'
 import { UpstreamConfig } from './upstream.ts'
 
-export const PriceConfig = Type.Object(
+const PriceConfig = Type.Object(
   {
     model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that has these prices.' }),
     prompt_usd_per_million: Usd('0.00', 'Price of a million prompt tokens.'),

@@ -111,7 +111,7 @@ export function listenV4(text: string): { readonly address: string | null; reado
 export const guestDnsPort = 53
 
 /** How instances reach the inference gateway. */
-export type GuestGateway = {
+type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
   readonly ports: readonly number[]
   readonly baseUrl: string

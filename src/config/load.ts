@@ -8,9 +8,9 @@ import type { Config } from './schema.ts'
 import { type Lines, lineOf, readToml } from './toml.ts'
 
 export const configFileDefault = '/etc/strongroom/strongroom.toml'
-export const stateDirDefault = '/var/lib/strongroom'
+const stateDirDefault = '/var/lib/strongroom'
 
-export type Environment = { readonly [name: string]: string | undefined }
+type Environment = { readonly [name: string]: string | undefined }
 
 export type LoadedConfig = {
   readonly config: Config

@@ -15,7 +15,7 @@ export type ConfigProblem = {
   readonly message: string
 }
 
-export type ConfigVerdict =
+type ConfigVerdict =
   | { readonly ok: true; readonly config: Config }
   | { readonly ok: false; readonly problems: readonly ConfigProblem[] }
 

@@ -5,7 +5,7 @@ import { type AST, ParseError, parseTOML } from 'toml-eslint-parser'
 /** Line (from 1) by path: `tls`, `tls.names`, `tls.names.0`. A path that is written several times has its first line. */
 export type Lines = ReadonlyMap<string, number>
 
-export type TomlVerdict =
+type TomlVerdict =
   | { readonly ok: true; readonly table: object; readonly lines: Lines }
   | { readonly ok: false; readonly line: number; readonly message: string }
 

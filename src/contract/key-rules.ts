@@ -2,8 +2,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 
-export const keyModelsMax = 32
-export const keyAliasesMax = 32
+const keyModelsMax = 32
+const keyAliasesMax = 32
 
 const closed = { additionalProperties: false } as const
 /** No character that ends a line, in a log or a header. */

@@ -27,7 +27,7 @@ export type ExpectedGateway = {
 }
 
 /** What a receipt has to say of the claim document. */
-export type ExpectedClaim = Pick<
+type ExpectedClaim = Pick<
   Expected<'claim'>,
   | 'claimDigest'
   | 'inferenceUrl'
@@ -116,7 +116,7 @@ function egressWords({ claim: { egress } }: ClaimDocument): string {
 }
 
 /** Where prompts go, in words. Null: the instance has no gateway. */
-export function promptWords({ claim: { inference } }: ClaimDocument): string | null {
+function promptWords({ claim: { inference } }: ClaimDocument): string | null {
   const { baseUrl, model, gateway } = inference
   if (gateway.kind === 'none') return null
   const where = `prompts go to ${baseUrl}, model ${model}`
@@ -137,7 +137,7 @@ const UNATTESTED = {
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
 
-export type GatewayAsked = {
+type GatewayAsked = {
   readonly expected: ExpectedGateway
   /** The receipt calls itself simulated, which another check holds against its root. */
   readonly simulated: boolean

@@ -18,7 +18,7 @@ export type Tcb = {
 
 export const TCB_COMPONENTS = ['fmc', 'bootloader', 'tee', 'snp', 'microcode'] as const
 
-export type TcbComponent = (typeof TCB_COMPONENTS)[number]
+type TcbComponent = (typeof TCB_COMPONENTS)[number]
 
 /** Component of each byte, lowest first; null is reserved and zero. */
 export const TCB_LAYOUTS = {

@@ -22,7 +22,7 @@ import { createWholeCheck, type WholeCheck } from './whole.ts'
 export type EhbpSuite = KemName
 
 /** The key agreement pair of an attestation receipt's `keys`. */
-export type EhbpKeys = AgreementKeys
+type EhbpKeys = AgreementKeys
 
 export type SealOptions = {
   readonly keys: EhbpKeys

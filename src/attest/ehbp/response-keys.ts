@@ -8,7 +8,7 @@ import { wellFormed } from '../malformed.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { LABELS, SIZES } from './protocol.ts'
 
-export type ResponseSecrets = {
+type ResponseSecrets = {
   /** What the HPKE context exports under the label of responses. */
   readonly exported: Uint8Array
   readonly encapsulated: Uint8Array

@@ -99,8 +99,6 @@ export function isZero(bytes: Uint8Array): boolean {
   return bytes.every(byte => byte === 0)
 }
 
-export const guidSizeBytes = 16
-
 /** The 16 bytes of a GUID written in its usual form (UEFI 2.10, appendix A: the first three groups little-endian, the rest as written). */
 export function guidBytes(text: string): Uint8Array {
   assert(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text), `a GUID: ${text}`)

@@ -12,7 +12,7 @@ import { type IgvmFile, readIgvm } from './file.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, type IgvmKind } from './headers.ts'
 import { IGVM_PROFILES, type IgvmProfile, measureIgvm, snpHeaders } from './measure.ts'
 
-export type IgvmPlatform = { readonly name: string; readonly compatibilityMask: number; readonly highestVtl: number }
+type IgvmPlatform = { readonly name: string; readonly compatibilityMask: number; readonly highestVtl: number }
 
 /** A digest, or why the profile's loader would refuse the file. */
 export type IgvmDigestOrReason =
@@ -78,7 +78,7 @@ export async function describeIgvm(
   }
 }
 
-export type IgvmBoot = {
+type IgvmBoot = {
   /** The firmware that ends at 4 GiB, with its tables; null when there is none that this library can read. */
   readonly loaded: { readonly firmware: Uint8Array; readonly metadata: OvmfMetadata } | null
   readonly kernelHashes: KernelHashes | null

@@ -13,7 +13,7 @@ import { type Check, fail, pass } from '../verdict.ts'
 import type { IgvmFile } from './file.ts'
 import { igvmRegions } from './measure.ts'
 
-export type IgvmFirmware = {
+type IgvmFirmware = {
   readonly firmware: Uint8Array
   readonly metadata: OvmfMetadata
   readonly kernelHashes: KernelHashes | null

@@ -5,7 +5,7 @@ import { guestFeatures, guestPolicy } from '../launch/guest.ts'
 import type { KernelHashes } from '../launch/kernel-hashes.ts'
 import { buildIgvm } from './build.ts'
 
-export type ImageParts = {
+type ImageParts = {
   readonly firmware: Uint8Array
   readonly kernelHashes: KernelHashes
   readonly vcpuType: string

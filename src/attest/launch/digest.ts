@@ -76,7 +76,7 @@ export type PrecomputedLaunch = LaunchCpus & {
 
 export const vcpuCountMax = 1024
 /** 512 MiB: more than any launch loads, and few enough pages to hash quickly. */
-export const launchPagesMax = 1 << 17
+const launchPagesMax = 1 << 17
 
 /** Firmware ends here. */
 export const firmwareEndGpa = 0x1_0000_0000n
@@ -164,7 +164,7 @@ function sectionRegion(section: OvmfSection, vehicle: LaunchVehicle, table: Uint
   return { ...place, type, contents: null }
 }
 
-export type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
+type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
 
 /** Extends the digest by every page of every region, in order. `start` is the digest so far; zeros at first. */
 export async function measureRegions(

@@ -7,7 +7,7 @@ import { check, verdict } from '../verdict.ts'
 import { readIdBlock } from './id-block.ts'
 import { type IdBlockVerdict, verifyIdBlock } from './id-block-verify.ts'
 
-export type LaunchFinish = {
+type LaunchFinish = {
   /** The launch digest of what was loaded. */
   readonly digest: Uint8Array
   /** Guest policy with which the launch was begun. */

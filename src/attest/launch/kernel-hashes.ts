@@ -32,7 +32,7 @@ const headerBytes = layoutBytes(HEADER)
 const entryBytes = layoutBytes(ENTRY)
 const tableBytes = headerBytes + ENTRIES.length * entryBytes
 /** What QEMU writes: padded to a multiple of 16. */
-export const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
+const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
 const pageBytes = 4096
 
 /** The table with its padding: 176 bytes. */

@@ -27,7 +27,7 @@ export type OvmfSectionKind = keyof typeof OVMF_SECTIONS
 export type OvmfSection = { readonly kind: OvmfSectionKind; readonly gpa: number; readonly sizeBytes: number }
 
 /** The part of memory that holds the kernel hashes; `sizeBytes` is what the firmware reserves. */
-export type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
+type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
 
 export type OvmfMetadata = {
   /** In the table's order, which is the order of measurement. */

@@ -21,7 +21,7 @@ export const pageInfoBytes = layoutBytes(PAGE_INFO)
 export const launchDigestBytes = 48
 
 /** Types of launched pages. For the last four the digest covers type and address, but not the contents. */
-export const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
+const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
 
 export type PageType = keyof typeof PAGE_TYPES
 

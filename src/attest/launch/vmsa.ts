@@ -62,7 +62,7 @@ const RESET_SEGMENTS: Record<VmsaSegmentName, VmsaSegment> = {
   tr: segment(0, 0x8b),
 }
 
-export type VmsaLaunch = {
+type VmsaLaunch = {
   /** CPUID signature of the vCPU model. */
   readonly signature: number
   /** SEV_FEATURES; throws Malformed for bits that KVM does not launch with. */

@@ -27,11 +27,11 @@ export const BULLETINS = {
   'AMD-SB-3030': { cve: 'CVE-2025-61971', about: 'BreakFAST', published: '2026-05-12' },
 } as const satisfies Readonly<Record<string, { cve: string; about: string; published: string }>>
 
-export type BulletinId = keyof typeof BULLETINS
+type BulletinId = keyof typeof BULLETINS
 
 export type Floor = LeastFloor | { readonly kind: 'not-established'; readonly note: string }
 
-export type LeastFloor = {
+type LeastFloor = {
   readonly kind: 'least'
   readonly least: number
   readonly bulletin: BulletinId
@@ -62,7 +62,7 @@ export const SNP_FLOORS = {
   turin: least(0x04, 'AMD-SB-3020', `${review}; AMD-SB-3023 has the same number in Linux, drivers/crypto/ccp`),
 } as const satisfies Readonly<Record<Product, LeastFloor>>
 
-export type Silicon = {
+type Silicon = {
   readonly name: string
   readonly product: Product
   readonly family: number

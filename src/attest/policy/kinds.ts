@@ -3,7 +3,7 @@
 import { fromHex } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 
-export type JsonSchema = { readonly [keyword: string]: unknown }
+type JsonSchema = { readonly [keyword: string]: unknown }
 
 /** `parse` throws Malformed naming the path, as in `policy.guestPolicy.debug: …`. Schema and parser accept the same values. */
 export type Kind<T> = { readonly schema: JsonSchema; readonly parse: (value: unknown, path: string) => T }

@@ -9,7 +9,7 @@ import { type Envelope, envelopeJson, readEnvelope } from './dsse.ts'
 import { Fields } from './fields.ts'
 import { prettyJson } from './json.ts'
 
-export const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
+const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
 
 /** Exact bytes of attestations/bundle.sigstore.json. Takes the envelope with both signatures. */
 export function bundleBytes(envelope: Envelope): Uint8Array {
@@ -22,7 +22,7 @@ export function bundleBytes(envelope: Envelope): Uint8Array {
   })
 }
 
-export type Bundle = { readonly hint: string; readonly envelope: Envelope }
+type Bundle = { readonly hint: string; readonly envelope: Envelope }
 
 /** Takes bundles of exactly this form. */
 export function readBundle(bytes: Uint8Array): Bundle {

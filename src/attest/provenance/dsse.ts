@@ -12,7 +12,7 @@ import { fileSha256, prettyJson } from './json.ts'
 
 export const inTotoPayloadType = 'application/vnd.in-toto+json'
 
-export type EnvelopeSignature = { readonly keyid: string; readonly sig: Uint8Array }
+type EnvelopeSignature = { readonly keyid: string; readonly sig: Uint8Array }
 export type Envelope = {
   readonly payloadType: string
   /** Exact bytes of attestations/slsa.json. */
@@ -41,7 +41,7 @@ export async function signEnvelope(payload: Uint8Array, signer: EnvelopeSigner):
 }
 
 export const ENVELOPE_KEYS = ['ed25519', 'mldsa65'] as const
-export type EnvelopeKey = (typeof ENVELOPE_KEYS)[number]
+type EnvelopeKey = (typeof ENVELOPE_KEYS)[number]
 
 /** SubjectPublicKeyInfo of an Ed25519 key (OID 1.3.101.112) and of an ML-DSA-65 key (2.16.840.1.101.3.4.3.18) up to the raw key. */
 const SPKI = {

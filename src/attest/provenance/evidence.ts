@@ -26,7 +26,7 @@ export type SnpEvidence = {
   readonly ark: Uint8Array | null
 }
 
-export type BuildEvidenceFile = {
+type BuildEvidenceFile = {
   readonly platform: 'snp' | 'simulated'
   /** The report over `familyReportData`; null for a nonce of fewer than 16 bytes. */
   readonly evidence: SnpEvidence | null
@@ -56,7 +56,7 @@ export function evidenceBytes(file: BuildEvidenceFile): Uint8Array {
 }
 
 /** Our receipts have some 20 KiB each, a report with its chain 6. */
-export const evidenceBytesMax = 1024 * 1024
+const evidenceBytesMax = 1024 * 1024
 
 /** What is read: ours, or that of another builder of the family. Nothing of it is checked but its form. */
 export type ReadEvidence = {
@@ -66,7 +66,7 @@ export type ReadEvidence = {
   readonly receipts: { readonly dispatch: unknown; readonly completion: unknown } | null
 }
 
-export type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
+type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
 
 /** On Azure: the paravisor's TPM quotes what REPORT_DATA would be, and an HCL report binds the TPM's key. */
 export type VtpmEvidence = {

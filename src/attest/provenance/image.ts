@@ -57,7 +57,7 @@ export type ImageBuild = {
 }
 
 /** The files of an image. */
-export type ImageOutput = {
+type ImageOutput = {
   /** Exact bytes of manifest.json. */
   readonly manifestSha256: string
   readonly files: readonly { readonly path: string; readonly sha256: string }[]
@@ -88,7 +88,7 @@ export function imageProvenance(build: ImageBuild): Uint8Array {
 }
 
 /** By name; of provenance and verification summary alike. */
-export function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
+function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
   const all = [{ path: imageManifestName, sha256: manifestSha256 }, ...files]
   return all
     .toSorted((a, b) => (a.path < b.path ? -1 : 1))
@@ -127,7 +127,7 @@ function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
 }
 
 /** What is taken from the provenance of an image. */
-export type ReadImageProvenance = {
+type ReadImageProvenance = {
   /** Of the image: the variant's where there is one. */
   readonly name: string
   readonly inputsSha256: string

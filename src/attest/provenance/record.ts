@@ -29,7 +29,7 @@ export type LockedPackage =
       readonly url: string | null
     }
 
-export type BuildArtifact = {
+type BuildArtifact = {
   /** As `isArtifactName` of paths.ts wants it. */
   readonly name: string
   readonly sha256: string
@@ -39,7 +39,7 @@ export type BuildArtifact = {
 }
 
 /** The source as the VM found it, whatever the client said of it. */
-export type BuildSource = {
+type BuildSource = {
   /** Of the repository, without credentials; '' for an archive. */
   readonly uri: string
   /** 40 or 64 digits; null for an archive. */
@@ -51,7 +51,7 @@ export type BuildSource = {
 }
 
 /** What the client sent, and nothing else. */
-export type BuildRequestRecord = {
+type BuildRequestRecord = {
   /** Hexadecimal, 1 to 16 bytes. */
   readonly nonce: string
   readonly repoUrl: string | null
@@ -72,7 +72,7 @@ export const NETWORK_POLICIES = {
   /** Fetch phase: the operator's list of hosts through one proxy. Build phase: no network. */
   fetchOnly: 'fetch-phase-allow-list-then-none',
 } as const
-export type NetworkPolicy = (typeof NETWORK_POLICIES)[keyof typeof NETWORK_POLICIES]
+type NetworkPolicy = (typeof NETWORK_POLICIES)[keyof typeof NETWORK_POLICIES]
 
 export type BuildRecord = {
   /** UUID. */

@@ -16,7 +16,7 @@ export type ResourceDescriptor = {
   readonly annotations?: Readonly<Record<string, unknown>>
 }
 
-export type SlsaStatement = {
+type SlsaStatement = {
   readonly _type: string
   readonly subject: readonly ResourceDescriptor[]
   readonly predicateType: string

@@ -25,16 +25,16 @@ export const BUILD_TYPES = {
 /** Exactly one of them. */
 export type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | { readonly gitCommit: string }
 
-export type FamilyTool = { readonly digest: FamilyDigest; readonly version: string }
-export type NamedDigest = { readonly digest: FamilyDigest; readonly name: string }
+type FamilyTool = { readonly digest: FamilyDigest; readonly version: string }
+type NamedDigest = { readonly digest: FamilyDigest; readonly name: string }
 
-export type FamilyAnnotations = {
+type FamilyAnnotations = {
   readonly drvPath: string
   readonly outputHashMode?: string
   readonly url?: string
   readonly urls?: string
 }
-export type FamilyDependency = {
+type FamilyDependency = {
   readonly annotations?: FamilyAnnotations
   readonly digest: FamilyDigest
   readonly name: string
@@ -79,18 +79,18 @@ export type Provenance = {
 }
 
 /** In the order in which the family writes them; the first set whose names are all there is taken. */
-export const TOOLCHAIN_NAMES = [
+const TOOLCHAIN_NAMES = [
   ['nix', 'kettle'],
   ['cargo', 'rustc', 'kettle'],
   ['pnpm', 'node', 'kettle'],
 ] as const
 
-export const provenanceBytesMax = 16 * 1024 * 1024
+const provenanceBytesMax = 16 * 1024 * 1024
 
 /** Name of the dependency whose sha256 is the source's tree id in git's SHA-256 object format. */
 export const sourceTreeName = 'source-tree'
 
-export type WrittenProvenance = {
+type WrittenProvenance = {
   readonly bytes: Uint8Array
   /** SHA-256 of the bytes, 32 of them. */
   readonly digest: Uint8Array

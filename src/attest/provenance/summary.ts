@@ -14,10 +14,10 @@ import { fileSha256, prettyJson } from './json.ts'
 import type { ResourceDescriptor } from './slsa.ts'
 import { statementType } from './statement.ts'
 
-export const summaryPredicateType = 'https://slsa.dev/verification_summary/v1'
+const summaryPredicateType = 'https://slsa.dev/verification_summary/v1'
 
 /** Whoever reads a summary expects this one. */
-export function imageUri(name: string): string {
+function imageUri(name: string): string {
   return `urn:strongroom:image:${name}`
 }
 

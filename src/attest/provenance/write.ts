@@ -9,9 +9,9 @@ import { sbomBytes } from './sbom.ts'
 import { slsaBytes, slsaStatement } from './slsa.ts'
 import { provenanceBytes, provenanceOf } from './statement.ts'
 
-export type ResultFile = { readonly path: string; readonly bytes: Uint8Array }
+type ResultFile = { readonly path: string; readonly bytes: Uint8Array }
 
-export type ResultDocuments = {
+type ResultDocuments = {
   /** provenance.json, attestations/* and build.log; neither evidence.json nor the artifacts. */
   readonly files: readonly ResultFile[]
   /** Exact bytes of provenance.json. */

@@ -15,7 +15,7 @@ import {
 } from './kem.ts'
 import { type Random, take } from './seeds.ts'
 
-export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
+type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
 
 /** What a runtime may do itself. Each makes a secret of its own randomness. */
 export type EncapsulationPrimitives = {

@@ -44,7 +44,7 @@ export function kemPublicKey(kem: KemName, keys: AgreementKeys): Uint8Array {
 }
 
 /** The private halves, which stay where they are: each function gives what RFC 7748 or FIPS 203 calls the shared secret. */
-export type AgreementSecrets = {
+type AgreementSecrets = {
   /** Throws on a point of small order, for which that is all zeros (RFC 7748 section 6.1). */
   readonly x25519: (publicKey: Uint8Array) => Uint8Array
   readonly mlkem768: (ciphertext: Uint8Array) => Uint8Array | Promise<Uint8Array>

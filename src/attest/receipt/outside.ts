@@ -2,7 +2,7 @@
 //
 // A host writes workload.json, names of upstreams among it: a name alone is its word for whatever it leads to.
 
-export type OutsideUpstream = {
+type OutsideUpstream = {
   readonly name: string
   /** `https://HOST:PORT`; null: wherever its host says. */
   readonly origin: string | null

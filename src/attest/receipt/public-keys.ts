@@ -29,4 +29,4 @@ export function keysDigest(keys: PublicKeys): Uint8Array {
   return sha256(concat(...parts))
 }
 
-export const publicKeyNames = ['ed25519', 'mldsa65', 'x25519', 'mlkem768'] as const satisfies (keyof PublicKeys)[]
+const publicKeyNames = ['ed25519', 'mldsa65', 'x25519', 'mlkem768'] as const satisfies (keyof PublicKeys)[]

@@ -10,7 +10,7 @@ import { encodeClaim, encodeResponseReceipt, type ResponseClaim, responseFormat,
 /** SHA-256 in parts. `digest` is called once, last. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
 
-export type ResponseChain = {
+type ResponseChain = {
   /** The response's next bytes. */
   readonly update: (bytes: Uint8Array) => void
   /** Ends the chain. */

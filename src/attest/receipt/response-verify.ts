@@ -33,7 +33,7 @@ export type ResponseQuestion = {
   readonly verifiers?: HybridVerifiers
 }
 
-export type ResponseVerdict = Verdict & {
+type ResponseVerdict = Verdict & {
   /** Null when it could not be read. Trust it only in a good verdict. */
   readonly claim: ResponseClaim | null
 }

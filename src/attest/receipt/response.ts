@@ -22,8 +22,8 @@ const earlierFormats: Readonly<Record<string, string>> = {
 }
 
 /** Whether the upstream that answered is a workload that the gateway's attestation has a receipt of. */
-export const coverages = ['inside', 'outside'] as const
-export type Coverage = (typeof coverages)[number]
+const coverages = ['inside', 'outside'] as const
+type Coverage = (typeof coverages)[number]
 
 /** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
@@ -37,7 +37,7 @@ const textBytesMax = 1024
 const limits: CborLimits = { sizeBytesMax: 16 * 1024, depthMax: 1 }
 const saltLengthMax = Math.ceil((saltBytes * 4) / 3)
 /** Characters of base64url, the dot and the salt included; a receipt has about 5,000. */
-export const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
+const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
 
 /** Every field of a claim. Counts are safe unsigned integers. */
 const CLAIM_FIELDS = {
@@ -107,7 +107,7 @@ export function carriedReceipt(receipt: string, salt: Uint8Array): string {
   return `${receipt}.${toBase64Url(salt)}`
 }
 
-export type CarriedReceipt = {
+type CarriedReceipt = {
   readonly receipt: string
   /** Null: it came without. */
   readonly salt: Uint8Array | null

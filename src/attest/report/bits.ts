@@ -36,8 +36,8 @@ export const KEY_BITS = {
 export type Signer = 'vcek' | 'vlek' | 'none'
 
 export type PolicyBit = keyof typeof POLICY_BITS
-export type PlatformBit = keyof typeof PLATFORM_BITS
-export type KeyBit = keyof typeof KEY_BITS
+type PlatformBit = keyof typeof PLATFORM_BITS
+type KeyBit = keyof typeof KEY_BITS
 
 /** The bits that are set: `names` in the order of the bits, `unknown` the numbers of those without a name. */
 export type NamedBits<Name extends string> = { readonly names: readonly Name[]; readonly unknown: readonly number[] }

@@ -26,14 +26,14 @@ export const HCL_FIELDS = {
 } as const satisfies Layout
 
 /** Without claims. */
-export const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
+const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
 /** The report lies in one TPM NV index, which is far smaller. */
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
-export const hclMagic = 0x414c_4348
+const hclMagic = 0x414c_4348
 /** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
-export const hclReportTypeSnp = 2
+const hclReportTypeSnp = 2
 
 /** Of the header: Azure's first paravisor wrote 1, OpenHCL writes 2. The layout is the same. */
 const headerVersions = [1, 2]
@@ -46,7 +46,7 @@ const dataHeaderBytes = 20
 const HASHES: Readonly<Record<number, Hash>> = { 1: sha256, 2: sha384, 3: sha512 }
 export const hclHashTypeSha256 = 1
 
-export type HclReport = {
+type HclReport = {
   readonly form: 'azure-hcl'
   /** The SNP report alone, for decodeReport and verifyReportSignature. */
   readonly report: Uint8Array

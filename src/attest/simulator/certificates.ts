@@ -14,7 +14,7 @@ import { loadX509 } from '../x509/runtime.ts'
 import { pssSaltBytes } from '../x509/signature.ts'
 import type { SimulatedKeys } from './keys.ts'
 
-export type Validity = { readonly notBefore: Date; readonly notAfter: Date }
+type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 
 /** Certificates and keys belong together: signatures are salted, so the same keys give other certificates the next time. Keep both. */
 export type SimulatedAuthority = {

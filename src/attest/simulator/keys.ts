@@ -14,7 +14,7 @@ export const SIMULATED_AUTHORITY_ALGORITHM = {
 export const SIMULATED_VEK_ALGORITHM = { name: 'ECDSA', namedCurve: 'P-384' } as const
 
 /** Who signs: three authorities, and a key each for VCEK and VLEK. */
-export const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as const
+const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as const
 
 export type SimulatedKeyName = (typeof SIMULATED_KEY_NAMES)[number]
 export type SimulatedKeys = Readonly<Record<SimulatedKeyName, CryptoKeyPair>>

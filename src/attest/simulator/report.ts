@@ -29,7 +29,7 @@ export type SimulatedReport = {
 }
 
 /** CPUID of one processor of each product. */
-export const SIMULATED_CPUIDS = {
+const SIMULATED_CPUIDS = {
   milan: { family: 0x19, model: 0x01, stepping: 1 },
   genoa: { family: 0x19, model: 0x11, stepping: 1 },
   turin: { family: 0x1a, model: 0x02, stepping: 1 },

@@ -24,7 +24,7 @@ export type EventLog = {
   readonly events: readonly LogEvent[]
 }
 
-export const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
+const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
 
 /** EV_NO_ACTION: for information only, never extended into a PCR. */
 export const noAction = 0x00000003

@@ -20,10 +20,10 @@ import {
   verifySvsmVtpm,
 } from './vtpm.ts'
 
-export const tpmEvidenceFormat = 'strongroom/tpm/v1'
-export const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
+const tpmEvidenceFormat = 'strongroom/tpm/v1'
+const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
 /** Values and log are of this bank alone. */
-export const tpmEvidenceBank = 'SHA-256'
+const tpmEvidenceBank = 'SHA-256'
 
 /** PCRs that firmware and kernel leave alone on the way to the guest's agent, which extends them once a boot. */
 export const GUEST_PCRS = { commandLine: 8, image: 9 } as const

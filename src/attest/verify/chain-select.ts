@@ -11,7 +11,7 @@ import { Malformed, parsed, wellFormed } from '../malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../x509/certificate.ts'
 import { isSignedBy } from '../x509/signature.ts'
 
-export type Pool = {
+type Pool = {
   readonly vek: Certificate
   readonly extensions: VekExtensions
   /** Every other certificate. When there is none, the intermediates of the trusted roots are used. */
@@ -28,7 +28,7 @@ export type Chain = {
   readonly given: 'both' | 'intermediate' | 'none'
 }
 
-export const certificatesMax = 24
+const certificatesMax = 24
 
 /** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
 export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {

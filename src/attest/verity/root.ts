@@ -14,7 +14,7 @@ import { type OnHashBlock, VerityTree } from './tree.ts'
 export type ByteSource = { read(offset: number, length: number): Promise<Uint8Array> }
 
 /** Large enough that the overhead of a read does not matter; a multiple of every block size. */
-export const verityReadBytes = 4 * 1024 * 1024
+const verityReadBytes = 4 * 1024 * 1024
 
 export type VerityOptions = {
   /** A native SHA-256 of the host; it may return the same array every time. */

@@ -9,14 +9,14 @@ import { type ByteSource, checkApart, readExactly, readSuperblockAt, verityChunk
 import type { VerityParameters, VeritySuperblock } from './superblock.ts'
 import { type VerityLevel, VerityTree, verityLevels } from './tree.ts'
 
-export type VerityImage = {
+type VerityImage = {
   readonly data: ByteSource
   /** Left out when the hashes lie in the same file, after the data. */
   readonly hashes?: ByteSource
   readonly hashOffset: number
 }
 
-export type ExpectedVerity = {
+type ExpectedVerity = {
   readonly rootHash: Uint8Array
   readonly uuid: string | 'any'
   /** Where something else than the superblock says them, as a command line does: the superblock must say the same. */

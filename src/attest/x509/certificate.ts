@@ -37,13 +37,13 @@ export type Certificate = {
 /** RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with. */
 export type SignatureAlgorithm = 'rsa-pss-sha384' | 'unsupported'
 
-export type PublicKey =
+type PublicKey =
   | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
   /** Uncompressed point: 0x04, x, y. */
   | { readonly kind: 'p-384'; readonly spki: Uint8Array; readonly point: Uint8Array }
   | { readonly kind: 'unsupported'; readonly spki: Uint8Array }
 
-export type Extension = { readonly critical: boolean; readonly value: Uint8Array }
+type Extension = { readonly critical: boolean; readonly value: Uint8Array }
 export type Extensions = ReadonlyMap<string, Extension>
 
 /** Object identifiers: RFC 5280, RFC 8017 appendix C, RFC 5480. */

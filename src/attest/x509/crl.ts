@@ -17,7 +17,7 @@ export type Crl = {
   readonly signature: Uint8Array
 }
 
-export const crlEntriesMax = 4096
+const crlEntriesMax = 4096
 
 export function decodeCrl(der: Uint8Array): Crl {
   const what = 'CRL'

@@ -4,14 +4,14 @@ import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
 /** What is common to certificates and CRLs. */
-export type Signed = {
+type Signed = {
   readonly signedBytes: Uint8Array
   readonly signatureAlgorithm: SignatureAlgorithm
   readonly signature: Uint8Array
 }
 
 /** AMD's keys have 4096 bits; simulated ones may have 2048. */
-export const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
+const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
 
 /** Length of the salt, in bytes, as in every certificate of AMD's. */
 export const pssSaltBytes = 48

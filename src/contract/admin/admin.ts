@@ -19,11 +19,11 @@ const TimeOrNull = Nullable(Time)
 const CountOrNull = Nullable(Type.Integer({ minimum: 0 }))
 const CountBy = Type.Record(Type.String(), Type.Integer({ minimum: 0 }))
 
-export const slugCharsMax = 32
+const slugCharsMax = 32
 export const Slug = Type.String({ maxLength: 63, description: 'Organization slug: a DNS label' })
 
 /** Labels directly under the domain that name the appliance itself, or that people would think do. */
-export const RESERVED_SLUGS: ReadonlySet<string> = new Set(
+const RESERVED_SLUGS: ReadonlySet<string> = new Set(
   'admin api builds dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
     ' ',
   ),
@@ -72,7 +72,7 @@ export type AdminOrganization = Static<typeof AdminOrganization>
 export const AdminOrganizationList = Type.Object({ organizations: Type.Array(AdminOrganization) }, closed)
 export const AdminOrganizationCreate = Type.Object({ slug: Slug }, closed)
 
-export const AdminKeyScope = OneOf(['write', 'read'])
+const AdminKeyScope = OneOf(['write', 'read'])
 export const AdminKey = Type.Object(
   {
     prefix: Type.String(),
@@ -146,7 +146,7 @@ export const AdminGatewayKeyCreated = Type.Object(
 )
 export type AdminGatewayKeyCreated = Static<typeof AdminGatewayKeyCreated>
 
-export const AdminVm = Type.Object(
+const AdminVm = Type.Object(
   { id: Type.String(), state: Type.String(), address: Nullable(Type.String()), address_v6: Nullable(Type.String()) },
   closed,
 )
@@ -250,7 +250,7 @@ export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, cl
 export const buildListMax = 1000
 
 /** The warm pool. */
-export const AdminPool = Type.Object(
+const AdminPool = Type.Object(
   {
     wanted: Type.Integer({ minimum: 0 }),
     warm: Type.Integer({ minimum: 0 }),
@@ -263,9 +263,8 @@ export const AdminPool = Type.Object(
   },
   closed,
 )
-export type AdminPool = Static<typeof AdminPool>
 
-export const AdminBuilds = Type.Object(
+const AdminBuilds = Type.Object(
   {
     states: CountBy,
     /** VMs that no build has taken. */

@@ -116,7 +116,6 @@ export const AgentRequest = Type.Union([
   Type.Object({ id, op: Type.Literal('shutdown') }, closed),
 ])
 export type AgentRequest = Static<typeof AgentRequest>
-export type AgentOp = AgentRequest['op']
 
 /**
  * Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force, there is no claim yet,

@@ -30,7 +30,7 @@ export const BuildLine = Type.Object(
 )
 export type BuildLine = Static<typeof BuildLine>
 
-export const ATTESTED_STAGES = ['dispatch', 'completion'] as const
+const ATTESTED_STAGES = ['dispatch', 'completion'] as const
 export const AttestedStage = OneOf(ATTESTED_STAGES)
 export type AttestedStage = Static<typeof AttestedStage>
 

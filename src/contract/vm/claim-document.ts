@@ -40,7 +40,7 @@ export const ClaimDocument = Type.Object(
 export type ClaimDocument = Static<typeof ClaimDocument>
 
 /** SHA-256 of a text's UTF-8. */
-export type Sha256 = (text: string) => Uint8Array
+type Sha256 = (text: string) => Uint8Array
 
 /** `keySha256`: of the claim's gateway key, null where it has none. */
 export function claimDocument(claim: Claim, network: Network | null, keySha256: string | null): ClaimDocument {
@@ -54,9 +54,9 @@ export function claimText(document: ClaimDocument): string {
 }
 
 /** In the statement: `attested`, `none`, or why nothing vouches for the gateway. */
-export type GatewayWord = 'attested' | 'none' | UnattestedReason
+type GatewayWord = 'attested' | 'none' | UnattestedReason
 
-export function gatewayWord(gateway: InferenceGateway): GatewayWord {
+function gatewayWord(gateway: InferenceGateway): GatewayWord {
   return gateway.kind === 'unattested' ? gateway.why : gateway.kind
 }
 

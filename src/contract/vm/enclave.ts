@@ -229,9 +229,8 @@ export const DaySums = Type.Object(
 )
 export type DaySums = Static<typeof DaySums>
 
-export const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
-export const EnclaveState = OneOf(ENCLAVE_STATES)
-export type EnclaveState = Static<typeof EnclaveState>
+const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
+const EnclaveState = OneOf(ENCLAVE_STATES)
 
 /** What the gateway says of itself. Counts and times; never text of a request. */
 export const EnclaveStatus = Type.Object(

@@ -6,9 +6,9 @@
  * `closed`: the VM refuses what would break a promise. `attested`: a receipt or workload.json names it, so that a verifier sees the change.
  * `availability`: the worst is a refusal, a delay or a wrong count of the host's own books. `stated`: the threat model says what is left.
  */
-export type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
+type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
 
-export type HostSetting = { readonly stands: HostSettingStanding; readonly worst: string }
+type HostSetting = { readonly stands: HostSettingStanding; readonly worst: string }
 
 const availability = (worst: string): HostSetting => ({ stands: 'availability', worst })
 const closed = (worst: string): HostSetting => ({ stands: 'closed', worst })

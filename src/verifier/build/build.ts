@@ -29,7 +29,7 @@ import { judgeOrder } from './order.ts'
 import type { BuildQuestion, ReadResult, ResultFiles } from './question.ts'
 import { judgeReceipts, receiptChecks, receiptsMissing } from './receipts.ts'
 
-export type SlsaReached = {
+type SlsaReached = {
   readonly build: string | null
   readonly buildEnvironment: string | null
   readonly missing: readonly string[]

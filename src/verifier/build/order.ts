@@ -57,7 +57,7 @@ export const ORDER_FIELDS = {
   'fetch.ca': 'asked',
 } as const satisfies Readonly<Record<string, OrderRule>>
 
-export type JudgedOrder = {
+type JudgedOrder = {
   readonly checks: readonly Check[]
   /** Null when it cannot be read, and for results of other builders. */
   readonly order: BuildOrder | null

@@ -91,7 +91,7 @@ export type BootParts = {
 }
 
 /** Of the runtime, in place of the library's own, which are JavaScript. `sha256` may return the same array every time. */
-export type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
+type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
 /** What the parts of the verifier share. */
 export type ReadResult = {

@@ -30,7 +30,7 @@ export type AttestedFetch = {
   readonly close: () => void
 }
 
-export type AttestedFetchDeps = {
+type AttestedFetchDeps = {
   readonly createTransport: (wire: Wire) => Transport
   readonly clock: Clock
   readonly random: RandomBytes

@@ -17,7 +17,7 @@ import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError
 import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
 import type { Channel, WireRequest, WireResponse } from './transport.ts'
 
-export type ExchangeDeps = {
+type ExchangeDeps = {
   /** Of the verified evidence. */
   readonly keys: PublicKeys
   readonly channel: Channel

@@ -70,7 +70,7 @@ export type AttestedFetchOptions = {
 }
 
 /** Whom to trust and what to expect: the part of a GatewayQuestion that does not change from one verification to the next. */
-export type Trust = {
+type Trust = {
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
   readonly pins: Pins
@@ -83,7 +83,7 @@ export type Trust = {
   readonly outside: readonly string[]
 }
 
-export type Limits = {
+type Limits = {
   readonly evidenceAgeMaxMs: number
   readonly reverifyAfterMs: number
   readonly evidenceTimeoutMs: number
