@@ -2,7 +2,7 @@
 
 import { Type } from '@sinclair/typebox'
 
-/** What an address to listen on may be. The pattern is coarse; the cross-checks read the address (listen.ts). */
+/** Allowed addresses to listen on, in words. The pattern is coarse; the cross-checks read the address (listen.ts). */
 const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
 
 export const closed = { additionalProperties: false } as const

@@ -146,7 +146,8 @@ export const InferenceConfig = Type.Object(
       1_000_000,
       'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
-    // Longer than any statement is fresh to a verifier, its clock's skew included (test/inference/attestation/nonces.test.ts).
+    // Longer than a verifier takes any statement for fresh, with its clock's skew
+    // (test/inference/attestation/nonces.test.ts).
     nonce_retention_minutes: Count(
       15,
       12,

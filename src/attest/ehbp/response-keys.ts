@@ -1,4 +1,5 @@
-// The keys of a response, which client and server derive alike, and the two ciphers made of them (SPEC.md section 4.4; RFC 9458 section 4.4). Pure.
+// The keys of a response, which client and server derive alike, and their ciphers (SPEC.md section 4.4; RFC 9458
+// section 4.4). Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -9,7 +10,7 @@ import type { NewAesGcm } from './aes-gcm.ts'
 import { LABELS, SIZES } from './protocol.ts'
 
 type ResponseSecrets = {
-  /** What the HPKE context exports under the label of responses. */
+  /** Secret that the HPKE context exports under the label of responses. */
   readonly exported: Uint8Array
   readonly encapsulated: Uint8Array
   readonly responseNonce: Uint8Array

@@ -129,7 +129,10 @@ export type IgvmHeader =
       readonly kind: 'vpContext'
       /** The VMSA: 4096 bytes. Null for platforms other than SEV-ES and SEV-SNP, whose contexts are not read here. */
       readonly state: Uint8Array | null
-      /** The four bytes up to the next header. Zero by the specification; igvm-tooling writes others, and the checksum covers them. */
+      /**
+       * Padding up to the next header. Zero by the specification; igvm-tooling writes others, and the checksum covers
+       * them.
+       */
       readonly padding: Uint8Array
     } & Fields<'vpContext', 'fileOffset' | 'reserved'>)
   | ({ readonly kind: 'requiredMemory'; readonly isVtl2Protectable: boolean } & Fields<

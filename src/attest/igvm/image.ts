@@ -12,7 +12,10 @@ type ImageParts = {
   readonly vcpus: number
 }
 
-/** Without an ID block, which is the launching host's. Throws Malformed: firmware that checks no kernel hashes, for example. */
+/**
+ * Without an ID block, which the launching host adds. Throws Malformed, for example if firmware checks no kernel
+ * hashes.
+ */
 export function buildImageIgvm(parts: ImageParts, options: { readonly sha384?: Hash } = {}): Promise<Uint8Array> {
   return buildIgvm({ ...parts, features: guestFeatures, policy: guestPolicy, ...options })
 }

@@ -1,4 +1,5 @@
-// vCPU models of QEMU, and the CPUID signature that each has in RDX at its start: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E). Pure.
+// QEMU's vCPU models, with the CPUID signature in RDX at start: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E).
+// Pure.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 

@@ -1,4 +1,5 @@
-// The save area (VMSA) that holds the state in which a virtual processor starts (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
+// The save area (VMSA) with a virtual processor's initial state (AMD APM volume 2, table B-4), and SEV_FEATURES
+// (15.34.10). Pure.
 
 import { type Layout, readFields, type Values, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'

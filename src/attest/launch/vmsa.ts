@@ -1,4 +1,4 @@
-// The state in which QEMU and KVM start the processors of an SEV-SNP guest (QEMU target/i386/cpu.c and sev.c; KVM arch/x86/kvm/svm). Pure.
+// Initial state of an SEV-SNP guest's processors (QEMU target/i386/cpu.c and sev.c; KVM arch/x86/kvm/svm). Pure.
 
 import type { OvmfMetadata } from './ovmf.ts'
 import { checkLaunchFeatures, type Vmsa, type VmsaSegment, type VmsaSegmentName, writeVmsa } from './vmsa-layout.ts'

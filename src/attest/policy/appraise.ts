@@ -1,4 +1,5 @@
-// Whether an SNP report meets a relying party's policy. Pure. Signatures are not checked here: a forged report can meet a policy too.
+// Whether an SNP report meets a relying party's policy. Pure. Signatures are checked elsewhere: a forged report can
+// pass.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
@@ -21,7 +22,7 @@ import type { BitRule, BitRules } from './kinds.ts'
 import type { Policy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
-/** One check for each thing that a policy can say, in a fixed order; `not-checked` and not required where it says 'any'. Never throws. */
+/** One check for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. Never throws. */
 export function appraise({ report, product }: IdentifiedReport, policy: Policy): Check[] {
   return [
     listCheck('product-allowed', product, policy.products, kind => kind),

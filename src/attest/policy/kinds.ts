@@ -5,7 +5,7 @@ import { wellFormed } from '../malformed.ts'
 
 type JsonSchema = { readonly [keyword: string]: unknown }
 
-/** `parse` throws Malformed naming the path, as in `policy.guestPolicy.debug: …`. Schema and parser accept the same values. */
+/** `parse` throws Malformed naming the path, as in `policy.guestPolicy.debug: …`. It accepts what `schema` accepts. */
 export type Kind<T> = { readonly schema: JsonSchema; readonly parse: (value: unknown, path: string) => T }
 
 export type Valued<K> = K extends Kind<infer T> ? T : never
@@ -124,8 +124,8 @@ export function listOf<T>({ schema, parse }: Kind<T>): Kind<readonly T[]> {
 }
 
 /**
- * A rule for each bit of `table`, and one for bits without a name. `whenMissing` names the bits that got their names after policy files were
- * written, with the rule that such files have for them.
+ * A rule for each bit of `table`, and one for bits without a name. `whenMissing` names the bits that got their names
+ * after policy files were written, with the rule that such files have for them.
  */
 export function bits<Name extends string>(
   table: Readonly<Record<Name, number>>,

@@ -38,7 +38,7 @@ export const POLICY_FIELDS = {
   format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"`, strict: format },
   products: field(orAny(listOf(oneOf(PRODUCTS)))),
   signers: field(orAny(listOf(oneOf(['vcek', 'vlek'])))),
-  /** The guest policy: what the guest's owner allows the host. A 'required' bit must be set, a 'forbidden' one must not. */
+  /** The guest policy: what the guest's owner allows the host. 'required': the bit must be set; 'forbidden': clear. */
   guestPolicy: {
     ...bits(POLICY_BITS),
     remedy: copyBits,
@@ -68,7 +68,10 @@ export const POLICY_FIELDS = {
   /** For the current firmware, and for the committed one, to which the host may go back. */
   minimumFirmware: field(orAny(object({ major: u8, minor: u8, build: u8 }))),
   minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
-  /** 'required': no component of CURRENT_TCB is below COMMITTED_TCB or REPORTED_TCB, nor the current firmware older than the committed. */
+  /**
+   * 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and the current firmware at least the
+   * committed.
+   */
   tcbOrder: field(oneOf(['required', 'any']), 'required'),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 

@@ -1,7 +1,9 @@
-// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws Malformed.
+// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws
+// Malformed.
 //
-// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named, not certified, and there is
-// no transparency log: whoever wants to trust the key finds it in the receipts, for which the hardware vouches.
+// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named,
+// not certified, and there is no transparency log: whoever wants to trust the key finds it in the receipts, for which
+// the hardware vouches.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'

@@ -19,7 +19,7 @@ import {
 /** Fields that issueReceipt fills in. */
 type IssuerFields = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
 
-/** What the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
+/** Fields that the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
 export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, IssuerFields> }[StatementKind]
 
 /** A fresh report over these 64 bytes, and the certificates that verify it. */
@@ -41,7 +41,10 @@ export function newStatement(
   return encodeStatement(filled as Statement)
 }
 
-/** Throws Malformed unless the report is over this statement and of the VM that the statement names: nobody could verify such a receipt. */
+/**
+ * Throws Malformed unless the report is over this statement and of the VM that it names: nobody could verify the
+ * receipt.
+ */
 export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: StatementFields): void {
   const report = decodeReport(bytes)
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
@@ -50,8 +53,8 @@ export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: S
 }
 
 /**
- * Throws Malformed when a field does not fit STATEMENT_FIELDS, or when the source's report is not over this statement
- * or not of this VM. What the source throws is passed on.
+ * Throws Malformed when a field does not fit STATEMENT_FIELDS, or the source's report is not over this statement or not
+ * of this VM. Errors of the source pass through.
  */
 export async function issueReceipt(issue: {
   readonly fields: StatementFields

@@ -80,7 +80,9 @@ export function encodeReceipt(receipt: DecodedReceipt): Receipt {
   }
 }
 
-/** Takes the text, or what JSON.parse made of it. Throws Malformed on unknown or missing fields, wrong sizes and base64url that is not canonical. */
+/**
+ * Takes text, or parsed JSON. Throws Malformed on unknown or missing fields, wrong sizes and non-canonical base64url.
+ */
 export function decodeReceipt(json: unknown): DecodedReceipt {
   const envelope = record(typeof json === 'string' ? parse(json) : json, 'receipt', [
     'format',

@@ -1,14 +1,17 @@
-// Response receipts `strongroom/response/v3`: what the gateway signs about a response, and where the response carries it. Pure.
+// Response receipts `strongroom/response/v3`: what the gateway signs about a response, and where the response carries
+// it. Pure.
 //
-// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// carried   = receipt, `.`, base64url( salt ): what the response bears. A receipt that is fetched later comes without the salt
-// salt      = 32 random bytes of the gateway, hashed before request and response: without it a receipt is no test for a guess at either
-// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
-// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens,
+// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are carried   = receipt, `.`,
+// base64url( salt ): what the response bears. A receipt that is fetched later comes without the salt salt      = 32
+// random bytes of the gateway, hashed before request and response: without it a receipt is no test for a guess at
+// either signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim's bytes; no statement begins so
+// (hybrid-keys.ts) claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest,
+// eventCount, sizeBytes, promptTokens,
 //             completionTokens, issuedAt, keysDigest }
 // Version 1 had neither upstream nor coverage, version 2 no salt; both are refused.
 //
-// A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
+// A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its
+// end.
 
 import { concat, fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -86,7 +89,9 @@ export function encodeClaim(claim: ResponseClaim): Uint8Array {
   return encodeCbor(new Map(fieldNames.map(name => [name, checked(name, source[name])])))
 }
 
-/** What both halves sign. ML-DSA's context is empty: the prefix separates these messages from all others. */
+/**
+ * The bytes that both signatures cover. ML-DSA's context is empty: the prefix separates these messages from all others.
+ */
 export function signedBytesOf(claimBytes: Uint8Array): Uint8Array {
   return concat(prefix, claimBytes)
 }
@@ -158,16 +163,16 @@ export function receiptComment(receipt: string): string {
 }
 
 export type SplitResponse = {
-  /** What the receipt is about: the body without the receipt's own line and the empty one after it. */
+  /** The body without the receipt's own line and the empty line after it: the receipt covers these bytes. */
   readonly body: Uint8Array
   /** The receipt in the stream; null where there is none. */
   readonly receipt: string | null
 }
 
-/** The ends of streams: of OpenAI's APIs, and of the Messages API. The receipt covers them, although they come after the receipt. */
+/** Ends of streams, of OpenAI's APIs and the Messages API. The receipt covers them, although they come after it. */
 const streamEnds = ['data: [DONE]\n\n', 'event: message_stop\ndata: {"type":"message_stop"}\n\n']
 
-/** Takes a saved body apart. Throws Malformed when there are several receipts, or anything but the stream's end after one. */
+/** Splits a saved body. Throws Malformed when there are several receipts, or more than the stream's end after one. */
 export function splitResponse(body: Uint8Array): SplitResponse {
   const start = utf8(commentStart)
   const at = lineStartsOf(body, start)

@@ -1,4 +1,4 @@
-// Reports as SNP firmware makes them, signed with a simulated VEK (AMD 56860 rev 1.58, table 23 and section 10). The caller passes keys.
+// Reports in the form of SNP firmware, signed with a simulated VEK (AMD 56860 rev 1.58, table 23 and section 10).
 
 import type { Cpuid, Product } from '../amd/product.ts'
 import { encodeTcb, type Tcb } from '../amd/tcb.ts'

@@ -1,5 +1,5 @@
-// TCG2 crypto-agile event logs. Pure; event-log-verify.ts replays them.
-// TCG PC Client Platform Firmware Profile 1.06: section 10.2 (event structures), 10.4.5 (Spec ID event), 10.4.5.3 (StartupLocality). Little-endian.
+// TCG2 crypto-agile event logs. Pure; event-log-verify.ts replays them. TCG PC Client Platform Firmware Profile 1.06:
+// section 10.2 (event structures), 10.4.5 (Spec ID event), 10.4.5.3 (StartupLocality). Little-endian.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import { type Reader, reader } from '../encoding/reader.ts'

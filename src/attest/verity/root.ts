@@ -36,7 +36,9 @@ export async function verityRootOf(
   return { rootHash: tree.finish(), parameters }
 }
 
-/** The root hash of data whose parameters are in a superblock: `hashOffset` bytes into `hashes`, or into the data when there is no `hashes`. */
+/**
+ * The root hash of data with a superblock, `hashOffset` bytes into `hashes`, or into the data if `hashes` is left out.
+ */
 export async function verityRoot(
   image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
   options: VerityOptions = {},

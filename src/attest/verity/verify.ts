@@ -1,4 +1,4 @@
-// Whether stored data and their hash tree belong to a dm-verity root hash. Pure. The caller says which root hash is the right one.
+// Whether stored data and their hash tree belong to a dm-verity root hash, which the caller trusts. Pure.
 
 import { present } from '../../base/assert.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
@@ -24,8 +24,8 @@ type ExpectedVerity = {
 }
 
 /**
- * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks: `verity-superblock`,
- * `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
+ * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks:
+ * `verity-superblock`, `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
  */
 export async function checkVerity(
   image: VerityImage,

@@ -20,7 +20,7 @@ import { wellFormed } from '../malformed.ts'
 
 export type Certificate = {
   readonly der: Uint8Array
-  /** What the issuer signed: the TBSCertificate with its tag and length. */
+  /** The signed bytes: the TBSCertificate with its tag and length. */
   readonly signedBytes: Uint8Array
   readonly serial: string
   readonly signatureAlgorithm: SignatureAlgorithm
@@ -122,7 +122,7 @@ export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
   return extensions
 }
 
-/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and leaves it out in newer ones. */
+/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and omits it in newer ones. */
 export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const what = 'signature algorithm'
   const fields = new DerFields(readAll(identifier.contents, what), what)

@@ -29,7 +29,7 @@ const RESERVED_SLUGS: ReadonlySet<string> = new Set(
   ),
 )
 
-/** What is wrong with a slug for a new organization, or null. It becomes a DNS label (RFC 1123 2.1) of every host name. */
+/** The fault of a slug for a new organization, or null. It becomes a DNS label (RFC 1123 2.1) of every host name. */
 export function slugProblem(slug: string): string | null {
   if (slug.length === 0 || slug.length > slugCharsMax) return `must have 1 to ${slugCharsMax} characters`
   if (!/^[a-z0-9-]+$/.test(slug)) return 'may hold lowercase letters a-z, digits and hyphens only'
@@ -129,7 +129,7 @@ export const AdminGatewayKeyCreate = Type.Object(
   closed,
 )
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
-/** What is left out stays as it is. */
+/** Omitted fields stay unchanged. */
 export const AdminGatewayKeySet = Type.Partial(Type.Object({ ...gatewayKeyTerms, ...gatewayKeyRules }, closed))
 export type AdminGatewayKeySet = Static<typeof AdminGatewayKeySet>
 /** The only response that holds the whole key. */
@@ -165,7 +165,7 @@ export const AdminInstance = Type.Object(
     failure_message: Nullable(Type.String()),
     terminated_reason: Nullable(Type.String()),
     egress_bytes: Type.Integer({ minimum: 0 }),
-    /** What it may send in its life; an operator may have raised that. Null without a VM. */
+    /** Egress cap of its whole life; an operator may have raised it. Null without a VM. */
     egress_limit_bytes: CountOrNull,
     egress_observed_at: TimeOrNull,
     egress_block_applied_at: TimeOrNull,
@@ -210,7 +210,7 @@ export const AdminBuild = Type.Object(
     source: Type.Object(
       {
         kind: OneOf(['archive', 'git']),
-        /** Of an archive its name, of git its address. */
+        /** Name of an archive, or address of a git repository. */
         name: Nullable(Type.String()),
         ref: Nullable(Type.String()),
         size_bytes: CountOrNull,
@@ -231,7 +231,7 @@ export const AdminBuild = Type.Object(
     ]),
     error_type: Nullable(Type.String()),
     error: Nullable(Type.String()),
-    /** What its files take up, at most. */
+    /** Largest total size of its files. */
     disk_bytes: Type.Integer({ minimum: 0 }),
     created_at: Time,
     started_at: TimeOrNull,
@@ -255,7 +255,7 @@ const AdminPool = Type.Object(
     wanted: Type.Integer({ minimum: 0 }),
     warm: Type.Integer({ minimum: 0 }),
     booting: Type.Integer({ minimum: 0 }),
-    /** What the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
+    /** Resource that the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
     lacking: Nullable(Type.String()),
     last_failure: Type.Union([Type.Object({ at: Time, reason: Type.String() }, closed), Type.Null()]),
     /** Null: nothing keeps it from asking for the next VM now. */
@@ -272,7 +272,7 @@ const AdminBuilds = Type.Object(
     warm: Type.Integer({ minimum: 0 }),
     booting: Type.Integer({ minimum: 0 }),
     reserved: Type.Integer({ minimum: 0 }),
-    /** What keeps the next VM from being made; null: nothing is known. */
+    /** Why the next VM cannot be made; null: no reason is known. */
     lacking: Nullable(Type.String()),
     disk_bytes: Type.Integer({ minimum: 0 }),
   },
@@ -335,7 +335,7 @@ export const AdminStatus = Type.Object(
       },
       closed,
     ),
-    /** What SNP reports are verified with, kept on this host; null where there are no such reports. */
+    /** Certificates on this host for verifying SNP reports; null if it makes no such reports. */
     collateral: Type.Union([AdminCollateral, Type.Null()]),
     organizations: Type.Integer({ minimum: 0 }),
     instances: CountBy,
@@ -355,9 +355,11 @@ export const AdminStatus = Type.Object(
     gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
-    /** Of the list of names that instances may reach (`network.allow_names`); null: there is none. */
+    /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
     names: Type.Union([AdminNames, Type.Null()]),
-    /** What keeps this host from being ready: clients do not get what its services promise. Empty: nothing is known. */
+    /**
+     * Reasons why this host is not ready, so that clients do not get what its services promise. Empty: none is known.
+     */
     problems: Type.Array(
       Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
     ),

@@ -1,7 +1,8 @@
 // The claim document: everything that the host handed to an instance and that shapes it, as one canonical text. Pure.
 //
-// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The gateway key is in it as a digest, so that
-// the document is no secret. Its schema follows the claim's: a new field of the claim is in the document without anybody's doing.
+// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The gateway key is in
+// it as a digest, so that the document is no secret. Its schema follows the claim's: a new field of the claim is in the
+// document without anybody's doing.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -60,7 +61,7 @@ function gatewayWord(gateway: InferenceGateway): GatewayWord {
   return gateway.kind === 'unattested' ? gateway.why : gateway.kind
 }
 
-/** What the statement of kind `claim` says of the document. */
+/** Fields of the statement of kind `claim` about the document. */
 export type ClaimFields = {
   readonly claimDigest: Uint8Array
   readonly inferenceUrl: string | null

@@ -67,7 +67,7 @@ function matches(schema: Json, value: unknown): boolean {
   )
 }
 
-/** What the parser says: null for a policy, else the field that it names. */
+/** The field that the parser refuses; null for a good policy. */
 function refusedField(json: unknown): string | null {
   try {
     parsePolicy(json)
@@ -134,7 +134,8 @@ test('strictPolicy', () => {
   expect(strictPolicy()).toMatchObject({ vmpls: [0], reservedBytes: 'zero', tcbOrder: 'required' })
 })
 
-// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the first sees another policy.
+// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the
+// first sees another policy.
 test('a name twice in the text', () => {
   const text = JSON.stringify(fullJson())
   expect(parsePolicy(text)).toEqual(parsePolicy(fullJson()))
@@ -245,7 +246,8 @@ test('parser and schema agree', () => {
   expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(50)
 })
 
-// Goal: a file written before a field or a bit had its name still parses, takes the stated default, and meets the schema.
+// Goal: a file written before a field or a bit had its name still parses, takes the stated default, and meets the
+// schema.
 test('a field of a later version', () => {
   const old = object({ vmpl: integer(3), info: bits({ smt: 0 }) })
   const later = object({
