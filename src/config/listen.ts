@@ -107,9 +107,7 @@ export function listenV4(text: string): { readonly address: string | null; reado
   return { address: isIPv4(host) ? host : null, port }
 }
 
-/**
- * UDP port of the gateway address where instances resolve names, if there is a list of them (`network.allow_names`).
- */
+/** UDP port of the gateway address where instances resolve names, if there is a list (`network.allow_names`). */
 export const guestDnsPort = 53
 
 /** How instances reach the inference gateway. */

@@ -40,9 +40,7 @@ type Path = readonly (string | number)[]
 
 type Reading = { readonly table: object; readonly lines: Map<string, number> }
 
-/**
- * The schema is far shallower. Deeper values are left out: the schema refuses the table or list that holds them anyway.
- */
+/** The schema is far shallower. Deeper values are left out: the schema refuses what holds them anyway. */
 const depthMax = 32
 
 /** A `[header]` or `[[header]]` with the pairs below it. */

@@ -14,9 +14,7 @@ export type GatewayResponse = {
   readonly response: Uint8Array
   /** Value of the response's X-Strongroom-Receipt header, or the answer to GET /v1/receipts/ID; null without either. */
   readonly receipt: string | null
-  /**
-   * Value of the response's X-Strongroom-Receipt-Salt header, for a receipt fetched later. Left out: the receipt's own.
-   */
+  /** Value of X-Strongroom-Receipt-Salt, for a receipt fetched later. Left out: the receipt's own. */
   readonly salt?: Uint8Array | undefined
 }
 
@@ -27,9 +25,7 @@ export type GatewayResponseVerdict = Verdict & {
 }
 
 export type ResponseWaivers = {
-  /**
-   * Accepted upstreams outside of the attestation (`NAME`, or `NAME=ORIGIN`); the verdict names them. Left out: none.
-   */
+  /** Accepted upstreams outside of the attestation (`NAME`, `NAME=ORIGIN`); the verdict names them. Left out: none. */
   readonly outside?: readonly string[] | undefined
 }
 

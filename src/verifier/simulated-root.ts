@@ -8,9 +8,7 @@ import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
 
-/**
- * The ARK issued itself; the name of the ASVK, which only VLEKs need, says VLEK. The ARK's name ends in the product.
- */
+/** The ARK issued itself; the name of the ASVK, which only VLEKs need, says VLEK. The ARK's name ends in a product. */
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')

@@ -8,9 +8,7 @@
 import type { PemOrDer } from '../encoding/pem.ts'
 import type { Product } from './product.ts'
 
-/**
- * A root that a relying party trusts, with the two intermediates below it. trusted-roots.ts tells AMD's from simulated.
- */
+/** A root that a relying party trusts, with its two intermediates. trusted-roots.ts tells AMD's from simulated. */
 export type TrustedRoot = {
   readonly product: Product
   readonly ark: PemOrDer

@@ -1,9 +1,9 @@
-// EHBP (encrypted HTTP body protocol), the client's half: seals one request's body to a gateway's attested keys and
-// opens its response. Pure: randomness comes from the caller; requests are sent by the caller.
+// EHBP's client (encrypted HTTP body protocol): seals a request's body to a gateway's attested keys, opens its response.
+// Pure: randomness comes from the caller, who also sends the requests.
 //
-// 1. sealRequest(...) gives a header and a body for `fetch`. The caller's own headers (authorization, content-type) go beside it, in the clear.
-// 2. isKeyConfigProblem(...) of key-config.ts says that the gateway has other keys now: attest it again, then seal anew.
-// 3. openResponse(head) refuses a response that is not sealed, and gives a ResponseOpener for the pieces of its body as they arrive.
+// 1. sealRequest gives a header and a body for `fetch`. The caller's other headers go beside it, in the clear.
+// 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
+// 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'

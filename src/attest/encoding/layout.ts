@@ -17,9 +17,7 @@ export function layoutBytes(layout: Layout): number {
   return listed(layout).sizeBytes
 }
 
-/**
- * Throws Malformed unless `bytes` is exactly as long as the layout. `what` names the record. Byte fields are copies.
- */
+/** Throws Malformed unless `bytes` is exactly as long as the layout. `what` names the record. Fields are copies. */
 export function readRecord<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const sizeBytes = layoutBytes(layout)
   wellFormed(bytes.length === sizeBytes, `${what}: ${bytes.length} bytes instead of ${sizeBytes}`)

@@ -27,9 +27,7 @@ const headerCountMax = 1 << 17
 /** The headers in file order, each with its data. */
 export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
 
-/**
- * Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a loader of version 1 would refuse.
- */
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a version 1 loader would refuse. */
 export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
   const fixed = readFields('IGVM fixed header', bytes, IGVM_FIXED_HEADER)
@@ -132,9 +130,7 @@ class References {
   }
 }
 
-/**
- * Writes a file: data after the headers, in their order. `readIgvm` reads it back. Throws Malformed if it could not.
- */
+/** Writes a file: headers, then data in their order. `readIgvm` reads it back. Throws Malformed if it could not. */
 export function writeIgvm(file: IgvmFile): Uint8Array {
   // Data come after the headers, so their offsets need the length of all headers: a first pass finds it.
   const end = fixedBytes + headerBytes(file, () => 0).length

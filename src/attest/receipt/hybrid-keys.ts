@@ -24,9 +24,7 @@ export type HybridKeys = { readonly publicKeys: PublicKeys; readonly secretKeys:
 /** FIPS 204 algorithm 2: rnd of the hedged variant. */
 const hedgeBytes = 32
 
-/**
- * The pair is one X-Wing key: its public key is `mlkem768`, then `x25519` (draft-connolly-cfrg-xwing-kem, section 5.2).
- */
+/** The pair is one X-Wing key; public: `mlkem768`, then `x25519` (draft-connolly-cfrg-xwing-kem, section 5.2). */
 export function makeHybridKeys(random: Random): HybridKeys {
   const ed25519 = nacl.sign.keyPair.fromSeed(take(random, SEED_BYTES.ed25519))
   const mldsa65 = ml_dsa65.keygen(take(random, SEED_BYTES.mldsa65))

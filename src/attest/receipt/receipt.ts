@@ -80,9 +80,7 @@ export function encodeReceipt(receipt: DecodedReceipt): Receipt {
   }
 }
 
-/**
- * Takes text, or parsed JSON. Throws Malformed on unknown or missing fields, wrong sizes and non-canonical base64url.
- */
+/** Takes text or parsed JSON. Throws Malformed on unknown or missing fields, wrong sizes, non-canonical base64url. */
 export function decodeReceipt(json: unknown): DecodedReceipt {
   const envelope = record(typeof json === 'string' ? parse(json) : json, 'receipt', [
     'format',

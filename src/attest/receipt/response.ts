@@ -1,17 +1,14 @@
-// Response receipts `strongroom/response/v3`: what the gateway signs about a response, and where the response carries
-// it. Pure.
+// Response receipts `strongroom/response/v3`: the gateway's signed claim about a response, and its place there. Pure.
 //
-// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are carried   = receipt, `.`,
-// base64url( salt ): what the response bears. A receipt that is fetched later comes without the salt salt      = 32
-// random bytes of the gateway, hashed before request and response: without it a receipt is no test for a guess at
-// either signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim's bytes; no statement begins so
-// (hybrid-keys.ts) claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest,
-// eventCount, sizeBytes, promptTokens,
-//             completionTokens, issuedAt, keysDigest }
+// receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
+// carried   = receipt, `.`, base64url( salt ): in the response. A receipt that is fetched later comes without the salt
+// salt      = 32 random bytes of the gateway, hashed before request and response: a receipt alone confirms no guess
+// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
+// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes,
+//             promptTokens, completionTokens, issuedAt, keysDigest }
 // Version 1 had neither upstream nor coverage, version 2 no salt; both are refused.
 //
-// A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its
-// end.
+// Streams carry the receipt in a comment line right before their end, other responses in a header.
 
 import { concat, fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -89,9 +86,7 @@ export function encodeClaim(claim: ResponseClaim): Uint8Array {
   return encodeCbor(new Map(fieldNames.map(name => [name, checked(name, source[name])])))
 }
 
-/**
- * The bytes that both signatures cover. ML-DSA's context is empty: the prefix separates these messages from all others.
- */
+/** The bytes under both signatures. ML-DSA's context is empty: the prefix separates these messages from all others. */
 export function signedBytesOf(claimBytes: Uint8Array): Uint8Array {
   return concat(prefix, claimBytes)
 }

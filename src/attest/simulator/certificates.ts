@@ -1,8 +1,7 @@
 // Simulated authorities in the form of AMD's: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms,
 // under names that say SIMULATED. Callers pass keys and times; WebCrypto makes only the salts and nonces of signatures.
-// No default root accepts these certificates.
-//
-// @peculiar/x509 makes them, and the verifier reads them with its own DER reader: neither can hide a mistake of the other.
+// No default root accepts these certificates. @peculiar/x509 makes them, and the verifier reads them with its own DER
+// reader: neither can hide a mistake of the other.
 
 import type { Product } from '../amd/product.ts'
 import type { TrustedRoot } from '../amd/roots.ts'
@@ -17,9 +16,7 @@ import type { SimulatedKeys } from './keys.ts'
 
 type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 
-/**
- * Keep certificates and keys together: signatures are salted, so the same keys give other certificates the next time.
- */
+/** Keep certificates and keys together: signatures are salted, so the same keys give other certificates next time. */
 export type SimulatedAuthority = {
   readonly product: Product
   /** For a relying party that explicitly trusts the simulation. DER. */
@@ -179,9 +176,7 @@ function namesOf(product: Product): Record<'ark' | 'ask' | 'asvk', string> {
   }
 }
 
-/**
- * DER values as in AMD's own: CA (intermediates have path length 0), certificate signing, and CRL signing for the ARK.
- */
+/** DER values as in AMD's own: CA (intermediates: path length 0), certificate signing, and for the ARK CRL signing. */
 function authorityExtensions(isRoot: boolean): RawExtension[] {
   const constraints = isRoot ? [0x30, 3, 1, 1, 0xff] : [0x30, 6, 1, 1, 0xff, 2, 1, 0]
   const usage = isRoot ? [3, 2, 1, 0x06] : [3, 2, 2, 0x04]

@@ -1,11 +1,11 @@
-// Three kinds of virtual TPM, and what ties each one's quote to an SNP report. Pure.
+// Three kinds of virtual TPM, and the link of each one's quote to an SNP report. Pure.
 //
 // vtpm:svsm-vmpl0       The TPM runs at VMPL 0 beside the guest. REPORT_DATA = SHA-512(nonce[64] ‖ manifest); manifest
-// version 0 is the
-//                       endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol; Coconut-SVSM, vTPM service manifest).
-// vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with SHA-256 of runtime data that
-// name the attestation key. vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never
-// good.
+//                       version 0 is the endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol;
+//                       Coconut-SVSM, vTPM service manifest).
+// vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with the SHA-256 of runtime data that
+//                       name the attestation key.
+// vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never good.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { sha256, sha512 } from '../hash.ts'

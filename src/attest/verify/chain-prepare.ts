@@ -114,9 +114,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   )
 }
 
-/**
- * Each authority may sign what it signed (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and no critical extension is unknown.
- */
+/** Each authority may sign what it signed (RFC 5280 4.2.1.3 and 4.2.1.9), and no critical extension is unknown. */
 function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
   try {
     const faults = [

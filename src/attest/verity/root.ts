@@ -36,9 +36,7 @@ export async function verityRootOf(
   return { rootHash: tree.finish(), parameters }
 }
 
-/**
- * The root hash of data with a superblock, `hashOffset` bytes into `hashes`, or into the data if `hashes` is left out.
- */
+/** The root hash of data with a superblock, `hashOffset` bytes into `hashes`, or into the data without `hashes`. */
 export async function verityRoot(
   image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
   options: VerityOptions = {},

@@ -357,9 +357,7 @@ export const AdminStatus = Type.Object(
     builds: Type.Union([AdminBuilds, Type.Null()]),
     /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
     names: Type.Union([AdminNames, Type.Null()]),
-    /**
-     * Reasons why this host is not ready, so that clients do not get what its services promise. Empty: none is known.
-     */
+    /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
     problems: Type.Array(
       Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
     ),

@@ -67,9 +67,7 @@ export const Claimed = Type.Object(
 )
 export type Claimed = Static<typeof Claimed>
 
-/**
- * Launch values that a simulated platform reports for this VM. A guest with a report device of its own refuses them.
- */
+/** Launch values that a simulated platform reports for this VM. A guest with its own report device refuses them. */
 export const SimulatedLaunch = Type.Object({ measurement: Sha384, operatorKey: Sha384 }, closed)
 export type SimulatedLaunch = Static<typeof SimulatedLaunch>
 

@@ -57,9 +57,7 @@ export const Claim = Type.Object(
       },
       closed,
     ),
-    /**
-     * The host's statement of what its firewall, outside of the VM, lets out. The VM repeats it and cannot check it.
-     */
+    /** The host's statement of what its firewall, outside of the VM, lets out. The VM repeats it, unchecked. */
     egress: Type.Object(
       {
         /** For the life of the VM. */

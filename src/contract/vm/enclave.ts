@@ -405,9 +405,7 @@ export const ENCLAVE_REQUESTS = [
 
 export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
 
-/**
- * Longest piece of the metrics: with the log lines beside it, and any characters, it fits into a line of the channel.
- */
+/** Longest piece of the metrics: beside log lines, and with any characters, it fits into a line of the channel. */
 export const metricsPieceCharsMax = 32_768
 
 export const EnclaveReport = Type.Object(

@@ -19,9 +19,7 @@ export const AttestedGateway = Type.Object(
     operatorKey: Type.String({ pattern: '^[0-9a-f]{96}$' }),
     /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
     outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
-    /**
-     * PEM of a simulated platform's root; null on hardware. A VM with a report device refuses a claim that names it.
-     */
+    /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
     simulatedRoot: Type.Union([Type.String({ minLength: 1, maxLength: 16_384 }), Type.Null()]),
   },
   closed,

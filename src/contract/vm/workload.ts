@@ -22,9 +22,7 @@ const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
-/**
- * Spans of single requests that the gateway reports to its host beside usage (span.ts): ids, codes, counts and times.
- */
+/** Spans of requests that the gateway reports to its host beside usage (span.ts): ids, codes, counts and times. */
 export const TraceSettings = Type.Object(
   {
     /** Share of the requests. */

@@ -204,9 +204,7 @@ function readVerityWords(cmdline: Uint8Array): Parsed<VerityWords> {
   }
 }
 
-/**
- * The superblock stands in the block before the tree; the guest does not read it, but it must give the same parameters.
- */
+/** The superblock precedes the tree. The guest does not read it, but it must give the same parameters. */
 async function diskCheck(
   { disk }: BootImage,
   words: VerityWords,

@@ -55,9 +55,7 @@ export type AskedRequest = {
   readonly reproduce: boolean
   /** File name of the archive: a project without a name of its own is called by it. */
   readonly sourceName: string | null | 'any'
-  /**
-   * SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hexadecimal; null: none may.
-   */
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null: none may. */
   readonly fetchCaSha256: string | null
   /** Mirror that may stand in the place of the crates registry; null: none. */
   readonly cratesMirror: string | null
@@ -92,9 +90,7 @@ export type BootParts = {
   readonly shapes: readonly string[]
 }
 
-/**
- * Hashes of the runtime, in place of the library's own in JavaScript. `sha256` may return the same array every time.
- */
+/** Hashes of the runtime, in place of the library's own in JavaScript. `sha256` may reuse its array. */
 type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
 /** The result as read, for the parts of the verifier. */

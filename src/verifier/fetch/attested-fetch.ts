@@ -1,10 +1,8 @@
-// A `fetch` that speaks with an attested gateway and nobody else. Effects: the network, through the transport that it
-// is given.
+// A `fetch` for one attested gateway alone. Effects: the network, through its transport.
 //
-//   fresh evidence, verified once and shared ─► a connection held to the attested TLS key (Bun, Node) ─► bodies encrypted to the attested key
+// fresh evidence ─► a connection pinned to the attested TLS key (Bun, Node) ─► bodies encrypted to the attested key
 //
-// A gateway that shows another key is asked once for evidence, with a new nonce; the request is then sent anew, or
-// fails.
+// A gateway that shows another key is asked once for evidence, with a new nonce; then the request is sent anew, or fails.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'

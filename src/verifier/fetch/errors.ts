@@ -26,9 +26,7 @@ export class RequestError extends AttestedFetchError {
   override readonly name = 'RequestError'
 }
 
-/**
- * No evidence came: no connection, no response in time, or the gateway has none now. Nothing was sent. Try again later.
- */
+/** No evidence came: no connection, no response in time, or the gateway has none now. Nothing was sent: try again. */
 export class EvidenceError extends AttestedFetchError {
   override readonly name = 'EvidenceError'
   /** The response's HTTP status; null when there was no whole response. */
@@ -95,9 +93,7 @@ export class EncryptionError extends AttestedFetchError {
   }
 }
 
-/**
- * A response broke off: a stream without `[DONE]`, or half a JSON document. Its last part may be missing: ask again.
- */
+/** A response broke off: a stream without `[DONE]`, or half a JSON document. It may lack its end: ask again. */
 export class IncompleteResponseError extends AttestedFetchError {
   override readonly name = 'IncompleteResponseError'
 }

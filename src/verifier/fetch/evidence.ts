@@ -25,9 +25,7 @@ export type Evidence = {
   readonly simulated: boolean
   /** Every check, those left out included. */
   readonly checks: readonly Check[]
-  /**
-   * The whole verdict, with each receipt's own, and workload.json, which names the models outside of the measured VM.
-   */
+  /** The whole verdict, with each receipt's own, and workload.json, which names models outside of the measured VM. */
   readonly verdict: GatewayVerdict
   /** SHA-256 of the public key (SPKI) that the gateway ends TLS connections with, as its verified statement says. */
   readonly tlsSpkiDigest: Uint8Array

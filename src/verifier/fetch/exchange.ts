@@ -97,9 +97,7 @@ async function openedResponse(response: WireResponse, { request, opener, deps }:
 
 const problemBytesMax = 64 * 1024
 
-/**
- * An unsealed response: the gateway's word only on a pinned connection, and never for a request that was carried out.
- */
+/** An unsealed response: the gateway's word only on a pinned connection, and never once a request was carried out. */
 async function unsealed(
   response: WireResponse,
   request: WireRequest,

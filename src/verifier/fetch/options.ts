@@ -21,9 +21,7 @@ export type AttestedFetchOptions = {
    * its check.
    */
   readonly policy: string | Readonly<Record<string, unknown>>
-  /**
-   * The operator's `allowlist.json`, byte by byte as published: the receipts must have its digest, images and commands.
-   */
+  /** The operator's `allowlist.json`, byte by byte: the receipts must have its digest, images and commands. */
   readonly allowlist?: string | Uint8Array | 'any'
   /**
    * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its
@@ -48,9 +46,7 @@ export type AttestedFetchOptions = {
   readonly pins?: Partial<Pins>
   /** PEM or DER of a revocation list, in the place of the one that comes with the evidence. */
   readonly crl?: string | Uint8Array
-  /**
-   * PEM of a simulated platform's root, for development: verifies evidence without hardware, and `simulated` says so.
-   */
+  /** PEM of a simulated platform's root, for development: verifies evidence without hardware; `simulated` says so. */
   readonly simulatedRoot?: string | Uint8Array
   /**
    * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any':
@@ -71,9 +67,7 @@ export type AttestedFetchOptions = {
   readonly evidenceTimeoutMs?: number
   /** Bun and Node: for a connection, its TLS handshake included. Default: 10 s. */
   readonly connectTimeoutMs?: number
-  /**
-   * Bun and Node: longest silence while a response is awaited or read. Default: 10 minutes; `signal` bounds the whole.
-   */
+  /** Bun and Node: longest silence while a response is awaited or read. Default: 10 minutes; `signal` bounds all. */
   readonly idleTimeoutMs?: number
   /** A request's body must fit into memory. Default: 64 MiB. */
   readonly requestBytesMax?: number

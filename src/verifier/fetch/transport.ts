@@ -36,9 +36,7 @@ export type Transport = {
   readonly pins: boolean
   /** One GET after the other, on a connection of their own. No redirect is followed, no credentials are sent. */
   readonly askEvidence: (questions: readonly EvidenceQuestion[], signal: AbortSignal) => Promise<EvidenceAnswers>
-  /**
-   * For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' if and only if the transport does not pin.
-   */
+  /** For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' exactly if the transport does not pin. */
   readonly open: (tlsSpkiDigest: Uint8Array | 'any') => Channel
 }
 
