@@ -1,5 +1,4 @@
-// SHA-2 in two forms, and bytes for WebCrypto. Pure. In JavaScript, for short inputs and chains; by WebCrypto, for long
-// ones.
+// SHA-2 in JavaScript, for short inputs and chains, and by WebCrypto, for long ones; bytes for WebCrypto. Pure.
 
 import { sha256 as nobleSha256, sha384 as nobleSha384, sha512 as nobleSha512 } from '@noble/hashes/sha2.js'
 

@@ -50,10 +50,7 @@ export function isHexIpv6(text: string): boolean {
   return isIPv6(text) && /^[0-9a-f:]+$/.test(text)
 }
 
-/**
- * Addresses that no router forwards: unspecified, loopback, IPv4-compatible and mapped (RFC 4291 2.5), link-local,
- * multicast.
- */
+/** Unrouted addresses: unspecified, loopback, IPv4-compatible and mapped (RFC 4291 2.5), link-local, multicast. */
 export const NEVER_FORWARDED_V6 = ['::/96', '::ffff:0:0/96', 'fe80::/10', 'ff00::/8'] as const
 
 /** Null: it may stand. `text` is an entry. */

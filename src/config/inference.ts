@@ -146,7 +146,7 @@ export const InferenceConfig = Type.Object(
       1_000_000,
       'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
-    // Longer than a verifier takes any statement for fresh, with its clock's skew
+    // Longer than a verifier takes a statement for fresh, clock skew included
     // (test/inference/attestation/nonces.test.ts).
     nonce_retention_minutes: Count(
       15,

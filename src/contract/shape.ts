@@ -27,10 +27,7 @@ export function checked<S extends TSchema>(
 
 const depthMax = 64
 
-/**
- * The value of strict JSON text (base/json.ts), in its type. Throws a Fault of `code` that names the thing (`what`) and
- * its fault.
- */
+/** The value of strict JSON text (base/json.ts), in its type. Throws a Fault of `code` that names `what`. */
 export function checkedJson<S extends TSchema>(
   schema: S,
   bytes: Uint8Array,

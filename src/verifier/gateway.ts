@@ -32,10 +32,7 @@ export const attestationBytesMax = 2 * 1024 * 1024
 /** Length of the random nonce that a relying party sends, in bytes. */
 export const nonceBytes = 32
 
-/**
- * For `ageMsMax` with a fresh nonce: the document cannot be older than the nonce, so this only bounds clock
- * differences.
- */
+/** For `ageMsMax` with a fresh nonce, which the document cannot predate: this only bounds clock differences. */
 export const freshAgeMsMax = 300_000
 
 export type GatewayQuestion = {

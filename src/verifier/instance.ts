@@ -82,10 +82,7 @@ export type InstanceVerdict = Verdict & {
   readonly hostKey: SshKey | null
   /** For known_hosts(5). Null unless the verdict is good. */
   readonly knownHost: KnownHost | null
-  /**
-   * The instance's X-Wing public key (draft-connolly-cfrg-xwing-kem): ML-KEM-768, then X25519. Null unless the verdict
-   * is good.
-   */
+  /** The instance's X-Wing public key: ML-KEM-768, then X25519. Null unless the verdict is good. */
   readonly xwingPublicKey: Uint8Array | null
 }
 

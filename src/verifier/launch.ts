@@ -1,5 +1,4 @@
-// The launch of a VM: the launch document that its report vouches for, and the image that a relying party expects.
-// Pure; throws Malformed.
+// Compares a VM's launch document, for which its report vouches, with the expected image. Pure; throws Malformed.
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import type { LaunchVehicle } from '../attest/launch/digest.ts'

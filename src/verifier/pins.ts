@@ -118,10 +118,7 @@ function unattestedWords(reason: string): string {
   return `accepted a gateway that nothing vouches for (${reason}), by that name`
 }
 
-/**
- * The pinned value; null without one. Revocation lists and floors have checks of their own, made unless they are
- * waived.
- */
+/** The pinned value; null without one. Revocation lists and floors have checks of their own, unless waived. */
 const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
   measurement: ({ policy: { measurements }, source }) => {
     if (measurements === 'any') return source === undefined ? null : `those of ${source}`

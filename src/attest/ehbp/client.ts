@@ -1,4 +1,4 @@
-// EHBP's client (encrypted HTTP body protocol): seals a request's body to a gateway's attested keys, opens its response.
+// EHBP (encrypted HTTP body protocol), client: seals a request to a gateway's attested keys and opens its response.
 // Pure: randomness comes from the caller, who also sends the requests.
 //
 // 1. sealRequest gives a header and a body for `fetch`. The caller's other headers go beside it, in the clear.
@@ -38,10 +38,7 @@ export type SealedRequest = {
   /** To be added to the request's headers. */
   readonly headers: Readonly<Record<'ehbp-encapsulated-key', string>>
   readonly body: Uint8Array<ArrayBuffer>
-  /**
-   * For the response to this request. Rejects with Malformed when it is not sealed, whatever its status: then nobody
-   * vouches for any of it, and a caller may show a plain error only as an unauthenticated one.
-   */
+  /** Rejects with Malformed for an unsealed response of any status: nobody vouches for any of it. */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
 }
 

@@ -32,10 +32,7 @@ export class FrameReader {
     this.#limits = limits
   }
 
-  /**
-   * Ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed: a frame that is too
-   * long, or too short for a tag, or too many empty ones.
-   */
+  /** Ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed for bad lengths. */
   push(bytes: Uint8Array): Uint8Array[] {
     const frames: Uint8Array[] = []
     let rest = bytes

@@ -32,10 +32,7 @@ export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
     )
 }
 
-/**
- * The package asks a KEM for key functions. Our keys never reach it, and each suite is for one direction of one
- * message.
- */
+/** The package asks a KEM for key functions. Our keys never reach it; a suite is for one direction of one message. */
 export function unusedKem(name: KemName): KEM {
   const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
   return {

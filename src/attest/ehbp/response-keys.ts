@@ -1,5 +1,4 @@
-// The keys of a response, which client and server derive alike, and their ciphers (SPEC.md section 4.4; RFC 9458
-// section 4.4). Pure.
+// A response's keys, derived alike by client and server, and their ciphers (SPEC.md 4.4; RFC 9458 section 4.4). Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'

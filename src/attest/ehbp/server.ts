@@ -1,5 +1,4 @@
-// EHBP's server: opens a request's body and seals its response. Pure: private keys, randomness and AES come from the
-// caller.
+// EHBP's server: opens a request's body and seals its response. Pure: private keys, randomness and AES are passed in.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'

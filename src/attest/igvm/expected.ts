@@ -19,10 +19,7 @@ type IgvmFirmware = {
   readonly kernelHashes: KernelHashes | null
 }
 
-/**
- * `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any number and model of
- * processors.
- */
+/** `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any processors. */
 export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Check {
   const name = 'igvm-layout'
   if (loaded === null) return fail(name, 'no OVMF firmware that ends at 4 GiB')

@@ -130,8 +130,7 @@ export type IgvmHeader =
       /** The VMSA: 4096 bytes. Null for platforms other than SEV-ES and SEV-SNP, whose contexts are not read here. */
       readonly state: Uint8Array | null
       /**
-       * Padding up to the next header. Zero by the specification; igvm-tooling writes others, and the checksum covers
-       * them.
+       * Padding up to the next header. Zero by the specification; igvm-tooling writes others. The checksum covers it.
        */
       readonly padding: Uint8Array
     } & Fields<'vpContext', 'fileOffset' | 'reserved'>)

@@ -12,10 +12,7 @@ type ImageParts = {
   readonly vcpus: number
 }
 
-/**
- * Without an ID block, which the launching host adds. Throws Malformed, for example if firmware checks no kernel
- * hashes.
- */
+/** Without an ID block, which the host adds. Throws Malformed, for example if firmware checks no kernel hashes. */
 export function buildImageIgvm(parts: ImageParts, options: { readonly sha384?: Hash } = {}): Promise<Uint8Array> {
   return buildIgvm({ ...parts, features: guestFeatures, policy: guestPolicy, ...options })
 }

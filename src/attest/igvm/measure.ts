@@ -98,8 +98,7 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
     if (loaded.has(header)) {
       if (header.kind === 'pageData') {
         const at = `0x${header.gpa.toString(16)}`
-        // QEMU backends/igvm.c ignores the flag: the guest would take a private page for shared, and the digest would
-        // cover it.
+        // QEMU backends/igvm.c ignores the flag: it would measure a page as private that the guest shares.
         wellFormed(
           !header.isShared,
           `IGVM: QEMU does not know the shared flag, and would load page ${at} as a private one`,

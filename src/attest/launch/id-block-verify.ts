@@ -1,5 +1,4 @@
-// The signer of an ID block, and the signer of that signer's key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure.
-// Policies decide whom to trust.
+// Verifies the signatures of an ID block and of its ID key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure.
 
 import { concat } from '../../base/bytes.ts'
 import { digest, webBytes } from '../hash.ts'

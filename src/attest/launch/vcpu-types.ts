@@ -1,5 +1,4 @@
-// QEMU's vCPU models, with the CPUID signature in RDX at start: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E).
-// Pure.
+// QEMU's vCPU models, with their CPUID Fn0000_0001_EAX, in RDX at start (AMD APM volume 3, appendix E). Pure.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 

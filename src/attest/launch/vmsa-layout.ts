@@ -1,5 +1,4 @@
-// The save area (VMSA) with a virtual processor's initial state (AMD APM volume 2, table B-4), and SEV_FEATURES
-// (15.34.10). Pure.
+// The VMSA, a virtual processor's initial state (AMD APM volume 2, table B-4), and SEV_FEATURES (15.34.10). Pure.
 
 import { type Layout, readFields, type Values, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'

@@ -1,5 +1,4 @@
-// Whether an SNP report meets a relying party's policy. Pure. Signatures are checked elsewhere: a forged report can
-// pass.
+// Whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'

@@ -1,5 +1,4 @@
-// A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts lists its fields, appraise.ts checks
-// them.
+// A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts has its fields, appraise.ts the checks.
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'

@@ -68,10 +68,7 @@ export const POLICY_FIELDS = {
   /** For the current firmware, and for the committed one, to which the host may go back. */
   minimumFirmware: field(orAny(object({ major: u8, minor: u8, build: u8 }))),
   minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
-  /**
-   * 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and the current firmware at least the
-   * committed.
-   */
+  /** 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and current firmware at least committed. */
   tcbOrder: field(oneOf(['required', 'any']), 'required'),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 

@@ -13,10 +13,7 @@ import { prettyJson } from './json.ts'
 /** REPORT_DATA has 64 bytes: SHA-256 of provenance.json, the nonce of exactly 16 bytes, zeros. */
 export const familyNonceBytes = 16
 
-/**
- * Null for a nonce of fewer than 16 bytes: two such nonces could look the same once padded. `provenanceDigest` has 32
- * bytes.
- */
+/** Null for a nonce under 16 bytes: two could look the same once padded. `provenanceDigest` has 32 bytes. */
 export function familyReportData(provenanceDigest: Uint8Array, nonce: Uint8Array): Uint8Array | null {
   wellFormed(provenanceDigest.length === 32, 'evidence: the digest of the provenance has not 32 bytes')
   return nonce.length === familyNonceBytes ? concat(provenanceDigest, nonce, new Uint8Array(16)) : null

@@ -16,10 +16,7 @@ export type LockedPackage =
         /** `commit` of 40 or 64 digits; `url` without `git+` and without fragment. */
         | { readonly kind: 'git'; readonly url: string; readonly commit: string }
     }
-  /**
-   * A flake input: `narSha256` is its narHash in hexadecimal, `uri` the locked reference
-   * (`github:owner/name/REVISION`).
-   */
+  /** A flake input: `narSha256` is its narHash in hex, `uri` the locked reference (`github:owner/name/REVISION`). */
   | { readonly kind: 'flake-input'; readonly name: string; readonly uri: string; readonly narSha256: string }
   /** The output of a fixed-output derivation that the build needs. */
   | {

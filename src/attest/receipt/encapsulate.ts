@@ -1,5 +1,5 @@
-// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: callers pass
-// randomness.
+// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: randomness is passed
+// in.
 
 import { x25519 } from '@noble/curves/ed25519.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'

@@ -41,10 +41,7 @@ export function newStatement(
   return encodeStatement(filled as Statement)
 }
 
-/**
- * Throws Malformed unless the report is over this statement and of the VM that it names: nobody could verify the
- * receipt.
- */
+/** Throws Malformed unless the report is over this statement and of the VM that it names. */
 export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: StatementFields): void {
   const report = decodeReport(bytes)
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
@@ -52,10 +49,7 @@ export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: S
   wellFormed(equalConstantTime(report.idKeyDigest, fields.operatorKey), 'evidence source: another operator key')
 }
 
-/**
- * Throws Malformed when a field does not fit STATEMENT_FIELDS, or the source's report is not over this statement or not
- * of this VM. Errors of the source pass through.
- */
+/** Throws Malformed when a field does not fit STATEMENT_FIELDS, or the report is over another statement or VM. */
 export async function issueReceipt(issue: {
   readonly fields: StatementFields
   readonly publicKeys: PublicKeys

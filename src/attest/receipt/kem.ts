@@ -35,10 +35,7 @@ export const kemNames = ['x25519', 'xwing'] as const satisfies readonly KemName[
 /** The key agreement pair of a receipt. */
 export type AgreementKeys = Pick<PublicKeys, 'x25519' | 'mlkem768'>
 
-/**
- * The 32-byte secret of the sender. Rejects with Malformed for values that no honest sender makes; see
- * `AgreementSecrets`.
- */
+/** The sender's 32-byte secret. Rejects with Malformed for values of no honest sender; see `AgreementSecrets`. */
 export type Decapsulate = (kem: KemName, encapsulated: Uint8Array) => Promise<Uint8Array>
 
 /** The KEM's public key of a receipt's pair. Throws Malformed on keys of other lengths. */
@@ -55,10 +52,7 @@ type AgreementSecrets = {
   readonly mlkem768: (ciphertext: Uint8Array) => Uint8Array | Promise<Uint8Array>
 }
 
-/**
- * Rejects with Malformed: a wrong length, or an X25519 point of small order. Any other ML-KEM ciphertext gives some
- * secret (FIPS 203 algorithm 18).
- */
+/** Rejects with Malformed: a wrong length, or an X25519 point of small order. ML-KEM rejects implicitly (FIPS 203). */
 export function decapsulateWith(publicKeys: AgreementKeys, secrets: AgreementSecrets): Decapsulate {
   return async (kem, encapsulated) => {
     wellFormed(encapsulated.length === KEMS[kem].encapsulatedBytes, `${kem}: an encapsulated key of another length`)

@@ -24,8 +24,8 @@ export function originOf(url: string): string {
 }
 
 /**
- * Whether the relying party allows this upstream. Without `origin` the name decides. A value that is no list allows
- * nothing.
+ * Whether the relying party allows this upstream; without `origin` the name decides. A value that is no list allows
+ * none.
  */
 export function isAllowed(outside: readonly string[], name: string, origin?: string | null): boolean {
   if (!Array.isArray(outside)) return false

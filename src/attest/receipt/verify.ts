@@ -45,10 +45,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly kind: Kind
   readonly nonce: Uint8Array | 'any'
   readonly asOf: Date | number
-  /**
-   * Greatest age of the statement at `asOf`; with a nonce, also how far `asOf` may be before it, for a slow verifier's
-   * clock.
-   */
+  /** Greatest age of the statement at `asOf`; with a nonce it may as well be this far in the future. */
   readonly ageMsMax: number | 'any'
   readonly roots: readonly TrustedRoot[]
   readonly requireCrl: boolean
@@ -195,10 +192,7 @@ function nonceCheck(statement: Statement, nonce: Uint8Array | 'any'): Check {
   return check(name, isSame, `the nonce is ${toHex(statement.nonce)}, not ${toHex(nonce)}`)
 }
 
-/**
- * With a nonce the statement is fresh: if it is in the verifier's future, the clocks differ, and the same span is
- * allowed.
- */
+/** With a nonce the statement is fresh. One from the future shows differing clocks: the same span is allowed. */
 function ageCheck(statement: Statement, { asOf, ageMsMax, nonce }: ReceiptQuestion): Check {
   const name = 'statement-age'
   if (ageMsMax === 'any') return notChecked(name, "skipped by the caller ('any')", false)

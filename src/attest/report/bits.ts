@@ -1,5 +1,4 @@
-// Names of the bits in a report's guest policy, platform info and key info. Pure. Unnamed bits are reported, never
-// dropped.
+// Bits of a report's guest policy, platform info and key info by name. Pure. Unnamed bits are reported, never dropped.
 
 /** Guest policy, AMD 56860 rev 1.58, table 9. Bits 15:0 are the minimum ABI version; 63:26 must be zero. */
 export const POLICY_BITS = {

@@ -162,10 +162,7 @@ export function decodeReport(bytes: Uint8Array): SnpReport {
   }
 }
 
-/**
- * The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field or contradicts the
- * version.
- */
+/** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field or the version. */
 export function encodeReport(report: SnpReport): Uint8Array {
   wellFormed(isReportVersion(report.version), `SNP report: version ${report.version} is not 2 to 5`)
   wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer is not what keyInfo says')
@@ -186,10 +183,7 @@ export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
   return bytes.slice(0, reportSignedSizeBytes)
 }
 
-/**
- * True when all bytes that this version reserves are zero, as firmware writes them; the signature covers only a part of
- * them.
- */
+/** True when all bytes that this version reserves are zero, as firmware writes them; AMD signs only some of them. */
 export function isReservedZero(report: SnpReport): boolean {
   return isZero(report.reserved)
 }

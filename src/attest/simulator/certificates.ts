@@ -66,10 +66,7 @@ export async function createSimulatedAuthority(
   return { product, root: { product, ark, ask, asvk }, keys }
 }
 
-/**
- * DER. `hwId` is chip_id, of which Turin certifies the first 8 bytes. `publicKey` is that of another chip, if it is not
- * the authority's.
- */
+/** DER. `hwId` is chip_id; Turin certifies its first 8 bytes. `publicKey`: that of another chip. */
 export async function issueSimulatedVcek(
   { product, keys }: SimulatedAuthority,
   vcek: { readonly tcb: Tcb; readonly chipId: Uint8Array; readonly validity: Validity; readonly publicKey?: CryptoKey },

@@ -96,10 +96,7 @@ async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promi
   return found
 }
 
-/**
- * Anybody can use a name: of the certificates with the issuer's name the signer wins, else the first, whose signature
- * check fails.
- */
+/** The signer among certificates with the issuer's name; else the first, whose signature check then fails. */
 async function signerOf<One>(
   signed: Certificate,
   bearers: readonly One[],

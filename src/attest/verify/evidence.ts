@@ -26,10 +26,7 @@ export type EvidenceQuestion = {
   readonly asOf: Date | number
   /** True: a missing CRL makes the verdict bad. A CRL that is given is always checked. */
   readonly requireCrl: boolean
-  /**
-   * 'any' skips the policy. Without a policy the verdict is bad: a signature alone does not exclude, say, a debug
-   * guest.
-   */
+  /** 'any' skips the policy. Without one the verdict is bad: a signature does not exclude, say, a debug guest. */
   readonly policy?: Policy | 'any' | undefined
   /** The 64 bytes that the guest was to put in, where the caller can compute them. */
   readonly reportData?: Uint8Array | undefined

@@ -1,5 +1,5 @@
-// dm-verity's hash tree (Linux, admin-guide/device-mapper/verity.rst), from a stream, with one block per level in
-// memory. Pure.
+// dm-verity's hash tree (Linux, admin-guide/device-mapper/verity.rst) from a stream, one block per level in memory.
+// Pure.
 
 import { assert } from '../../base/assert.ts'
 import { type Hash, sha256 } from '../hash.ts'

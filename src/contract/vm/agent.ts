@@ -71,10 +71,7 @@ export type Claimed = Static<typeof Claimed>
 export const SimulatedLaunch = Type.Object({ measurement: Sha384, operatorKey: Sha384 }, closed)
 export type SimulatedLaunch = Static<typeof SimulatedLaunch>
 
-/**
- * Fresh evidence of a claimed guest: its signed statement of kind `claim` over the nonce. The host adds the
- * certificates.
- */
+/** Fresh evidence of a claimed guest: its signed `claim` statement over the nonce. The host adds certificates. */
 export const GuestEvidence = Type.Object(
   {
     statement: Base64Url(1, 4096, 'Deterministic CBOR, attest/receipt/statement.ts'),

@@ -77,10 +77,7 @@ export type WorkloadCandidate = {
 
 export type Admission = { readonly ok: true } | { readonly ok: false; readonly fault: Fault }
 
-/**
- * Refused (image.invalid) unless the allowlist has exactly one entry for the workload, with this image digest and this
- * command.
- */
+/** Refused (image.invalid) unless the workload has exactly one entry, with this image digest and this command. */
 export function admits(allowlist: Allowlist, { workload, imageDigest, command }: WorkloadCandidate): Admission {
   const [allowed, ...more] = allowlist.workloads.filter(row => row.workload === workload)
   if (allowed === undefined || more.length > 0) {

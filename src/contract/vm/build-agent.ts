@@ -102,10 +102,7 @@ export const BUILD_REQUESTS = [
     },
     closed,
   ),
-  /**
-   * The completed evidence: the receipt as JSON; at completion also the certificates for the report over the
-   * provenance.
-   */
+  /** The completed evidence: the receipt as JSON; at completion also certificates for the provenance's report. */
   Type.Object(
     {
       id,

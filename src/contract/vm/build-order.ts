@@ -63,8 +63,7 @@ export const BuildOrder = Type.Object(
     toolchain: Type.Union([Toolchain, Type.Null()]),
     reproduce: Type.Boolean(),
     /**
-     * Origins, beside public authorities and registries, that the client's own request accepts for a fetch. The guest
-     * takes nothing else.
+     * Origins beside public authorities and registries that the client's request accepts; the guest takes no others.
      */
     accepts: Type.Object(
       {
@@ -77,10 +76,7 @@ export const BuildOrder = Type.Object(
     ),
     /** URI of runDetails.builder.id. */
     builderId: Type.String({ minLength: 1, maxLength: 512 }),
-    /**
-     * SHA-256 of the host's verification summary of the VM's image; null without a summary. The guest passes it on,
-     * unchecked.
-     */
+    /** SHA-256 of the host's verification summary of the image; null without one. The guest passes it on, unchecked. */
     imageSummary: OrNull(Sha256),
     limits: BuildLimits,
     /** How the source and what its lock names are fetched; null: nothing may be fetched. */
@@ -88,8 +84,7 @@ export const BuildOrder = Type.Object(
       Type.Object(
         {
           /**
-           * HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through only the hosts of the operator's
-           * list.
+           * HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through only hosts of the operator's list.
            */
           proxy: Type.String({ minLength: 1, maxLength: 128 }),
           /** Mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */

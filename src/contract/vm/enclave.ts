@@ -314,8 +314,7 @@ export const ENCLAVE_REQUESTS = [
     closed,
   ),
   /**
-   * The pieces are workload.json. Refused unless its digest is the HOST_DATA of this VM's report; the same digest again
-   * has no effect.
+   * The pieces are workload.json. Refused unless HOST_DATA of this VM's report is its digest; repeats have no effect.
    */
   Type.Object(
     {
@@ -329,10 +328,7 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /**
-   * The pieces are a control snapshot. Refused unless the control key signed it and its revision is above the one in
-   * force.
-   */
+  /** The pieces are a control snapshot. Refused unless the control key signed it and its revision is a higher one. */
   Type.Object({ id, op: Type.Literal('control'), sha256: Sha256, signature: Base64Url(64, 64) }, closed),
   /** Addresses of upstreams' hosts, as the VM has no resolver. TLS and pins decide whether they are the right ones. */
   Type.Object(
@@ -371,10 +367,7 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /**
-   * The answer to a want of kind `certificate`: PEM chains for the VM's key, from the authorities of clients and
-   * instances.
-   */
+  /** The answer to a want of kind `certificate`: PEM chains for the VM's key, for clients and for instances. */
   Type.Object(
     {
       id,

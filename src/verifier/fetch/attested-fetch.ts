@@ -1,8 +1,8 @@
 // A `fetch` for one attested gateway alone. Effects: the network, through its transport.
 //
-// fresh evidence ─► a connection pinned to the attested TLS key (Bun, Node) ─► bodies encrypted to the attested key
+// fresh evidence ─► a connection pinned to the attested TLS key (Bun, Node) ─► bodies encrypted to it
 //
-// A gateway that shows another key is asked once for evidence, with a new nonce; then the request is sent anew, or fails.
+// A gateway that shows another key is asked once for evidence, with a new nonce. Then the request is resent or fails.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'

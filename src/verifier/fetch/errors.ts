@@ -78,10 +78,7 @@ export class ConnectionError extends AttestedFetchError {
   override readonly name = 'ConnectionError'
 }
 
-/**
- * A response is not encrypted to this request, or does not open. Distrust all of it; the request's body went out
- * encrypted.
- */
+/** A response is not encrypted to this request, or does not open. Distrust it; the request went out encrypted. */
 export class EncryptionError extends AttestedFetchError {
   override readonly name = 'EncryptionError'
   /** The response's HTTP status, which nobody vouches for. Null when there was no response. */

@@ -1,5 +1,4 @@
-// Keeps the evidence of requests: verified once, shared, renewed in time, or when the gateway shows another key.
-// Effects: its deps.
+// Keeps the evidence of requests: shared, renewed in time, or when the gateway shows another key. Effects: its deps.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { VerificationError } from './errors.ts'

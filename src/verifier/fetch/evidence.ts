@@ -1,5 +1,4 @@
-// Fetches a gateway's evidence for a fresh nonce, and judges it. Effects: through the given transport, clock and
-// randomness.
+// Fetches and judges a gateway's evidence for a fresh nonce. Effects: through the given transport, clock, randomness.
 
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { type Check, fail } from '../../attest/verdict.ts'

@@ -55,10 +55,7 @@ class JudgingAgent extends Agent {
     this.#judge = judge
   }
 
-  /**
-   * State of a socket that is about to get a request; null: this agent has not judged it, because the runtime took it
-   * from elsewhere.
-   */
+  /** State of a socket that is about to get a request; null: not judged here, as the runtime took it from elsewhere. */
   take(socket: object): 'new' | 'used' | null {
     if (!this.#judged.has(socket)) return null
     const found = this.#used.has(socket) ? 'used' : 'new'
@@ -155,10 +152,7 @@ class UnansweredError extends Error {
   override readonly name = 'UnansweredError'
   /** Whether bytes of the request went to the connection, so that the server may have carried it out. */
   readonly isWritten: boolean
-  /**
-   * Whether the server may have closed the connection before the request came: it had served others, and this side did
-   * not close it.
-   */
+  /** Whether the server may have closed the connection early: it had served others, and this side did not close it. */
   readonly isStale: boolean
 
   constructor(
@@ -277,10 +271,7 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
   })
 }
 
-/**
- * Two turns of the event loop: an end of the connection that has already arrived is noticed before a request is
- * written.
- */
+/** Two turns of the event loop: an end of the connection that has already arrived is noticed before writing. */
 async function newsOfSocket(): Promise<void> {
   for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }

@@ -1,5 +1,4 @@
-// The package's entry for Bun and Node: connections are pinned to the attested TLS key, bodies encrypted. Effects: the
-// network.
+// The package's entry for Bun and Node: connections pinned to the attested TLS key, encrypted bodies. Effects: network.
 
 import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'

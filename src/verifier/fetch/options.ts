@@ -33,10 +33,7 @@ export type AttestedFetchOptions = {
    * its host leads it. All others fail the verification. Default: none.
    */
   readonly outside?: readonly string[]
-  /**
-   * For a gateway without such a VM: its `gateway-configuration.json`, byte by byte. Its receipt must have the digest,
-   * which covers the upstreams.
-   */
+  /** For a gateway without such a VM: its `gateway-configuration.json`, byte by byte; its receipt has the digest. */
   readonly configuration?: string | Uint8Array | 'any'
   /**
    * Pins that you waive: all are 'required' unless you say 'any'. `measurement`: measurements in the policy.

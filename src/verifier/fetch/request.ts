@@ -1,5 +1,4 @@
-// Turns the arguments of `fetch` into one request for the attested gateway. Throws RequestError for any other
-// destination or form.
+// Turns the arguments of `fetch` into a request for the attested gateway. Throws RequestError for any other.
 
 import { messageOf } from '../../base/fault.ts'
 import { RequestError } from './errors.ts'

@@ -11,8 +11,8 @@ type Bytes = Uint8Array<ArrayBuffer>
 
 export type Judging = {
   /**
-   * The opener of a sealed body also says at its end whether it is whole. For a plain body `whole` says it; null if
-   * only the connection can tell.
+   * `opener` also says at the end whether the body is whole, as `whole` does for a plain one; null: only the connection
+   * can.
    */
   readonly by: { readonly opener: ResponseOpener } | { readonly whole: WholeCheck | null }
   readonly signal: AbortSignal | null

@@ -1,5 +1,4 @@
-// Carries requests to a gateway in one runtime: Bun and Node pin the TLS key of every connection, a page cannot. Types,
-// and one error.
+// Carries requests to a gateway: Bun and Node pin the TLS key of every connection, a page cannot. Types, one error.
 
 /** A request whole: its body is sent again when the gateway has a new key. */
 export type WireRequest = {

@@ -13,10 +13,7 @@ import type {
   WireResponse,
 } from './transport.ts'
 
-/**
- * Throws OptionError for options that a page cannot honor, and in a runtime that could pin: a bundler took the wrong
- * half.
- */
+/** Throws OptionError for options that a page cannot honor, and where a bundler took the wrong half. */
 export function createWebTransport({ ca }: Wire): Transport {
   if (ca !== undefined) throw new OptionError('ca', 'a page cannot choose authorities: leave it out')
   const versions: unknown = Reflect.get(Object(Reflect.get(globalThis, 'process')), 'versions')
