@@ -1,4 +1,5 @@
-// A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its workload.json.
+// A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its
+// workload.json.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'

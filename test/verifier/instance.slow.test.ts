@@ -298,7 +298,8 @@ describe('the document', () => {
 
 describe('the receipt', () => {
   type Leaf = readonly [path: string, at: number, expected: string]
-  // Goal: one bit anywhere in what was signed, in a key, a signature, a certificate or the report fails by a check that says where.
+  // Goal: one bit anywhere in what was signed, in a key, a signature, a certificate or the report fails by a check that
+  // says where.
   test.each<Leaf>([
     ['statement', 100, 'receipt/evidence'],
     ['keys.ed25519', 3, 'receipt/evidence'],
@@ -380,7 +381,8 @@ describe('the launch', () => {
     expect(await expectBad(await of({ report: { vmpl: 1 } }), ['receipt/evidence'])).toContain('vmpl')
   })
 
-  // Goal: one document has one text; every other spelling, and what is no document, is refused though HOST_DATA is its digest.
+  // Goal: one document has one text; every other spelling, and what is no document, is refused though HOST_DATA is its
+  // digest.
   test.each<readonly [string, string]>([
     ['white space', JSON.stringify(sampleLaunch, null, 1)],
     ['another order', JSON.stringify({ ...sampleLaunch, image: undefined, measurement: sampleLaunch.measurement })],

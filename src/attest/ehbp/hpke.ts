@@ -1,5 +1,6 @@
-// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and the recipient's context. Pure:
-// private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway has no use for.
+// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and
+// the recipient's context. Pure: private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway
+// has no use for.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -31,7 +32,7 @@ export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
     )
 }
 
-/** A KEM of the package has functions for keys. Keys of ours never come near it, and each suite is for one direction of one message. */
+/** The package asks a KEM for key functions. Our keys never reach it; a suite is for one direction of one message. */
 export function unusedKem(name: KemName): KEM {
   const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
   return {

@@ -1,5 +1,5 @@
-// The report of evidence.json, which every verifier of this service family reads: an SNP report over the provenance and the nonce, or on Azure a
-// quote of the paravisor's TPM over both, whose key an SNP report vouches for. Pure.
+// The report of evidence.json, which every verifier of this service family reads: an SNP report over the provenance and
+// the nonce, or on Azure a quote of the paravisor's TPM over both, whose key an SNP report vouches for. Pure.
 
 import { productOfCpuid } from '../../attest/amd/product.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -58,7 +58,7 @@ export async function judgeReport(
   return { ...verdict(checks), report, simulated, tpm, details }
 }
 
-/** Left out where padding could not be told from a nonce; then the receipts alone bind it, with its length. */
+/** The report has no nonce if padding would make it ambiguous; then the receipts alone bind it, with its length. */
 function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
   const name = `${prefix}evidence`
   const checks =
@@ -83,7 +83,7 @@ type Found = {
   readonly report: SnpReport | null
   readonly simulated: boolean
   readonly tpm: VtpmKind | null
-  /** What the evidence is over: REPORT_DATA or the quote's extraData. Null when it cannot be read. */
+  /** The signed value: REPORT_DATA or the quote's extraData. Null when it cannot be read. */
   readonly signed: Uint8Array | null
 }
 
@@ -117,7 +117,7 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
     measurement: 'any',
     quote: given.quote,
     signature: { scheme: 'RSASSA', hash: 'SHA-256', signature: given.signature },
-    // What it says is compared below, part by part.
+    // Checked below, part by part.
     nonce: extraData,
     pcrs: { 'SHA-256': new Map(given.pcrs.map((value, number) => [number, value])) },
   })

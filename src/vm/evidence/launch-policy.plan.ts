@@ -1,8 +1,8 @@
 // The policy for a VM's report, from the recorded launch, and the keys that this host trusts. Pure.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import type { BitRule } from '../../attest/policy/kinds.ts'
 import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
-import type { BitRule } from '../../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
 import { checkedJson } from '../../contract/shape.ts'

@@ -155,7 +155,8 @@ describe('its verification summary', () => {
   const statement = summaryBytes(summary, Date.UTC(2026, 10, 22, 8))
 
   test('says what was verified against what, by whom and to which level', () => {
-    // Goal: exactly the fields of the specification; no level of the build environment's track, for which the provenance is too weak.
+    // Goal: exactly the fields of the specification; no level of the build environment's track, for which the
+    // provenance is too weak.
     const { _type, subject, predicateType, predicate } = json(statement)
     expect([_type, predicateType]).toEqual([
       'https://in-toto.io/Statement/v1',

@@ -1,4 +1,5 @@
-// A relying party and a gateway: the same attestation document under its own expectations and under wrong ones, and one response. Pure.
+// A relying party and a gateway: the same attestation document under its own expectations and under wrong ones, and one
+// response. Pure.
 
 import { utf8 } from '../../../src/base/bytes.ts'
 import {

@@ -1,4 +1,5 @@
-// A relying party and an instance: the same attestation document under its owner's expectations and under wrong ones. Pure.
+// A relying party and an instance: the same attestation document under its owner's expectations and under wrong ones.
+// Pure.
 
 import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'

@@ -125,9 +125,11 @@ describe('receipts', () => {
   })
 })
 
-// Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their digests.
+// Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their
+// digests.
 describe('real results of another builder', () => {
-  // Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their digests.
+  // Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their
+  // digests.
   const builds = join(import.meta.dir, '../../vectors/builds')
   const read = (name: string, file: string) => new Uint8Array(readFileSync(join(builds, name, file)))
 
@@ -178,7 +180,7 @@ describe('real results of another builder', () => {
       'vtpm:paravisor-bound',
     ])
     expect(verdict.slsa.build).toBeNull()
-    // What the summary rests on is there by name, though there is no receipt.
+    // Checks behind the summary are there by name, though there is no receipt.
     for (const name of ['chain-root', 'vmpl']) {
       expect(verdict.report?.details.find(check => check.name === name)?.outcome).toBe('pass')
     }
@@ -220,7 +222,8 @@ describe('real results of another builder', () => {
   })
 })
 
-// Goal: a result of another builder, on hardware of its own: its report alone vouches, and what it does unlike the specification is said.
+// Goal: a result of another builder, on hardware of its own: its report alone vouches, and what it does unlike the
+// specification is said.
 describe('a result with a report and no receipts', () => {
   const nonce = new Uint8Array(16).fill(7)
   const artifact = utf8('an artifact')

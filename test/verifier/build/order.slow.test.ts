@@ -1,4 +1,5 @@
-// Goal: whatever a host writes into an order is in the evidence, and what decides the result fails a verifier that did not ask for it.
+// Goal: whatever a host writes into an order is in the evidence, and what decides the result fails a verifier that did
+// not ask for it.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { cargoRecord, nixRecord, orderOf, requestOf } from '../../../scripts/rigs/build/record.ts'
@@ -36,7 +37,10 @@ const mirror = 'sparse+https://mirror.example/index/'
 const ca = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
 const fetch = { proxy: 'http://10.0.0.1:8444', cratesMirror: mirror, ca }
 
-/** Two builds whose orders use every field between them: of a repository, and of an archive that fetches by a mirror and an authority. */
+/**
+ * Two builds whose orders use every field between them: of a repository, and of an archive that fetches by a mirror and
+ * an authority.
+ */
 const whole: Readonly<Record<'git' | 'archive', BuildRecord>> = {
   git: { ...cargoRecord, request: { ...cargoRecord.request, projectDir: 'sub' } },
   archive: {

@@ -1,4 +1,5 @@
-// Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before anything is sent.
+// Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before
+// anything is sent.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
@@ -100,7 +101,7 @@ describe('pins', () => {
     ['measurement', { policy: { ...policy, measurements: 'any' } }, 'policy.measurements: '],
     ['allowlist', { policy: nobody, allowlist: undefined }, 'allowlist: '],
     ['allowlist', { policy: nobody, allowlist: 'any' }, 'allowlist: '],
-    // What everybody's guest has.
+    // Values that every guest has.
     ['allowlist', { policy: { ...nobody, hostData: '00'.repeat(32) }, allowlist: 'any' }, 'allowlist: '],
     ['allowlist', { policy: { ...nobody, idKeyDigest: '00'.repeat(48) }, allowlist: 'any' }, 'allowlist: '],
     ['vmpl', { policy: { ...policy, vmpls: 'any' } }, 'policy.vmpls: '],

@@ -1,4 +1,5 @@
-// Goal: in a page, where nobody sees the key of a connection, bodies are sealed to the attested key: whoever ends TLS reads and changes nothing of them.
+// Goal: in a page, where nobody sees the key of a connection, bodies are sealed to the attested key: whoever ends TLS
+// reads and changes nothing of them.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
