@@ -22,10 +22,10 @@ import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
-import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { launchDocumentOf } from '../vm/evidence/report.driver.ts'
+import { unnamedVms } from '../vm/held/unnamed.query.ts'
 import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
@@ -172,8 +172,7 @@ function buildEngine({ engine, stateDir, store }: Pick<BuildsParts, 'engine' | '
 
 /** Where the service is switched off: VMs of builds that an earlier daemon began serve nobody. */
 export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store' | 'engine' | 'log'>): void {
-  for (const vm of listVms(store.ledger.db, store.hostId)) {
-    if (vm.image !== builderImage || vm.desired === 'gone') continue
+  for (const vm of unnamedVms(store.ledger.db, { hostId: store.hostId, image: builderImage, named: new Set() })) {
     log.unit('builds').warn('a build VM is dismissed: listen.builds is off', { vm: vm.id })
     engine.reconciler.dismiss(vm.id)
   }

@@ -11,7 +11,7 @@ import { gatewayVmPort, type UsageRow } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
+import { type ControlKey, controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
@@ -26,7 +26,7 @@ import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import type { UsageRecord } from '../inference/types.ts'
-import { loadUpstream } from '../inference/upstream/target.ts'
+import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -92,33 +92,16 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const tell = createTellUsed({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
-  const allowlistFile = join(stateDir, 'allowlist.json')
-  const wanted = (): WantedGateway => {
-    const imageDir = config.inference.worker.image_dir
-    const { manifest } = loadGatewayImage(imageDir)
-    const model = models.current()
-    const bytes = readAllowlist(allowlistFile)
-    const workload = gatewayWorkload({
-      ...{ config, manifest, upstreams, controlKey: controlKey.publicKey },
-      model: model?.model ?? null,
-      allowlist: bytes === null ? null : { bytes, source: allowlistFile },
-    })
-    const { vcpus, memory_mib: memoryMib } = config.inference
-    const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
-    // Else each VM would be defined only to be refused.
-    expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
-    const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, parts.engine.platform]
-    const shape = [...size, imageDigest(imageDir), operatorKeyWords(parts.operatorKey.digest), workload].join('\n')
-    return {
-      spec: {
-        ...{ image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload },
-        ...(model === null ? {} : { modelDisk: model.disk }),
-      },
-      shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
-    }
-  }
+  const wanted = () => wantedGateway(parts, { upstreams, models, controlKey })
   const keeper = new GatewayKeeper({
-    ...{ store: store.ledger, hostId: store.hostId, engine, wanted, addresses, clock, random, log },
+    store: store.ledger,
+    hostId: store.hostId,
+    engine,
+    wanted,
+    addresses,
+    clock,
+    random,
+    log,
     patienceMs,
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
@@ -158,7 +141,38 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
 }
 
-/** What is known of it for sure; where there is nothing to verify, what it says of itself. Fault attest.unavailable. */
+/** Launch of a gateway VM by the configuration, image, model and allowlist of now. Faults image.invalid, config.file. */
+function wantedGateway(
+  { config, stateDir, engine, operatorKey }: GatewayVmParts,
+  { upstreams, models, controlKey }: { upstreams: UpstreamTarget[]; models: GatewayModel; controlKey: ControlKey },
+): WantedGateway {
+  const imageDir = config.inference.worker.image_dir
+  const { manifest } = loadGatewayImage(imageDir)
+  const current = models.current()
+  const allowlistFile = join(stateDir, 'allowlist.json')
+  const bytes = readAllowlist(allowlistFile)
+  const workload = gatewayWorkload({
+    config,
+    manifest,
+    upstreams,
+    controlKey: controlKey.publicKey,
+    model: current?.model ?? null,
+    allowlist: bytes === null ? null : { bytes, source: allowlistFile },
+  })
+  const { vcpus, memory_mib: memoryMib } = config.inference
+  const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
+  // Refused here, before a VM is defined that could not be launched.
+  expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
+  const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform]
+  const shape = [...size, imageDigest(imageDir), operatorKeyWords(operatorKey.digest), workload].join('\n')
+  const modelDisk = current === null ? {} : { modelDisk: current.disk }
+  return {
+    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk },
+    shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
+  }
+}
+
+/** The verified gateway; without a worker, which nothing attests, what the VM says of itself. Fault attest.unavailable. */
 async function verifyServing(
   { trust, clock, random }: GatewayVmParts,
   { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },

@@ -2,12 +2,13 @@
 // long as it runs; all of the resolver's.
 
 import { networkInterfaces } from 'node:os'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
 import { covers, rangeOf } from '../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../base/ipv6.ts'
 import type { Logger } from '../base/log.ts'
 import { type Collector, metricsText } from '../base/prometheus.ts'
+import { sweep } from '../base/work/sweep.ts'
 import { NameList } from '../config/allow-names.ts'
 import { guestDnsPort } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
@@ -119,10 +120,9 @@ class GuestListeners {
 
   /** Until the signal is aborted. Never rejects. */
   async follow(gateways: readonly string[], signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+    await sweep({ clock: this.#clock, intervalMs: followMs, signal }, async () => {
       for (const address of gateways) if (!this.#open.has(address)) await this.#listen(address)
-      await pause(this.#clock, followMs, signal)
-    }
+    })
     for (const listener of this.#open.values()) listener.close()
     this.#open.clear()
   }

@@ -2,8 +2,9 @@
 
 import { lookup } from 'node:dns/promises'
 import { isIPv4 } from 'node:net'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
+import { sweep } from '../base/work/sweep.ts'
 
 export type UpstreamPlace = { readonly host: string; readonly port: number }
 
@@ -81,11 +82,8 @@ export class Addresses {
     if (isChanged) for (const listener of this.#listeners) listener()
   }
 
-  async watch(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await this.look()
-      await pause(this.#deps.clock, lookMs, signal)
-    }
+  watch(signal: AbortSignal): Promise<void> {
+    return sweep({ clock: this.#deps.clock, intervalMs: lookMs, signal }, () => this.look())
   }
 }
 

@@ -1,8 +1,9 @@
 // What gateway VMs are told while they run: keys and limits of this appliance, signed by its control key. Effects: reads the store, a timer.
 
 import { toBase64Url, utf8 } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/vm/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
@@ -68,12 +69,10 @@ export class ControlSource {
     this.#current = null
   }
 
-  async watch(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await pause(this.#deps.clock, lookMs, signal)
-      if (signal.aborted || !this.#look()) continue
-      for (const listener of this.#listeners) listener()
-    }
+  watch(signal: AbortSignal): Promise<void> {
+    return sweepLater({ clock: this.#deps.clock, intervalMs: lookMs, signal }, () => {
+      if (this.#look()) for (const listener of this.#listeners) listener()
+    })
   }
 
   /** Whether there is another snapshot than at the last look. Cheap while nothing in the store changes. */

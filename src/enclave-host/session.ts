@@ -9,6 +9,7 @@ import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
 import type { Books } from './books.ts'
@@ -283,17 +284,15 @@ export class GatewaySession {
 
   /** Metrics and log. */
   async #collect(): Promise<void> {
-    const { clock } = this.#deps
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await pause(clock, reportMs, signal)
-      if (signal.aborted || this.#status === null) continue
+    const timing = { clock: this.#deps.clock, intervalMs: reportMs, signal: this.#stopping.signal }
+    await sweepLater(timing, async () => {
+      if (this.#status === null) return
       try {
         this.#metrics = await this.#takeReport()
       } catch (error) {
         this.#note('report', error)
       }
-    }
+    })
   }
 
   /** The metrics, put together from their pieces; beyond the bound they are left out by whole lines. */

@@ -4,6 +4,7 @@
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
 import { Allowance } from '../base/work/allowance.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewayEngine } from './types.ts'
 
@@ -55,9 +56,8 @@ export class SpanFetcher {
     const { clock, isFed, onFailure } = this.#deps
     const ended = Promise.withResolvers<void>()
     onAbort(signal, ended.resolve)
-    while (!signal.aborted) {
-      await pause(clock, intervalMs, signal)
-      if (signal.aborted || !isFed()) continue
+    await sweepLater({ clock, intervalMs, signal }, async () => {
+      if (!isFed()) return
       try {
         // An answer that comes after the end counts, but is not waited for.
         await Promise.race([this.#fetchAll(signal), ended.promise])
@@ -65,7 +65,7 @@ export class SpanFetcher {
         onFailure(error)
         await pause(clock, retryMs, signal)
       }
-    }
+    })
     if (!isFed()) return
     const rest = this.#fetchRest().catch(onFailure)
     await Promise.race([rest, clock.sleep(restMs)])

@@ -1,7 +1,6 @@
 // Moves every instance of this host towards what its owner asked for: its VM, its provisioning (provision.ts), ready; failure; the end of a delete.
 // Effects: through the VM engine and the store. One worker per instance, level-triggered.
 
-import { pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/http/instance.ts'
@@ -33,8 +32,6 @@ export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly onReady: (instanceId: string) => void
 }
 
-const retryMinMs = 200
-const retryMaxMs = 10_000
 /** Everything is looked at this often, should a wake have been lost. */
 const sweepMs = 5_000
 
@@ -52,8 +49,6 @@ export class InstanceReconciler {
     this.#workers = createWorkers({
       clock: deps.clock,
       work: id => this.#look(id),
-      retryMinMs,
-      retryMaxMs,
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('instance work failed; it will be tried again', { instance: key, retryMs, error }),
     })
@@ -78,8 +73,7 @@ export class InstanceReconciler {
       this.wake(instance.id)
       for (const id of this.#deferred.get(instance.organizationId) ?? []) this.wake(id)
     })
-    this.#wakeAll()
-    void this.#sweep()
+    this.#workers.sweep(sweepMs, () => this.#wakeAll())
   }
 
   async stop(): Promise<void> {
@@ -90,13 +84,6 @@ export class InstanceReconciler {
   #wakeAll(): void {
     const { directory, hostId } = this.#deps.store
     for (const instance of listLiving(directory.db, hostId)) this.wake(instance.id)
-  }
-
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      this.#wakeAll()
-    }
   }
 
   /** One turn of an instance's worker. */

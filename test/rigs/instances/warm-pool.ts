@@ -172,7 +172,7 @@ function claimless({ store, clock, engine, claim }: Claimless) {
     if (task === 'dismiss_vm') engine.dismiss(vmId)
     if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
   }
-  const bounds = { retryMinMs: 200, retryMaxMs: 10_000, onFailure: () => {} }
+  const bounds = { onFailure: () => {} }
   const workers = createWorkers({ clock, work: look, ...bounds })
   return {
     wake: (id: string) => workers.wake(id),
