@@ -1,4 +1,5 @@
-// Puts service C together from configuration, and its HTTPS listener. Effects: reads files; all of theirs after `start`.
+// Puts service C and its HTTPS listener together from configuration. Effects: reads files; the rest begins with
+// `start`.
 
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -124,7 +125,8 @@ export function composeBuilds(parts: BuildsParts): Builds {
   return {
     ...all,
     start: () => {
-      // Seconds for a new image: the first build need not wait for them. Whoever launches a VM meets the same failure.
+      // Hashing a new image takes seconds; done now, the first build need not wait. A launch meets and reports the
+      // same failure.
       engine.images
         .verifyBuilder(builds.image_dir)
         .catch(error => log.error('the image of build VMs is not used', { reason: messageOf(error) }))
@@ -137,7 +139,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
   }
 }
 
-/** What of the configuration a build VM cannot change any more once it is launched, its image aside: a warm one of another shape is not used. */
+/** Settings that a build VM keeps from its launch, without its image. A warm VM of another shape is not used. */
 export function buildVmShape(
   { builds, vm }: Pick<Config, 'builds' | 'vm'>,
   platform: Platform,
@@ -178,7 +180,7 @@ export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store
   }
 }
 
-/** Who may call: whoever has a key of service A; with "open" also whoever has none, counted by address. */
+/** Callers need a key of service A; with auth = "open" anyone may call, counted by address. */
 function callers({
   config,
   store,

@@ -1,4 +1,4 @@
-// The model of the gateway VM's worker, on its disk: the one that is named, or one that is made of the file that is named. Effects: reads the
+// The model disk of the gateway's worker: a named disk, or one made from the named model file. Effects: reads the
 // state directory; a process that makes a disk.
 
 import type { Clock } from '../base/clock.ts'

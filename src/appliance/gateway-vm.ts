@@ -1,4 +1,4 @@
-// Puts together what the host does for a gateway in a VM of its own. Effects: reads files; everything else begins with `start`.
+// Puts together the host's side of a gateway in its own VM. Effects: reads files; the rest begins with `start`.
 
 import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
@@ -141,7 +141,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
 }
 
-/** Launch of a gateway VM by the configuration, image, model and allowlist of now. Faults image.invalid, config.file. */
+/** Launch of a gateway VM by today's configuration, image, model and allowlist. Faults image.invalid, config.file. */
 function wantedGateway(
   { config, stateDir, engine, operatorKey }: GatewayVmParts,
   { upstreams, models, controlKey }: { upstreams: UpstreamTarget[]; models: GatewayModel; controlKey: ControlKey },
@@ -172,7 +172,10 @@ function wantedGateway(
   }
 }
 
-/** The verified gateway; without a worker, which nothing attests, what the VM says of itself. Fault attest.unavailable. */
+/**
+ * The verified gateway. Without a worker nothing attests it: then what the VM says of itself. Fault
+ * attest.unavailable.
+ */
 async function verifyServing(
   { trust, clock, random }: GatewayVmParts,
   { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },

@@ -1,5 +1,5 @@
-// Puts together what answers instances that ask for names, where the configuration has a list of them. Effects: listens on the gateway addresses for as
-// long as it runs; all of the resolver's.
+// Puts together the resolver for instances where the configuration has a list of names. Effects: listens on the
+// gateway addresses while it runs; those of the resolver.
 
 import { networkInterfaces } from 'node:os'
 import type { Clock } from '../base/clock.ts'
@@ -33,7 +33,7 @@ export type GuestDnsParts = {
 
 export type GuestDns = Pick<Collector, 'render'> & AsyncDisposable & { readonly status: () => AdminNames }
 
-/** For each resolver. Those who ask wait 5 s for a first answer (resolv.conf(5)). */
+/** Timeout of each resolver. Instances wait 5 s for a first answer (resolv.conf(5)). */
 const askTimeoutMs = 1_500
 const followMs = 250
 /** Some send more than the 1232 bytes that the query allows. */

@@ -1,4 +1,5 @@
-// What sends the gateway's spans to the operator's OTLP receiver, out of the configuration. Effects: reads files; everything else begins with `start`.
+// Composes the exporter of the gateway's spans to the operator's OTLP receiver. Effects: reads files; the rest begins
+// with `start`.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -34,7 +35,7 @@ export function composeTraces({ config, upstreams, clock, random, log }: TracesP
   })
 }
 
-/** What a request has that names no model of the catalog (gateway/accounting.ts). */
+/** Model name of requests whose model is not in the catalog (gateway/accounting.ts). */
 const noModel = 'unknown'
 
 function namesOf({ inference: { worker } }: TracesParts['config'], targets: readonly UpstreamTarget[]): OtlpNames {

@@ -1,5 +1,5 @@
-// Moves every build of this host towards its end: its turn, its VM, the build in it (follow.ts), the end of both. Effects: the VM engine, the store,
-// files. One worker per build, level-triggered, and one for the queue.
+// Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects:
+// the VM engine, the store, files. One level-triggered worker per build, and one for the queue.
 
 import type { Clock } from '../base/clock.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
@@ -35,7 +35,7 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly vms: Pick<BuildVms, 'take' | 'room' | 'wake'>
   readonly vmSpec: VmSpec
   readonly concurrentMax: number
-  /** What a client is told at the end of a good build: how to fetch and verify it. */
+  /** Closing lines for the client of a successful build: how to fetch and verify it. */
   readonly farewell: (build: Build) => readonly string[]
 }
 
@@ -272,7 +272,7 @@ export class BuildReconciler {
     return isMoved ? buildById(directory.db, build.id) : null
   }
 
-  /** What is left to do for a build that has ended; each part may be repeated. */
+  /** Cleans up after a build that has ended; each part may be repeated. */
   #close(build: Build): void {
     const { store, engine, files, events, gate, vms, clock, farewell } = this.#deps
     const { id, vmId, state } = build

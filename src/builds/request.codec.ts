@@ -1,4 +1,4 @@
-// The body of `POST /build`, whose source went to disk while it arrived, as what is wanted; each refusal names its field. Pure.
+// Parses the body of `POST /build`, whose source was stored while it arrived; refusals name their field. Pure.
 
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
@@ -17,14 +17,14 @@ export type BuildWanted = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
   readonly reproduce: boolean
-  /** What a fetch may rest on beside public authorities and the registry; null: nothing of the kind. */
+  /** Sources of a fetch besides public authorities and registry; null: none. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
 
 export type RequestRules = {
   readonly fetchHosts: readonly string[]
-  /** What this service has of its own: SHA-256 of its authorities' PEM, and its mirror. */
+  /** The service's own: SHA-256 of its authorities' PEM, and its mirror. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }

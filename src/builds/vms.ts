@@ -1,4 +1,4 @@
-// Build VMs that no build has taken: warm ones, which have no owner, and reserved ones. Effects: the store, the VM engine.
+// Build VMs without a build: warm ones, which have no owner, and reserved ones. Effects: the store, the VM engine.
 
 import { assert } from '../base/assert.ts'
 import type { DirectoryDb } from '../store/db.ts'
@@ -29,7 +29,7 @@ export type BuildVmsStatus = {
   readonly warm: number
   readonly booting: number
   readonly reserved: number
-  /** What the host lacks, or why the image cannot be used; null: nothing is known to be wrong. */
+  /** What the host lacks, or why the image cannot be used; null: no problem is known. */
   readonly lacking: string | null
 }
 
@@ -63,7 +63,7 @@ export class BuildVms {
     })
   }
 
-  /** Takes the warm VM that is furthest along, in the transaction of its taker. Null: there is none of the present image and shape. */
+  /** Takes the best warm VM in its taker's transaction. Null: there is none of the present image and shape. */
   take(tx: DirectoryDb): string | null {
     return this.#held.take(tx)?.row.vmId ?? null
   }
@@ -133,7 +133,7 @@ export class BuildVms {
     return { kind: 'held', rank: vm?.state === 'running' && vm.guest !== null ? 0 : 1 }
   }
 
-  /** One turn: drains, dismisses orphans, starts one missing VM, sets the alarm of the next reservation that expires. */
+  /** One turn: drains, dismisses orphans, starts one missing VM, sets the alarm for the next expiry. */
   #look(): void {
     const { store, clock, warm } = this.#deps
     const imageDigest = warm === 0 ? null : this.#held.image.read()
@@ -164,7 +164,7 @@ export class BuildVms {
     this.wake()
   }
 
-  /** Build VMs that no record names: of builds whose record is lost, or of a daemon that was killed. Nobody's work is in them. */
+  /** Build VMs that no record names: their record is lost, or their daemon was killed. Nobody's work is in them. */
   #dismissOrphans(): void {
     const { engine, log } = this.#deps
     for (const vm of this.#held.unnamed()) {

@@ -1,4 +1,5 @@
-// Addresses of the hosts that upstreams are on: gateway VMs have no resolver, and the firewall lets them reach exactly these. Effects: DNS, a timer.
+// Addresses of the upstreams' hosts: gateway VMs have no resolver, and the firewall opens exactly these. Effects:
+// DNS, a timer.
 
 import { lookup } from 'node:dns/promises'
 import { isIPv4 } from 'node:net'
@@ -11,7 +12,7 @@ export type UpstreamPlace = { readonly host: string; readonly port: number }
 export type AddressesDeps = {
   /** Base URLs of the upstreams. */
   readonly urls: readonly string[]
-  /** Of this host, as instances know it. A resolver that names it opens nothing: only a URL does. */
+  /** This host's address as instances know it. A resolver that returns it opens nothing: only a URL does. */
   readonly own: string
   readonly resolve?: (host: string) => Promise<readonly string[]>
   readonly clock: Clock
@@ -50,7 +51,7 @@ export class Addresses {
     return Object.fromEntries(this.#found)
   }
 
-  /** What the gateway may reach. */
+  /** Addresses and ports that the gateway may reach. */
   reached(): { readonly address: string; readonly port: number }[] {
     const all = this.#places.flatMap(({ host, port }) =>
       (isIPv4(host) ? [host] : (this.#found.get(host) ?? [])).map(address => ({ address, port })),

@@ -1,7 +1,7 @@
 // The books: usage that gateway VMs have signed, each row once. Effects: the store.
 //
-// A batch counts when it follows the last one that is booked and the VM's verified receipt key has signed it. First the rows are written, by
-// their ids, then how far the VM is booked: whoever is killed in between writes the same rows again, which changes nothing.
+// A batch counts if it follows the last one booked and the VM's verified receipt key signed it. Rows are written by
+// id, then the VM's booked count: after a crash in between the same rows are written again, without effect.
 
 import { createPublicKey, verify } from 'node:crypto'
 import { fromBase64Url, fromHex, toHex } from '../base/bytes.ts'
@@ -13,7 +13,10 @@ import { advanceBooks, gatewayById } from '../store/ledger/gateway.query.ts'
 
 export type BooksDeps = {
   readonly ledger: LedgerDb
-  /** Writes rows, each once by its id; those that can never be written are logged there. Throws when the store cannot be written to now. */
+  /**
+   * Writes rows, each once by its id; rows that can never be written are logged. Throws while the store cannot be
+   * written to.
+   */
   readonly write: (rows: readonly UsageRow[]) => void
   readonly log: Logger
 }
@@ -30,7 +33,10 @@ export class Books {
     return gatewayById(this.#deps.ledger, vmId)?.booked ?? 0
   }
 
-  /** Books a batch; one that is booked already has no effect. Fault channel.refused: it is not the next, or not signed as it has to be. */
+  /**
+   * Books a batch; a batch that is booked already has no effect. Fault channel.refused: it is out of order or badly
+   * signed.
+   */
   take(vmId: string, batch: UsageBatch): void {
     const { ledger, write } = this.#deps
     const gateway = gatewayById(ledger, vmId)

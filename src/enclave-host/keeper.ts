@@ -1,7 +1,8 @@
-// Keeps one gateway VM serving, and replaces it without a gap. Effects: the store, the VM engine, the firewall.
+// Keeps one gateway VM serving and replaces it without a gap. Effects: the store, the VM engine, the firewall.
 //
-// One worker looks at the whole situation each time: the rows, their VMs and what those say. A row is written before its VM is defined, a move
-// is a compare-and-set, and the route follows from the rows, so whoever is killed anywhere goes on from what is there.
+// One worker looks at the whole situation each time: rows, VMs, their status. A row is written before its VM is
+// defined, a move is a compare-and-set, and the route follows from the rows, so a daemon killed anywhere continues
+// from there.
 
 import { type Clock, iso } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -34,7 +35,7 @@ export type KeeperDeps = {
   readonly store: LedgerStore
   readonly hostId: string
   readonly engine: GatewayEngine
-  /** What a gateway VM that starts now is launched from. Fault image.invalid. */
+  /** Launch of a gateway VM that starts now. Fault image.invalid. */
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
@@ -139,7 +140,7 @@ export class GatewayKeeper {
     await Promise.all([...this.#sessions.values()].map(session => session.stop()))
   }
 
-  /** Keys or limits have changed. Resolves once every VM has them, or cannot be told. Never rejects. */
+  /** Sends changed keys or limits. Resolves once every VM has them or cannot be reached. Never rejects. */
   async pushControl(): Promise<void> {
     await Promise.all([...this.#sessions.values()].map(session => session.pushControl()))
   }
@@ -154,7 +155,7 @@ export class GatewayKeeper {
     return rows.length > 0
   }
 
-  /** Those that are, then the newest that were. */
+  /** Living gateway VMs first, then the most recent ended ones. */
   view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
     const { store, hostId } = this.#deps
     const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
@@ -238,7 +239,7 @@ export class GatewayKeeper {
     return session
   }
 
-  /** Of those that start, the newest that is wanted serves once it has proved itself. */
+  /** The newest wanted VM that starts serves once it is verified. */
   async #promote(): Promise<void> {
     const { store, hostId, engine, verify, addresses, log, clock } = this.#deps
     if (!addresses.isKnown) return
@@ -271,7 +272,8 @@ export class GatewayKeeper {
         verified = { receiptKey }
       }
       engine.open(row.vmId)
-      // Who reads that it serves may connect. Whoever is killed here leads clients back to the one before, which still serves.
+      // Route first, then record `serving`: clients that see the status can connect. After a crash here the route
+      // falls back to the previous VM.
       await this.#leadTo(row.vmId)
       const nowMs = clock.nowMs()
       store.transact(tx => {
@@ -288,7 +290,7 @@ export class GatewayKeeper {
     }
   }
 
-  /** A VM that replaces another has to do all that it should. The first one serves also while its worker does not: other models are there. */
+  /** A replacement must be without a problem. The first VM may serve without its worker: it has other models. */
   #isReady({ vmId }: GatewayVm, isReplacing: boolean): boolean {
     const { clock } = this.#deps
     const status = this.#sessions.get(vmId)?.status

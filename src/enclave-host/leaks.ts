@@ -31,7 +31,7 @@ const REMEDIES = {
   missing: 'the daemon ends the row and starts another gateway VM at its next look',
 } as const
 
-/** Whoever made or ended them was killed in between. */
+/** Gateway VMs left by a daemon that was killed between row and VM. */
 export function unnamedGatewayVms(db: LedgerDb, hostId: string): Vm[] {
   const named = new Set(listGateways(db, hostId).map(row => row.vmId))
   return unnamedVms(db, { hostId, image: gatewayImage, named })

@@ -1,6 +1,6 @@
-// Spans of one gateway VM, fetched for whoever exports them. Effects: through the engine.
+// Fetches the spans of one gateway VM for an exporter. Effects: through the engine.
 //
-// The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
+// The VM is hostile: the wire checks the form of spans, and their rate is bounded.
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
 import { Allowance } from '../base/work/allowance.ts'
@@ -51,7 +51,7 @@ export class SpanFetcher {
     this.#from = null
   }
 
-  /** Until the signal is aborted, and then for what the VM still has: its last request has often just ended. Never rejects. */
+  /** Runs until the signal, then fetches what is left: the last request has often just ended. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, isFed, onFailure } = this.#deps
     const ended = Promise.withResolvers<void>()

@@ -1,4 +1,4 @@
-// What the host's side of the gateway VM needs of the engine and of the appliance. Types only.
+// What the host's side of the gateway VM needs of engine and appliance. Types only.
 
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
@@ -13,11 +13,14 @@ export type GatewayRoute = {
 
 export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> &
   Omit<VmGateways, '#private'> & {
-    /** What it was launched from. Fault attest.unavailable. */
+    /** Recorded launch. Fault attest.unavailable. */
     readonly launch: (vmId: string) => RecordedLaunch
     /** Idempotent; resolves when the firewall has it. Faults: host.command_failed, host.command_timeout. */
     readonly route: (route: GatewayRoute) => Promise<void>
   }
 
-/** Certificates for a key that never leaves its VM. `csr`: PKCS #10, DER. Fault invalid_request: no request, or not signed by its key. */
+/**
+ * Certificates for a key that stays in its VM. `csr`: PKCS #10, DER. Fault invalid_request: malformed, or not signed
+ * by its key.
+ */
 export type Certify = (csr: Uint8Array) => Promise<{ readonly clients: string; readonly guests: string }>

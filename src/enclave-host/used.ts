@@ -1,7 +1,8 @@
-// What a gateway VM is told of the books: sums, and how many of its own rows are in them. Effects: reads the store.
+// Sums of the books for a gateway VM, with the count of its own rows in them. Effects: reads the store.
 //
-// While a VM drains, what its requests may cost yet is added to the sums of a month, so that budgets hold over both. Until it has said that it drains,
-// the VM after it is not told those: it lets nobody with a budget in. Sums of days are of what is booked.
+// While a VM drains, the cost its requests may still cause is added to the month sums, so that budgets hold over both
+// VMs. Until the old VM reports `draining`, its successor gets no month sums and refuses every key that has a budget.
+// Day sums are of booked usage.
 
 import { Fault } from '../base/fault.ts'
 import { type DaySums, daySumsPageMax, type EnclaveStatus, type MonthSums, type Want } from '../contract/vm/enclave.ts'
@@ -14,13 +15,13 @@ export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
 
 /** All of an answer is as of one moment. */
 export type TellUsed = {
-  /** Fault channel.refused: it cannot be told yet. */
+  /** Fault channel.refused: sums are not available yet. */
   readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
   readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
 }
 
 export type TellUsedDeps = Pick<Store, 'directory' | 'ledger' | 'hostId'> & {
-  /** What a VM last said of itself. */
+  /** Last status of a VM. */
   readonly statusOf: (vmId: string) => EnclaveStatus | null
 }
 

@@ -10,14 +10,14 @@ export type PoolStage =
   | (typeof TAKEN_IN_ORDER)[number]
   /** The engine does not know it: the daemon ended before it was defined. */
   | 'absent'
-  /** Somebody has it, by a record that is not here: such as in a database from a backup that is older than the claim. */
+  /** Claimed by a record that is not here, as in a database restored from a backup older than the claim. */
   | 'claimed'
   /** It cannot be given to anybody any more. */
   | 'lost'
 
 export type PoolLook = { readonly stage: PoolStage /** Why it is lost, else null. */; readonly reason: string | null }
 
-/** What a row of the pool stands for, by the engine's view of its VM. */
+/** Stage of a pool row, by the engine's view of its VM. */
 export function lookOf(
   row: Pick<PoolVm, 'boxKey'>,
   view: Pick<VmView, 'state' | 'failureCode' | 'guest'> | null,
@@ -64,7 +64,7 @@ export function startOf(rank: number): InstanceStart {
 /** A VM that the ledger has and that neither an instance nor the pool names. */
 export type Orphan = 'dismiss' | 'keep' | 'ask_later'
 
-/** What is nobody's goes. What somebody has claimed is left to the operator: it may hold a customer's work. */
+/** Unclaimed orphans are dismissed. A claimed one is left to the operator: it may hold a customer's work. */
 export function orphanVerdict({ state, guest }: Pick<VmView, 'state' | 'guest'>): Orphan {
   if (state !== 'running') return 'dismiss'
   if (guest === null) return 'ask_later'

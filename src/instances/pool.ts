@@ -1,7 +1,5 @@
-// The warm pool: VMs of the instance shape, booted and nobody's, so that a create need not wait for a boot. Effects: the store, the VM engine.
-//
-// A VM is in the pool exactly as long as it has a row in the directory. The row is written before the VM is defined. It goes in one statement,
-// and whoever has removed it decides: a create takes the VM, everything else dismisses it. So no VM is given away twice, whatever is killed.
+// The warm pool: booted VMs without an owner, so that a create need not wait for a boot. Effects: the store, the VM
+// engine.
 
 import type { DirectoryDb } from '../store/db.ts'
 import { instanceByVm, listLiving } from '../store/directory/instance.query.ts'
@@ -26,7 +24,7 @@ export type PoolStatus = {
   readonly warm: number
   /** On their way to being warm. */
   readonly booting: number
-  /** What the host lacks for the next one; null: nothing. */
+  /** What the host lacks for the next VM; null: nothing. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   /** Null: nothing keeps it from asking now. */
@@ -93,15 +91,18 @@ export class WarmPool {
   }
 
   /**
-   * Takes the VM that is furthest along out of the pool, in the transaction of its taker: a transaction that is rolled back has taken nothing.
-   * Null: there is none of the present image and shape.
+   * Takes the VM that is furthest along, in the taker's transaction: a rollback takes nothing. Null: there is none of
+   * the present image and shape.
    */
   take(tx: DirectoryDb): Taken | null {
     const taken = this.#deps.wanted === 0 ? null : this.#held.take(tx)
     return taken && { vmId: taken.row.vmId, start: startOf(taken.rank) }
   }
 
-  /** After a create was committed, and before its VM is asked for: what the pool holds in vain gives way first. Never throws. */
+  /**
+   * Call after a create was committed and before its VM is defined: surplus VMs of the pool make room first. Never
+   * throws.
+   */
   accepted(instance: Pick<Instance, 'id' | 'vmId'>, start: InstanceStart): void {
     const { store, clock, log } = this.#deps
     this.#counts.creates[start] += 1
@@ -179,7 +180,9 @@ export class WarmPool {
     else this.#lacking = null
   }
 
-  /** Null: the image cannot be read now, as while it is being replaced. Nothing is given away, started or drained then. */
+  /**
+   * Null: the image cannot be read now, as during its replacement. Then nothing is handed out, started or drained.
+   */
   #drain(): Member[] | null {
     if (this.#deps.wanted === 0) return this.#held.drain(null)
     const imageDigest = this.#held.image.read()

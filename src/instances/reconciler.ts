@@ -1,5 +1,5 @@
-// Moves every instance of this host towards what its owner asked for: its VM, its provisioning (provision.ts), ready; failure; the end of a delete.
-// Effects: through the VM engine and the store. One worker per instance, level-triggered.
+// Moves every instance of this host towards its owner's wish: its VM, provisioning (provision.ts), ready; failure;
+// deletion. Effects: through the VM engine and the store. One level-triggered worker per instance.
 
 import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
@@ -24,9 +24,11 @@ import { type ProvisionDeps, Provisioner } from './provision.ts'
 export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: VmEngine
-  /** Of the VMs that are made for instances. */
+  /** Spec of instance VMs. */
   readonly vmSpec: VmSpec
-  /** VMs of one organization that boot or wait for their turn: its others are made after these, so that another's need not wait for all of them. */
+  /**
+   * VMs of one organization that may boot or wait to boot at a time, so that others need not wait for all of them.
+   */
   readonly bootingPerOrganizationMax: number
   /** After the commit: its host key is known from now on. */
   readonly onReady: (instanceId: string) => void
@@ -59,7 +61,10 @@ export class InstanceReconciler {
     this.#workers.wake(instanceId)
   }
 
-  /** After a delete was accepted. The VM is dismissed at once, for the instance's worker may be in the middle of a claim on it. */
+  /**
+   * Call after a delete was accepted. Dismisses the VM at once: the instance's worker may be in the middle of a
+   * claim.
+   */
   wakeDeleted({ id, vmId }: Pick<Instance, 'id' | 'vmId'>): void {
     this.wake(id)
     if (vmId !== null) this.#deps.engine.dismiss(vmId)
@@ -118,7 +123,7 @@ export class InstanceReconciler {
     }
   }
 
-  /** Whether its VM is one of the first of its organization that are not up; else it is looked at again whenever one of them has changed. */
+  /** Whether its VM is among the first of its organization that are not up; else a change of these wakes it. */
   #mayBoot({ id, organizationId }: Instance): boolean {
     const { store, engine, bootingPerOrganizationMax } = this.#deps
     const deferred = this.#deferred.get(organizationId) ?? new Set()

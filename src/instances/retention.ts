@@ -1,5 +1,5 @@
-// Removes what has been kept long enough: terminated records (contract 2.2, 8) and stored responses. Effects: SQL, sleeping.
-// Every batch is one short transaction that finds its own work, so it may be stopped and started anywhere.
+// Removes expired records: terminated instances (contract 2.2, 8) and stored responses. Effects: SQL, sleeping. Each
+// batch is one short transaction that finds its own work, so it may stop and start anywhere.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -58,7 +58,7 @@ export async function removeExpired(deps: RetentionDeps, signal: AbortSignal): P
   return { instances, responses }
 }
 
-/** One kind, batch by batch; other requests run in between. What is left over waits for the next round. */
+/** Removes one kind in batches, with other requests in between. The rest waits for the next round. */
 async function removeInBatches(
   { directory, clock }: RetentionDeps,
   signal: AbortSignal,

@@ -26,7 +26,7 @@ export class BackOff {
     return this.#failures
   }
 
-  /** Counts a failure; returns the delay that follows. `isDelayed` false: the next attempt may be made at once all the same. */
+  /** Counts a failure; returns the delay that follows. `isDelayed` false: the next attempt may be made at once. */
   failed({ isDelayed = true } = {}): number {
     this.#failures += 1
     const delayMs = isDelayed ? backOffMs(this.#range, this.#failures) : 0

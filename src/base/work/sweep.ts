@@ -5,7 +5,7 @@ import { type BackOffRange, backOffMs } from './back-off.ts'
 
 type Sweep = { readonly clock: Pick<Clock, 'sleep'>; readonly intervalMs: number; readonly signal: AbortSignal }
 
-/** Runs `work` now, and again each time `intervalMs` after its end, until the signal is aborted. Rejects with what `work` throws. */
+/** Runs `work` now, and again `intervalMs` after each end, until the signal is aborted. Rejects if `work` throws. */
 export async function sweep(timing: Sweep, work: () => Promise<void> | void): Promise<void> {
   if (timing.signal.aborted) return
   await work()

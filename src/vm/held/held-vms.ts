@@ -1,7 +1,8 @@
 // VMs that wait for an owner. Effects: the store, the VM engine.
 //
-// A VM is held exactly as long as it has a row. The row is written before the VM is defined and goes in one statement; the caller that removed
-// it takes or dismisses the VM. So no VM is given away twice, and none is left behind, wherever the daemon is killed.
+// A VM is held exactly as long as it has a row. The row is written before the VM is defined and goes in one
+// statement; the caller that removed it takes or dismisses the VM. So no VM is given away twice or left behind,
+// wherever the daemon is killed.
 
 import { assert } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -17,12 +18,12 @@ import { furthest, type HeldRow, type HeldState, surplus } from './held.plan.ts'
 import { Template } from './template.ts'
 import { unnamedVms } from './unnamed.query.ts'
 
-/** What every owner of held VMs has. */
+/** Parts and settings that every owner of held VMs has. */
 export type HeldHost = {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly vmSpec: VmSpec
-  /** What such a VM is launched with besides its image; VMs of another shape are drained. */
+  /** Its launch settings besides the image, as text; VMs of another shape are drained. */
   readonly shape: string
   /** Digest of the image that a VM would boot now. Fault: image.invalid. */
   readonly imageDigest: () => string
@@ -150,7 +151,10 @@ export class HeldVms<Row extends HeldRow> {
     this.#host.engine.define(vmId, this.#host.vmSpec)
   }
 
-  /** Dismisses what cannot be taken and what is over; returns the rest, oldest first. `imageDigest`: null where it is not known. */
+  /**
+   * Dismisses VMs that cannot be taken and those that are over; returns the rest, oldest first. `imageDigest` null:
+   * unknown.
+   */
   drain(imageDigest: string | null): Held<Row>[] {
     const { store, shape } = this.#host
     const { wanted, judge, list, remove, texts } = this.#policy

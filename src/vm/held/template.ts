@@ -1,4 +1,5 @@
-// What a VM would be launched from now, read anew each time: it may be unusable for a while, as during an update. Effects: those of its `read`.
+// The launch of a VM that starts now, read anew each time: it may be unusable for a while, as during an update.
+// Effects: those of its `read`.
 
 import { messageOf } from '../../base/fault.ts'
 
