@@ -1,4 +1,5 @@
-// Goal: a gateway VM is told its sums; while one gateway VM takes over from another, the new one counts what the old one may still cost, or is told nothing: a real store.
+// Goal: a gateway VM gets its sums; during a replacement the new VM counts the cost the old one may still cause, or
+// gets no sums. A real store.
 
 import { expect, test } from 'bun:test'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'

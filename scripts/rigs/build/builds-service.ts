@@ -1,4 +1,4 @@
-// Service C as its clients meet it: real HTTP on a free local port, a real database and files in a directory of its own, VMs that play scripts.
+// Service C over real HTTP on a free local port, a real database and files in its own directory; VMs play scripts.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,5 @@
-// Service A as its clients meet it: real HTTP on a free local port, a real database in a directory of its own, a manual clock.
-// No reconciler runs: a test sees what a request alone has done, and moves instances itself.
+// Service A over real HTTP on a free local port, a real database in its own directory, a manual clock. No reconciler
+// runs: a test sees the effects of requests alone, and moves instances itself.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

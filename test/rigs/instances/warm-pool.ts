@@ -1,4 +1,5 @@
-// A host of service A without QEMU: the service, both reconcilers and the warm pool over one real database, with a manual clock.
+// A host of service A without QEMU: the service, both reconcilers and the warm pool over a real database, with a
+// manual clock.
 
 import nacl from 'tweetnacl'
 import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
