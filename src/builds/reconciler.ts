@@ -150,7 +150,7 @@ export class BuildReconciler {
 
   #announcePositions(waiting: readonly { readonly id: string }[]): void {
     for (const id of [...this.#positions.keys()]) {
-      if (!waiting.some(item => item.id === id)) this.#positions.delete(id)
+      if (!waiting.some(build => build.id === id)) this.#positions.delete(id)
     }
     for (const [position, { id }] of waiting.entries()) {
       const before = this.#positions.get(id)

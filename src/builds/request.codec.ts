@@ -93,7 +93,7 @@ function checkedUrl(text: string, { fetchHosts }: RequestRules): string {
     throw wrong('repo_url', 'must be a plain address: no spaces, query or fragment')
   }
   const port = Number(url.port || 443)
-  const isListed = fetchHosts.map(parseFetchHost).some(item => item?.host === url.hostname && item.port === port)
+  const isListed = fetchHosts.map(parseFetchHost).some(listed => listed?.host === url.hostname && listed.port === port)
   if (!isListed)
     throw wrong('repo_url', 'has a host that this service does not fetch from; send the source as source_data')
   return text

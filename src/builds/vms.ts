@@ -29,7 +29,7 @@ export type BuildVmsStatus = {
   readonly warm: number
   readonly booting: number
   readonly reserved: number
-  /** What the host lacks, or why the image cannot be used; null: no problem is known. */
+  /** Missing resource of the host, or the image's problem; null: no problem is known. */
   readonly lacking: string | null
 }
 
@@ -42,6 +42,7 @@ export class BuildVms {
     this.#deps = deps
     const { store, warm, log } = deps
     this.#held = new HeldVms(deps, {
+      noun: 'build VMs',
       wanted: warm,
       list: db => listBuildVms(db, store.hostId),
       remove: removeBuildVm,
@@ -54,12 +55,8 @@ export class BuildVms {
       onLost: failure => log.warn('a warm build VM was lost', failure),
       onDiscard: ({ vmId, kind }, reason) =>
         log.info('a build VM that no build has taken is dismissed', { vm: vmId, kind, reason }),
-      texts: {
-        unusableImage: 'the image of build VMs cannot be read',
-        lookFailed: 'build VMs could not be looked after',
-        surplus: `${warm} are kept warm`,
-        otherShape: 'the shape of build VMs has changed',
-      },
+      surplusReason: `${warm} are kept warm`,
+      shapeReason: 'the shape of build VMs has changed',
     })
   }
 

@@ -56,7 +56,7 @@ export class Addresses {
     const all = this.#places.flatMap(({ host, port }) =>
       (isIPv4(host) ? [host] : (this.#found.get(host) ?? [])).map(address => ({ address, port })),
     )
-    return [...new Map(all.map(item => [`${item.address} ${item.port}`, item])).values()]
+    return [...new Map(all.map(place => [`${place.address} ${place.port}`, place])).values()]
   }
 
   async look(): Promise<void> {
@@ -94,5 +94,5 @@ function placeOf(url: string): UpstreamPlace {
 }
 
 async function resolveV4(host: string): Promise<string[]> {
-  return (await lookup(host, { family: 4, all: true })).map(item => item.address)
+  return (await lookup(host, { family: 4, all: true })).map(({ address }) => address)
 }

@@ -1,4 +1,4 @@
-// What the host's side of the gateway VM needs of engine and appliance. Types only.
+// Parts of engine and appliance that the host's side of the gateway VM needs. Types only.
 
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'

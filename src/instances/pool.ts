@@ -24,7 +24,7 @@ export type PoolStatus = {
   readonly warm: number
   /** On their way to being warm. */
   readonly booting: number
-  /** What the host lacks for the next VM; null: nothing. */
+  /** Missing resource of the host for the next VM; null: none. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   /** Null: nothing keeps it from asking now. */
@@ -68,6 +68,7 @@ export class WarmPool {
     this.#deps = deps
     const { store, wanted, log } = deps
     this.#held = new HeldVms(deps, {
+      noun: 'the warm pool',
       wanted,
       list: db => listPoolVms(db, store.hostId),
       remove: removePoolVm,
@@ -81,12 +82,8 @@ export class WarmPool {
         log.warn('a VM of the warm pool was lost', failure)
       },
       onDiscard: (row, reason) => this.#noteDiscard(row, reason),
-      texts: {
-        unusableImage: 'the image of the warm pool cannot be read',
-        lookFailed: 'the warm pool could not be looked after',
-        surplus: `the pool keeps ${wanted}`,
-        otherShape: 'the shape of instances has changed',
-      },
+      surplusReason: `the pool keeps ${wanted}`,
+      shapeReason: 'the shape of instances has changed',
     })
   }
 

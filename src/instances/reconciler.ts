@@ -130,7 +130,7 @@ export class InstanceReconciler {
     const notUp = listProvisioning(store.directory.db, { hostId: store.hostId, organizationId })
       .filter(({ vmId }) => (vmId === null ? null : engine.view(vmId))?.state !== 'running')
       .slice(0, bootingPerOrganizationMax)
-    const isFirst = notUp.some(item => item.id === id)
+    const isFirst = notUp.some(waiting => waiting.id === id)
     if (isFirst) deferred.delete(id)
     else deferred.add(id)
     if (deferred.size === 0) this.#deferred.delete(organizationId)

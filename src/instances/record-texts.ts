@@ -47,10 +47,10 @@ export class RecordLists {
 
   /** Records at the time it resolves. A list with few texts missing is made at once; a first long one takes turns. */
   async of(organizationId: string): Promise<RecordTexts> {
-    return this.#atOnce(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
+    return this.#madeNow(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
   }
 
-  #atOnce(organizationId: string): RecordTexts | null {
+  #madeNow(organizationId: string): RecordTexts | null {
     const found = this.#find(organizationId)
     const before = this.#kept.get(organizationId)
     if (before?.key === found.key) return this.#keep(organizationId, found, before)
@@ -60,7 +60,7 @@ export class RecordLists {
 
   async #inTurns(organizationId: string): Promise<RecordTexts> {
     // A caller that waited for the same list finds it made.
-    const soon = this.#atOnce(organizationId)
+    const soon = this.#madeNow(organizationId)
     if (soon !== null) return soon
     const texts = new Map(this.#kept.get(organizationId)?.texts)
     for (let round = 0; round < roundsMax; round += 1) {

@@ -70,7 +70,7 @@ export type InstancesDeps = {
   readonly settings: InstancesSettings
   /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
   readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
-  /** Called after the commit, once per instance, to wake the host's reconciler. What it throws is logged. */
+  /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */

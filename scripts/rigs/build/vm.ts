@@ -98,7 +98,7 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   }
   fs.writeFileSync(paths.imageFile, '{"name":"builder"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
-  // Of this VM alone: others of this machine may build at the same time.
+  // Cgroup of this VM alone: other VMs of the machine may build at the same time.
   const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', root.slice('/tmp/'.length))
   fs.mkdirSync(cgroupRoot)
   const port: PortPaths = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }

@@ -168,7 +168,7 @@ export class FetchProxy implements FetchGate {
       return refuse(socket, line.startsWith('CONNECT ') ? 400 : 405, 'Only CONNECT HOST:PORT is served here.')
     const name = host.toLowerCase().replace(/\.$/, '')
     const shown = { build: visitor.buildId, host: name, port: Number(digits) }
-    const listed = this.#deps.hosts.find(item => item.host === name && item.port === Number(digits))
+    const listed = this.#deps.hosts.find(host => host.host === name && host.port === Number(digits))
     if (listed === undefined) {
       log.info('a build was refused a host', { ...shown, reason: 'not in builds.fetch_hosts' })
       return refuse(socket, 403, 'This host is not in the list of builds.fetch_hosts.')

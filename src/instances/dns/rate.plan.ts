@@ -13,7 +13,7 @@ export type RateSettings = {
   readonly burst: number
   /** Every so many packets over the rate get a truncated response. */
   readonly slip: number
-  /** Of all prefixes in each window: whole responses, and truncated ones besides. */
+  /** Bounds on all prefixes together in each window: whole responses, and truncated ones besides. */
   readonly windowMs: number
   readonly perWindow: number
   readonly truncatedPerWindow: number

@@ -1,7 +1,7 @@
 // Answers instances' queries under a list of permitted names: asks a resolver for a listed name, has its addresses
 // opened, then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
 //
-// Of a query only the name and IPv4 or IPv6 are passed on: no other type, no option, no letter case.
+// Only a query's name and IPv4 or IPv6 are passed on: no other type, no option, no letter case.
 
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'

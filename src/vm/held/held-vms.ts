@@ -38,6 +38,8 @@ export type NewRow = HeldRow & { readonly hostId: string; readonly nowMs: number
 
 /** The owner's rows and policy. */
 export type HeldPolicy<Row extends HeldRow> = {
+  /** Name of these VMs in the log. */
+  readonly noun: string
   /** How many are kept. */
   readonly wanted: number
   /** Rows of this host, oldest first. */
@@ -53,12 +55,8 @@ export type HeldPolicy<Row extends HeldRow> = {
   readonly onLost: (failure: { reason: string; failures: number; retryMs: number }) => void
   /** Its row is gone, its VM is dismissed next. */
   readonly onDiscard: (row: Row, reason: string) => void
-  readonly texts: {
-    readonly unusableImage: string
-    readonly lookFailed: string
-    readonly surplus: string
-    readonly otherShape: string
-  }
+  readonly surplusReason: string
+  readonly shapeReason: string
 }
 
 export type Held<Row> = { readonly row: Row; readonly rank: number }
@@ -82,14 +80,14 @@ export class HeldVms<Row extends HeldRow> {
     this.image = new Template({
       read: host.imageDigest,
       onUnusable: (reason, error, isNew) => {
-        if (isNew) log.error(policy.texts.unusableImage, { error })
+        if (isNew) log.error(`the image of ${policy.noun} cannot be read`, { error })
         policy.onUnusableImage(reason)
       },
     })
     this.#workers = createWorkers({
       clock,
       work: async () => policy.look(),
-      onFailure: ({ error, retryMs }) => log.error(policy.texts.lookFailed, { retryMs, error }),
+      onFailure: ({ error, retryMs }) => log.error(`${policy.noun} could not be looked after`, { retryMs, error }),
     })
   }
 
@@ -157,7 +155,7 @@ export class HeldVms<Row extends HeldRow> {
    */
   drain(imageDigest: string | null): Held<Row>[] {
     const { store, shape } = this.#host
-    const { wanted, judge, list, remove, texts } = this.#policy
+    const { wanted, judge, list, remove, surplusReason, shapeReason } = this.#policy
     const { db } = store.directory
     const kept: Held<Row>[] = []
     let failure: string | null = null
@@ -169,7 +167,7 @@ export class HeldVms<Row extends HeldRow> {
         if (state.kind === 'lost') failure = state.reason
         this.#discard(row, state.reason)
       } else if (imageDigest !== null && row.imageDigest !== imageDigest) this.#discard(row, 'the image has changed')
-      else if (wanted > 0 && row.shape !== shape) this.#discard(row, texts.otherShape)
+      else if (wanted > 0 && row.shape !== shape) this.#discard(row, shapeReason)
       else kept.push({ row, rank: state.rank })
     }
     if (failure !== null) {
@@ -177,7 +175,7 @@ export class HeldVms<Row extends HeldRow> {
       this.#policy.onLost({ reason: failure, failures: this.backOff.failures, retryMs })
     }
     const over = new Set(surplus(kept, wanted))
-    for (const { row } of over) this.#discard(row, texts.surplus)
+    for (const { row } of over) this.#discard(row, surplusReason)
     return kept.filter(held => !over.has(held))
   }
 

@@ -1,4 +1,4 @@
-// Goal: after failures in a row attempts grow rarer up to a bound, and a success makes the next failure the first again.
+// Goal: after failures in a row attempts grow rarer up to a bound; after a success the next failure is the first again.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
