@@ -48,12 +48,16 @@ export type Serving = {
 
 const lockTimeoutMs = 2_000
 
-/** Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported, host.listen_failed, config.invalid, config.file, image.invalid. */
+/**
+ * Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported,
+ * host.listen_failed, config.invalid, config.file, image.invalid.
+ */
 export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Keys, tokens and the database are the daemon's alone; other users may only pass through, to images and to the worker's directories.
+  // Only the daemon reads keys, tokens and the database. Other users may pass through, to images and the worker's
+  // directories.
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
@@ -119,7 +123,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   else builds.start()
   collateral?.start()
   firewall.start()
-  // Its keys take seconds to make, once; a failure is told to who needs it.
+  // Its keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   gateway.start()
   const running = undo.move()

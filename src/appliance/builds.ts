@@ -1,4 +1,5 @@
-// Puts service C together from configuration, and its HTTPS listener. Effects: reads files; all of theirs after `start`.
+// Puts service C and its HTTPS listener together from configuration. Effects: reads files; the rest begins with
+// `start`.
 
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
@@ -22,10 +23,10 @@ import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
-import { listVms } from '../store/ledger/vm.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { launchDocumentOf } from '../vm/evidence/report.driver.ts'
+import { unnamedVms } from '../vm/held/unnamed.query.ts'
 import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
@@ -129,7 +130,8 @@ export function composeBuilds(parts: BuildsParts): Builds {
   return {
     ...all,
     start: () => {
-      // Seconds for a new image: the first build need not wait for them. Whoever launches a VM meets the same failure.
+      // Hashing a new image takes seconds; done now, the first build need not wait. A launch meets and reports the
+      // same failure.
       engine.images
         .verifyBuilder(builds.image_dir)
         .catch(error => log.error('the image of build VMs is not used', { reason: messageOf(error) }))
@@ -142,7 +144,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
   }
 }
 
-/** What of the configuration a build VM cannot change any more once it is launched, its image aside: a warm one of another shape is not used. */
+/** Settings that a build VM keeps from its launch, without its image. A warm VM of another shape is not used. */
 export function buildVmShape(
   { builds, vm }: Pick<Config, 'builds' | 'vm'>,
   platform: Platform,
@@ -177,14 +179,13 @@ function buildEngine({ engine, stateDir, store }: Pick<BuildsParts, 'engine' | '
 
 /** Where the service is switched off: VMs of builds that an earlier daemon began serve nobody. */
 export function dismissBuildVms({ store, engine, log }: Pick<BuildsParts, 'store' | 'engine' | 'log'>): void {
-  for (const vm of listVms(store.ledger.db, store.hostId)) {
-    if (vm.image !== builderImage || vm.desired === 'gone') continue
+  for (const vm of unnamedVms(store.ledger.db, { hostId: store.hostId, image: builderImage, named: new Set() })) {
     log.unit('builds').warn('a build VM is dismissed: listen.builds is off', { vm: vm.id })
     engine.reconciler.dismiss(vm.id)
   }
 }
 
-/** Who may call: whoever has a key of service A; with "open" also whoever has none, counted by address. */
+/** Callers need a key of service A; with auth = "open" anyone may call, counted by address. */
 function callers({
   config,
   store,

@@ -1,4 +1,4 @@
-// Keeps the collateral of this host's SNP reports (host/kds), on the platform that has such reports. Effects: all of theirs.
+// Keeps the collateral of this host's SNP reports (host/kds) on platforms that have them. Effects: those of host/kds.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
@@ -14,7 +14,7 @@ export type CollateralParts = {
   readonly platform: Platform
   readonly clock: Clock
   readonly log: Logger
-  /** Of the processors; looked up unless given. */
+  /** Product of the processors; looked up unless given. */
   readonly product?: ReturnType<typeof hostProduct>
   /** AMD's unless given. */
   readonly roots?: KdsOptions['roots']

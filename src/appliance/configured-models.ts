@@ -4,7 +4,7 @@ import { hasWorker } from '../config/checks/worker.ts'
 import type { Config } from '../config/schema.ts'
 import { type OfferedModels, offeredModels } from '../contract/key-rules.ts'
 
-/** What the gateway will serve; the built-in worker is what its attestation covers. */
+/** Models that the gateway serves. Its attestation covers the built-in worker. */
 export function configuredModels({ inference: { worker, upstreams } }: Pick<Config, 'inference'>): OfferedModels {
   const inside = hasWorker(worker) ? [{ models: [worker.model], isInside: true }] : []
   return offeredModels([...inside, ...upstreams.map(({ models }) => ({ models, isInside: false }))])

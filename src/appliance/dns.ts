@@ -38,7 +38,10 @@ export function composeNames({ config, store, engine, clock, log }: DnsParts): N
   return names
 }
 
-/** Of the appliance's own names: IPv4 as `hostAddresses` has it, IPv6 where the listener has an address of its own, or all. */
+/**
+ * Addresses of the appliance's own names: IPv4 by `hostAddresses`, IPv6 if the listener has such an address or
+ * listens on all.
+ */
 function ownAddresses(config: Config): Record<HostName, Addresses | null> {
   const v4 = hostAddresses(config, defaultRouteAddress())
   const both = (name: HostName) => {
@@ -49,8 +52,8 @@ function ownAddresses(config: Config): Record<HostName, Addresses | null> {
 }
 
 /**
- * In the spelling of RFC 5952: its own, and where it has all, `publicAddress` if there is one. Null: it takes IPv4 alone, or is off, or has a port
- * that is found at the start.
+ * IPv6 address of a listener, spelled by RFC 5952; `publicAddress` if it listens on all. Null: IPv4 only, switched
+ * off, or a port that is chosen at the start.
  */
 function listenerV6(listen: string, publicAddress: string): string | null {
   const v4 = listenV4(listen)

@@ -76,9 +76,9 @@ export type EngineDeps = {
   readonly log: Logger
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
-  /** Of the image that the gateway's VM boots; null where the gateway runs in this process. */
+  /** Image of the gateway's VM; null where the gateway runs in this process. */
   readonly gatewayImageDir: string | null
-  /** Of what this host's reports are verified with, once the platform is known. */
+  /** Collateral that verifies this host's reports, once the platform is known. */
   readonly collateral: (platform: Platform) => CollateralService | null
 }
 
@@ -91,13 +91,13 @@ export type Engine = {
   readonly watchNetwork: (signal: AbortSignal) => Promise<void>
   readonly nft: Nft
   readonly platform: Platform
-  /** What is the TPM of a VM that starts now. */
+  /** Kind of TPM of a VM that starts now. */
   readonly tpm: () => TpmChoice['kind']
   readonly capacity: Capacity
   readonly diskGibMax: VmReconcilerDeps['diskGibMax']
   /** Null where there is none: see appliance/collateral.ts. */
   readonly collateral: CollateralService | null
-  /** Of the images that VMs have been launched from. */
+  /** Summaries of images that VMs were launched from. */
   readonly images: ImageSummaries
 }
 
@@ -235,7 +235,10 @@ function imageNamed(
   return loadGatewayImage(gatewayImageDir)
 }
 
-/** Every launch would be refused: the operator learns so at the start, not by the first VM. The image may still come. */
+/**
+ * The operator learns at the start that every launch would be refused, before the first VM fails. The image may still
+ * come.
+ */
 function warnUnmeasured(
   { vm, builds, listen, inference }: Config,
   { gatewayImageDir, log }: Pick<EngineDeps, 'gatewayImageDir' | 'log'>,
@@ -254,10 +257,10 @@ function warnUnmeasured(
   if (listen.builds !== '') check('builds.image_dir', builds.vcpus, () => loadBuilderImage(builds.image_dir))
 }
 
-/** Of all connections one IPv4 /24 or one IPv6 /48 may have one part of so many. */
+/** An IPv4 /24 or IPv6 /48 may hold one in so many of all connections. */
 const networkParts = 8
 
-/** What the firewall takes from the configuration. */
+/** Firewall settings of the configuration. */
 export function firewallSettings(
   { listen, ...config }: Config,
   { gatewayInVm }: { readonly gatewayInVm: boolean },
@@ -294,7 +297,9 @@ function egressSettings({ egress, ...network }: Config['network']): EgressPlan {
   }
 }
 
-/** The resolvers that instances are told of are open to them, wherever they are; with a list of names they are told of none. */
+/**
+ * Instances may reach the resolvers they are configured with, wherever these are. With a list of names they get none.
+ */
 function openResolvers({ resolvers, allow_names }: Pick<Config['network'], 'resolvers' | 'allow_names'>) {
   return allow_names.length === 0 ? resolvers : []
 }

@@ -1,4 +1,5 @@
-// Puts together what watches the other firewalls of this host. Effects: runs nft and iptables-save, which change nothing; the journal.
+// Puts together the watch over other firewalls of this host. Effects: reads with nft and iptables-save; writes the
+// journal.
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'

@@ -1,9 +1,10 @@
-// The model of the gateway VM's worker, on its disk: the one that is named, or one that is made of the file that is named. Effects: reads the
+// The model disk of the gateway's worker: a named disk, or one made from the named model file. Effects: reads the
 // state directory; a process that makes a disk.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { untilDone } from '../base/work/sweep.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import type { Config } from '../config/schema.ts'
 import { ensureModel } from '../host/models/ensure.ts'
@@ -16,8 +17,7 @@ export type GatewayModelDeps = {
   readonly log: Logger
 }
 
-const retryMinMs = 2_000
-const retryMaxMs = 60_000
+const retryRange = { minMs: 2_000, maxMs: 60_000 }
 
 export class GatewayModel {
   readonly #deps: GatewayModelDeps
@@ -43,17 +43,13 @@ export class GatewayModel {
     const { config, stateDir, clock, log } = this.#deps
     const { model_file: file, model_disk: disk } = config.inference.worker
     if (file === '' || disk !== '') return
-    for (let retryMs = retryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, retryMaxMs)) {
-      try {
-        this.#made = await ensureModel(stateDir, file, signal)
-        log.info('the model of the gateway is on its disk', { model: this.#made.model.name, disk: this.#made.disk })
-        return
-      } catch (error) {
-        if (signal.aborted) return
-        this.#problem = messageOf(error)
-        log.error('the disk of the model cannot be made; it is tried again', { file, error, retryMs })
-        await pause(clock, retryMs, signal)
-      }
+    const onFailure = (error: unknown, retryMs: number) => {
+      this.#problem = messageOf(error)
+      log.error('the disk of the model cannot be made; it is tried again', { file, error, retryMs })
     }
+    await untilDone({ clock, range: retryRange, signal, onFailure }, async () => {
+      this.#made = await ensureModel(stateDir, file, signal)
+      log.info('the model of the gateway is on its disk', { model: this.#made.model.name, disk: this.#made.disk })
+    })
   }
 }

@@ -1,4 +1,4 @@
-// Puts together what the host does for a gateway in a VM of its own. Effects: reads files; everything else begins with `start`.
+// Puts together the host's side of a gateway in its own VM. Effects: reads files; the rest begins with `start`.
 
 import { join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
@@ -9,7 +9,7 @@ import type { Config } from '../config/schema.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
-import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
+import { type ControlKey, controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
@@ -24,7 +24,7 @@ import { runLedgerRetention } from '../inference/metering/retention.ts'
 import { usageRecordOf } from '../inference/metering/row.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
-import { loadUpstream } from '../inference/upstream/target.ts'
+import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -90,11 +90,12 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const tell = createHostSums({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
+  const wanted = () => wantedGateway(parts, { upstreams, models, controlKey })
   const keeper = new GatewayKeeper({
     store: store.ledger,
     hostId: store.hostId,
     engine,
-    wanted: () => wantedGateway(parts, { upstreams, controlKey: controlKey.publicKey, model: models.current() }),
+    wanted,
     addresses,
     clock,
     random,
@@ -138,35 +139,31 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
 }
 
-type WantedParts = Pick<Parameters<typeof gatewayWorkload>[0], 'upstreams' | 'controlKey'> & {
-  readonly model: ReturnType<GatewayModel['current']>
-}
-
-/** The gateway VM that image, configuration, model and allowlist ask for now. */
+/** Launch of a gateway VM by today's configuration, image, model and allowlist. Faults image.invalid, config.file. */
 function wantedGateway(
   { config, stateDir, engine, operatorKey }: GatewayVmParts,
-  { upstreams, controlKey, model }: WantedParts,
+  { upstreams, models, controlKey }: { upstreams: UpstreamTarget[]; models: GatewayModel; controlKey: ControlKey },
 ): WantedGateway {
   const imageDir = config.inference.worker.image_dir
   const { manifest } = loadGatewayImage(imageDir)
-  const source = join(stateDir, 'allowlist.json')
-  const bytes = readAllowlist(source)
-  const allowlist = bytes === null ? null : { bytes, source }
+  const current = models.current()
+  const allowlistFile = join(stateDir, 'allowlist.json')
+  const bytes = readAllowlist(allowlistFile)
   const workload = gatewayWorkload({
     config,
     manifest,
     upstreams,
-    controlKey,
-    model: model?.model ?? null,
-    allowlist,
+    controlKey: controlKey.publicKey,
+    model: current?.model ?? null,
+    allowlist: bytes === null ? null : { bytes, source: allowlistFile },
   })
   const { vcpus, memory_mib: memoryMib } = config.inference
   const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
-  // Otherwise each VM would be defined only to be refused.
+  // Refused here, before a VM is defined that could not be launched.
   expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
   const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform]
   const shape = [...size, imageDigest(imageDir), operatorKeyWords(operatorKey.digest), workload].join('\n')
-  const modelDisk = model === null ? {} : { modelDisk: model.disk }
+  const modelDisk = current === null ? {} : { modelDisk: current.disk }
   return {
     spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk },
     shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),

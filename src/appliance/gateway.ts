@@ -1,5 +1,5 @@
-// Service B wherever the configuration places it: in a VM of its own, as a part of this process, or nowhere. Effects: a listening socket where it
-// is a part of this process; everything else begins with `start`.
+// Service B where the configuration places it: in its own VM, in this process, or nowhere. Effects: in this process a
+// listening socket; the rest begins with `start`.
 
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'

@@ -1,13 +1,14 @@
-// Puts together what answers instances that ask for names, where the configuration has a list of them. Effects: listens on the gateway addresses for as
-// long as it runs; all of the resolver's.
+// Puts together the resolver for instances where the configuration has a list of names. Effects: listens on the
+// gateway addresses while it runs; those of the resolver.
 
 import { networkInterfaces } from 'node:os'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
 import { covers, rangeOf } from '../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../base/ipv6.ts'
 import type { Logger } from '../base/log.ts'
 import { type Collector, metricsText } from '../base/prometheus.ts'
+import { sweep } from '../base/work/sweep.ts'
 import { NameList } from '../config/allow-names.ts'
 import { guestDnsPort } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
@@ -32,7 +33,7 @@ export type GuestDnsParts = {
 
 export type GuestDns = Pick<Collector, 'render'> & AsyncDisposable & { readonly status: () => AdminNames }
 
-/** For each resolver. Those who ask wait 5 s for a first answer (resolv.conf(5)). */
+/** Timeout of each resolver. Instances wait 5 s for a first answer (resolv.conf(5)). */
 const askTimeoutMs = 1_500
 const followMs = 250
 /** Some send more than the 1232 bytes that the query allows. */
@@ -119,10 +120,9 @@ class GuestListeners {
 
   /** Until the signal is aborted. Never rejects. */
   async follow(gateways: readonly string[], signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
+    await sweep({ clock: this.#clock, intervalMs: followMs, signal }, async () => {
       for (const address of gateways) if (!this.#open.has(address)) await this.#listen(address)
-      await pause(this.#clock, followMs, signal)
-    }
+    })
     for (const listener of this.#open.values()) listener.close()
     this.#open.clear()
   }

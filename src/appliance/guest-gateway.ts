@@ -1,5 +1,5 @@
-// The gateway that claims name: how instances reach it, and what it has to prove to them. Effects: reads the ledger, the gateway's image, and the
-// simulated platform where there is one.
+// The gateway as claims name it: its address, and what it has to prove to instances. Effects: reads the ledger, the
+// gateway's image and the simulated platform.
 
 import { existsSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -34,7 +34,7 @@ export type GuestGatewayParts = {
 
 export type GuestGatewayOf = () => Promise<Pick<Claim['inference'], 'baseUrl' | 'address' | 'gateway'>>
 
-/** Asked for at each claim. Fault image.invalid: the gateway is to run in a VM whose image is not there, and none serves. */
+/** Called at each claim. Fault image.invalid: the gateway runs in a VM, its image is missing, and no VM serves. */
 export function composeGuestGateway(parts: GuestGatewayParts): GuestGatewayOf {
   const { config, guestCaPem } = parts
   const { baseUrl, address } = guestGateway(config, guestGatewayName)
@@ -74,8 +74,8 @@ function measurementIn(directory: string, { vm, inference }: Config): string {
 }
 
 /**
- * Those of the VM that serves, of the image which the next one boots, and of the image that the operator has announced: an instance that is
- * claimed before an update accepts the gateway after it, too.
+ * Measurements of the VM that serves, of the image its successor boots, and of the image the operator announced: an
+ * instance claimed before an update accepts the gateway after it.
  */
 function measurementsOf({ config, store, log }: GuestGatewayParts): string[] {
   const serving = listGateways(store.ledger.db, store.hostId).find(({ state }) => state === 'serving')

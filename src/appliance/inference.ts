@@ -1,4 +1,4 @@
-// Puts the inference gateway together as a process of this host. Effects: reads files; everything else begins with `start`.
+// Puts the inference gateway together as a process of this host. Effects: reads files; the rest begins with `start`.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -66,7 +66,10 @@ export type Inference = {
 const unpackTimeoutMs = 60_000
 const minuteMs = 60_000
 
-/** Faults: config.file (key, certificate, allowlist or traces' files), host.unsupported. A worker that cannot run is no fault: requests for its model get 502. */
+/**
+ * Faults: config.file (key, certificate, allowlist, files of traces), host.unsupported. If the worker cannot run,
+ * requests for its model get 502.
+ */
 export async function composeInference(deps: InferenceParts): Promise<Inference> {
   const { config, store, clock, random, metering } = deps
   const settings = gatewaySettings(config)

@@ -1,4 +1,4 @@
-// Puts service A together: its decisions, its reconciler, its HTTPS listener, and its background work. Effects: all of theirs.
+// Puts service A together: decisions, reconciler, HTTPS listener, background work. Effects: those of its parts.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -43,7 +43,7 @@ export type InstancesParts = {
   readonly log: Logger
   readonly metering: Metering
   readonly keys: InstanceKeys
-  /** What instances must trust to reach this appliance's gateway. */
+  /** CA certificate that instances need to reach this appliance's gateway. */
   readonly guestCaPem: string
   readonly names: Pick<Names, 'instanceChanged'>
   readonly trust: AttestationTrustOf
@@ -153,7 +153,7 @@ export function composeInstances(parts: InstancesParts): Instances {
       reconciler.wake(instance.id)
     },
     onDeleted: instance => {
-      // First: whoever is told of the delete no longer finds the name.
+      // First, so that the name is gone when the response to the delete is sent.
       parts.names.instanceChanged(instance.id)
       parts.keys.revokeDeleted()
       reconciler.wakeDeleted(instance)
@@ -185,7 +185,8 @@ function backgroundWork(
   let loops: Promise<unknown> = Promise.resolve()
   return {
     start: () => {
-      // A reboot of the host has removed the firewall's table; it is made again from the ledger before the first VM is looked at.
+      // A reboot of the host removed the firewall's table. It is rebuilt from the ledger before the first VM is
+      // looked at.
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
       pool.start()
       reconciler.start()

@@ -1,5 +1,5 @@
-// What QEMU said last, for the operator: in the daemon's log and in the VM's journal, which `strongroom instance logs` prints.
-// Effects: reads the log of QEMU, appends events.
+// Last output of QEMU for the operator: in the daemon's log and the VM's journal (`strongroom instance logs`).
+// Effects: reads QEMU's log, appends events.
 
 import { closeSync, constants, fstatSync, openSync, readSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
@@ -21,7 +21,7 @@ export type FailuresDeps = {
 
 const wordBytesMax = 2_048
 
-/** From now on each VM that fails is an error in the log, with QEMU's last words; they are journalled too, as `vm.last_words`. */
+/** Logs an error for each VM that fails from now on, with QEMU's last output, and journals it as `vm.last_words`. */
 export function reportFailures({ engine, ledger, qemuLog, clock, log }: FailuresDeps): void {
   engine.onChange(vmId => {
     const vm = engine.view(vmId)
@@ -39,8 +39,9 @@ export function reportFailures({ engine, ledger, qemuLog, clock, log }: Failures
 }
 
 /**
- * The last 2 KiB of a file, in whole lines where it has more than one, with control characters made visible; '' when there is no file.
- * A VM may once have been able to write there, so links are not followed, and nothing but a regular file is read. Throws what open(2) does.
+ * Last 2 KiB of a file, in whole lines if it has more than one, control characters made visible; '' without a file. A
+ * VM may have been able to write there, so links are not followed and only a regular file is read. Throws what
+ * open(2) throws.
  */
 export function readLastWords(path: string): string {
   let fd: number

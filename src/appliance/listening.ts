@@ -4,7 +4,10 @@ import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import type { Listener } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 
-/** What `start` gives. Fault host.listen_failed, with the field. Nothing is waited for: systemd starts the daemon again, and exit code 1 lets it. */
+/**
+ * Result of `start`. Fault host.listen_failed, with the field. It does not wait and retry: the daemon exits with code
+ * 1 and systemd starts it again.
+ */
 export async function startListener<T>(name: Listener, listen: Config['listen'], start: () => T): Promise<Awaited<T>> {
   try {
     return await start()

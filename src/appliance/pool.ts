@@ -16,7 +16,7 @@ export type PoolParts = {
   readonly config: Config
   readonly store: Store
   readonly engine: Engine
-  /** Of the operator's key today: a VM that waits was launched with it, or is not handed out. */
+  /** Today's operator key: a VM that was launched with another is not handed out. */
   readonly operatorKey: Uint8Array
   readonly clock: Clock
   readonly random: RandomBytes
@@ -50,7 +50,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
   })
 }
 
-/** Of its digest: enough to tell two keys apart. */
+/** Hexadecimal digits of its digest: enough to tell two keys apart. */
 const keyDigits = 16
 
 /** The key that signs launches, as a part of a shape: a VM that an earlier one has signed is not given to anybody. */
@@ -58,12 +58,12 @@ export function operatorKeyWords(operatorKey: Uint8Array): string {
   return `operator key ${toHex(operatorKey).slice(0, keyDigits)}`
 }
 
-/** What of the configuration a VM cannot change any more once it is launched, its image aside. */
+/** Settings that a VM keeps from its launch, without its image. */
 function shapeOf({ vm, network }: Config, platform: Platform, operatorKey: Uint8Array): string {
   const boot = vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware
   const scratch = `${vm.scratch_gib} GiB scratch, ${vm.scratch_mib_per_s_max} MiB/s, ${vm.scratch_iops_max}/s`
   const words = [platform, vm.vcpu_type, `${vm.vcpus} vCPUs`, `${vm.memory_mib} MiB`, scratch, vm.snp_boot]
-  // It is told whom to ask when it boots.
+  // A VM learns its resolver when it boots.
   const names = network.allow_names.length === 0 ? [] : ['asks this host for names']
   return [...words, ...names, ...(boot === '' ? [] : [boot]), operatorKeyWords(operatorKey)].join(', ')
 }

@@ -3,8 +3,8 @@
 import { openSimulatedHost, type SimulatedHost, type SimulatedHostDeps } from '../host/simulated-host.ts'
 
 /**
- * Opens it at the first call, which makes its keys and takes seconds the first time. Two openers at a time would each make their own. After
- * a failure the next call tries again.
+ * Opens the platform at the first call, which makes its keys and takes seconds. Calls share one opening: two would
+ * make different keys. After a failure the next call tries again.
  */
 export function createSimulatedPlatform(deps: SimulatedHostDeps): () => Promise<SimulatedHost> {
   let opened: Promise<SimulatedHost> | null = null

@@ -1,4 +1,5 @@
-// What sends the gateway's spans to the operator's OTLP receiver, out of the configuration. Effects: reads files; everything else begins with `start`.
+// Composes the exporter of the gateway's spans to the operator's OTLP receiver. Effects: reads files; the rest begins
+// with `start`.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'

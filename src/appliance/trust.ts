@@ -1,4 +1,4 @@
-// Whom this host believes when a guest proves what it is. Effects: opens the simulated platform where that is needed.
+// Trust anchors of this host for evidence of guests. Effects: opens the simulated platform where that is needed.
 
 import { AMD_ROOTS } from '../attest/amd/roots.ts'
 import type { Platform } from '../config/schema.ts'
@@ -13,8 +13,8 @@ export type TrustParts = {
 }
 
 /**
- * AMD's roots on snp, and there no other; elsewhere the simulated root of this host, and no other. `of`: the platform that a VM was made on,
- * where it is not of today: VMs outlive a change of the configuration.
+ * On snp AMD's roots only, elsewhere only the simulated root of this host. `of`: platform the VM was made on, if it
+ * differs from today's: VMs outlive a change of configuration.
  */
 export function createTrust({ platform, simulatedPlatform, operatorKeys }: TrustParts): AttestationTrustOf {
   return async (of = platform) => {

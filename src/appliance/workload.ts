@@ -32,7 +32,7 @@ export type WorkloadParts = {
   readonly allowlist: { readonly bytes: Uint8Array; readonly source: string } | null
 }
 
-/** The canonical text. Faults: config.file (the operator's allowlist), image.invalid, config.invalid (it is too long). */
+/** The canonical text. Faults: config.file (the operator's allowlist), image.invalid, config.invalid (too long). */
 export function gatewayWorkload(parts: WorkloadParts): string {
   const { config, upstreams, model, controlKey } = parts
   const document: WorkloadDocument = {

@@ -31,7 +31,7 @@ export function nextState(state: BuildState, event: BuildEvent): BuildState | nu
   return row[event] ?? null
 }
 
-/** What a build needs, in itself harmless to repeat. */
+/** Next step of a build; harmless to repeat. */
 export type BuildTask =
   | 'wait'
   /** Have its VM made, under the id that its row names. */
@@ -57,7 +57,9 @@ const ended: Tasks = {
   gone: 'close',
 }
 
-/** By the state of its VM; `absent`: the ledger has none of this id, because it is not made yet or because it is purged. */
+/**
+ * Tasks by the state of the build's VM. `absent`: the ledger has no such VM, since it is not made yet or is purged.
+ */
 export const BUILD_TASKS = {
   // Its turn comes by the queue.
   queued: {

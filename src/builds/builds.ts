@@ -1,5 +1,4 @@
-// Service C as one thing: files, events, decisions, reconcilers and HTTP, put together from what the appliance gives. Effects: all of theirs;
-// nothing runs before `start`.
+// Service C as a whole: files, events, decisions, reconcilers and HTTP. Effects: those of its parts, after `start`.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -27,7 +26,7 @@ import type { BuildsSettings } from './types.ts'
 import { BuildVms } from './vms.ts'
 
 export type BuildsDeps = {
-  /** Of the files of builds. */
+  /** Directory of build files. */
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: BuildEngine
@@ -132,7 +131,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
   }
 }
 
-/** What the registry serves now, for what is printed: as of the last look, which nobody waits for. */
+/** Images that the registry served at the last look. Reading them never waits. */
 class PulledImages {
   readonly #images: BootImages
   readonly #name: string

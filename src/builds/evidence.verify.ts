@@ -1,7 +1,7 @@
-// Judges what a build VM proves of itself, at dispatch and at completion: every expectation is exact. Pure.
+// Judges what a build VM proves at dispatch and at completion: every expectation is exact. Pure.
 //
-// What it is to be comes from the build's row, from the launch that its host has on record, and, at completion, from what it proved at
-// dispatch. The source's tree id is the VM's to say: what it said before any source code ran, it must say again at the end.
+// Expectations come from the build's row, from the launch in the ledger and, at completion, from the proof at
+// dispatch. The source's tree id is the VM's to say; it must be the same before source code ran and at the end.
 
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/record.ts'
@@ -13,7 +13,7 @@ import { messageOf } from '../base/fault.ts'
 import type { AttestedStage } from '../contract/vm/build-agent.ts'
 import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
 
-/** What the verified receipts of one build say, digests in hexadecimal. */
+/** Content of the verified receipts of one build, digests in hexadecimal. */
 export type BuildProof = {
   readonly dispatch: {
     /** SHA-256 of the statement. */
@@ -27,7 +27,7 @@ export type BuildProof = {
   readonly provenance: string | null
 }
 
-/** What a build VM says, and what its host has on record of it. */
+/** A build VM's statement, and the host's own record to judge it by. */
 export type BuildStatement = {
   readonly receipt: Receipt
   /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
@@ -45,7 +45,7 @@ export type BuildQuestion = {
   readonly mayFetch: boolean
   readonly asOf: number
   readonly trust: HostTrust
-  /** What it proved at dispatch; null at dispatch. */
+  /** Proof at dispatch; null while dispatching. */
   readonly earlier: BuildProof | null
 }
 
@@ -92,7 +92,7 @@ async function judgeDispatch(evidence: BuildStatement, question: BuildQuestion):
   }
 }
 
-/** What its host ordered, clients hold against what they asked for. */
+/** Clients check these fields against their request; the host ordered them itself. */
 const forClients = { orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' } as const
 
 async function judgeCompletion(evidence: BuildStatement, question: BuildQuestion): Promise<BuildJudgement> {

@@ -1,6 +1,7 @@
-// Source and result over the exchange disk of a build VM: a file of this host, whose content the guest writes too. Effects: files.
+// Source and result over the exchange disk of a build VM: a host file whose content the guest writes too. Effects:
+// files.
 //
-// Copied in slices, each with its turn of the event loop in between. What is read is exactly as long and has exactly the digest that was said.
+// Copies in slices, each with its turn of the event loop, and checks length and digest.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -12,7 +13,9 @@ export type Copied = { readonly sizeBytes: number; readonly sha256: string }
 
 const sliceBytes = 1_048_576
 
-/** Writes the source from byte 0. Faults: internal, also when the file is not what was accepted or the disk is too small. */
+/**
+ * Writes the source from byte 0. Faults: internal, also when the file is not as accepted or the disk is too small.
+ */
 export async function writeSource(source: string, exchange: string, expected: Copied): Promise<void> {
   try {
     await using from = await openRegular(source, fsConstants.O_RDONLY)
@@ -28,7 +31,10 @@ export async function writeSource(source: string, exchange: string, expected: Co
   }
 }
 
-/** Copies the result to a new file, synced. Faults: internal, also when it is not what the guest said; then there is no file. */
+/**
+ * Copies the result to a new file, synced. Faults: internal, also when it is not as the guest said; then no file is
+ * left.
+ */
 export async function readResult(exchange: string, result: string, expected: Copied): Promise<void> {
   try {
     await using from = await openRegular(exchange, fsConstants.O_RDONLY)

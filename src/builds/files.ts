@@ -1,5 +1,6 @@
-// The files of builds: `<root>/<job id>/` with source, events.jsonl and result.tar.gz, and `<root>/incoming/` with sources on their way.
-// Effects: the file system. A file under its name is complete: it was written as a temporary, synced and renamed.
+// Files of builds: `<root>/<job id>/` has source, events.jsonl and result.tar.gz; `<root>/incoming/` has uploads.
+// Effects: the file system. A file under its final name is complete: it was written as a temporary, synced and
+// renamed.
 
 import { lstatSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { mkdir, open, rename } from 'node:fs/promises'
@@ -20,7 +21,7 @@ const incoming = 'incoming'
 export class BuildFiles {
   readonly #root: string
 
-  /** Fault internal: the directory cannot be made. Sources that were on their way when an earlier daemon ended are removed. */
+  /** Removes uploads that an earlier daemon left. Fault internal: the directory cannot be made. */
   constructor(root: string) {
     this.#root = root
     ensureDir(root, { mode: 0o700 })
@@ -37,7 +38,7 @@ export class BuildFiles {
     return join(this.#root, incoming, name)
   }
 
-  /** Makes the directory of a build, with its source where one was sent. Not on the event loop: a disk may take its time. Fault internal. */
+  /** Makes a build's directory, with its source if one was sent. Asynchronous: a disk may be slow. Fault internal. */
   async adopt(buildId: string, upload: { readonly path: string } | null): Promise<void> {
     const directory = join(this.#root, buildId)
     try {
@@ -70,7 +71,7 @@ export class BuildFiles {
     removeTree(join(this.#root, buildId))
   }
 
-  /** What the files of a build take up. */
+  /** Size of a build's files. */
   sizeBytes(buildId: string): number {
     return Object.values(FILES).reduce((sum, name) => sum + sizeOf(join(this.#root, buildId, name)), 0)
   }

@@ -8,7 +8,7 @@ import type { Build } from '../store/directory/build.table.ts'
 export type OrderSettings = {
   readonly builderId: string
   readonly limits: BuildLimits
-  /** Null: nothing may be fetched. Of authorities and mirror a build gets what its request names. */
+  /** Null: nothing may be fetched. A build gets the authorities and the mirror only if its request names them. */
   readonly fetch: BuildOrder['fetch']
 }
 
@@ -40,7 +40,7 @@ export function orderOf(
   }
 }
 
-/** What a service has of its own for a fetch: its mirror, and the SHA-256 of its authorities, by which a request names them. */
+/** The service's own mirror and the SHA-256 of its authorities, by which a request names them. */
 export function ownOf({ fetch }: OrderSettings): { fetchCaSha256: string | null; cratesMirror: string | null } {
   const ca = fetch?.ca ?? null
   return {

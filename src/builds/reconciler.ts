@@ -1,7 +1,7 @@
-// Moves every build of this host towards its end: its turn, its VM, the build in it (follow.ts), the end of both. Effects: the VM engine, the store,
-// files. One worker per build, level-triggered, and one for the queue.
+// Moves every build of this host towards its end: its turn, its VM, the build itself (follow.ts), cleanup. Effects:
+// the VM engine, the store, files. One level-triggered worker per build, and one for the queue.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import { Ages } from '../base/work/ages.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
@@ -35,7 +35,7 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
   readonly vms: Pick<BuildVms, 'take' | 'room' | 'wake'>
   readonly vmSpec: VmSpec
   readonly concurrentMax: number
-  /** What a client is told at the end of a good build: how to fetch and verify it. */
+  /** Closing lines for the client of a successful build: how to fetch and verify it. */
   readonly farewell: (build: Build) => readonly string[]
 }
 
@@ -43,8 +43,6 @@ export type BuildReconcilerDeps = Omit<FollowDeps, 'directory' | 'clock'> & {
 export type BuildCounts = { readonly [state in 'ok' | 'failed' | 'cancelled']: number }
 
 const queue = 'queue'
-const retryMinMs = 200
-const retryMaxMs = 10_000
 const sweepMs = 5_000
 const roomRetryMs = 2_000
 /** A build that found no VM for this long finds none. */
@@ -69,8 +67,6 @@ export class BuildReconciler {
     this.#workers = createWorkers({
       clock: deps.clock,
       work: key => (key === queue ? this.#lookAtQueue() : this.#look(key)),
-      retryMinMs,
-      retryMaxMs,
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('build work failed; it will be tried again', { build: key, retryMs, error }),
     })
@@ -96,8 +92,7 @@ export class BuildReconciler {
       if (build !== null && build.closedAtMs === null) this.#workers.wake(build.id)
       this.#workers.wake(queue)
     })
-    this.#wakeAll()
-    void this.#sweep()
+    this.#workers.sweep(sweepMs, () => this.#wakeAll())
   }
 
   async stop(): Promise<void> {
@@ -117,13 +112,6 @@ export class BuildReconciler {
     this.#startingAges.keepOnly(ids)
     for (const id of ids) this.#workers.wake(id)
     this.#workers.wake(queue)
-  }
-
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      this.#wakeAll()
-    }
   }
 
   /** Names VMs for as many builds as may have one, in the order of their turns. */
@@ -162,7 +150,7 @@ export class BuildReconciler {
 
   #announcePositions(waiting: readonly { readonly id: string }[]): void {
     for (const id of [...this.#positions.keys()]) {
-      if (!waiting.some(item => item.id === id)) this.#positions.delete(id)
+      if (!waiting.some(build => build.id === id)) this.#positions.delete(id)
     }
     for (const [position, { id }] of waiting.entries()) {
       const before = this.#positions.get(id)
@@ -284,7 +272,7 @@ export class BuildReconciler {
     return isMoved ? buildById(directory.db, build.id) : null
   }
 
-  /** What is left to do for a build that has ended; each part may be repeated. */
+  /** Cleans up after a build that has ended; each part may be repeated. */
   #close(build: Build): void {
     const { store, engine, files, events, gate, vms, clock, farewell } = this.#deps
     const { id, vmId, state } = build

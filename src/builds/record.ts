@@ -1,4 +1,4 @@
-// Rows of builds as the wire shows them (contract 2.5). Pure. Every record is checked against its schema before it leaves.
+// Build rows as the wire shows them (contract 2.5). Pure. Each record is checked against its schema before it leaves.
 
 import { Value } from '@sinclair/typebox/value'
 import { assert } from '../base/assert.ts'

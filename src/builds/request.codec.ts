@@ -1,4 +1,4 @@
-// The body of `POST /build`, whose source went to disk while it arrived, as what is wanted; each refusal names its field. Pure.
+// Parses the body of `POST /build`, whose source was stored while it arrived; refusals name their field. Pure.
 
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../base/fault.ts'
@@ -17,14 +17,14 @@ export type BuildWanted = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
   readonly reproduce: boolean
-  /** What a fetch may rest on beside public authorities and the registry; null: nothing of the kind. */
+  /** Sources of a fetch besides public authorities and registry; null: none. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
 
 export type RequestRules = {
   readonly fetchHosts: readonly string[]
-  /** What this service has of its own: SHA-256 of its authorities' PEM, and its mirror. */
+  /** The service's own: SHA-256 of its authorities' PEM, and its mirror. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
@@ -93,7 +93,7 @@ function checkedUrl(text: string, { fetchHosts }: RequestRules): string {
     throw wrong('repo_url', 'must be a plain address: no spaces, query or fragment')
   }
   const port = Number(url.port || 443)
-  const isListed = fetchHosts.map(parseFetchHost).some(item => item?.host === url.hostname && item.port === port)
+  const isListed = fetchHosts.map(parseFetchHost).some(listed => listed?.host === url.hostname && listed.port === port)
   if (!isListed)
     throw wrong('repo_url', 'has a host that this service does not fetch from; send the source as source_data')
   return text

@@ -1,8 +1,9 @@
-// What is kept of builds, and for how long: records by age, files by age and by room. Effects: the store, files.
+// Retention of builds: records by age, files by age and size. Effects: the store, files.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { JumpGuard } from '../base/work/jump-guard.ts'
+import { sweep } from '../base/work/sweep.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import {
   buildDiskBytes,
@@ -21,7 +22,7 @@ export type BuildRetentionDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly retentionMs: number
-  /** Of all files of builds together. */
+  /** Bound on all files of builds together. */
   readonly resultBytesMax: number
 }
 
@@ -37,8 +38,8 @@ export class BuildRetention {
   }
 
   /**
-   * Removes files of builds that are done with until this many more bytes fit: the oldest of the organization whose files take up the most, so that one
-   * that builds much pushes out its own. False: they do not fit.
+   * Removes files of finished builds until this many more bytes fit: the oldest of the organization that holds the
+   * most, so that a heavy user evicts its own files. False: they do not fit.
    */
   makeRoom(bytes: number): boolean {
     const { directory, hostId, files, clock, log, resultBytesMax } = this.#deps
@@ -64,15 +65,14 @@ export class BuildRetention {
   /** Until the signal. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const guard = new JumpGuard(this.#deps.clock, this.#deps.log)
-    while (!signal.aborted) {
+    await sweep({ clock: this.#deps.clock, intervalMs, signal }, async () => {
       try {
         if (guard.mayDelete()) await this.removeExpired(signal)
         this.makeRoom(0)
       } catch (error) {
         this.#deps.log.error('expired builds were not removed', { error })
       }
-      await pause(this.#deps.clock, intervalMs, signal)
-    }
+    })
   }
 
   async removeExpired(signal: AbortSignal): Promise<number> {

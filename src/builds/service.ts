@@ -1,5 +1,5 @@
-// Service C's decisions: submit, show, cancel, reserve a VM. Effects: the store's directory, files, and callbacks after a commit.
-// What it accepts is carried out by the reconciler.
+// Service C's decisions: submit, show, cancel, reserve a VM. Effects: the directory, files, callbacks after a commit.
+// The reconciler carries out what is accepted.
 
 import { assert, present } from '../base/assert.ts'
 import { type Clock, iso } from '../base/clock.ts'
@@ -44,7 +44,10 @@ export type BuildsServiceDeps = {
   readonly events: EventLogs
   /** Removes old results until this many more bytes fit. False: they do not. */
   readonly makeRoom: (bytes: number) => boolean
-  /** Makes or takes a VM for a reservation, whose row it writes in this transaction; `start` follows the commit. Null: the host has no room. */
+  /**
+   * Makes or takes a VM for a reservation and writes its row in this transaction; `start` follows the commit. Null:
+   * no room.
+   */
   readonly reserveVm: (
     tx: DirectoryDb,
     of: { organizationId: string | null; expiresAtMs: number },
@@ -55,7 +58,7 @@ export type BuildsServiceDeps = {
 }
 
 export type Place = {
-  /** Of a VM that was reserved; null: any. */
+  /** A reserved VM; null: any. */
   readonly vmId: string | null
 }
 
@@ -90,7 +93,7 @@ export class BuildsService {
     this.#checkLimits(directory.db, caller, vmId !== null)
   }
 
-  /** Runs `work` as one of the bodies that are on their way. Fault rate_limited: there are enough of them, of this caller or of all. */
+  /** Runs `work` as one of the uploads under way. Fault rate_limited: too many, of this caller or in total. */
   async whileUploading<T>(caller: Caller, address: () => string, work: () => Promise<T>): Promise<T> {
     const leave = this.#uploads.take(ownersOf(caller, address(), PARTS.uploads))
     if (leave === 'own') {
@@ -109,7 +112,9 @@ export class BuildsService {
     }
   }
 
-  /** Accepts a build; its source becomes its own. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal. */
+  /**
+   * Accepts a build and takes over its source. Faults: conflict (nonce, VM), not_found (VM), rate_limited, internal.
+   */
   async submit(caller: Caller, wanted: BuildWanted, { vmId }: Place, address: () => string): Promise<Build> {
     const { directory, files, random, clock } = this.#deps
     const { source } = wanted
@@ -273,7 +278,10 @@ export class BuildsService {
     }
   }
 
-  /** What a reservation holds nobody else can use, for as long as it is renewed: builds go first, and the last VM is not one organization's. */
+  /**
+   * A reservation keeps its VM from others as long as it is renewed. So builds go first, and no organization reserves
+   * the last VM.
+   */
   #checkReserved(db: DirectoryDb, { organizationId }: Caller): void {
     const { hostId, settings } = this.#deps
     if (countBuilds(db, { hostId, states: ['queued'] }) > 0) {
@@ -285,7 +293,7 @@ export class BuildsService {
     }
   }
 
-  /** Whoever finds a VM free does not wait in the queue. */
+  /** While a VM is free, a build need not wait in the queue. */
   #freeVms(db: DirectoryDb): number {
     return Math.max(0, this.#deps.settings.concurrentMax - this.#withVm(db))
   }

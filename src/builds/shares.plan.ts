@@ -1,4 +1,4 @@
-// Which part of what service C has one organization may hold; without keys, one network, and all strangers together. Pure.
+// Shares of service C: how much an organization may hold; without keys, a network, and all strangers together. Pure.
 
 import { type PlaceOwner, shareOf } from '../base/work/places.ts'
 import { networksOf } from '../http/client-network.ts'
@@ -8,17 +8,17 @@ import type { Caller } from './types.ts'
 export const PARTS = { uploads: 4, followers: 8 } as const
 /** Strangers leave as much to whoever has a key, whatever number of addresses they have. */
 const strangersParts = 2
-/** Of those who wait, and of reserved VMs, of which else the last one could be held for ever. */
+/** Share of the queue and of reserved VMs; without it the last VM could be held for ever. */
 const queueParts = 2
 const reservedParts = 2
 
-/** Whose places a caller takes. Where no key is asked for, an address counts for each network that one client may have all of. */
+/** Owners whose places a caller takes. Without keys, an address counts for every network that one client may own. */
 export function ownersOf({ organizationId }: Caller, address: string, parts: number): readonly PlaceOwner[] {
   if (organizationId !== null) return [{ name: organizationId, parts }]
   return [{ name: 'strangers', parts: strangersParts }, ...networkOwners(address, parts)]
 }
 
-/** What networks may have of what all strangers may. */
+/** Share of a network in what all strangers may hold. */
 export function strangerNetworks(address: string): readonly PlaceOwner[] {
   return networkOwners(address, strangersParts)
 }
@@ -42,12 +42,12 @@ export function reservedShare(concurrentMax: number): number {
 
 type Waiting = { readonly id: string; readonly organizationId: string | null }
 
-/** What an organization has had of the VMs. */
+/** VMs that an organization has had. */
 export type Standing = { readonly vms: number; readonly lastStartedMs: number }
 
 /**
- * Who gets the next VM, and who after that: the organization that has fewest, of those the one whose last build began first, and of its builds the oldest.
- * `waiting`: the oldest first.
+ * Order of turns: the organization with the fewest VMs first, then the one whose last build began earliest, then its
+ * oldest build. `waiting`: oldest first.
  */
 export function inTurn<W extends Waiting>(waiting: readonly W[], standingOf: (owner: string | null) => Standing): W[] {
   const queues = [...Map.groupBy(waiting.entries(), ([, { organizationId }]) => organizationId)].map(

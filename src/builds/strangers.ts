@@ -1,5 +1,5 @@
-// Where no key is asked for: how many builds one network may begin within a day, and have under way, of those that all strangers may. State in memory,
-// which a restart empties; how many all may is counted on disk.
+// Limits on builds without a key: how many one network may begin in a day, and have under way, of what all strangers
+// may. State in memory, lost at a restart; the total of all strangers is counted on disk.
 
 import type { Clock } from '../base/clock.ts'
 import { shareOf } from '../base/work/places.ts'

@@ -1,8 +1,8 @@
-// What the parts of service C share. Types only.
+// Types that the parts of service C share.
 
 import type { BuildLimits } from '../contract/vm/build-order.ts'
 
-/** Who is calling; null organization: nobody in particular, where no key is asked for. */
+/** The caller; organization null: a stranger, where no key is needed. */
 export type Caller = {
   readonly organizationId: string | null
   /** For the log. */

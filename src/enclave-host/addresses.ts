@@ -1,16 +1,18 @@
-// Addresses of the hosts that upstreams are on: gateway VMs have no resolver, and the firewall lets them reach exactly these. Effects: DNS, a timer.
+// Addresses of the upstreams' hosts: gateway VMs have no resolver, and the firewall opens exactly these. Effects:
+// DNS, a timer.
 
 import { lookup } from 'node:dns/promises'
 import { isIPv4 } from 'node:net'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
+import { sweep } from '../base/work/sweep.ts'
 
 export type UpstreamPlace = { readonly host: string; readonly port: number }
 
 export type AddressesDeps = {
   /** Base URLs of the upstreams. */
   readonly urls: readonly string[]
-  /** Of this host, as instances know it. A resolver that names it opens nothing: only a URL does. */
+  /** This host's address as instances know it. A resolver that returns it opens nothing: only a URL does. */
   readonly own: string
   readonly resolve?: (host: string) => Promise<readonly string[]>
   readonly clock: Clock
@@ -49,12 +51,12 @@ export class Addresses {
     return Object.fromEntries(this.#found)
   }
 
-  /** What the gateway may reach. */
+  /** Addresses and ports that the gateway may reach. */
   reached(): { readonly address: string; readonly port: number }[] {
     const all = this.#places.flatMap(({ host, port }) =>
       (isIPv4(host) ? [host] : (this.#found.get(host) ?? [])).map(address => ({ address, port })),
     )
-    return [...new Map(all.map(item => [`${item.address} ${item.port}`, item])).values()]
+    return [...new Map(all.map(place => [`${place.address} ${place.port}`, place])).values()]
   }
 
   async look(): Promise<void> {
@@ -81,11 +83,8 @@ export class Addresses {
     if (isChanged) for (const listener of this.#listeners) listener()
   }
 
-  async watch(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await this.look()
-      await pause(this.#deps.clock, lookMs, signal)
-    }
+  watch(signal: AbortSignal): Promise<void> {
+    return sweep({ clock: this.#deps.clock, intervalMs: lookMs, signal }, () => this.look())
   }
 }
 
@@ -95,5 +94,5 @@ function placeOf(url: string): UpstreamPlace {
 }
 
 async function resolveV4(host: string): Promise<string[]> {
-  return (await lookup(host, { family: 4, all: true })).map(item => item.address)
+  return (await lookup(host, { family: 4, all: true })).map(({ address }) => address)
 }

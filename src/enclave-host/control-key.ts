@@ -1,6 +1,7 @@
-// The operator's control key: signs what the host may change while a gateway VM runs. Effects: one file, made at the first start.
+// The operator's control key: signs what the host may change while a gateway VM runs. Effects: one file, made at the
+// first start.
 //
-// Its public half is in workload.json, so that every gateway VM of this appliance is bound to it.
+// Its public half is in workload.json, which binds every gateway VM of this appliance to it.
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
 import { readFileSync } from 'node:fs'

@@ -1,8 +1,10 @@
-// What gateway VMs are told while they run: keys and limits of this appliance, signed by its control key. Effects: reads the store, a timer.
+// Control snapshots for running gateway VMs: keys and limits, signed by the control key. Effects: reads the store, a
+// timer.
 
 import { toBase64Url, utf8 } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/vm/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
@@ -13,7 +15,7 @@ export type ControlSourceDeps = {
   readonly db: DirectoryDb
   readonly key: ControlKey
   readonly upstreamKeys: Readonly<Record<string, string>>
-  /** What tokens cost in the books. */
+  /** Prices of tokens in the books. */
   readonly prices: ControlSnapshot['prices']
   readonly clock: Clock
 }
@@ -58,8 +60,8 @@ export class ControlSource {
   }
 
   /**
-   * A gateway has a higher revision than ours: the clock was set back. The next snapshot is above it. Fault channel.refused: no clock was ever
-   * set so that it could be, and there would soon be none above it for any gateway.
+   * Raises our revision above a gateway's, after our clock was set back. Fault channel.refused: the revision is
+   * beyond any clock, and no revision would be left above it.
    */
   raiseAbove(revision: number): void {
     if (revision > revisionMax) throw new Fault('channel.refused', `control: there is no revision ${revision}`)
@@ -68,12 +70,10 @@ export class ControlSource {
     this.#current = null
   }
 
-  async watch(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      await pause(this.#deps.clock, lookMs, signal)
-      if (signal.aborted || !this.#look()) continue
-      for (const listener of this.#listeners) listener()
-    }
+  watch(signal: AbortSignal): Promise<void> {
+    return sweepLater({ clock: this.#deps.clock, intervalMs: lookMs, signal }, () => {
+      if (this.#look()) for (const listener of this.#listeners) listener()
+    })
   }
 
   /** Whether there is another snapshot than at the last look. Cheap while nothing in the store changes. */

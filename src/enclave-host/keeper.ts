@@ -1,13 +1,15 @@
-// Keeps one gateway VM serving, and replaces it without a gap. Effects: the store, the VM engine, the firewall.
+// Keeps one gateway VM serving and replaces it without a gap. Effects: the store, the VM engine, the firewall.
 //
-// One worker looks at the whole situation each time: the rows, their VMs and what those say. A row is written before its VM is defined, a move
-// is a compare-and-set, and the route follows from the rows, so whoever is killed anywhere goes on from what is there.
+// One worker looks at the whole situation each time: rows, VMs, their status. A row is written before its VM is
+// defined, a move is a compare-and-set, and the route follows from the rows, so a daemon killed anywhere continues
+// from there.
 
-import { type Clock, iso, pause } from '../base/clock.ts'
+import { type Clock, iso } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { Ages } from '../base/work/ages.ts'
+import { BackOff } from '../base/work/back-off.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
 import type { LedgerStore } from '../store/db.ts'
@@ -22,6 +24,7 @@ import {
 } from '../store/ledger/gateway.query.ts'
 import type { GatewayState, GatewayVm } from '../store/ledger/gateway.table.ts'
 import type { VmSpec } from '../vm/engine.ts'
+import { Template } from '../vm/held/template.ts'
 import type { Addresses } from './addresses.ts'
 import { unnamedGatewayVms } from './leaks.ts'
 import type { GatewaySession } from './session.ts'
@@ -32,7 +35,7 @@ export type KeeperDeps = {
   readonly store: LedgerStore
   readonly hostId: string
   readonly engine: GatewayEngine
-  /** What a gateway VM that starts now is launched from. Fault image.invalid. */
+  /** Launch of a gateway VM that starts now. Fault image.invalid. */
   readonly wanted: () => WantedGateway
   readonly newSession: (vmId: string, onChange: () => void) => GatewaySession
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
@@ -74,26 +77,21 @@ export type GatewayView = {
 const worker = 'gateway'
 /** Its row is of the daemon before this one: it may have died with the host since then. */
 const unheard = 'this daemon has not heard from it yet'
-const retryMinMs = 500
-const retryMaxMs = 30_000
+const retry = { minMs: 500, maxMs: 30_000 }
 const sweepMs = 2_000
-const backOffMinMs = 1_000
-const backOffMaxMs = 300_000
+const backOffRange = { minMs: 1_000, maxMs: 300_000 }
 const goneKeptMs = 7 * 24 * 3_600_000
 const goneShownMax = 10
 
 export class GatewayKeeper {
   readonly #deps: KeeperDeps
   readonly #workers: Workers
-  readonly #stopping = new AbortController()
   readonly #sessions = new Map<string, GatewaySession>()
   readonly #drainingAges: Ages
   readonly #startingAges: Ages
-  #failuresInRow = 0
-  #nextAttemptMs = Number.NEGATIVE_INFINITY
+  readonly #backOff: BackOff
+  readonly #template: Template<WantedGateway>
   #problem: string | null = null
-  /** Why nothing can be started. */
-  #lacking: string | null = null
   /** As at the last look. */
   #wanted: WantedGateway | null = null
   /** VMs that the operator wants replaced. */
@@ -107,11 +105,17 @@ export class GatewayKeeper {
     this.#deps = deps
     this.#drainingAges = new Ages(deps.clock)
     this.#startingAges = new Ages(deps.clock)
+    this.#backOff = new BackOff(backOffRange, deps.clock)
+    this.#template = new Template({
+      read: deps.wanted,
+      onUnusable: (_, error, isNew) => {
+        if (isNew) deps.log.error('no gateway VM can be started', { error })
+      },
+    })
     this.#workers = createWorkers({
       clock: deps.clock,
       work: () => this.#look(),
-      retryMinMs,
-      retryMaxMs,
+      retry,
       onFailure: ({ error, retryMs }) => {
         this.#problem = messageOf(error)
         deps.log.error('the gateway VM could not be looked after; it is tried again', { retryMs, error })
@@ -128,17 +132,15 @@ export class GatewayKeeper {
       for (const session of this.#sessions.values()) session.pushAddresses()
       this.#wake()
     })
-    this.#wake()
-    void this.#sweep()
+    this.#workers.sweep(sweepMs, () => this.#wake())
   }
 
   async stop(): Promise<void> {
-    this.#stopping.abort()
     await this.#workers.stop()
     await Promise.all([...this.#sessions.values()].map(session => session.stop()))
   }
 
-  /** Keys or limits have changed. Resolves once every VM has them, or cannot be told. Never rejects. */
+  /** Sends changed keys or limits. Resolves once every VM has them or cannot be reached. Never rejects. */
   async pushControl(): Promise<void> {
     await Promise.all([...this.#sessions.values()].map(session => session.pushControl()))
   }
@@ -153,11 +155,11 @@ export class GatewayKeeper {
     return rows.length > 0
   }
 
-  /** Those that are, then the newest that were. */
+  /** Living gateway VMs first, then the most recent ended ones. */
   view(): { readonly gateways: readonly GatewayView[]; readonly problem: string | null } {
     const { store, hostId } = this.#deps
     const rows = [...listGateways(store.db, hostId), ...listGoneGateways(store.db, hostId, goneShownMax)]
-    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#lacking ?? this.#problem }
+    return { gateways: rows.map(row => this.#viewOf(row)), problem: this.#template.problem ?? this.#problem }
   }
 
   /** The VM that serves, or that is to be the first to. */
@@ -190,35 +192,13 @@ export class GatewayKeeper {
     return row.shape === this.#wanted?.shape && !this.#outdated.has(row.vmId)
   }
 
-  /** Null: the image or the model cannot be used at present. */
-  #whatIsWanted(): WantedGateway | null {
-    const { wanted, log } = this.#deps
-    try {
-      const found = wanted()
-      this.#lacking = null
-      return found
-    } catch (error) {
-      const problem = messageOf(error)
-      if (problem !== this.#lacking) log.error('no gateway VM can be started', { error })
-      this.#lacking = problem
-      return null
-    }
-  }
-
   #wake(): void {
     this.#workers.wake(worker)
   }
 
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      this.#wake()
-    }
-  }
-
   async #look(): Promise<void> {
     const { store, hostId, clock } = this.#deps
-    this.#wanted = this.#whatIsWanted()
+    this.#wanted = this.#template.read()
     const rows = listGateways(store.db, hostId)
     for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
     for (const row of rows) await this.#tend(row)
@@ -259,7 +239,7 @@ export class GatewayKeeper {
     return session
   }
 
-  /** Of those that start, the newest that is wanted serves once it has proved itself. */
+  /** The newest wanted VM that starts serves once it is verified. */
   async #promote(): Promise<void> {
     const { store, hostId, engine, verify, addresses, log, clock } = this.#deps
     if (!addresses.isKnown) return
@@ -292,7 +272,8 @@ export class GatewayKeeper {
         verified = { receiptKey }
       }
       engine.open(row.vmId)
-      // Who reads that it serves may connect. Whoever is killed here leads clients back to the one before, which still serves.
+      // Route first, then record `serving`: clients that see the status can connect. After a crash here the route
+      // falls back to the previous VM.
       await this.#leadTo(row.vmId)
       const nowMs = clock.nowMs()
       store.transact(tx => {
@@ -300,7 +281,7 @@ export class GatewayKeeper {
         if (serving !== undefined) moveGateway(tx, { vmId: serving.vmId, from: ['serving'], to: 'draining', nowMs })
         moveGateway(tx, { vmId: row.vmId, from: ['starting'], to: 'serving', nowMs })
       })
-      this.#failuresInRow = 0
+      this.#backOff.reset()
       this.#problem = null
       this.#event('gateway.serving', { vm: row.vmId, replaced: serving?.vmId ?? null })
       log.info('a gateway VM serves', { vm: row.vmId, replaced: serving?.vmId ?? null })
@@ -309,7 +290,7 @@ export class GatewayKeeper {
     }
   }
 
-  /** A VM that replaces another has to do all that it should. The first one serves also while its worker does not: other models are there. */
+  /** A replacement must be without a problem. The first VM may serve without its worker: it has other models. */
   #isReady({ vmId }: GatewayVm, isReplacing: boolean): boolean {
     const { clock } = this.#deps
     const status = this.#sessions.get(vmId)?.status
@@ -326,7 +307,7 @@ export class GatewayKeeper {
     const { store, hostId, clock, random, log } = this.#deps
     const rows = listGateways(store.db, hostId)
     const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
-    if (isThere || clock.monotonicMs() < this.#nextAttemptMs) return
+    if (isThere || this.#backOff.waitMs() > 0) return
     const vmId = newUuid(random)
     insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
@@ -351,9 +332,7 @@ export class GatewayKeeper {
     this.#outdated.delete(row.vmId)
     this.#listeningSinceMs.delete(row.vmId)
     if (row.state !== 'draining') {
-      this.#failuresInRow += 1
-      const backOffMs = Math.min(backOffMaxMs, backOffMinMs * 2 ** Math.min(this.#failuresInRow - 1, 16))
-      this.#nextAttemptMs = clock.monotonicMs() + (row.state === 'serving' ? 0 : backOffMs)
+      this.#backOff.failed({ isDelayed: row.state !== 'serving' })
       this.#problem = reason
       log.error('a gateway VM is given up', { vm: row.vmId, state: row.state, reason })
     }

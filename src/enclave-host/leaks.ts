@@ -4,6 +4,7 @@ import type { LedgerDb } from '../store/db.ts'
 import { listGateways } from '../store/ledger/gateway.query.ts'
 import { listVms } from '../store/ledger/vm.query.ts'
 import type { Vm } from '../store/ledger/vm.table.ts'
+import { unnamedVms } from '../vm/held/unnamed.query.ts'
 import { gatewayImage } from '../vm/launch/image.driver.ts'
 import type { Leak } from '../vm/machine/leaks.plan.ts'
 
@@ -30,8 +31,8 @@ const REMEDIES = {
   missing: 'the daemon ends the row and starts another gateway VM at its next look',
 } as const
 
-/** Whoever made or ended them was killed in between. */
+/** Gateway VMs left by a daemon that was killed between row and VM. */
 export function unnamedGatewayVms(db: LedgerDb, hostId: string): Vm[] {
   const named = new Set(listGateways(db, hostId).map(row => row.vmId))
-  return listVms(db, hostId).filter(vm => vm.image === gatewayImage && vm.desired !== 'gone' && !named.has(vm.id))
+  return unnamedVms(db, { hostId, image: gatewayImage, named })
 }

@@ -1,13 +1,15 @@
-// The conversation with one gateway VM: feeds it, answers what it wants, books its usage. Effects: through the engine, the books, the authority.
+// The conversation with one gateway VM: sends keys and workload, answers requests, books usage. Effects: through the
+// engine, the books, the authority.
 //
-// One loop asks the VM for news and looks at the whole of it each time, so a lost message costs time, never usage. The VM is hostile: what it
-// sends is checked by the wire, and nothing it says makes this loop faster than its pauses.
+// One loop polls the VM and looks at the whole answer each time, so a lost message costs time, never usage. The VM is
+// hostile: the wire checks its messages, and none makes this loop faster than its pauses.
 
 import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
@@ -36,11 +38,11 @@ const waitMs = 10_000
 const retryMs = 1_000
 const reportMs = 5_000
 const logLinesMax = 1_000
-/** Of the metrics of one VM. */
+/** Bound on the metrics of one VM. */
 const metricsCharsMax = 1_048_576
 /** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
-/** That are answered at a time: so many may be open. */
+/** Requests of one VM that may be open at a time. */
 const wantsMax = 16
 /** An honest VM asks for one after the other. */
 const wantsPerSecondMax = 100
@@ -80,7 +82,7 @@ export class GatewaySession {
     this.#spans = this.#newSpanFetcher(deps.spans)
   }
 
-  /** What it last said of itself; null before it has said anything. */
+  /** Status by its last answer; null before the first. */
   get status(): EnclaveStatus | null {
     return this.#status
   }
@@ -115,7 +117,10 @@ export class GatewaySession {
     await this.#running
   }
 
-  /** Keys or limits have changed: it is told now, not at its next news. Resolves once it has them, or cannot be told. Never rejects. */
+  /**
+   * Sends keys and limits to the VM at once instead of waiting for its next poll. Resolves once it has them or cannot
+   * be reached. Never rejects.
+   */
   async pushControl(): Promise<void> {
     if (this.#status === null || this.#status.workload === null) return
     await this.#pushes.run(() => this.#sendControl()).catch(error => this.#note('keys', error))
@@ -140,7 +145,7 @@ export class GatewaySession {
         continue
       }
       try {
-        // What is answered after the end is not waited for, and counts for nothing.
+        // An answer after the end is ignored.
         await Promise.race([this.#askOnce(), this.#stopped.promise])
         await pause(clock, leastPauseMs, signal)
       } catch (error) {
@@ -153,7 +158,7 @@ export class GatewaySession {
 
   async #askOnce(): Promise<void> {
     const { engine, books, onChange } = this.#deps
-    // What an earlier daemon was told, this one has to hear again.
+    // A restarted daemon polls at once for the whole state.
     const isNew = this.#status === null || this.#status.state === 'waiting'
     const asked = { known: [...this.#known], booked: books.booked(this.vmId), waitMs: isNew ? 0 : waitMs }
     const { status, wants, usage } = await engine.next(this.vmId, asked, waitMs + askTimeoutMs)
@@ -167,8 +172,8 @@ export class GatewaySession {
       await this.#sendAddresses()
       this.#fed = status.receiptKey
     }
-    // Before the answers: who was killed before it had noted what it has booked would tell sums with rows that it does not count. And before
-    // the keys: a VM of an earlier release may refuse those of this one, and its usage counts until it is replaced.
+    // Usage first. A daemon killed before it noted what it booked would else answer with sums that miss its own rows.
+    // And a VM of an earlier release may refuse today's keys; its usage counts until it is replaced.
     this.#book(status, usage)
     let refusedMs = 0
     if (status.state === 'waiting') await engine.workload(this.vmId, askTimeoutMs)
@@ -216,8 +221,8 @@ export class GatewaySession {
   }
 
   /**
-   * Beside the loop: certificates may take long. What fails is asked for again, and so is what there is no room for. Returns for how long to
-   * wait before more is answered.
+   * Runs beside the loop: certificates may take long. The VM repeats requests that failed or found no room. Returns
+   * how long to wait before the next.
    */
   #answer(want: Want): number {
     if (this.#known.has(want.id) || this.#answering >= wantsMax) return 0
@@ -281,17 +286,15 @@ export class GatewaySession {
 
   /** Metrics and log. */
   async #collect(): Promise<void> {
-    const { clock } = this.#deps
-    const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await pause(clock, reportMs, signal)
-      if (signal.aborted || this.#status === null) continue
+    const timing = { clock: this.#deps.clock, intervalMs: reportMs, signal: this.#stopping.signal }
+    await sweepLater(timing, async () => {
+      if (this.#status === null) return
       try {
         this.#metrics = await this.#takeReport()
       } catch (error) {
         this.#note('report', error)
       }
-    }
+    })
   }
 
   /** The metrics, put together from their pieces; beyond the bound they are left out by whole lines. */

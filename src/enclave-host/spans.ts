@@ -1,8 +1,9 @@
-// Spans of one gateway VM, fetched for whoever exports them. Effects: through the engine.
+// Fetches the spans of one gateway VM for an exporter. Effects: through the engine.
 //
-// The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
+// The VM is hostile: the wire checks the form of spans, and their rate is bounded.
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewayEngine } from './types.ts'
@@ -50,14 +51,13 @@ export class SpanFetcher {
     this.#from = null
   }
 
-  /** Until the signal is aborted, and then for what the VM still has: its last request has often just ended. Never rejects. */
+  /** Runs until the signal, then fetches what is left: the last request has often just ended. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     const { clock, isFed, onFailure } = this.#deps
     const ended = Promise.withResolvers<void>()
     onAbort(signal, ended.resolve)
-    while (!signal.aborted) {
-      await pause(clock, intervalMs, signal)
-      if (signal.aborted || !isFed()) continue
+    await sweepLater({ clock, intervalMs, signal }, async () => {
+      if (!isFed()) return
       try {
         // An answer that comes after the end counts, but is not waited for.
         await Promise.race([this.#fetchAll(signal), ended.promise])
@@ -65,7 +65,7 @@ export class SpanFetcher {
         onFailure(error)
         await pause(clock, retryMs, signal)
       }
-    }
+    })
     if (!isFed()) return
     const rest = this.#fetchRest().catch(onFailure)
     await Promise.race([rest, clock.sleep(restMs)])

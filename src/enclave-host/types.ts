@@ -1,4 +1,4 @@
-// What the host's side of the gateway VM needs of the engine and of the appliance. Types only.
+// Parts of engine and appliance that the host's side of the gateway VM needs. Types only.
 
 import type { DaySums, MonthSums, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { VmEngine } from '../vm/engine.ts'
@@ -14,13 +14,16 @@ export type GatewayRoute = {
 
 export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> &
   Omit<VmGateways, '#private'> & {
-    /** What it was launched from. Fault attest.unavailable. */
+    /** Recorded launch. Fault attest.unavailable. */
     readonly launch: (vmId: string) => RecordedLaunch
     /** Idempotent; resolves when the firewall has it. Faults: host.command_failed, host.command_timeout. */
     readonly route: (route: GatewayRoute) => Promise<void>
   }
 
-/** Certificates for a key that never leaves its VM. `csr`: PKCS #10, DER. Fault invalid_request: no request, or not signed by its key. */
+/**
+ * Certificates for a key that stays in its VM. `csr`: PKCS #10, DER. Fault invalid_request: malformed, or not signed
+ * by its key.
+ */
 export type Certify = (csr: Uint8Array) => Promise<{ readonly clients: string; readonly guests: string }>
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>

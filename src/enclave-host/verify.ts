@@ -1,4 +1,4 @@
-// Whether a gateway VM is what it was launched as, asked as its clients ask: its five receipts over the connection that they name. Effects: one
+// Verifies a gateway VM the way its clients do: five receipts over the connection that they name. Effects: one
 // connection.
 
 import { outsideEntry } from '../attest/receipt/outside.ts'
@@ -31,7 +31,7 @@ export type VerifiedGateway = {
   readonly receiptKey: string
 }
 
-/** Whether there is anything to verify: an attestation has five receipts, and one of them is of the worker inside (contract 4.2). */
+/** Whether the gateway attests: that takes five receipts, one of them of the built-in worker (contract 4.2). */
 export function isAttestable(workload: string): boolean {
   return readWorkload(workload).worker !== null
 }
@@ -42,7 +42,7 @@ function readWorkload(workload: string): WorkloadDocument {
 
 const timeoutMs = 60_000
 
-/** Fault attest.unavailable: it does not answer, or what it answers is not good; the message names the first check that failed. */
+/** Fault attest.unavailable: no answer, or a bad one; the message names the first check that failed. */
 export async function verifyGatewayVm(
   { trust, clock, random }: VerifyDeps,
   { url, launch }: { readonly url: string; readonly launch: RecordedLaunch },

@@ -6,11 +6,12 @@ import { readFileSync, statSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { loadX509 } from '../attest/x509/runtime.ts'
-import { type Clock, iso, pause } from '../base/clock.ts'
+import { type Clock, iso } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { sweepLater } from '../base/work/sweep.ts'
 import { parseListen } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
@@ -139,11 +140,8 @@ class Tls {
 
   async #checkRepeatedly(): Promise<void> {
     const { signal } = this.#stopping
-    await pause(this.#deps.clock, this.#source.intervalMs, signal)
-    while (!signal.aborted) {
-      await this.#check({ forced: false })
-      await pause(this.#deps.clock, this.#source.intervalMs, signal)
-    }
+    const { intervalMs } = this.#source
+    await sweepLater({ clock: this.#deps.clock, intervalMs, signal }, () => this.#check({ forced: false }))
   }
 
   #check({ forced }: { forced: boolean }): Promise<void> {

@@ -2,10 +2,11 @@
 // begin with `start`.
 
 import { toHex } from '../base/bytes.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import { untilDone } from '../base/work/sweep.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
@@ -200,8 +201,7 @@ type Attestation = {
   readonly prepare: (signal: AbortSignal) => Promise<void>
 }
 
-const prepareRetryMinMs = 1_000
-const prepareRetryMaxMs = 60_000
+const prepareRetry = { minMs: 1_000, maxMs: 60_000 }
 
 function createAttestation(deps: InferenceServiceDeps): Attestation {
   const { settings, clock, log } = deps
@@ -224,18 +224,15 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
   let endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source is being prepared' })
   return {
     respond: (request, address) => endpoint(request, address),
-    prepare: async signal => {
-      for (let retryMs = prepareRetryMinMs; !signal.aborted; retryMs = Math.min(retryMs * 2, prepareRetryMaxMs)) {
-        try {
-          endpoint = endpointOf(await deps.openEvidence())
-          return
-        } catch (error) {
-          // For example a full disk: once there is room, the daemon recovers without a restart.
-          log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
-          endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
-        }
-        await pause(clock, retryMs, signal)
+    prepare: signal => {
+      // A full disk, for example: once there is room again, the daemon need not be restarted.
+      const onFailure = (error: unknown, retryMs: number) => {
+        log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
+        endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
       }
+      return untilDone({ clock, range: prepareRetry, signal, onFailure }, async () => {
+        endpoint = endpointOf(await deps.openEvidence())
+      })
     },
   }
 }

@@ -32,7 +32,10 @@ export function toAttestation(
   return checked(InstanceAttestation, document, { what: 'attestation', code: 'internal' })
 }
 
-/** From the query of `GET /v1/instances/{name}/attestation`; null when it has none. Fault invalid_request: anything else in it, or no nonce. */
+/**
+ * Nonce in the query of `GET /v1/instances/{name}/attestation`; null without a query. Fault invalid_request: anything
+ * else.
+ */
 export function readNonce(url: string): Uint8Array | null {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(url) ?? []

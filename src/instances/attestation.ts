@@ -1,4 +1,5 @@
-// The attestation of an instance for its owner: what was kept of the claim, or a fresh one from the live VM. Effects: reads the store; the VM engine.
+// Attestation of an instance for its owner: stored with the claim, or fresh from the live VM. Effects: reads the
+// store; the VM engine.
 
 import { assert } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
@@ -39,8 +40,9 @@ export class Attestations {
   }
 
   /**
-   * Without a nonce what was kept of the claim, as long as the record is; with one a fresh one, while the instance is ready.
-   * Faults: not_found, conflict (there is none), rate_limited, attestation_unavailable (ask again later).
+   * Without a nonce the evidence stored with the claim, as long as the record is kept; with a nonce fresh evidence,
+   * while the instance is ready. Faults: not_found, conflict (there is none), rate_limited, attestation_unavailable
+   * (ask again later).
    */
   async show(caller: Principal, name: string, nonce: Uint8Array | null): Promise<Shown<InstanceAttestation>> {
     const { db, admit } = this.#deps
@@ -49,7 +51,7 @@ export class Attestations {
     const kept = attestationOf(db, instance.id)
     if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
     const stored = shapeOf(InstanceAttestation, JSON.parse(kept.document))
-    // Of a VM that states less than owners ask for today.
+    // This VM's statement is of an older form than owners need.
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }
     const { vmId, hostname, publicKey, platform } = instance

@@ -1,4 +1,5 @@
-// Billing periods, ready time and money (contract 2.3). Pure. Times are milliseconds since the epoch, money is micro-dollars.
+// Billing periods, ready time and money (contract 2.3). Pure. Times are milliseconds since the epoch, money
+// micro-dollars.
 
 import { assert } from '../base/assert.ts'
 import type { InstanceChange } from '../store/directory/instance.table.ts'
@@ -10,9 +11,9 @@ export type Period = { readonly startMs: number; readonly endMs: number }
 export const periodDaysMax = 31
 
 /**
- * The monthly period around `nowMs`, anchored to signup, in UTC. Period k starts k months after signup at the same time of
- * day; where a month lacks the day (29th to 31st) it starts on the month's last day, and later months return to the
- * signup's day. Before signup (a clock that jumped back) it is the first period.
+ * Monthly period around `nowMs`, anchored to signup, in UTC. Period k starts k months after signup at the same time
+ * of day; a month without that day (29th to 31st) starts on its last day, and later months return to the signup's
+ * day. Before signup (the clock jumped back) it is the first period.
  */
 export function billingPeriod(signupMs: number, nowMs: number): Period {
   const signup = new Date(signupMs)
@@ -32,9 +33,9 @@ function addMonths(anchor: Date, months: number): number {
 }
 
 /**
- * Milliseconds that instances were ready within [startMs, min(endMs, nowMs)), all instances together. An instance counts
- * from becoming ready until its next change: deletion accepted, or failed. `changes` are whole logs in the order written;
- * where the clock jumped back between two of them the interval counts as nothing, never as negative.
+ * Milliseconds that instances were ready within [startMs, min(endMs, nowMs)), summed. An instance counts from ready
+ * until its next change: delete accepted, or failed. `changes`: whole logs in the order written; an interval in which
+ * the clock jumped back counts as 0.
  */
 export function readyMs(
   changes: readonly Pick<InstanceChange, 'instanceId' | 'status' | 'atMs'>[],

@@ -1,5 +1,5 @@
-// The claim that turns a waiting VM into an organization's instance, sealed to keys that exist only in that VM, and the document that the VM
-// will state of it. Pure but for its randomness.
+// The claim that makes a waiting VM an organization's instance, sealed to keys that exist only in that VM, and the
+// document by which the VM states it. Pure but for randomness.
 
 import nacl from 'tweetnacl'
 import { sha256 } from '../attest/hash.ts'
@@ -44,7 +44,10 @@ export function statedClaim(claim: Claim, network: Network): string {
   return claimText(claimDocument(claim, network, key === null ? null : toHex(sha256(utf8(key)))))
 }
 
-/** What the VM's statement has to say of the claim. Fault internal, or a TypeError: the text is no claim document in its canonical form. */
+/**
+ * Fields of the claim as the VM's statement must have them. Fault internal or TypeError: the text is no canonical
+ * claim document.
+ */
 export function statedFields(text: string): ClaimFields {
   if (text.length > claimDocumentCharsMax) throw new TypeError('claim document: too long')
   const document = checkedJson(ClaimDocument, utf8(text), { what: 'claim document', code: 'internal' })
@@ -52,7 +55,9 @@ export function statedFields(text: string): ClaimFields {
   return claimFieldsOf(document, text => sha256(utf8(text)))
 }
 
-/** nacl box to the guest's X25519 key, from a key pair used once. Fault channel.refused when the guest's key is no key. */
+/**
+ * nacl box to the guest's X25519 key, from a one-time key pair. Fault channel.refused: the guest's key is invalid.
+ */
 export function sealClaim(claim: Claim, boxKey: string, random: RandomBytes): SealedClaim {
   const guestKey = fromBase64(boxKey)
   if (guestKey?.length !== nacl.box.publicKeyLength)

@@ -1,4 +1,4 @@
-// What a create asks for, from an untrusted JSON value and header (contract 4.1). Pure.
+// Parses a create request from untrusted JSON and headers (contract 4.1). Pure.
 
 import { Value } from '@sinclair/typebox/value'
 import { utf8 } from '../base/bytes.ts'
@@ -23,17 +23,17 @@ export function parseCreate(body: unknown): CreateRequest {
 }
 
 /**
- * The bytes that decide whether two bodies under one Idempotency-Key are the same: what they mean, not how they are spelled.
- * Key order, JSON escapes, whitespace in the key line and stating a documented default make no difference. A model left out
- * stays left out, so that a retry still matches after the operator has changed the default.
+ * Bytes by which two bodies under one Idempotency-Key are compared: by meaning, whatever the key order, JSON escapes,
+ * whitespace in the key line, or stated defaults. An absent model stays absent, so a retry matches after the operator
+ * changed the default.
  */
 export function canonicalCreate(request: CreateRequest): Uint8Array {
   return utf8(JSON.stringify([request.publicKey, request.inferenceModel]))
 }
 
 /**
- * The Idempotency-Key header, or null when there is none. Printable ASCII. A comma before a space is refused: HTTP joins
- * a header that was sent twice in just this way. Faults: invalid_request, param Idempotency-Key.
+ * The Idempotency-Key header, printable ASCII, or null. A comma before a space is refused: HTTP joins repeated
+ * headers that way. Faults: invalid_request, param Idempotency-Key.
  */
 export function parseIdempotencyKey(header: string | null): string | null {
   if (header === null) return null
@@ -74,7 +74,7 @@ function shapeFault(body: object): Fault {
   return new Fault('invalid_request', message, param)
 }
 
-/** What is wrong with one value; only a schema's own text goes in, never the value. */
+/** Complaint about one value. It quotes the schema only, never the value. */
 function complaint(value: unknown, schema: { const?: unknown; maxLength?: number }): string {
   if (typeof value !== 'string') return 'must be a string'
   if (typeof schema.const === 'string') return `must be ${JSON.stringify(schema.const)}`

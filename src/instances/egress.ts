@@ -13,7 +13,9 @@ export type EgressDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly intervalMs: number
-  /** Reads the kernel's counters into the ledger and returns what is stored there now: a total that never shrinks. Faults: host.*. */
+  /**
+   * Reads the kernel's counters into the ledger and returns the stored totals, which never shrink. Faults: host.*.
+   */
   readonly sample: () => Promise<readonly EgressSample[]>
 }
 

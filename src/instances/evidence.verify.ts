@@ -1,7 +1,7 @@
-// Judges what a claimed VM proves of itself before it is trusted with anything: every expectation is exact. Pure.
+// Judges a claimed VM's evidence before it is trusted: every expectation is exact. Pure.
 //
-// What it is to be comes from the create request, the claim's answer and the launch that its host has on record; nothing is taken from the
-// receipt itself. How old the statement says it is does not count: the nonce was drawn after the claim, and a guest's clock proves nothing.
+// Expectations come from the create request, the claim's answer and the launch in the ledger; none from the receipt.
+// The statement's age does not count: the nonce was drawn after the claim, and a guest's clock proves nothing.
 
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { verifyReceipt } from '../attest/receipt/verify.ts'
@@ -14,10 +14,10 @@ import { sshKeyDigest } from './public-key.codec.ts'
 
 export type AttestationTrust = HostTrust
 
-/** Of VMs that are claimed now, or of one that was made on another platform. Faults: attest.unavailable, internal. */
+/** Trust for VMs claimed now, or made on another platform. Faults: attest.unavailable, internal. */
 export type AttestationTrustOf = (platform?: Instance['platform'] & {}) => Promise<AttestationTrust>
 
-/** Whose VM it is to be. */
+/** The owner by the claim. */
 export type ClaimedAs = {
   readonly organization: string
   readonly name: string
@@ -26,7 +26,7 @@ export type ClaimedAs = {
   readonly publicKey: string
   /** The host key that the guest answered the claim with: `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
-  /** The document of the claim that it was sent and of the network in force: canonical text (contract/vm/claim-document.ts). */
+  /** Canonical document of the sent claim and the network in force (contract/vm/claim-document.ts). */
   readonly claim: string
 }
 

@@ -28,7 +28,7 @@ export function nextStatus(status: InstanceStatus, event: InstanceEvent): Instan
   return row[event] ?? null
 }
 
-/** What an instance needs, in itself harmless to repeat. */
+/** Next step of an instance; harmless to repeat. */
 export type InstanceTask =
   | 'wait'
   /** Have its VM made, under the id that its row names. */
@@ -44,8 +44,8 @@ export type InstanceTask =
 type Tasks = { readonly [vm in VmState | 'absent']: InstanceTask }
 
 /**
- * What each status needs, by the state of its VM; `absent`: the ledger has no such VM, because it is not made yet or because it is
- * purged. A row in the directory and its VM in a host's ledger are never written together, so each pair here can be met after a crash.
+ * Tasks by status and state of the VM. `absent`: the ledger has no such VM, since it is not made yet or is purged.
+ * Directory row and ledger VM are never written together, so each pair may be met after a crash.
  */
 export const INSTANCE_TASKS = {
   provisioning: {

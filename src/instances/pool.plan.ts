@@ -1,4 +1,4 @@
-// What a VM of the warm pool is worth, which one a create gets, which ones go, and when the next is asked for. Pure.
+// Stages of the warm pool's VMs, the order in which creates take them, and verdicts on orphans. Pure.
 
 import type { PoolVm } from '../store/directory/pool.table.ts'
 import type { VmView } from '../vm/engine.ts'
@@ -10,14 +10,14 @@ export type PoolStage =
   | (typeof TAKEN_IN_ORDER)[number]
   /** The engine does not know it: the daemon ended before it was defined. */
   | 'absent'
-  /** Somebody has it, by a record that is not here: such as in a database from a backup that is older than the claim. */
+  /** Claimed by a record that is not here, as in a database restored from a backup older than the claim. */
   | 'claimed'
   /** It cannot be given to anybody any more. */
   | 'lost'
 
 export type PoolLook = { readonly stage: PoolStage /** Why it is lost, else null. */; readonly reason: string | null }
 
-/** What a row of the pool stands for, by the engine's view of its VM. */
+/** Stage of a pool row, by the engine's view of its VM. */
 export function lookOf(
   row: Pick<PoolVm, 'boxKey'>,
   view: Pick<VmView, 'state' | 'failureCode' | 'guest'> | null,
@@ -57,32 +57,14 @@ export function takeRank(stage: PoolStage): number | null {
 export const INSTANCE_STARTS = ['warm', 'booting', 'cold'] as const
 export type InstanceStart = (typeof INSTANCE_STARTS)[number]
 
-export function startOf(stage: PoolStage): InstanceStart {
-  return stage === 'warm' ? 'warm' : 'booting'
-}
-
-/** Those beyond the wanted number: the least far along first, then the newest. `pool`: oldest first. */
-export function surplus<T extends { readonly stage: PoolStage }>(pool: readonly T[], wanted: number): T[] {
-  const last = TAKEN_IN_ORDER.length
-  return pool
-    .map((item, age) => ({ one: item, age, rank: takeRank(item.stage) ?? last }))
-    .sort((a, b) => b.rank - a.rank || b.age - a.age)
-    .slice(0, Math.max(0, pool.length - wanted))
-    .map(({ one: item }) => item)
-}
-
-const backOffMinMs = 1_000
-export const backOffMaxMs = 300_000
-
-/** How long the pool asks for nothing after so many failures in a row. */
-export function backOffMs(failures: number): number {
-  return failures === 0 ? 0 : Math.min(backOffMinMs * 2 ** Math.min(failures - 1, 30), backOffMaxMs)
+export function startOf(rank: number): InstanceStart {
+  return rank === 0 ? 'warm' : 'booting'
 }
 
 /** A VM that the ledger has and that neither an instance nor the pool names. */
 export type Orphan = 'dismiss' | 'keep' | 'ask_later'
 
-/** What is nobody's goes. What somebody has claimed is left to the operator: it may hold a customer's work. */
+/** Unclaimed orphans are dismissed. A claimed one is left to the operator: it may hold a customer's work. */
 export function orphanVerdict({ state, guest }: Pick<VmView, 'state' | 'guest'>): Orphan {
   if (state !== 'running') return 'dismiss'
   if (guest === null) return 'ask_later'

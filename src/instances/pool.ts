@@ -1,50 +1,20 @@
-// The warm pool: VMs of the instance shape, booted and nobody's, so that a create need not wait for a boot. Effects: the store, the VM engine.
-//
-// A VM is in the pool exactly as long as it has a row in the directory. The row is written before the VM is defined. It goes in one statement,
-// and whoever has removed it decides: a create takes the VM, everything else dismisses it. So no VM is given away twice, whatever is killed.
+// The warm pool: booted VMs without an owner, so that a create need not wait for a boot. Effects: the store, the VM
+// engine.
 
-import { assert } from '../base/assert.ts'
-import { type Clock, pause } from '../base/clock.ts'
-import { messageOf } from '../base/fault.ts'
-import { newUuid, type RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
-import { createWorkers, type Workers } from '../base/work/workers.ts'
-import type { DirectoryDb, Store } from '../store/db.ts'
+import type { DirectoryDb } from '../store/db.ts'
 import { instanceByVm, listLiving } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { insertPoolVm, listPoolVms, namedVms, removePoolVm, setPoolBoxKey } from '../store/directory/pool.query.ts'
 import type { PoolVm } from '../store/directory/pool.table.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { listVms } from '../store/ledger/vm.query.ts'
-import type { Admission } from '../vm/admission.plan.ts'
-import type { VmEngine, VmSpec } from '../vm/engine.ts'
-import {
-  backOffMs,
-  type InstanceStart,
-  lookOf,
-  orphanVerdict,
-  type PoolStage,
-  startOf,
-  surplus,
-  takeRank,
-} from './pool.plan.ts'
+import type { HeldState } from '../vm/held/held.plan.ts'
+import { type Held, type HeldHost, HeldVms } from '../vm/held/held-vms.ts'
+import { type InstanceStart, lookOf, orphanVerdict, startOf, takeRank } from './pool.plan.ts'
 
-export type PoolDeps = {
-  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
-  readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
-  /** Of the VMs that are made for instances. */
-  readonly vmSpec: VmSpec
-  /** What such a VM is made of besides its image; VMs of another shape are drained. */
-  readonly shape: string
+/** `vmSpec`: of the VMs that are made for instances. */
+export type PoolDeps = HeldHost & {
   /** How many VMs are kept. */
   readonly wanted: number
-  /** Digest of the image that a VM would boot now. Fault: image.invalid. */
-  readonly imageDigest: () => string
-  /** Whether one more VM finds room and a turn at once. */
-  readonly room: () => Admission
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type Taken = { readonly vmId: string; readonly start: InstanceStart }
@@ -54,7 +24,7 @@ export type PoolStatus = {
   readonly warm: number
   /** On their way to being warm. */
   readonly booting: number
-  /** What the host lacks for the next one; null: nothing. */
+  /** Missing resource of the host for the next VM; null: none. */
   readonly lacking: string | null
   readonly lastFailure: { readonly atMs: number; readonly reason: string } | null
   /** Null: nothing keeps it from asking now. */
@@ -70,14 +40,9 @@ export type PoolCounts = {
   readonly refillMs: number
 }
 
-type Member = { readonly row: PoolVm; readonly stage: PoolStage; readonly reason: string | null }
+type Member = Held<PoolVm>
 
-const worker = 'pool'
-const retryMinMs = 200
-const retryMaxMs = 10_000
-/** Everything is looked at this often, should an event have been lost; the image's manifest too. */
-const sweepMs = 5_000
-/** A VM that has been warm for this long shows that booting works: back-off begins anew. */
+/** Booting works once a VM has been warm for this long: the next failure counts as the first. */
 const steadyMs = 60_000
 /** Claims under way have the CPU to themselves for at most this long before the next refill begins. */
 const headStartMs = 3_000
@@ -85,17 +50,15 @@ const headStartPollMs = 200
 
 export class WarmPool {
   readonly #deps: PoolDeps
-  readonly #stopping = new AbortController()
-  readonly #workers: Workers
+  readonly #held: HeldVms<PoolVm>
   /** When this daemon asked for each VM, and when it first saw it warm; monotonic. */
   readonly #askedMs = new Map<string, number>()
   readonly #warmSinceMs = new Map<string, number>()
-  /** Who is in the pool, as of the last look. */
+  /** VMs of the pool at the last look. */
   #known: ReadonlySet<string> = new Set()
   #claimedOrphans: ReadonlySet<string> = new Set()
+  /** Orphans are searched once per sweep. */
   #sweepIsDue = true
-  #failuresInRow = 0
-  #nextAttemptMs = Number.NEGATIVE_INFINITY
   #lastFailure: PoolStatus['lastFailure'] = null
   #lacking: string | null = null
   #headStartEndsMs: number | null = null
@@ -103,37 +66,40 @@ export class WarmPool {
 
   constructor(deps: PoolDeps) {
     this.#deps = deps
-    this.#workers = createWorkers({
-      clock: deps.clock,
-      work: async () => this.#look(),
-      retryMinMs,
-      retryMaxMs,
-      onFailure: ({ error, retryMs }) => deps.log.error('the warm pool could not be looked after', { retryMs, error }),
+    const { store, wanted, log } = deps
+    this.#held = new HeldVms(deps, {
+      noun: 'the warm pool',
+      wanted,
+      list: db => listPoolVms(db, store.hostId),
+      remove: removePoolVm,
+      named: db => namedVms(db, store.hostId),
+      judge: (db, row) => this.#judge(db, row),
+      look: () => this.#look(),
+      onUnusableImage: reason => this.#noteFailure(reason),
+      onLost: failure => {
+        this.#counts.failures += 1
+        this.#noteFailure(failure.reason)
+        log.warn('a VM of the warm pool was lost', failure)
+      },
+      onDiscard: (row, reason) => this.#noteDiscard(row, reason),
+      surplusReason: `the pool keeps ${wanted}`,
+      shapeReason: 'the shape of instances has changed',
     })
   }
 
   /**
-   * Takes the VM that is furthest along out of the pool, in the transaction of its taker: one that is rolled back has taken nothing.
-   * Null: there is none of the present image and shape.
+   * Takes the VM that is furthest along, in the taker's transaction: a rollback takes nothing. Null: there is none of
+   * the present image and shape.
    */
   take(tx: DirectoryDb): Taken | null {
-    const { wanted, shape } = this.#deps
-    const imageDigest = wanted === 0 ? null : this.#imageDigest()
-    if (imageDigest === null) return null
-    let best: { vmId: string; stage: PoolStage; rank: number } | null = null
-    for (const { row, stage } of this.#members(tx)) {
-      const rank = takeRank(stage)
-      if (rank === null || row.shape !== shape || row.imageDigest !== imageDigest) continue
-      if ((best === null || rank < best.rank) && instanceByVm(tx, row.vmId) === null)
-        best = { vmId: row.vmId, stage, rank }
-      if (best?.rank === 0) break
-    }
-    if (best === null) return null
-    assert(removePoolVm(tx, best.vmId), 'an immediate transaction sees no other writer')
-    return { vmId: best.vmId, start: startOf(best.stage) }
+    const taken = this.#deps.wanted === 0 ? null : this.#held.take(tx)
+    return taken && { vmId: taken.row.vmId, start: startOf(taken.rank) }
   }
 
-  /** After a create was committed, and before its VM is asked for: what the pool holds in vain gives way first. Never throws. */
+  /**
+   * Call after a create was committed and before its VM is defined: surplus VMs of the pool make room first. Never
+   * throws.
+   */
   accepted(instance: Pick<Instance, 'id' | 'vmId'>, start: InstanceStart): void {
     const { store, clock, log } = this.#deps
     this.#counts.creates[start] += 1
@@ -150,30 +116,29 @@ export class WarmPool {
     } catch (error) {
       log.error('the warm pool could not make room for a create', { instance: instance.id, error })
     }
-    this.#wake()
+    this.#held.wake()
   }
 
   start(): void {
-    this.#deps.engine.onChange(vmId => {
-      if (this.#known.has(vmId) || this.#known.size < this.#deps.wanted) this.#wake()
+    const isConcerned = (vmId: string) => this.#known.has(vmId) || this.#known.size < this.#deps.wanted
+    this.#held.start(isConcerned, () => {
+      this.#sweepIsDue = true
     })
-    this.#wake()
-    void this.#sweep()
   }
 
-  async stop(): Promise<void> {
-    this.#stopping.abort()
-    await this.#workers.stop()
+  stop(): Promise<void> {
+    return this.#held.stop()
   }
 
   status(): PoolStatus {
     const { store, clock, wanted } = this.#deps
-    const members = this.#members(store.directory.db)
-    const waitMs = this.#nextAttemptMs - clock.monotonicMs()
+    const members = [...this.#held.held(store.directory.db)]
+    const warm = members.filter(({ rank }) => rank === 0).length
+    const waitMs = this.#held.backOff.waitMs()
     return {
       wanted,
-      warm: members.filter(({ stage }) => stage === 'warm').length,
-      booting: members.filter(({ stage }) => stage !== 'warm' && takeRank(stage) !== null).length,
+      warm,
+      booting: members.length - warm,
       lacking: this.#lacking,
       lastFailure: this.#lastFailure,
       nextAttemptAtMs: waitMs > 0 ? clock.nowMs() + Math.ceil(waitMs) : null,
@@ -189,37 +154,15 @@ export class WarmPool {
     return [...this.#claimedOrphans]
   }
 
-  #wake(): void {
-    this.#workers.wake(worker)
+  #judge(db: DirectoryDb, row: PoolVm): HeldState {
+    const { stage, reason } = lookOf(row, this.#deps.engine.view(row.vmId))
+    const rank = takeRank(stage)
+    if (stage === 'claimed' || instanceByVm(db, row.vmId) !== null) return { kind: 'taken' }
+    if (rank !== null) return { kind: 'held', rank }
+    return reason === null ? { kind: 'unwanted', reason: 'it was never made' } : { kind: 'lost', reason }
   }
 
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      this.#sweepIsDue = true
-      this.#wake()
-    }
-  }
-
-  #members(db: DirectoryDb): Member[] {
-    const { engine, store } = this.#deps
-    return listPoolVms(db, store.hostId).map(row => ({ row, ...lookOf(row, engine.view(row.vmId)) }))
-  }
-
-  /** Null: the image cannot be read now, as while it is being replaced. Nothing is given away, asked for or drained then. */
-  #imageDigest(): string | null {
-    try {
-      return this.#deps.imageDigest()
-    } catch (error) {
-      const reason = messageOf(error)
-      if (this.#lastFailure?.reason !== reason)
-        this.#deps.log.error('the image of the warm pool cannot be read', { error })
-      this.#lastFailure = { atMs: this.#deps.clock.nowMs(), reason }
-      return null
-    }
-  }
-
-  /** One turn: what is lost or too much goes, what is new is noted, what is missing is asked for. */
+  /** One turn: drains the pool, searches orphans, notes new VMs and starts a missing one. */
   #look(): void {
     const members = this.#drain()
     if (this.#sweepIsDue) this.#dismissOrphans()
@@ -229,44 +172,29 @@ export class WarmPool {
     for (const member of members) this.#note(member)
     const { clock, wanted } = this.#deps
     if ([...this.#warmSinceMs.values()].some(sinceMs => clock.monotonicMs() - sinceMs >= steadyMs))
-      this.#failuresInRow = 0
+      this.#held.backOff.reset()
     if (members.length < wanted) this.#refill()
     else this.#lacking = null
   }
 
-  /** Dismisses what cannot or shall not be given away. What is left in the pool; null: not known without the image. */
+  /**
+   * Null: the image cannot be read now, as during its replacement. Then nothing is handed out, started or drained.
+   */
   #drain(): Member[] | null {
-    const { store, wanted, shape } = this.#deps
-    const imageDigest = wanted === 0 ? '' : this.#imageDigest()
-    if (imageDigest === null) return null
-    const kept: Member[] = []
-    let failure: string | null = null
-    for (const member of this.#members(store.directory.db)) {
-      const { row, stage, reason } = member
-      const isTaken = stage === 'claimed' || instanceByVm(store.directory.db, row.vmId) !== null
-      if (isTaken) removePoolVm(store.directory.db, row.vmId)
-      else if (stage === 'absent') this.#discard(row, 'it was never made')
-      else if (reason !== null) {
-        failure = reason
-        this.#discard(row, reason)
-      } else if (wanted > 0 && row.imageDigest !== imageDigest) this.#discard(row, 'the image has changed')
-      else if (wanted > 0 && row.shape !== shape) this.#discard(row, 'the shape of instances has changed')
-      else kept.push(member)
-    }
-    if (failure !== null) this.#failed(failure)
-    const tooMany = new Set(surplus(kept, wanted))
-    for (const { row } of tooMany) this.#discard(row, `the pool keeps ${wanted}`)
-    return kept.filter(member => !tooMany.has(member))
+    if (this.#deps.wanted === 0) return this.#held.drain(null)
+    const imageDigest = this.#held.image.read()
+    return imageDigest === null ? null : this.#held.drain(imageDigest)
   }
 
-  /** The row goes first: killed in between, its VM is an orphan of the next look. */
-  #discard({ vmId }: PoolVm, reason: string): void {
-    const { store, engine, clock, log } = this.#deps
-    if (!removePoolVm(store.directory.db, vmId)) return
+  #noteFailure(reason: string): void {
+    this.#lastFailure = { atMs: this.#deps.clock.nowMs(), reason }
+  }
+
+  #noteDiscard({ vmId }: PoolVm, reason: string): void {
+    const { store, clock, log } = this.#deps
     this.#forget(vmId)
     log.info('a VM leaves the warm pool', { vm: vmId, reason })
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind: 'pool.dismissed', subject: vmId, detail: { reason } })
-    engine.dismiss(vmId)
   }
 
   #forget(vmId: string): void {
@@ -274,19 +202,9 @@ export class WarmPool {
     this.#warmSinceMs.delete(vmId)
   }
 
-  #failed(reason: string): void {
-    const { clock, log } = this.#deps
-    this.#failuresInRow += 1
-    this.#counts.failures += 1
-    const retryMs = backOffMs(this.#failuresInRow)
-    this.#nextAttemptMs = clock.monotonicMs() + retryMs
-    this.#lastFailure = { atMs: clock.nowMs(), reason }
-    log.warn('a VM of the warm pool was lost', { reason, failures: this.#failuresInRow, retryMs })
-  }
-
-  #note({ row: { vmId, boxKey }, stage }: Member): void {
+  #note({ row: { vmId, boxKey }, rank }: Member): void {
     const { store, engine, clock, log } = this.#deps
-    if (stage !== 'warm' || this.#warmSinceMs.has(vmId)) return
+    if (rank > 0 || this.#warmSinceMs.has(vmId)) return
     const guest = engine.view(vmId)?.guest
     if (boxKey === null && guest) setPoolBoxKey(store.directory.db, { vmId, boxKey: guest.boxKey })
     const nowMs = clock.monotonicMs()
@@ -298,23 +216,23 @@ export class WarmPool {
     log.info('a VM of the warm pool is warm', { vm: vmId, refillMs: Math.round(nowMs - askedMs) })
   }
 
-  /** Asks for one VM where it finds room and a turn at once; the engine's next change asks for the next. */
+  /** Starts one VM if it finds room and a turn at once; the engine's next change starts the next. */
   #refill(): void {
-    const { store, engine, clock, random, vmSpec, shape, room } = this.#deps
-    const waitMs = Math.max(this.#nextAttemptMs - clock.monotonicMs(), this.#headStartMs())
+    const { store, clock, room } = this.#deps
+    const waitMs = Math.max(this.#held.backOff.waitMs(), this.#headStartMs())
     if (waitMs > 0) {
-      this.#workers.alarm(worker, waitMs)
+      this.#held.alarm(waitMs)
       return
     }
     const verdict = room()
     this.#lacking = verdict.kind === 'full' ? verdict.lacking : null
-    const imageDigest = verdict.kind === 'admit' ? this.#imageDigest() : null
+    const imageDigest = verdict.kind === 'admit' ? this.#held.image.read() : null
     if (imageDigest === null) return
-    const vmId = newUuid(random)
+    const row = this.#held.newRow(imageDigest)
     this.#headStartEndsMs = null
-    this.#askedMs.set(vmId, clock.monotonicMs())
-    insertPoolVm(store.directory.db, { vmId, hostId: store.hostId, imageDigest, shape, nowMs: clock.nowMs() })
-    engine.define(vmId, vmSpec)
+    this.#askedMs.set(row.vmId, clock.monotonicMs())
+    insertPoolVm(store.directory.db, row)
+    this.#held.define(row)
   }
 
   /** How much longer the refill waits for claims under way. */
@@ -333,11 +251,9 @@ export class WarmPool {
 
   /** VMs of instances that no record names: of a pool whose daemon was killed, or of records that are lost. */
   #dismissOrphans(): void {
-    const { store, engine, vmSpec, log } = this.#deps
-    const named = namedVms(store.directory.db, store.hostId)
+    const { engine, log } = this.#deps
     const claimed = new Set<string>()
-    for (const vm of listVms(store.ledger.db, store.hostId)) {
-      if (named.has(vm.id) || vm.desired === 'gone' || vm.image !== vmSpec.image) continue
+    for (const vm of this.#held.unnamed()) {
       const view = engine.view(vm.id)
       const verdict = view === null ? 'ask_later' : orphanVerdict(view)
       if (verdict === 'dismiss') {

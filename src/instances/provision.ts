@@ -1,8 +1,10 @@
-// From a VM that runs to an instance that its owner can use: claim, evidence, the network, SSH. Effects: through the VM engine and the SSH probe.
+// From a running VM to an instance that its owner can use: claim, evidence, network, SSH. Effects: through the VM
+// engine and the SSH probe.
 //
-// The network is opened once the evidence is good, and not before: until then a VM that is not what it says reaches nobody and nobody reaches
-// it. The probe needs no open network (the firewall lets this host look at port 22), so it proves the host key on its own, beside the evidence;
-// that the firewall has really opened is asked for afterwards. Every step may be repeated, for a daemon that was killed begins again with the claim.
+// The network opens only once the evidence is good: until then a VM that is not what it claims reaches nobody. The
+// probe works on a closed network (the firewall lets this host reach port 22) and proves the host key independently
+// of the evidence; afterwards it is checked that the firewall is really open. Every step may be repeated: after a
+// crash the next daemon starts again with the claim.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
 import { type Clock, pause } from '../base/clock.ts'
@@ -28,7 +30,7 @@ export type ProvisionDeps = {
   readonly log: Logger
   /** The gateway as instances reach it, and what it has to prove to them. Faults: what keeps it from being known. */
   readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
-  /** What the firewall lets out of an instance. */
+  /** Destinations that the firewall opens to an instance. */
   readonly egress: ClaimInputs['egress']
   /** The instance's own gateway key, the same at every call; null without a gateway. */
   readonly inferenceKey: (instanceId: string) => string | null
@@ -36,7 +38,9 @@ export type ProvisionDeps = {
   readonly contextTokens?: (model: string) => number | null
   readonly claimTimeoutMs: number
   readonly sshTimeoutMs: number
-  /** Why nobody outside reaches an instance that is opened; null: nothing keeps them. Never rejects. Absent: nobody knows. */
+  /**
+   * Why nobody outside reaches an opened instance; null: no obstacle is known. Never rejects. Absent: not checked.
+   */
   readonly cutOff?: () => Promise<string | null>
 }
 
@@ -46,7 +50,7 @@ export type Provision = {
   /** Slug. */
   readonly organization: string
   readonly vmId: string
-  /** Of the VM. */
+  /** Address of the VM. */
   readonly address: string
   /** False as soon as nobody wants the instance any more. */
   readonly isStillWanted: () => boolean
@@ -60,7 +64,7 @@ export type Provisioned =
   | { readonly kind: 'broken'; readonly code: InstanceFailureCode; readonly detail: Readonly<Record<string, unknown>> }
   | { readonly kind: 'unwanted' }
 
-/** Of a claim, and of taking evidence. */
+/** Attempts to claim, and to take evidence. */
 const attemptsMax = 3
 const sshPort = 22
 const probeTimeoutMs = 10_000
@@ -144,7 +148,7 @@ export class Provisioner {
     }
   }
 
-  /** What the guest says of itself now: after a failed claim it is asked anew. Fault: channel.timeout. */
+  /** The guest's present state; after a failed claim it is asked anew. Fault: channel.timeout. */
   async #guestOf(vmId: string, signal: AbortSignal): Promise<NonNullable<VmView['guest']>> {
     const { clock, engine, claimTimeoutMs } = this.#deps
     const deadlineMs = clock.monotonicMs() + claimTimeoutMs

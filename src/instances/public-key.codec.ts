@@ -31,7 +31,7 @@ export function parsePublicKey(text: string): string {
   return [type, base64, ...comment].join(' ')
 }
 
-/** SHA-256 of the blob of a key line: what OpenSSH prints as its fingerprint, and SSHFP has as type 2. Throws TypeError when it is no key line. */
+/** SHA-256 of a key line's blob: OpenSSH's fingerprint, and SSHFP's type 2. Throws TypeError for a malformed line. */
 export function sshKeyDigest(line: string): Uint8Array {
   const blob = fromBase64(line.split(' ')[1] ?? '')
   if (blob === null || blob.length === 0) throw new TypeError('an SSH public key is `type base64`')
@@ -52,7 +52,7 @@ type KeyType =
 
 type BlobReader = (reader: Reader) => void
 
-/** What follows the type string inside each kind of blob. */
+/** Content after the type string of each kind of blob. */
 const BLOBS = {
   'ssh-ed25519': readEd25519,
   'ssh-rsa': readRsa,
@@ -94,7 +94,7 @@ function readEcdsa(reader: Reader, name: keyof typeof CURVES): void {
   if (!isKeyPoint(curve, x, y)) refuse('has a point that is not on its curve')
 }
 
-/** As OpenSSH's sshkey_ec_validate_public: on the curve, and neither coordinate tiny or at the very end of the field. */
+/** As OpenSSH's sshkey_ec_validate_public: on the curve, and no coordinate tiny or at the very end of the field. */
 function isKeyPoint(curve: Curve, x: bigint, y: bigint): boolean {
   const half = curve.order.toString(2).length / 2
   if (x.toString(2).length <= half || y.toString(2).length <= half) return false

@@ -1,7 +1,6 @@
-// Moves every instance of this host towards what its owner asked for: its VM, its provisioning (provision.ts), ready; failure; the end of a delete.
-// Effects: through the VM engine and the store. One worker per instance, level-triggered.
+// Moves every instance of this host towards its owner's wish: its VM, provisioning (provision.ts), ready; failure;
+// deletion. Effects: through the VM engine and the store. One level-triggered worker per instance.
 
-import { pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import { INSTANCE_FAILURES, type InstanceFailureCode } from '../contract/http/instance.ts'
@@ -25,16 +24,16 @@ import { type ProvisionDeps, Provisioner } from './provision.ts'
 export type InstanceReconcilerDeps = Omit<ProvisionDeps, 'engine'> & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: VmEngine
-  /** Of the VMs that are made for instances. */
+  /** Spec of instance VMs. */
   readonly vmSpec: VmSpec
-  /** VMs of one organization that boot or wait for their turn: its others are made after these, so that another's need not wait for all of them. */
+  /**
+   * VMs of one organization that may boot or wait to boot at a time, so that others need not wait for all of them.
+   */
   readonly bootingPerOrganizationMax: number
   /** After the commit: its host key is known from now on. */
   readonly onReady: (instanceId: string) => void
 }
 
-const retryMinMs = 200
-const retryMaxMs = 10_000
 /** Everything is looked at this often, should a wake have been lost. */
 const sweepMs = 5_000
 
@@ -52,8 +51,6 @@ export class InstanceReconciler {
     this.#workers = createWorkers({
       clock: deps.clock,
       work: id => this.#look(id),
-      retryMinMs,
-      retryMaxMs,
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('instance work failed; it will be tried again', { instance: key, retryMs, error }),
     })
@@ -64,7 +61,10 @@ export class InstanceReconciler {
     this.#workers.wake(instanceId)
   }
 
-  /** After a delete was accepted. The VM is dismissed at once, for the instance's worker may be in the middle of a claim on it. */
+  /**
+   * Call after a delete was accepted. Dismisses the VM at once: the instance's worker may be in the middle of a
+   * claim.
+   */
   wakeDeleted({ id, vmId }: Pick<Instance, 'id' | 'vmId'>): void {
     this.wake(id)
     if (vmId !== null) this.#deps.engine.dismiss(vmId)
@@ -78,8 +78,7 @@ export class InstanceReconciler {
       this.wake(instance.id)
       for (const id of this.#deferred.get(instance.organizationId) ?? []) this.wake(id)
     })
-    this.#wakeAll()
-    void this.#sweep()
+    this.#workers.sweep(sweepMs, () => this.#wakeAll())
   }
 
   async stop(): Promise<void> {
@@ -90,13 +89,6 @@ export class InstanceReconciler {
   #wakeAll(): void {
     const { directory, hostId } = this.#deps.store
     for (const instance of listLiving(directory.db, hostId)) this.wake(instance.id)
-  }
-
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      this.#wakeAll()
-    }
   }
 
   /** One turn of an instance's worker. */
@@ -131,14 +123,14 @@ export class InstanceReconciler {
     }
   }
 
-  /** Whether its VM is one of the first of its organization that are not up; else it is looked at again whenever one of them has changed. */
+  /** Whether its VM is among the first of its organization that are not up; else a change of these wakes it. */
   #mayBoot({ id, organizationId }: Instance): boolean {
     const { store, engine, bootingPerOrganizationMax } = this.#deps
     const deferred = this.#deferred.get(organizationId) ?? new Set()
     const notUp = listProvisioning(store.directory.db, { hostId: store.hostId, organizationId })
       .filter(({ vmId }) => (vmId === null ? null : engine.view(vmId))?.state !== 'running')
       .slice(0, bootingPerOrganizationMax)
-    const isFirst = notUp.some(item => item.id === id)
+    const isFirst = notUp.some(waiting => waiting.id === id)
     if (isFirst) deferred.delete(id)
     else deferred.add(id)
     if (deferred.size === 0) this.#deferred.delete(organizationId)

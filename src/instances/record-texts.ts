@@ -1,5 +1,5 @@
-// The list of an organization's records as JSON text, made of texts that are kept: a list is asked for often, and its records hardly change.
-// Effects: reads the store.
+// An organization's list of records as JSON text, made of cached texts: lists are read often and records hardly
+// change. Effects: reads the store.
 
 import { present } from '../base/assert.ts'
 import { createSerial } from '../base/work/serial.ts'
@@ -8,20 +8,22 @@ import { type InstanceState, instancesByIds, prepareInstanceStates } from '../st
 import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
-/** A record changes only when its status does, and no status comes twice (instance.machine), so id and status name its text. */
+/**
+ * A record changes only with its status, and no status returns (instance.machine), so id and status name its text.
+ */
 type Kept = { readonly key: string; readonly texts: ReadonlyMap<string, string>; readonly list: string }
 
 /** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
 const textsPerTurn = 25
 /** After so many rounds of changes that came meanwhile the rest is made at once. */
 const roundsMax = 8
-/** Of all organizations together. Beyond it, the list that was asked for the longest ago is made anew when it is asked for. */
+/** Bound for all organizations together. Beyond it, the least recently read list is evicted. */
 const keptCharsMax = 64 * 1024 * 1024
 
 export type RecordTexts = {
   /** `[record,…]`, oldest first. */
   readonly list: string
-  /** What those of them run on that are not terminated, each once. */
+  /** Platforms of instances that are not terminated, each once. */
   readonly platforms: readonly Instance['platform'][]
 }
 
@@ -34,7 +36,7 @@ export class RecordLists {
   readonly #nextTurn: () => Promise<void>
   readonly #kept = new Map<string, Kept>()
   #keptChars = 0
-  /** One long list after the other: many at once would take one long turn together, and their texts are all in memory. */
+  /** Builds one long list at a time: several would take one long turn and hold all their texts in memory. */
   readonly #long = createSerial()
 
   constructor(db: DirectoryDb, nextTurn: () => Promise<void> = immediate) {
@@ -43,12 +45,12 @@ export class RecordLists {
     this.#nextTurn = nextTurn
   }
 
-  /** As they are when it resolves. A list of which little is missing is made at once; the first one of many records takes turns. */
+  /** Records at the time it resolves. A list with few texts missing is made at once; a first long one takes turns. */
   async of(organizationId: string): Promise<RecordTexts> {
-    return this.#atOnce(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
+    return this.#madeNow(organizationId) ?? (await this.#long.run(() => this.#inTurns(organizationId)))
   }
 
-  #atOnce(organizationId: string): RecordTexts | null {
+  #madeNow(organizationId: string): RecordTexts | null {
     const found = this.#find(organizationId)
     const before = this.#kept.get(organizationId)
     if (before?.key === found.key) return this.#keep(organizationId, found, before)
@@ -57,8 +59,8 @@ export class RecordLists {
   }
 
   async #inTurns(organizationId: string): Promise<RecordTexts> {
-    // Who waited for the same list finds it made.
-    const soon = this.#atOnce(organizationId)
+    // A caller that waited for the same list finds it made.
+    const soon = this.#madeNow(organizationId)
     if (soon !== null) return soon
     const texts = new Map(this.#kept.get(organizationId)?.texts)
     for (let round = 0; round < roundsMax; round += 1) {
@@ -78,7 +80,7 @@ export class RecordLists {
     return { states, names, key: names.join() }
   }
 
-  /** Of those that are still there. */
+  /** Adds the texts of instances that still exist. */
   #addTexts(wanted: readonly InstanceState[], texts: Map<string, string>): void {
     for (const row of instancesByIds(
       this.#db,
@@ -126,7 +128,7 @@ function missing({ states, names }: Found, texts: ReadonlyMap<string, string> | 
   return texts === undefined ? [...states] : states.filter((_, index) => !texts.has(names[index] ?? ''))
 }
 
-/** What waits on sockets comes before what is asked of this. */
+/** Pending socket events go first. */
 function immediate(): Promise<void> {
   return new Promise(resolve => setImmediate(resolve))
 }

@@ -1,9 +1,10 @@
-// Removes what has been kept long enough: terminated records (contract 2.2, 8) and stored responses. Effects: SQL, sleeping.
-// Every batch is one short transaction that finds its own work, so it may be stopped and started anywhere.
+// Removes expired records: terminated instances (contract 2.2, 8) and stored responses. Effects: SQL, sleeping. Each
+// batch is one short transaction that finds its own work, so it may stop and start anywhere.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
 import { JumpGuard } from '../base/work/jump-guard.ts'
+import { sweep } from '../base/work/sweep.ts'
 import { idempotencyTtlMs } from '../contract/http/instance.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
 import { deleteExpiredIdempotency } from '../store/directory/idempotency.query.ts'
@@ -32,15 +33,14 @@ export function recordsKeptMs(retentionDays: number): number {
 /** Removes what is due at once and then at every interval, until the signal. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
   const guard = new JumpGuard(deps.clock, deps.log)
-  while (!signal.aborted) {
+  await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
       const removed = guard.mayDelete() ? await removeExpired(deps, signal) : { instances: 0, responses: 0 }
       if (removed.instances + removed.responses > 0) deps.log.info('expired records removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('expired records were not removed', { error })
     }
-    await pause(deps.clock, retentionIntervalMs, signal)
-  }
+  })
 }
 
 /** One round over everything that is due now. Returns how much was removed. */
@@ -58,7 +58,7 @@ export async function removeExpired(deps: RetentionDeps, signal: AbortSignal): P
   return { instances, responses }
 }
 
-/** One kind, batch by batch; other requests run in between. What is left over waits for the next round. */
+/** Removes one kind in batches, with other requests in between. The rest waits for the next round. */
 async function removeInBatches(
   { directory, clock }: RetentionDeps,
   signal: AbortSignal,

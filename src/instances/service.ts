@@ -62,7 +62,7 @@ export type InstancesDeps = {
   readonly directory: DirectoryStore
   /** The host that new instances run on. */
   readonly hostId: string
-  /** What its VMs run on now. */
+  /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
@@ -70,14 +70,14 @@ export type InstancesDeps = {
   readonly settings: InstancesSettings
   /** Takes a VM out of the warm pool, in the transaction that inserts its instance; null: there is none. */
   readonly takeVm: (tx: DirectoryDb) => { readonly vmId: string; readonly start: InstanceStart } | null
-  /** After the commit, once per instance, so that its host's reconciler looks at it. What they throw is logged and goes no further. */
+  /** Called after the commit, once per instance, to wake the host's reconciler. Their errors are logged. */
   readonly onCreated: (instance: Instance, start: InstanceStart) => void
   readonly onDeleted: (instance: Instance) => void
   /** Inference spend of an organization within a period, in whole micro-dollars. */
   readonly inferenceCostMicroUsd: (organizationId: string, period: Period) => bigint
 }
 
-/** Who is calling. Authentication (http/auth) makes one; everything behind it takes it as given. */
+/** The authenticated caller, made by http/auth. */
 export type Principal = {
   readonly organization: Organization
   /** The public part of the key that was used. */
@@ -85,11 +85,14 @@ export type Principal = {
   readonly scope: KeyScope
 }
 
-/** What is shown of instances, and what these run on: each platform once; null: not known. */
+/** Data of instances with the platforms they run on, each once; null: not known. */
 export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
 
 export type InstancesService = {
-  /** Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. The response to a repeated key is the first one, verbatim. */
+  /**
+   * Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key gets its first
+   * response, verbatim.
+   */
   readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
   /** An InstanceList, as JSON text. */
   readonly list: (caller: Principal) => Promise<Shown<string>>
@@ -208,7 +211,10 @@ type Attempt = {
   readonly nowMs: number
 }
 
-/** The response that this key got within the last 24 hours, or null. Looked for before limits and models, which may have changed. */
+/**
+ * Response under this key within the last 24 hours, or null. Checked before limits and models, which may have
+ * changed.
+ */
 function earlierResponse(tx: DirectoryDb, attempt: Attempt): InstanceCreated | null {
   if (attempt.key === null) return null
   const kept = findIdempotency(tx, { organizationId: attempt.organizationId, key: attempt.key })
@@ -241,7 +247,7 @@ function bodySha256(request: CreateRequest): Uint8Array {
 
 type Added = { readonly instance: Instance; readonly start: InstanceStart }
 
-/** Only the row, with the id of a VM of the pool or of one that is not there yet: the reconciler of its host makes it. */
+/** Writes only the row, with the id of a pool VM or of a new one: the host's reconciler makes it. */
 function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, request: CreateRequest): Added {
   const { settings, random } = deps
   const { organization } = caller
@@ -280,7 +286,7 @@ function addInstance(tx: DirectoryDb, deps: InstancesDeps, caller: Principal, re
   throw new Fault('internal', `no free instance name in ${nameAttemptsMax} attempts`)
 }
 
-/** What an organization has created lately, and what is kept of it: a record stays for a month, whatever becomes of its instance. */
+/** Limits on recent creates and on kept records: a record stays for a month, whatever becomes of its instance. */
 function assertWithinLimits(tx: DirectoryDb, { settings, clock }: InstancesDeps, organizationId: string): void {
   const nowMs = clock.nowMs()
   const { createsPerDayMax, recordsPerOrganizationMax, retentionDays } = settings

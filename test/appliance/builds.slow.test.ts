@@ -1,4 +1,4 @@
-// Service C as the appliance puts it together: over HTTPS, with keys of service A, and with the files that the configuration names.
+// Service C as the appliance composes it: over HTTPS, with keys of service A and the configured files.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

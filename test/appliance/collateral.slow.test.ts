@@ -1,4 +1,4 @@
-// The collateral service as the appliance puts it together: on snp alone, from the configuration, into the state directory.
+// The collateral service as the appliance composes it: on snp only, from the configuration, into the state directory.
 
 import { expect, test } from 'bun:test'
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'

@@ -1,5 +1,5 @@
-// Goal: an appliance beside a firewall that drops forwarded packets says so itself: status, metrics and journal, from its start on. A whole
-// appliance in a namespace of its own, without VMs. Needs root.
+// Goal: an appliance beside a firewall that drops forwarded packets reports it in status, metrics and journal, from
+// its start on. A whole appliance in its own namespace, without VMs. Needs root.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'

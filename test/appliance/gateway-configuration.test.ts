@@ -1,4 +1,4 @@
-// Goal: the appliance hands out the very text whose digest its gateway is to attest, and no start leaves an old one behind.
+// Goal: the appliance serves the very text whose digest its gateway attests, and no start leaves an old text behind.
 
 import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'

@@ -26,7 +26,7 @@ const upstream = (name: string) =>
 
 type Host = { readonly toml: string; readonly platform?: 'tcg' | 'snp'; readonly serving?: string }
 
-/** What claims of such a host name; `serving`: the measurement of the VM that serves. */
+/** Gateway that claims of such a host name; `serving`: measurement of the VM that serves. */
 async function claimed({ toml, platform = 'tcg', serving }: Host) {
   const verdict = parseConfig(toml, 'test.toml')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict))

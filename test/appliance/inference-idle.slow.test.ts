@@ -1,4 +1,5 @@
-// Goal: a connection to the gateway that only waits is closed soon, whoever opened it; a slow answer and a stream that pauses are not cut.
+// Goal: an idle connection to the gateway is closed soon, for every client; slow responses and streams with pauses
+// are not cut.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -92,7 +93,7 @@ test('goal: connections that wait, and connections that work', async () => {
     }
     const [silent, refused, health, slow, stream] = await Promise.all([null, ...Object.keys(ANSWERS)].map(ask))
     for (const waiting of [refused, health]) expect(waiting?.closedMs).toBeLessThan(closedWithinMs)
-    // Bun closes a connection without a request after about 12 s, whatever it is told.
+    // Bun closes a connection without a request after about 12 s, whatever its settings.
     expect(silent?.closedMs).toBeLessThan(slowMs + 3_000)
     expect(refused?.text).toStartWith('HTTP/1.1 401 ')
     expect(slow?.text).toContain('slow ok')

@@ -79,7 +79,7 @@ test('retention', async () => {
 })
 
 test('traces', async () => {
-  // Goal: a request to the gateway on the host is at the configured receiver in the end, with the headers of the file, also when the daemon stops at once.
+  // Goal: a request's spans reach the configured receiver with the file's headers, even if the daemon stops at once.
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-inference-'))
   await using undo = new AsyncDisposableStack()
   undo.defer(() => rmSync(stateDir, { recursive: true }))
@@ -152,7 +152,7 @@ test('traces', async () => {
 })
 
 test('attestation after a start that could not write', async () => {
-  // Goal: what kept the evidence source from being made at the start, such as a full disk, keeps it only as long as it lasts.
+  // Goal: the evidence source recovers once its obstacle at the start, such as a full disk, is gone.
   const stateDir = mkdtempSync(join(tmpdir(), 'strongroom-inference-'))
   await using undo = new AsyncDisposableStack()
   undo.defer(() => rmSync(stateDir, { recursive: true }))

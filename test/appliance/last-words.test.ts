@@ -1,4 +1,5 @@
-// Goal: what QEMU said last before a VM failed is where an operator looks first: in the daemon's log and in the instance's journal.
+// Goal: QEMU's last output before a VM failed is where an operator looks first: the daemon's log and the instance's
+// journal.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,4 @@
-// Goal: a port that is busy is reported by the field that asks for it, and ends the daemon in a way that systemd tries again.
+// Goal: a busy port is reported with its field and ends the daemon in a way that lets systemd try again.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'

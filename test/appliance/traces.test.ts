@@ -1,4 +1,5 @@
-// Goal: out of a configuration comes an exporter that knows its models and upstreams, or none; a file that is missing stops the start with its field.
+// Goal: a configuration yields an exporter that knows its models and upstreams, or none; a missing file stops the
+// start with its field.
 
 import { expect, test } from 'bun:test'
 import { target } from '../../scripts/rigs/gateway/server.ts'

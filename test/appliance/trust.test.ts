@@ -1,4 +1,4 @@
-// Whom the appliance believes when guests prove what they are.
+// Trust anchors of the appliance for evidence of guests.
 
 import { expect, test } from 'bun:test'
 import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'
@@ -8,7 +8,7 @@ import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 const operatorKeys = [new Uint8Array(48).fill(4), new Uint8Array(48).fill(5)]
 
 test("hardware is believed by AMD's roots alone, a simulation by this host's root alone", async () => {
-  // Goal: no simulation counts as hardware, nor the other way round; a VM is judged by the platform that it was made on.
+  // Goal: no simulation counts as hardware or the reverse; a VM is judged by the platform it was made on.
   const { root } = (await simulatedPlatform('genoa')).authority
   const parts = { simulatedPlatform: async () => ({ root }), operatorKeys }
   const onSnp = createTrust({ ...parts, platform: 'snp' })

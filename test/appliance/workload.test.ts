@@ -1,4 +1,5 @@
-// workload.json out of the configuration: every field that a gateway's VM is to know, and the same text for the same configuration.
+// workload.json from the configuration: every field that a gateway's VM needs, and equal text for equal
+// configuration.
 
 import { expect, test } from 'bun:test'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'

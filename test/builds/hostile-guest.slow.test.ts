@@ -1,5 +1,5 @@
-// A build VM that lies: about its lines, its evidence, its result. Each lie ends its build as `internal`, and neither the daemon nor the next
-// build takes harm.
+// A build VM that lies about its lines, evidence or result: each lie ends its build as `internal`; the daemon and the
+// next build are unharmed.
 
 import { describe, expect, test } from 'bun:test'
 import { existsSync, statSync } from 'node:fs'

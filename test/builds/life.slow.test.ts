@@ -1,4 +1,4 @@
-// A build from its request to its result, over real HTTP, with a guest that plays its part: what a client sees, and what is left.
+// A build from request to result, over real HTTP, with a scripted guest: what a client sees, and what is left.
 
 import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
@@ -32,7 +32,7 @@ test('goal: a build is accepted, followed, downloaded and shown, and leaves no V
   expect(said.filter(text => text.startsWith('host')).at(-1)).toBe(
     `host: strongroom verify build ${id}.tar.gz --nonce ${nonce} --source SOURCE`,
   )
-  // What the host has verified of the VM's image, the guest is told for the result, and the client may look it up.
+  // The host gives the guest the verified image summary for the result, and the client may look it up.
   expect(rig.world.ordered?.imageSummary).toBe(imageSummary)
   expect(said.filter(text => text.startsWith('vm')).at(-1)).toContain(
     `verified before it was started: sha256:${imageSummary}.`,
@@ -226,7 +226,7 @@ describe('a clock that is set', () => {
       await until('the one that runs was looked at', 5_000, () => sleepCount > before + 5)
       expect(rig.build(running).state).toBe('running')
       expect(rig.build(ids[2] ?? '').state).toBe('queued')
-      // What the guest proves is of the right time.
+      // The guest's evidence is of the current time.
       offsetMs = 0
       held.resolve()
       for (const id of ids) expect([(await rig.ended(id)).state, rig.build(id).error]).toEqual(['ok', null])

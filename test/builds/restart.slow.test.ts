@@ -1,5 +1,5 @@
-// The daemon is killed in each phase of a build, around each of its calls: the build goes on with the next daemon or ends as failed/internal, and
-// never hangs; what a client had seen of its events stands, and goes on without a gap.
+// The daemon is killed in each phase of a build, around each of its calls: the build goes on with the next daemon or
+// ends as failed/internal, and never hangs; events that a client saw stay, and continue without a gap.
 
 import { expect, test } from 'bun:test'
 import { appendFileSync, existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -9,7 +9,7 @@ import { type Cut, goodScript, line, resultOf } from '../../scripts/rigs/build/e
 import { until } from '../../scripts/rigs/until.ts'
 import { closeBuild } from '../../src/store/directory/build.query.ts'
 
-/** What every build must come to, whenever its daemon was killed. */
+/** Outcome of every build, whenever its daemon was killed. */
 async function checkEnd(rig: BuildsRig, id: string, seen: string): Promise<void> {
   const build = await rig.ended(id)
   const events = await rig.events(id)

@@ -1,4 +1,5 @@
-// An attested claim from end to end: a real guest proves itself to the daemon, and its owner checks the same offline. Boots VMs under TCG.
+// An attested claim end to end: a real guest proves itself to the daemon, and its owner checks the same offline.
+// Boots VMs under TCG.
 
 import { expect, test } from 'bun:test'
 import { randomBytes } from 'node:crypto'
@@ -40,7 +41,7 @@ type Expecting = {
   readonly hostname: string
 }
 
-/** What the owner's verifier asks, with nothing from the daemon but the document and the root that the owner trusts. */
+/** The owner's verification, with only the document from the daemon, and the root that the owner trusts. */
 async function verify(
   { receipt, launch, claim, known_hosts, public_key }: InstanceAttestation,
   { nonce, organization, name, hostname }: Expecting,
@@ -127,7 +128,8 @@ inOwnNetns(
     test(
       'an owner verifies an instance before the first login, again with a nonce of their own, and after a restart',
       async () => {
-        // Goal: the receipt is good with the simulated root and not without; it is of this nonce, instance and organization alone; plain ssh can use it.
+        // Goal: the receipt is good with the simulated root only, for this nonce, instance and organization only;
+        // plain ssh can use it.
         await using started = await startWithCustomer()
         const { appliance, acme } = started
         const other = await createCustomer(appliance, 'other')

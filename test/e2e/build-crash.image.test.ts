@@ -1,4 +1,4 @@
-// Service C whose daemon is killed in each phase of a build: nothing is lost, nothing is said twice, nothing stays behind.
+// Service C whose daemon is killed in each phase of a build: nothing is lost, repeated or left behind.
 
 import { expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -59,7 +59,7 @@ async function killAndStart(appliance: Appliance, phase: string, meanwhile: () =
   process.stdout.write(`killed while ${phase}; back after ${Math.round(performance.now() - startedMs)} ms\n`)
 }
 
-/** Follows a build to its end over any number of broken connections, as a browser does; kills the daemon once in each phase. */
+/** Follows a build to its end over broken connections, as a browser does; kills the daemon once in each phase. */
 async function followWithKills(
   { appliance, client }: { appliance: Appliance; client: BuildsClient },
   id: string,
@@ -92,7 +92,10 @@ function isBroken(error: unknown): boolean {
   )
 }
 
-/** Kills the daemon as soon as this build's result is being copied, which is after all other kills. False: it was not seen before the abort. */
+/**
+ * Kills the daemon while this build's result is copied, after all other kills. False: the copy was not seen before
+ * the abort.
+ */
 async function killAtCopy(
   appliance: Appliance,
   { id, left, signal }: { id: string; left: readonly Phase[]; signal: AbortSignal },

@@ -1,4 +1,5 @@
-// Builds in real build VMs that fetch: sources and packages from git, a crate from a mirror, an input of a flake, all by the service's own proxy.
+// Real build VMs that fetch through the service's proxy: sources and packages from git, a crate from a mirror, a
+// flake's input.
 
 import { expect, test } from 'bun:test'
 import { readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -121,7 +122,7 @@ inOwnNetns(
           expect(events.filter(event => messageOf(event).includes('the network is gone'))).toHaveLength(1)
         }
 
-        // Goal: what the host says that it verified of the image is there, by the digest in the result, for whoever asks.
+        // Goal: the verified image summary is served by the digest in the result.
         const [, summary] = cargo.builder.builderDependencies
         expect(summary).toMatchObject({ name: 'builder-summary', annotations: { saidBy: 'host' } })
         const response = await client.ask(`/v2/builder/blobs/sha256:${summary.digest.sha256}`)

@@ -1,4 +1,5 @@
-// Builds of every kind in real build VMs: hostile ones, which harm nobody; one that is cancelled; Cargo twice and Nix, verified.
+// Builds of every kind in real build VMs: hostile ones, which harm nobody; a cancelled one; Cargo twice and Nix,
+// verified.
 
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -30,7 +31,10 @@ const timeoutMs = 900_000
 const pidsMax = 256
 const memoryMiB = 768
 
-/** Of a dependency, so that it comes before the probe: goes for the host, then forks without an end until most of the bound is taken. */
+/**
+ * A dependency's build script, so it runs before the probe: attacks the host, then forks until most of the bound is
+ * used.
+ */
 const bombScript = `use std::{fs, net::TcpStream, path::Path, thread::sleep, time::{Duration, Instant}};
 extern "C" { fn fork() -> i32; fn setpgid(pid: i32, group: i32) -> i32; fn kill(pid: i32, signal: i32) -> i32; }
 fn processes() -> usize {
@@ -62,7 +66,7 @@ fn main() {
 
 const hostileProject: SourceFiles = {
   ...withBuildScript(readFileSync(join(import.meta.dir, '../rigs/hostile/build.rs'), 'utf8')),
-  // Of the proxy on the host.
+  // Port of the proxy on the host.
   port: '8444',
   'Cargo.toml': `${plainProject['Cargo.toml']}[build-dependencies]\nbomb = { path = "bomb" }\n`,
   'Cargo.lock':
@@ -82,7 +86,7 @@ const requestOf = (nonce: string, files: SourceFiles) => ({
   source_data: Buffer.from(archiveOf(files)).toString('base64'),
 })
 
-/** What comes after a word in what a build has printed. */
+/** Text after a word in a build's output. */
 const said = (events: readonly BuildEvent[], word: string) =>
   events.flatMap(event => {
     const message = event.type === 'build' ? messageOf(event) : ''
@@ -199,7 +203,7 @@ inOwnNetns(
     test(
       'hostile sources harm neither daemon nor the next build, and each toolchain makes what a client verifies',
       async () => {
-        // Goal: the bounds hold where everything is real: the memory controller, the devices of a VM, its agent, its network.
+        // Goal: the bounds hold with everything real: memory controller, devices of a VM, its agent, its network.
         const service = await createBuildsAppliance(
           `build_memory_mib = ${memoryMiB}\nbuild_pids = ${pidsMax}\nfetch_hosts = ["mirror.test"]\nconcurrent_max = 2`,
         )

@@ -1,4 +1,5 @@
-// Service C end to end: a real appliance, real build VMs, real Cargo; a result that a client verifies offline, also against the boot image.
+// Service C end to end: a real appliance, real build VMs, real Cargo; a client verifies a result offline, also
+// against the boot image.
 
 import { expect, test } from 'bun:test'
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'

@@ -13,7 +13,7 @@ const timeoutMs = 240_000
 
 const contentBytes = 1 << 20
 
-/** A file there and back by each of the three, over SSH with the given options: other bytes each way, the same bytes at both ends. */
+/** Copies a file there and back by all three programs over SSH: other bytes each way, equal bytes at both ends. */
 async function copies(appliance: Appliance, hostname: string, options: readonly string[]): Promise<void> {
   const address = (await appliance.resolve(hostname)) ?? ''
   const own = ['-i', join(appliance.directory, 'client'), '-o', 'IdentitiesOnly=yes', '-o', 'BatchMode=yes']
@@ -65,7 +65,8 @@ inOwnNetns(
     test(
       'an owner verifies an instance, keeps its host key, and logs in with exactly that key',
       async () => {
-        // Goal: what a real VM has proved passes with its image, operator and root named, fails without, and ssh follows the verdict.
+        // Goal: a real VM's evidence passes with image, operator and root named, fails without, and ssh follows the
+        // verdict.
         const image = await imageDir()
         await using appliance = await createAppliance('', 'vm', image)
         await appliance.start()
@@ -92,13 +93,13 @@ inOwnNetns(
         expect([early.exitCode, early.document.error]).toMatchObject([5, { code: 'conflict' }])
         await acme.reached(name, 'ready', 120_000)
 
-        // What the operator publishes: the image, and the key.
+        // The operator publishes the image and the key.
         const { stdout: pem } = await appliance.cli('operator-key')
         const key = ['--operator-key', file('operator-key.pub.pem', pem)]
         const example = await appliance.cli('verify', 'policy-example', '--image', image, ...key)
         const policy = ['--policy', file('policy.json', example.stdout), '--image', image]
         const own = ['--public-key', file('own.pub', appliance.publicKey)]
-        // The gateway of this appliance has no worker: nothing vouches for it, and only its owner's word makes that good.
+        // The gateway of this appliance has no worker: nothing vouches for it, so only its owner's waiver accepts it.
         const outside = await verify(...root, ...policy, ...own)
         expect([outside.exitCode, checksOf(outside.document, 'FAIL')]).toEqual([1, ['pin-gateway', 'prompts']])
         expect(existsSync(known)).toBe(false)

@@ -80,7 +80,8 @@ inOwnNetns(
     test(
       'a VM that dies while nobody watches is found dead',
       async () => {
-        // Goal: after kill -9 of daemon and QEMU, the record says failed, with a documented code, and holds nothing but its console.
+        // Goal: after kill -9 of daemon and QEMU the record says failed, with a documented code, and holds only its
+        // console.
         await using started = await startWithCustomer()
         const { appliance, acme } = started
         const { name } = (await acme.create()).body.data
@@ -106,7 +107,7 @@ inOwnNetns(
   { timeoutMs },
 )
 
-/** Of its one VM, as the daemon keeps it: a command line that asks for it takes the processor from the guest that boots. */
+/** Console of its one VM, from the daemon's file: running the command would take CPU from the booting guest. */
 function consoleOf({ stateDir }: Appliance): string {
   const vms = join(stateDir, 'vms')
   const paths = existsSync(vms) ? readdirSync(vms).map(id => join(vms, id, consoleFiles.current)) : []

@@ -1,4 +1,4 @@
-// The egress cap over IPv6: a real VM, and a count of what leaves its host, in a network namespace without a way to the world.
+// The egress cap over IPv6: a real VM, and a count of what leaves its host, in an isolated network namespace.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
@@ -21,7 +21,7 @@ const udp = 17
 const blastCommand = (address: string, count: number) =>
   `exec 3>/dev/udp/${address}/9; dd if=/dev/zero bs=${datagramBytes} count=${count} 2>/dev/null >&3; echo blasted`
 
-/** What the kernel has counted of the one VM. */
+/** The kernel's count for the one VM. */
 function usedBytes(): number {
   const { stdout } = Bun.spawnSync(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom'])
   const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: { name: string; used: number } }[] }
@@ -36,7 +36,8 @@ inOwnNetns(
     test(
       'a VM that floods the world by IPv6 ends at its cap, and has none left for IPv4',
       async () => {
-        // Goal: never a byte over, at most 64 KiB under, by a count of what leaves the host; both families have the one cap; the owner sees the block.
+        // Goal: never a byte over, at most 64 KiB under, counted where it leaves the host; both families share the
+        // cap; the owner sees the block.
         const network = 'pool_v6 = "2001:db8:88::/64"\nresolvers = ["9.9.9.9"]'
         const lines = { listen: 'inference = "[::]:8442"', inference: 'placement = "host"', network }
         const open = `[network.egress]\nallow = ["${worldAddress}"]\n`
@@ -57,7 +58,7 @@ inOwnNetns(
           `echo there; read line; ${blastCommand(worldAddressV6, 1_500)}; read line`,
         )
         await session.printed('there')
-        // What the host says to its neighbours by itself is no concern of the VM's.
+        // The host's own messages to its neighbours do not count.
         const leftV6 = () => uplink.left(etherTypeV6).filter(packet => packet[6] === udp)
         leftV6()
         const before = usedBytes()

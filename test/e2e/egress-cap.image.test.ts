@@ -16,7 +16,7 @@ const undershootBytesMax = 65_536
 const blastCommand = (count: number) =>
   `exec 3>/dev/udp/${worldAddress}/9; dd if=/dev/zero bs=${datagramBytes} count=${count} 2>/dev/null >&3; echo blasted`
 
-/** What the kernel says of the one capped VM. */
+/** The kernel's quota of the one capped VM. */
 function quota(): { used: number; bytes: number } {
   const { stdout } = Bun.spawnSync(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom'])
   type Quota = { name: string; used: number; bytes: number }
@@ -33,8 +33,8 @@ inOwnNetns(
     test(
       'a VM that floods the world ends at its cap with the daemon killed, and goes on where an operator has raised it',
       async () => {
-        // Goal: never a byte over, at most 64 KiB under, by a count of what leaves the host; the owner sees the block, keeps SSH, and sees it lifted.
-        // Its network is one of this host's own here, which are closed otherwise.
+        // Goal: never a byte over, at most 64 KiB under, counted where it leaves the host; the owner sees the block,
+        // keeps SSH, and sees it lifted. Its destination is in a private network, which is closed by default.
         const open = `[network.egress]\nallow = ["${worldAddress}"]\n`
         await using started = await startWithCustomer('', 'vm', undefined, open)
         const { appliance, acme } = started

@@ -1,4 +1,4 @@
-// An instance and the gateway's VM on one host: what the owner of the instance gets of the gateway, and can verify of it from inside.
+// An instance and the gateway's VM on one host: how the instance uses the gateway and verifies it from inside.
 
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
@@ -31,7 +31,7 @@ const ask = `curl --silent --show-error --fail --retry 30 --retry-connrefused --
 
 type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
 
-/** What the owner pins: both images and the operator's key; `operatorKey` is hexadecimal. */
+/** The owner's policy: both images and the operator's key; `operatorKey` is hexadecimal. */
 async function policyOf(appliance: Appliance, operatorKey: string): Promise<string> {
   const configFile = join(appliance.directory, 'strongroom.toml')
   const [, path = ''] = await pinGatewayVm({ configFile, directory: appliance.directory, operatorKey })
@@ -115,7 +115,8 @@ inOwnNetns(
         // The same measured image is another gateway under another operator's key.
         expect(await gatewayLine('ab'.repeat(48))).toMatch(/^FAIL /)
 
-        // What the owner hands over takes the claim's place: a gateway with another measurement gets no prompt, and says so in words.
+        // The owner's policy replaces the claim's: a gateway with another measurement gets no prompt, and the refusal
+        // names it.
         const own = 'strongroom-gateway show 2>/dev/null'
         await prints(`${own} | jq '.measurements = ["${'11'.repeat(48)}"]' | strongroom-gateway set`)
         expect(await prints(`${ask.replace('--fail', '')} | jq --raw-output .error.message`)).toStartWith(

@@ -1,4 +1,5 @@
-// A model on its verity disk in a real gateway VM: what the disk and the golden answer promise, and what one changed byte costs.
+// A model on its verity disk in a real gateway VM: promises of disk and golden answer, and the effect of one changed
+// byte.
 
 import { expect, test } from 'bun:test'
 import { chmodSync, closeSync, openSync, readSync, writeSync } from 'node:fs'
@@ -56,7 +57,8 @@ inOwnNetns(
     test(
       'the disk is served, cannot be removed meanwhile, and one changed byte stops the worker alone',
       async () => {
-        // Goal: what workload.json says of the model is what is served, and a host that changes the disk gains nothing and costs no other model.
+        // Goal: the served model is the one in workload.json; a host that changes the disk gains nothing and costs no
+        // other model.
         using file = createModelFile()
         await using appliance = await createAppliance('', 'vm', undefined, await gatewayTables('', 'vm', 'tiny'))
         const added = await appliance.cli('model', 'add', file.path, '--name', 'tiny', ...golden)
@@ -75,7 +77,8 @@ inOwnNetns(
         expect(models).toEqual([expect.objectContaining({ name: 'tiny', configured: true, open_by: pids })])
         expect((await appliance.cli('model', 'remove', 'tiny')).exitCode).toBe(5)
 
-        // What has been read is in the VM's memory: the one that runs serves on, and none that reads the disk anew replaces it.
+        // The VM caches what it has read: the running VM serves on, and no VM that reads the changed disk replaces
+        // it.
         changeByte(disk)
         expect((await appliance.cli('inference', 'update')).exitCode).toBe(0)
         const second = await gatewayThat(

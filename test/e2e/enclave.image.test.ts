@@ -1,4 +1,4 @@
-// The gateway in a measured VM, as its clients, its operator and a hostile accident meet it: a whole appliance with real VMs.
+// The gateway in a measured VM, for its clients, its operator and a hostile host: a whole appliance with real VMs.
 
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -32,7 +32,7 @@ const openaiOf = (appliance: Appliance, { key }: GatewayClient) =>
     fetch: (url, init) => fetch(url, { ...init, tls: { ca: caOf(appliance) } } as RequestInit),
   })
 
-/** On hardware the VM's memory is encrypted, too; software encrypts nothing, which shows that what is looked for would be found. */
+/** Hardware also encrypts the VM's memory. Software does not, so the search would find a prompt there. */
 async function expectPromptsInVmAlone(appliance: Appliance, openai: OpenAI): Promise<void> {
   const prompt = `prompt-canary-${crypto.randomUUID()}`
   await openai.chat.completions.create({ ...chat, messages: [{ role: 'user', content: prompt }] })

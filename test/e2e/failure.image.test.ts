@@ -41,7 +41,8 @@ inOwnNetns(
     test(
       'an image that does not boot gives boot_failed, and one that is not what its manifest says launch_mismatch',
       async () => {
-        // Goal: QEMU that refuses to start (a kernel that is no kernel) fails the instance, not the daemon; an altered kernel never gets there.
+        // Goal: QEMU that cannot start (an invalid kernel) fails the instance, not the daemon; an altered kernel is
+        // never launched.
         using broken = await brokenImage()
         await using started = await startWithCustomer('', 'vm', broken.directory)
         const { acme, appliance } = started
@@ -62,7 +63,8 @@ inOwnNetns(
     test(
       'beyond capacity an instance fails with capacity_exhausted, or waits its configured time for room',
       async () => {
-        // Goal: admission refuses what does not fit, frees what is released, and a waiting instance gets the freed room.
+        // Goal: admission refuses what does not fit, frees what is released, and gives freed room to a waiting
+        // instance.
         await using started = await startWithCustomer('memory_mib = 2048\nwait_ms = 60000', 'capacity')
         const { appliance, acme } = started
         const first = (await acme.create()).body.data.name

@@ -131,7 +131,7 @@ async function byOpenAi(appliance: Appliance, client: GatewayClient, spent: Spen
   expect(refused).toBeInstanceOf(OpenAI.AuthenticationError)
 }
 
-/** Whoever does not trust the authority, or sends no key, gets nothing. */
+/** Clients that do not trust the authority or send no key get nothing. */
 async function refusals(appliance: Appliance, client: GatewayClient): Promise<void> {
   await expect(fetch(`${gatewayUrl}/health`)).rejects.toThrow()
   for (const key of ['', 'gw_abcdefgh_0123456789abcdefghijklmnopqrstuv']) {
@@ -177,7 +177,10 @@ async function attested(appliance: Appliance, client: GatewayClient): Promise<st
   return nonce
 }
 
-/** The five words of strongroom-verify in an instance, whose owner trusts this host's simulated root and pins VM and gateway. */
+/**
+ * The five subcommands of strongroom-verify in an instance whose owner trusts this host's simulated root and pins VM
+ * and gateway.
+ */
 async function verifiedInside(appliance: Appliance, hostname: string): Promise<void> {
   await pinsOf(appliance)
   const read = (path: string) => readFileSync(join(appliance.directory, path), 'utf8')
@@ -210,7 +213,7 @@ async function verifiedInside(appliance: Appliance, hostname: string): Promise<v
   }
   const good = await lines('--policy policy.json --allowlist allowlist.json')
   expect({ ...good }).toEqual({ ...good, outcomes: ['FAIL', 'FAIL', 'PASS', 'NOT CHECKED', 'PASS'] })
-  // Whatever evidence it has, it runs beside the host's own processes.
+  // A gateway without its own VM runs beside the host's processes, whatever its evidence.
   expect(good.stdout).toMatch(
     /^NOT CHECKED +inference provider attestation: gateway: nothing vouches for .*: it runs in the host's own process; /m,
   )
@@ -299,7 +302,7 @@ inOwnNetns(
     test(
       'clients, attestation, receipts and books of the gateway with its built-in worker',
       async () => {
-        // Goal: what clients get over HTTPS, what they can verify of it, and that it costs exactly what it says; a restart forgets nothing.
+        // Goal: clients' responses over HTTPS, their verification, and exact billing; a restart forgets nothing.
         using file = createModelFile()
         await using appliance = await started(file.path)
         const acme = await createCustomer(appliance, 'acme')
@@ -345,7 +348,8 @@ inOwnNetns(
     test(
       'a worker without a model file, and one that is killed',
       async () => {
-        // Goal: without its model the appliance runs, says why and responds with 502 at once; a killed worker comes back by itself.
+        // Goal: without its model the appliance runs, says why and responds with 502 at once; a killed worker
+        // restarts.
         using file = createModelFile()
         {
           await using appliance = await started(`${file.path}.missing`)

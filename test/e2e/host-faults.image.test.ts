@@ -1,4 +1,4 @@
-// What the host does to a daemon that serves: a full disk, a database that somebody else holds, clients that only connect. No VM boots.
+// Faults of the host while the daemon serves: a full disk, a locked database, clients that only connect. No VM boots.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
@@ -14,7 +14,7 @@ import { until } from '../../scripts/rigs/until.ts'
 import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
 
 const timeoutMs = 120_000
-/** What is created fails at once. */
+/** Instances fail at once. */
 const noVm = ['qemu = "/bin/false"', 'vm'] as const
 /** On a full disk some hundred creates may still be accepted: the database's log has room left within its file. */
 const manyOfThem = [...noVm, undefined, '', { capacity: 'instances_per_organization_max = 1000' }] as const
@@ -56,7 +56,7 @@ inOwnNetns(
     test(
       'a daemon that is killed while its disk is full says so at its next start, and starts once there is room',
       async () => {
-        // Goal: nobody is told that the database is broken when the disk is full.
+        // Goal: a full disk is not reported as a broken database.
         await using appliance = await createAppliance(...manyOfThem)
         using _ = smallDisk(appliance.stateDir, stateMib)
         await appliance.start()
@@ -103,7 +103,8 @@ inOwnNetns(
     test(
       'an image file that is damaged or gone fails what is created with a code, and nothing else; doctor names the file; put right, it is used',
       async () => {
-        // Goal: the daemon serves whatever becomes of the image, also when it starts without one, and says where to look.
+        // Goal: the daemon serves whatever happens to the image, even without one at the start, and says where to
+        // look.
         using image = await smallImage()
         await using appliance = await createAppliance(...noVm, image.directory)
         await appliance.start()

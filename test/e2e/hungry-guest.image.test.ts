@@ -1,4 +1,4 @@
-// What a customer can do to the own VM with everything that an instance has: one VM, one boot.
+// Attacks of a customer on the own VM with everything an instance has: one VM, one boot.
 
 import { expect, test } from 'bun:test'
 import { startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'

@@ -1,4 +1,5 @@
-// What someone finds who logs into an instance: environment, tools, limits, a root of one's own, and the packaged agent over a scripted upstream.
+// A login in an instance: environment, tools, limits, a private root, and the packaged agent over a scripted
+// upstream.
 
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
@@ -20,7 +21,10 @@ const timeoutMs = 1_500_000
 const contextTokens = 24_576
 const model = 'scripted-1'
 
-/** One thing to whoever has no tools (the title of a session); else a file is to be written by a tool, and then it says so. */
+/**
+ * A fixed answer to requests without tools (the title of a session); else a tool call that writes a file, then a
+ * closing text.
+ */
 const scripted: Behaviour = (response, { body }) => {
   openSse(response)
   const messages = body.messages as { role: string }[]
@@ -94,7 +98,10 @@ print(u.urlopen(u.Request(os.environ["OPENAI_BASE_URL"] + "/models", headers={"A
 const node = `fetch(process.env.OPENAI_BASE_URL + "/models", { headers: { authorization: "Bearer " + process.env.OPENAI_API_KEY } })
   .then(r => r.text()).then(console.log)`
 
-/** The gateway by every client, and by the environment of a command without a terminal; no authority of the host's is in any store. */
+/**
+ * The gateway through every client, and by the environment of a command without a terminal; no store has an authority
+ * of the host.
+ */
 async function theGateway({ prints, fails }: Inside): Promise<void> {
   const asked =
     'curl --silent --show-error --max-time 60 --retry 30 --retry-connrefused --header "Authorization: Bearer $OPENAI_API_KEY" $OPENAI_BASE_URL/models'
@@ -254,7 +261,8 @@ inOwnNetns(
     test(
       'an instance worth living in',
       async () => {
-        // Goal: each thing that was missed works as the login user, over SSH, in a real VM; the measured root stays as it was.
+        // Goal: each tool that was missing works as the login user, over SSH, in a real VM; the measured root is
+        // unchanged.
         const upstream = await startUpstream(scripted)
         const models = `inference_models = [${JSON.stringify(model)}]`
         await using appliance = await createAppliance(models, 'instances', undefined, tables(upstream))

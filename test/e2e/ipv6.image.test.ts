@@ -13,7 +13,9 @@ const both = { ...services, network: `${poolV6}\nresolvers = ["9.9.9.9", "2620:f
 const alone = { ...services, network: `pool_v4 = ""\n${poolV6}\nresolvers = ["2620:fe::9"]` }
 const gatewayName = 'inference.strongroom.internal'
 const gatewayV6 = 'fd73:7472:6f6e:67::1'
-/** The gateway by the way that programs of the VM have, which reaches it over IPv6 where there is nothing else; and its address over IPv6 as such. */
+/**
+ * The gateway on the path of programs in the VM, which is IPv6 where there is no other; and its IPv6 address itself.
+ */
 const health = `curl --silent --show-error --max-time 30 --output /dev/null --write-out 'status %{http_code}' http://127.0.0.1:18442/health; \
   curl --silent --max-time 10 --insecure --output /dev/null --write-out ' and %{http_code} of %{remote_ip}' \
   --resolve '${gatewayName}:8442:[${gatewayV6}]' https://${gatewayName}:8442/health 2>&1`

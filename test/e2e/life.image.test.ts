@@ -15,7 +15,8 @@ inOwnNetns(
     test(
       'the whole life of an instance, by HTTP and by SSH',
       async () => {
-        // Goal: create, boot, claim, log in, use, meter, delete; every response of the contract's shape; nothing left behind.
+        // Goal: create, boot, claim, log in, use, meter, delete; every response of the contract's form; nothing left
+        // behind.
         await using appliance = await createAppliance()
         await appliance.start()
         const acme = await createCustomer(appliance, 'acme')
@@ -51,7 +52,7 @@ inOwnNetns(
         expect(machine[0]).toBe('2')
         expect(machine[1]).not.toMatch(/jiffies/)
 
-        // What a guest must not offer.
+        // Must fail in a guest.
         const root = await appliance.ssh(hostname, ['cat /etc/shadow; touch /usr/bin/x; sudo true'])
         expect(root.stdout).toBe('')
         expect((await appliance.sshWith(['-o', 'PubkeyAuthentication=no'], hostname, ['true'])).exitCode).toBe(255)

@@ -16,7 +16,7 @@ const script = `cat /etc/resolv.conf
   echo asking; getent ahostsv4 crates.example | grep STREAM
   timeout 3 bash -c 'exec 3<>/dev/tcp/crates.example/80'; timeout 3 bash -c 'exec 3<>/dev/tcp/${other}/80'; echo done`
 
-/** Of IPv4 packets: where they go. */
+/** Destinations of IPv4 packets. */
 const destinationsOf = (packets: readonly Uint8Array[]) =>
   new Set(packets.map(packet => packet.subarray(16, 20).join('.')))
 
@@ -42,7 +42,7 @@ inOwnNetns(
         expect(stdout).toContain('nameserver 169.254.88.1\nnameserver fd73:7472:6f6e:67::1\n')
         expect(stdout).toContain('blocked 2\n')
         expect(stdout.split('asking\n')[1]).toMatch(new RegExp(`^${listed.replaceAll('.', '\\.')} +STREAM.*\ndone\n$`))
-        // What it tried before it had asked has not left.
+        // Packets sent before the query did not leave.
         expect(destinationsOf(uplink.left())).toEqual(new Set([listed]))
         expect(new Set(asked)).toEqual(new Set(['A crates.example', 'AAAA crates.example']))
         const { names } = await appliance.admin<{ names: unknown }>('status')

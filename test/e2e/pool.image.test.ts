@@ -22,7 +22,8 @@ inOwnNetns(
     test(
       'an instance on a warm VM, the refill with a daemon that is killed, and the end of the pool',
       async () => {
-        // Goal: the VM that waited is the instance's; kill -9 after the take and in the refill gives no VM away twice and loses none.
+        // Goal: the instance gets the waiting VM; kill -9 after the take or in the refill neither duplicates nor
+        // loses a VM.
         await using started = await startWithCustomer('warm = 1', 'pool')
         const { appliance, acme } = started
         await warm(appliance, 1)

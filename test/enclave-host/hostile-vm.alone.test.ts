@@ -1,4 +1,5 @@
-// Gateway VMs that turn against their host, over the channel: the host's one thread, its memory and its other gateway are what they were.
+// Gateway VMs that attack their host over the channel: its one thread, its memory and its other gateway are
+// unaffected.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench, type Machine } from '../../scripts/rigs/enclave/enclave.ts'
@@ -47,7 +48,8 @@ async function chat(): Promise<number> {
   return response.status
 }
 
-// Goal: nothing that a gateway VM sends holds the host's thread, fills its memory, or keeps another VM's usage out of the books.
+// Goal: no message of a gateway VM blocks the host's thread, fills its memory, or keeps another VM's usage out of the
+// books.
 test.each([
   'answers',
   'lines of 2 MiB',

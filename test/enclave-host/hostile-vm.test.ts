@@ -1,4 +1,4 @@
-// A gateway VM that turns against its host: whatever it says, and how fast, the host's work for it is bounded by its own pauses.
+// A gateway VM that attacks its host: whatever its messages and their rate, the host's pauses bound the work for it.
 
 import { describe, expect, test } from 'bun:test'
 import { generateKeyPairSync, sign } from 'node:crypto'

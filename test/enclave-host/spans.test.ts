@@ -1,4 +1,5 @@
-// Goal: spans of a gateway VM are fetched as they come, within so many a second whatever the VM says, and only where somebody wants them.
+// Goal: spans of a gateway VM are fetched as they come, within a rate bound whatever the VM says, and only with an
+// exporter.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'

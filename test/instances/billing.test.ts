@@ -37,7 +37,8 @@ describe('periods', () => {
   const instant = fc.integer({ min: Date.UTC(1990, 0, 1), max: Date.UTC(2120, 0, 1) })
   const laterBy = fc.integer({ min: 0, max: 40 * 366 * dayMs })
 
-  // Goal: from signup on, every moment lies in exactly one period; periods touch, are 28 to 31 days long, and keep the time of day.
+  // Goal: every moment since signup is in exactly one period; periods touch, have 28 to 31 days, and keep the time of
+  // day.
   test('periods tile the time after signup', () => {
     fc.assert(
       fc.property(instant, laterBy, (signupMs, afterMs) => {
@@ -143,7 +144,7 @@ describe('ready time', () => {
     })
   }
 
-  // Goal: cutting a period in two anywhere changes nothing in the sum, and no instance counts for more than the time there is.
+  // Goal: splitting a period anywhere keeps the sum, and no instance counts for more than the elapsed time.
   test('hours add up over periods', () => {
     const moment = fc.integer({ min: 0, max: 10_000 })
     const lives = fc.array(fc.tuple(moment, moment, fc.boolean()), { maxLength: 8 })

@@ -26,8 +26,8 @@ function terminate({ store, clock }: Appliance, id: string): void {
 
 describe('a clock that is set by', () => {
   for (const [what, jumpMs] of Object.entries(JUMPS)) {
-    // Goal: keys stay good, every request is answered, a repeated create within its day makes nothing twice, and nobody is charged for hours that
-    // have not been, or for fewer than none.
+    // Goal: keys stay good, every request is answered, a repeated create within a day makes nothing twice, and nobody
+    // is charged for hours that have not been, or negative ones.
     test(`${what}: requests and charges`, async () => {
       await using appliance = await startAppliance()
       const { clock, store } = appliance

@@ -10,8 +10,8 @@ import { instanceById } from '../../src/store/directory/instance.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import type { EgressSample } from '../../src/store/ledger/vm.table.ts'
 
-// Goal: an instance shows its VM's sample, keeps it after the VM is gone, and its block is in the journal once; a VM that backs no
-// instance is passed over; a round that fails is followed by the next.
+// Goal: an instance shows its VM's sample and keeps it after the VM is gone; its block is journalled once; a VM
+// without an instance is skipped; a failed round is followed by the next.
 test('samples reach the instances that they belong to', async () => {
   await using appliance = await startAppliance()
   const { store } = appliance

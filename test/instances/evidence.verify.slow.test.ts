@@ -1,4 +1,4 @@
-// What a claimed VM may prove and what not: every expectation, one at a time. Evidence of the simulated platform.
+// Evidence of a claimed VM against every expectation, one at a time. Evidence of the simulated platform.
 
 import { describe, expect, test } from 'bun:test'
 import { operatorKey } from '../../scripts/rigs/gateway/receipt-samples.ts'
@@ -118,7 +118,7 @@ describe('wrong evidence', () => {
   })
 
   test('evidence for another claim fails for this one', async () => {
-    // Goal: what is expected comes from the claim; a recorded receipt of another instance, organization or key serves nobody.
+    // Goal: expectations come from the claim; a recorded receipt of another instance, organization or key is refused.
     const evidence = await evidenceOf({ nonce, claimed })
     expect(await failedOf(evidence, { claimed: { organization: 'globex' } })).toEqual(['expected-organization'])
     expect(await failedOf(evidence, { claimed: { name: 'zzzz9999' } })).toEqual(['expected-name'])

@@ -86,7 +86,7 @@ describe('repetition', () => {
     ).toEqual(conflict)
   })
 
-  // Goal: what an operator changes between the attempts, default and models and limit, does not change the first answer.
+  // Goal: changes by the operator between attempts (default, models, limit) do not change the first response.
   test('after a change of configuration', async () => {
     const before = await startAppliance()
     const chosen = await post(before, 'chosen', { body: { public_key: publicKey, inference_model: 'tiny' } })

@@ -34,8 +34,8 @@ test('only a usable instance becomes ready, and nothing leaves terminated', () =
 })
 
 test('what is to be done follows from both states', () => {
-  // Goal: over every (status, VM state) pair: a VM is made only where there is none, claimed only while it runs, dismissed only for an
-  // instance that has failed or is to go; finish only when it is gone, fail only with it.
+  // Goal: over every (status, VM state) pair: a VM is made only where there is none, claimed only while it runs,
+  // dismissed only for a failed or deleted instance; finish only when it is gone, fail only with it.
   const pairs = statuses.flatMap(status => vmStates.map(vm => ({ status, vm, task: taskOf(status, vm) })))
   expect(pairs.filter(({ task }) => task === 'provision').map(({ status, vm }) => `${status}+${vm}`)).toEqual([
     'provisioning+running',

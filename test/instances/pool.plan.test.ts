@@ -1,16 +1,7 @@
 // The pool's decisions as tables.
 
 import { expect, test } from 'bun:test'
-import {
-  backOffMaxMs,
-  backOffMs,
-  lookOf,
-  orphanVerdict,
-  type PoolStage,
-  startOf,
-  surplus,
-  takeRank,
-} from '../../src/instances/pool.plan.ts'
+import { lookOf, orphanVerdict, type PoolStage, startOf, takeRank } from '../../src/instances/pool.plan.ts'
 import { VM_STATES } from '../../src/store/ledger/vm.table.ts'
 
 const guest = { boxKey: 'k', sshHostKey: 's', claimId: null }
@@ -49,32 +40,12 @@ test('a running VM is warm only with the one agent that it began with, and uncla
   expect(lookOf(row, null).stage).toBe('absent')
 })
 
-test('the furthest along is taken first and dropped last', () => {
-  // Goal: one order for both; among equals the oldest stays.
+test('the furthest along is taken first, and only a VM that waits makes a warm start', () => {
+  // Goal: one order of the stages.
   const order: PoolStage[] = ['warm', 'greeting', 'booting', 'launching', 'waiting']
-  expect(order.map(takeRank)).toEqual([0, 1, 2, 3, 4])
-  expect(order.map(startOf)).toEqual(['warm', 'booting', 'booting', 'booting', 'booting'])
-  const pool = [
-    { id: 'old', stage: 'warm' },
-    { id: 'boots', stage: 'booting' },
-    { id: 'waits', stage: 'waiting' },
-    { id: 'new', stage: 'warm' },
-  ] as const
-  const dropped = (wanted: number) => surplus(pool, wanted).map(surplu => surplu.id)
-  expect([4, 3, 2, 1, 0].map(dropped)).toEqual([
-    [],
-    ['waits'],
-    ['waits', 'boots'],
-    ['waits', 'boots', 'new'],
-    ['waits', 'boots', 'new', 'old'],
-  ])
-  expect(dropped(9)).toEqual([])
-})
-
-test('back-off doubles and ends at five minutes', () => {
-  // Goal: bounded, however long it goes wrong.
-  expect([0, 1, 2, 3, 8, 9, 10, 1000].map(backOffMs)).toEqual([0, 1000, 2000, 4000, 128_000, 256_000, 300_000, 300_000])
-  expect(backOffMaxMs).toBe(300_000)
+  const ranks = order.map(takeRank)
+  expect(ranks).toEqual([0, 1, 2, 3, 4])
+  expect(ranks.map(rank => startOf(rank ?? -1))).toEqual(['warm', 'booting', 'booting', 'booting', 'booting'])
 })
 
 test('of VMs that nobody names only claimed ones are left alone', () => {

@@ -1,4 +1,5 @@
-// Many creates at once against the warm pool, and whatever may befall it in any order, on a whole host without QEMU. Real SQLite, manual clock.
+// Many concurrent creates against the warm pool, and random events in any order, on a whole host without QEMU. Real
+// SQLite, manual clock.
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
@@ -48,7 +49,8 @@ const Step = fc.constantFrom(
 )
 
 test('whatever happens in whatever order, a VM has one owner, and in the end every VM has one', async () => {
-  // Goal: creates, deletes, boots, losses, image changes, kill -9 and another `warm`, at random: no VM of two, no VM of nobody, none too many.
+  // Goal: creates, deletes, boots, losses, image changes, kill -9 and another `warm`, at random: no VM with two
+  // owners, no VM without a record, none too many.
   await fc.assert(
     fc.asyncProperty(fc.array(fc.tuple(Step, fc.nat(9)), { minLength: 5, maxLength: 40 }), async steps => {
       const b = poolBench({ wanted: 2, capacity: { ...roomy, memoryMib: 4 * spec.memoryMib } })

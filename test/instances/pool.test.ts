@@ -12,7 +12,7 @@ const minuteMs = 60_000
 
 describe('a create', () => {
   test('gets a warm VM, and is ready without a boot', async () => {
-    // Goal: the instance has the id of a VM that was there before it, the journal says so, and the pool fills itself again.
+    // Goal: the instance has the id of a waiting VM, the journal says so, and the pool refills itself.
     const b = poolBench({ wanted: 2 })
     const host = b.startHost()
     await b.bootAll()
@@ -124,7 +124,7 @@ describe('the pool gives way', () => {
   })
 
   test('VMs of an old image that fill the host make room for a create', async () => {
-    // Goal: the create after the image has changed boots the new one, and is not refused for what the pool holds in vain.
+    // Goal: a create after an image change boots the new image, and surplus VMs of the pool do not make it fail.
     const b = poolBench({ wanted: 2, capacity: { ...roomy, memoryMib: 2 * spec.memoryMib } })
     const host = b.startHost()
     await b.bootAll()

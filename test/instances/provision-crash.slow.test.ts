@@ -1,4 +1,5 @@
-// A daemon that is killed between any two steps of an attested claim, and the next one on the same store. Real SQLite, real evidence.
+// A daemon that is killed between any two steps of an attested claim, and its successor on the same store. Real
+// SQLite, real evidence.
 
 import { describe, expect, test } from 'bun:test'
 import { until } from '../../scripts/rigs/until.ts'
@@ -15,7 +16,8 @@ describe('a daemon killed', () => {
   for (const step of STEPS) {
     for (const moment of ['before', 'after'] as const) {
       test(`${moment} ${step} loses no instance, and hands out no VM twice`, async () => {
-        // Goal: state is in rows and steps may be repeated: the next daemon makes the same instance ready on the same VM, once.
+        // Goal: state is in rows and steps may be repeated: the next daemon makes the same instance ready on the same
+        // VM, once.
         const bench = provisioningBench()
         const { store, clock, engine, claims, steps, ready, instance, provisioned } = bench
         const dead = Promise.withResolvers<never>()

@@ -1,4 +1,4 @@
-// The path from a running VM to a ready or failed instance, with a VM engine and a probe that do what each test says. Real SQLite.
+// From a running VM to a ready or failed instance, with scripted VM engine and probe. Real SQLite.
 
 import { expect, test } from 'bun:test'
 import { evidenceOf, guestHostKey } from '../../scripts/rigs/guest/attested-guest.ts'
@@ -15,7 +15,8 @@ import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { provisioningBench as bench, claimedAs, sshTimeoutMs } from '../rigs/instances/provisioning-bench.ts'
 
 test('a running VM is claimed, attested, opened, probed with the attested host key as the only one, and then ready', async () => {
-  // Goal: the order of the steps; the claim names its owner and opens only with the VM's own key; what was proved is kept with it.
+  // Goal: the order of the steps; the claim names its owner and opens only with the VM's own key; evidence is stored
+  // with it.
   const { reconciler, store, steps, claims, probes, ready, provisioned, instance, dismissed } = bench()
   reconciler.wake('instance')
   await provisioned()
@@ -100,7 +101,7 @@ test('a guest that does not answer for its evidence three times, or does not tak
 })
 
 test('certificates that are not there yet are waited for, for minutes and no longer', async () => {
-  // Goal: a key distribution service that is slow costs time, not the instance; one that is away does not hold it for ever.
+  // Goal: a slow key distribution service costs time, not the instance; an absent one does not hold it for ever.
   for (const [minutesAway, status] of [
     [2, 'ready'],
     [60, 'failed'],
@@ -134,12 +135,12 @@ test('an instance is not ready before the firewall has opened', async () => {
 })
 
 test('an instance that a firewall of this host cuts off is never ready: it fails in time, or becomes ready once that is mended', async () => {
-  // Goal: nobody is told `ready` of an instance that nobody outside can reach, though this host itself reaches it.
+  // Goal: an instance that nobody outside can reach is never `ready`, though this host itself reaches it.
   const cut = bench({ cutOff: () => 'ip filter FORWARD drops SSH to instances' })
   cut.reconciler.wake('instance')
   await cut.provisioned(500)
   expect(cut.instance()).toMatchObject({ status: 'failed', failureCode: 'ssh_unreachable' })
-  // Who owns it learns that it cannot be reached, and nothing of this host's rules.
+  // Its owner learns that it cannot be reached, and nothing of this host's rules.
   expect(cut.instance().failureMessage).not.toContain('FORWARD')
   expect(cut.dismissed()).toBe(true)
 
@@ -249,7 +250,8 @@ test('another host key at the address fails at once', async () => {
 })
 
 test('a delete in the middle of a claim wins', async () => {
-  // Goal: its VM is dismissed at once, though the claim still waits; it never becomes ready or failed; it ends when its VM is gone.
+  // Goal: its VM is dismissed at once, though the claim still waits; it never becomes ready or failed; it ends with
+  // its VM.
   const gate = Promise.withResolvers<void>()
   const { reconciler, clock, store, guest, probes, instance, dismissed } = bench({ claim: () => gate.promise })
   reconciler.wake('instance')

@@ -39,7 +39,8 @@ async function names(appliance: Appliance): Promise<string[]> {
   return instances.map(({ name }) => name)
 }
 
-// Goal: a record stays listed, with its name, for the whole retention and goes after it, its change log with it; the living stay for ever.
+// Goal: a terminated record stays listed, with its name, for the whole retention, then goes with its change log;
+// living ones stay.
 test('terminated records', async () => {
   await using appliance = await startAppliance()
   const { clock, store } = appliance

@@ -1,5 +1,5 @@
-// A create commits a row in the directory and nothing else; the reconciler of the row's host makes the VM afterwards, in the ledger.
-// These tests stop the process between the two, with the real engine (its driver aside) over one database file.
+// A create commits only a directory row; afterwards the reconciler of the row's host makes the VM in the ledger.
+// These tests stop the process in between, with the real engine (without its driver) over one database file.
 
 import { expect, test } from 'bun:test'
 import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
@@ -20,7 +20,7 @@ type Host = {
   readonly start: () => void
 } & AsyncDisposable
 
-/** The reconcilers of a host over the appliance's database. QEMU is put in its place: it is built, and then never speaks. */
+/** The reconcilers of a host over the appliance's database. Its stand-in for QEMU is built and never speaks. */
 function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryMib?: number } = {}): Host {
   const hostId = options.hostId ?? store.hostId
   const built: string[] = []

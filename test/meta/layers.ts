@@ -73,7 +73,7 @@ export const INNER_ORDERS = {
     ['types.ts', 'json-text.ts'],
   ],
   'src/vm': [
-    ['machine'],
+    ['machine', 'held'],
     ['evidence'],
     ['launch', 'network', 'foreign-firewalls'],
     ['room.query.ts', 'link.driver.ts', 'build-engine.ts'],

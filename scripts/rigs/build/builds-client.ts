@@ -1,4 +1,5 @@
-// A customer of service C in end-to-end tests: one organization, one key, builds and their event streams. Effects: those of an appliance.
+// A customer of service C in end-to-end tests: one organization, one key, builds and their event streams. Effects:
+// those of an appliance.
 
 import { mkdirSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -16,9 +17,7 @@ export type BuildsClient = {
   /** `below`: of a reserved VM, `/vm/ID`. */
   readonly submit: (body: object, below?: string) => Promise<{ readonly status: number } & BuildAccepted>
   readonly record: (id: string) => Promise<BuildRecord>
-  /**
-   * Every event after `afterId`, one by one, until the service or the caller ends the stream; a connection that breaks ends it, too.
-   */
+  /** Events after `afterId`, one by one, until the service, the caller or a broken connection ends the stream. */
   readonly stream: (id: string, afterId?: number) => AsyncGenerator<SeenEvent, void, undefined>
   /** The data of every event until the stream closes. */
   readonly events: (id: string) => Promise<BuildEvent[]>
@@ -89,7 +88,7 @@ function seenIn(block: string): SeenEvent[] {
 
 export const messageOf = (event: BuildEvent): string => ('msg' in event ? event.msg : '')
 
-/** '' where `strongroom verify build` finds nothing wrong; else its exit code and output. `asked`: the options that say what was asked for. */
+/** '' if `strongroom verify build` passes; else its exit code and output. `asked`: options that state the request. */
 export async function verifyResult(
   { appliance, builder }: BuildsAppliance,
   { archive, nonce, asked }: { readonly archive: string; readonly nonce: string; readonly asked: readonly string[] },
@@ -102,7 +101,7 @@ export async function verifyResult(
   return exitCode === 0 ? '' : `${exitCode}: ${stdout}${stderr}`
 }
 
-/** Unpacks a result into a new directory; the path of its one top-level directory, which has the name of the project. */
+/** Unpacks a result into a new directory; returns its one top-level directory, named after the project. */
 export function unpackResult(directory: string, archive: Uint8Array): string {
   mkdirSync(directory)
   const { exitCode, stderr } = Bun.spawnSync(['tar', '-xz', '-C', directory], { stdin: archive })

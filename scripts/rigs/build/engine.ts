@@ -1,5 +1,5 @@
-// The VM engine as service C sees it, without VMs: each VM has a guest that plays a script. Its evidence is of the simulated platform.
-// Effects: one exchange file for each VM, in the caller's directory.
+// The VM engine as service C sees it, without VMs: each VM has a guest that plays a script. Evidence is of the
+// simulated platform. Effects: one exchange file per VM, in the caller's directory.
 
 import { closeSync, ftruncateSync, openSync, readFileSync, writeSync } from 'node:fs'
 import { join } from 'node:path'
@@ -27,7 +27,7 @@ export const builderLaunch = { ...launchDocument, image: { ...launchDocument.ima
 type Fields = Partial<Extract<StatementFields, { kind: 'build' }>> &
   Partial<Omit<Extract<StatementFields, { kind: 'build-dispatch' }>, 'kind'>>
 
-/** What a guest does next. */
+/** A guest's next step. */
 export type Step =
   | { readonly kind: 'line'; readonly type: BuildStep; readonly msg: string }
   | { readonly kind: 'network'; readonly network: BuildProgress['network'] }
@@ -50,7 +50,7 @@ export type Step =
 
 export const line = (type: BuildStep, msg: string): Step => ({ kind: 'line', type, msg })
 
-/** What a guest that does its work does. */
+/** Steps of a guest that does its work. */
 export const goodScript: readonly Step[] = [
   line('init', 'unpacked'),
   line('detect', 'cargo'),
@@ -80,7 +80,7 @@ type Guest = {
   waitsFor: AttestedStage | null
   result: BuildProgress['result']
   dispatch: Uint8Array | null
-  /** What its host has on record, as of its last evidence. */
+  /** The host's record, as of the last evidence. */
 }
 
 type Vm = { view: VmView; readonly guest: Guest }
@@ -91,7 +91,7 @@ export type Cut = { readonly op: keyof BuildEngine; readonly when: 'before' | 'a
 export type FakeBuildEngine = {
   /** An engine for one daemon: once it is `dead`, nothing that it does has an effect or comes back. */
   readonly connect: () => { readonly engine: BuildEngine; kill: () => void }
-  /** Of the guests that get their order from now on. */
+  /** Script of guests that get their order from now on. */
   script: readonly Step[]
   /** Whether VMs come up by themselves. */
   boots: boolean
@@ -109,7 +109,7 @@ export type FakeBuildEngine = {
   ordered: BuildOrder | null
 }
 
-/** What the host has verified of every VM's image. */
+/** Verified summary of every VM's image. */
 export const imageSummary = 'f5'.repeat(32)
 
 export const exchangeBytes = 4 * 1_048_576

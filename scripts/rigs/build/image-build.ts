@@ -6,7 +6,7 @@ import { join, resolve } from 'node:path'
 
 export const repo = resolve(import.meta.dir, '../../..')
 
-/** What the guest program of tests prints when init has started it. */
+/** Line that the test guest prints when init has started it. */
 export const agentStarted = 'test agent started'
 
 export type ImageBench = AsyncDisposable & {
@@ -15,7 +15,7 @@ export type ImageBench = AsyncDisposable & {
   readonly executable: string
 }
 
-/** A directory with a small executable in it, which runs `program` before it says that it has started; removed with its owner. */
+/** A directory with a small executable that runs `program`, then says that it has started; removed with its owner. */
 export async function imageBench(program = ''): Promise<ImageBench> {
   const dir = await mkdtemp(join(tmpdir(), 'guest-image-bench-'))
   const source = join(dir, 'guest.ts')

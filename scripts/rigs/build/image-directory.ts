@@ -1,4 +1,5 @@
-// An image in small, whose disk has a true dm-verity tree: a builder's for tests of verify build and of the registry, or another.
+// A small image whose disk has a real dm-verity tree: a builder's, for tests of verify build and the registry, or
+// another.
 
 import { mkdirSync } from 'node:fs'
 import { VERITY_SUPERBLOCK, veritySuperblockBytes } from '../../../src/attest/verity/superblock.ts'

@@ -1,4 +1,4 @@
-// What a build VM knows when its build is done, for tests: a Cargo build and a Nix build.
+// Record of a finished build as its VM has it, for tests: a Cargo build and a Nix build.
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import type { BuildRecord, Tool } from '../../../src/attest/provenance/record.ts'
@@ -144,7 +144,7 @@ export function orderOf(record: Omit<BuildRecord, 'order'>): BuildOrder {
   }
 }
 
-/** What the client of this record asked for. */
+/** The client's request for this record. */
 export function requestOf({ request, source }: BuildRecord): AskedRequest {
   const { projectDir, toolchain, reproduce, archive, repoUrl, repoRef, fetchCaSha256, cratesMirror } = request
   return {

@@ -1,4 +1,5 @@
-// The result of a build as a build VM writes it, over simulated evidence, and each thing in it to be changed before it is signed.
+// The result of a build as a build VM writes it, over simulated evidence; a test may change each part before it is
+// signed.
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { policyWithFloors } from '../../../src/attest/policy/floors.ts'
@@ -23,12 +24,12 @@ export type ResultChanges = {
   readonly record?: Partial<BuildRecord>
   readonly measurement?: Uint8Array
   readonly keys?: HybridKeys
-  /** Of the host's order, which otherwise is that of the record. */
+  /** Order of the host; the record's by default. */
   readonly order?: Partial<BuildOrder>
   /** Fields of the statements, before they are signed. */
   readonly dispatch?: Readonly<Record<string, unknown>>
   readonly completion?: Readonly<Record<string, unknown>>
-  /** Of the simulated reports: of both receipts, and of evidence.json alone. */
+  /** Simulated reports of both receipts, and of evidence.json alone. */
   readonly report?: Partial<SimulatedReport>
   readonly familyReport?: Partial<SimulatedReport>
 }
@@ -108,7 +109,7 @@ export function resultFiles(files: ReadonlyMap<string, Uint8Array>): ResultFiles
   }
 }
 
-/** Of one who trusts the simulation, wants this measurement, and has no image to compare. */
+/** Question of a client that trusts the simulation, wants this measurement, and has no image to compare. */
 export async function buildQuestion(nonce: Uint8Array, changes: Partial<BuildQuestion> = {}): Promise<BuildQuestion> {
   const { authority } = await simulatedPlatform('genoa')
   return {

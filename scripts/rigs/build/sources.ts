@@ -1,4 +1,4 @@
-// Sources for builds, as archives; small ones, so that rustc is all that takes time. Effects: GNU tar, files below /tmp.
+// Sources for builds, as archives, so small that only rustc takes time. Effects: GNU tar, files below /tmp.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -69,7 +69,9 @@ export const replyFiles: SourceFiles = {
   'src/lib.rs': 'pub fn reply() -> u32 { 1 }\n',
 }
 
-/** With that package from a git repository, by branch, and the crate of the registry; the lock names the commit and the checksum. */
+/**
+ * With that package from a git repository, by branch, and the registry's crate; the lock names commit and checksum.
+ */
 export function gitProject({ url, commit }: { readonly url: string; readonly commit: string }): SourceFiles {
   const registry = `source = "registry+https://github.com/rust-lang/crates.io-index"\nchecksum = "${answerCrate.sha256}"\n`
   return {
@@ -103,7 +105,10 @@ export function vendoredProject(): SourceFiles {
   return { ...project, 'Cargo.lock': lockOfUses }
 }
 
-/** A build script, a package of the default registry below vendor/, and beside what can be built again a program that says when it was built. */
+/**
+ * A build script, a vendored package of the default registry, reproducible programs, and a program that prints its
+ * build time.
+ */
 export function vendoredWorkspace(): SourceFiles {
   const vendored = Object.entries(vendoredProject()).filter(([name]) => /^(?:vendor|\.cargo)\//.test(name))
   const project = {

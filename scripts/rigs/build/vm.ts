@@ -1,5 +1,5 @@
-// A build VM without the VM: the builder as a process over a scratch disk in memory, with the host's half of the wire. Effects: needs root; mounts,
-// a process; cleans up after itself.
+// The builder as a process over a scratch disk in memory, with the host's half of the wire: a build VM without the
+// VM. Effects: needs root; mounts, a process; cleans up.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -75,7 +75,7 @@ export type Follow = {
 export type BuildEnd = {
   readonly lines: readonly BuildLine[]
   readonly result: NonNullable<BuildProgress['result']>
-  /** Of the exchange disk; null for a failed build. */
+  /** Archive on the exchange disk; null for a failed build. */
   readonly archive: Uint8Array | null
   readonly evidence: Partial<Record<'dispatch' | 'completion', BuildEvidence>>
   readonly networks: readonly string[]
@@ -98,7 +98,7 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   }
   fs.writeFileSync(paths.imageFile, '{"name":"builder"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
-  // Of this VM alone: others of this machine may build at the same time.
+  // Cgroup of this VM alone: other VMs of the machine may build at the same time.
   const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', root.slice('/tmp/'.length))
   fs.mkdirSync(cgroupRoot)
   const port: PortPaths = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }
@@ -122,7 +122,7 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   const log = fs.openSync(join(root, 'output'), 'w')
   const start = async () => {
     const program = [process.execPath, join(import.meta.dir, 'builder-process.ts'), JSON.stringify(settings)]
-    // What a program of a build must not find.
+    // Must not reach a build's program.
     const env = { ...process.env, STRONGROOM_SECRET: 'agent-secret' }
     const child = Bun.spawn(program, { stdio: ['ignore', log, log], env })
     const host = await makeHostEnd(port)

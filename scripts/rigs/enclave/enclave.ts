@@ -1,5 +1,5 @@
-// A host with gateway VMs, without the VMs: enclaves as processes (enclave-machine.ts), and the host's whole side of them: store, books, keys,
-// authority, simulated platform. Effects: a directory, processes, sockets; cleans up after itself.
+// A host with gateway VMs, without the VMs: enclaves as processes (machine.ts), and the host's whole side: store,
+// books, keys, authority, simulated platform. Effects: a directory, processes, sockets; cleans up.
 
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -58,7 +58,7 @@ export type EnclaveBenchOptions = {
   readonly authorityDir?: string
 }
 
-/** What stands for a VM; whoever lies in its place is one, too. */
+/** The stand-in for a VM; tests may put another in its place. */
 export type Machine = Pick<
   EnclaveMachine,
   'state' | 'channel' | 'port' | 'exited' | 'connect' | 'disconnect' | 'kill' | 'output'
@@ -67,7 +67,7 @@ export type Machine = Pick<
 
 /** One host with its gateway VMs. */
 export class EnclaveBench {
-  /** Of the host's side. */
+  /** State directory of the host's side. */
   readonly dir: string
   readonly store: Store
   readonly host: BenchHost
@@ -76,12 +76,12 @@ export class EnclaveBench {
   readonly addresses: Addresses
   readonly books: Books
   readonly engine: GatewayEngine
-  /** What was asked of the firewall, in order. */
+  /** Routes requested of the firewall, in order. */
   readonly routes: GatewayRoute[] = []
   /** The VM whose row said `serving` when that was asked; null: none did. */
   readonly servingAtRoutes: (string | null)[] = []
   readonly log: string[] = []
-  /** What the books have written, in order. */
+  /** Rows that the books wrote, in order. */
   readonly rows: UsageRow[] = []
   readonly caPem: string
   /** Changes what a VM is launched for from now on. */
@@ -240,7 +240,9 @@ export class EnclaveBench {
     return channel.request(operation, 10_000)
   }
 
-  /** The host hands over another text than the VM was launched for; the platform goes on to report the one that it was. */
+  /**
+   * The host hands over another text than the VM was launched with; the platform keeps reporting the launched one.
+   */
   forgeWorkload(vmId: string, text: string): void {
     const launch = launchOf(this.store.ledger.db, vmId)
     if (launch === null) throw new Error(`no launch of ${vmId}`)
@@ -420,7 +422,7 @@ function sharedHost(): Promise<BenchHost> {
       const { rootFile, ...host } = await openSimulatedHost(deps)
       return { ...host, rootPem: fs.readFileSync(rootFile, 'utf8') }
     } finally {
-      // What it wrote is for the next start, and there is none. The runner of the tests tells nobody of its end.
+      // It serves the next start, and there is none. The test runner reports no end to us.
       fs.rmSync(stateDir, { recursive: true })
     }
   })()

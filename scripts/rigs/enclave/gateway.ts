@@ -1,5 +1,6 @@
-// A gateway under test in an enclave. What tests give their gateway goes into workload.json and the control snapshot; what they look at comes from
-// the host's side: usage from its books, log and metrics over the channel. Effects: a host with one gateway VM; the next VM is started ahead.
+// A gateway under test in an enclave. Settings of tests go into workload.json and the control snapshot; results come
+// from the host's side: usage from its books, log and metrics over the channel. Effects: a host with one gateway VM;
+// the next VM is started ahead.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

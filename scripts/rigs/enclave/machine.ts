@@ -1,5 +1,5 @@
-// The machine of a gateway VM, without a VM: the enclave as a process with a root of its own, behind a socket like QEMU's. Effects: a directory, a
-// process, a socket.
+// The machine of a gateway VM, without a VM: the enclave as a process with its own root, behind a socket like QEMU's.
+// Effects: a directory, a process, a socket.
 
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -60,12 +60,12 @@ export class EnclaveMachine {
     return this.#child.pid
   }
 
-  /** Of its agent port: whoever connects takes the place of the one before. */
+  /** Socket of its agent port: a new connection replaces the previous one. */
   get socketPath(): string {
     return join(this.#root, 'agent.sock')
   }
 
-  /** What its host says goes through here. */
+  /** Path of messages from the host. */
   get toGuestPath(): string {
     return this.#port.toGuest
   }
@@ -74,7 +74,7 @@ export class EnclaveMachine {
     return this.#child.exited
   }
 
-  /** What it printed. */
+  /** Output so far. */
   output(): string {
     return fs.readFileSync(join(this.#root, 'output'), 'utf8')
   }
@@ -138,7 +138,10 @@ function makeRoot(root: string): PortPaths {
 
 const [portsFirst, portsCount] = [20_000, 12_000]
 
-/** Not of those that the kernel gives out: it is listened on only when the workload is there, and nobody is to have it by then. */
+/**
+ * A port outside the kernel's ephemeral range: it is used only once the workload is there, and must stay free until
+ * then.
+ */
 function unusedPort(): number {
   for (;;) {
     const port = portsFirst + Math.floor(Math.random() * portsCount)

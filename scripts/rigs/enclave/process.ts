@@ -1,5 +1,5 @@
-// The gateway of a VM as a process of its own: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, where its children are the same
-// program in other roles, as those of strongroom-enclave are. Effects.
+// The gateway of a VM as its own process: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, with
+// its children as other roles of the same program, as in strongroom-enclave. Effects.
 
 import { serveEnclave } from '../../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../../src/host/sandbox.ts'

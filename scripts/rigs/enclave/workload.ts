@@ -1,4 +1,4 @@
-// What gateway VMs of tests are launched for: the launch document, the model, the built-in worker, upstreams. Pure.
+// Workloads of gateway VMs in tests: launch document, model, built-in worker, upstreams. Pure.
 
 import { gatewaySettings } from '../../../src/appliance/inference.ts'
 import { fromHex, utf8 } from '../../../src/base/bytes.ts'
@@ -16,9 +16,9 @@ import { allowlistOf } from '../../../src/inference/attestation/workloads.ts'
 import { workerCommand } from '../../../src/inference/worker/command.plan.ts'
 
 export const launchMeasurement = 'ab'.repeat(48)
-/** Of the root's image, and of everything else that nobody looks at. */
+/** Root hash of the image, and of everything else that no test looks at. */
 export const rootHash = 'cd'.repeat(32)
-/** What the enclave takes for its own program, and that program's argv. */
+/** The program that the enclave takes for its own, and its argv. */
 export const executableText = 'the program of the gateway'
 export const enclaveCommand = ['strongroom-enclave', 'serve']
 export const modelText = 'a model'

@@ -1,4 +1,5 @@
-// The endpoint of an instance's gateway over a directory of its own, in this process, and what a claim would have written for it. Effects: files, a port.
+// The endpoint of an instance's gateway in this process, over its own directory, with the files a claim would write.
+// Effects: files, a port.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,7 +16,7 @@ export type InstanceEndpoint = AsyncDisposable & {
   readonly url: string
   readonly paths: GuestPaths
   readonly log: readonly string[]
-  /** What the claim says, in the place of what it said. */
+  /** Replaces the claim. */
   readonly claim: (settings: GatewaySettings) => void
   /** strongroom-gateway, with this on its standard input. */
   readonly command: (argv: readonly string[], input?: string) => Promise<{ exitCode: number; text: string }>

@@ -1,4 +1,4 @@
-// A claim with every field that there is, the document of it, and what a statement says of that: right unless a test says otherwise.
+// A claim with every field, its document, and a statement of it: correct unless a test changes it.
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'

@@ -1,6 +1,7 @@
-// The events of builds: one append-only, bounded log on disk for each build, and readers that follow it at their own pace. Effects: files.
+// Events of builds: one append-only, bounded log file per build, and readers that follow it at their own pace.
+// Effects: files.
 //
-// A reader holds an offset and a small buffer, not events: whoever reads slowly, or comes back, loses nothing and costs nothing.
+// A reader holds an offset and a small buffer, so a slow reader costs nothing and a returning one loses nothing.
 
 import {
   closeSync,
@@ -37,7 +38,7 @@ export class EventLog {
   #cutAt: number | null = null
   #isComplete = false
 
-  /** Opens or makes it. What a crash left of a last line is cut off. Fault internal. */
+  /** Opens or makes the log. A last line that a crash cut off is removed. Fault internal. */
   constructor(path: string, { bytesMax, nowMs }: { readonly bytesMax: number; readonly nowMs: () => number }) {
     this.path = path
     this.#bytesMax = bytesMax
@@ -69,7 +70,9 @@ export class EventLog {
     return this.#cutAt !== null
   }
 
-  /** After `complete` nothing is written. What does not fit is left out, and an event says so. Fault internal. */
+  /**
+   * After `complete` nothing is written. Events beyond the bound are dropped, and one event says so. Fault internal.
+   */
   append(events: readonly NewEvent[]): void {
     if (this.#isComplete) return
     let text = ''

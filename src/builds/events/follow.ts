@@ -1,7 +1,8 @@
-// One build in its VM: source and order in, progress out, evidence, result. Effects: through the VM engine, files, the store.
+// One build in its VM: source and order in; progress, evidence and result out. Effects: the VM engine, files, the
+// store.
 //
-// The guest is hostile: what it says is held against the wire, the order and its evidence, and whatever does not fit ends the build as
-// `internal`. Each step may be repeated, for a daemon that was killed begins again with the row and the events that it finds.
+// The guest is hostile: its messages are checked against the wire, the order and its evidence; a mismatch ends the
+// build as `internal`. Every step may be repeated: after a crash the next daemon starts from the row and its events.
 
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
@@ -37,7 +38,7 @@ export type FollowDeps = {
   readonly makeRoom: (bytes: number) => boolean
 }
 
-/** What a build came to. `unwanted`: somebody else has ended it, or the daemon stops. */
+/** Outcome of a build. `unwanted`: it was ended elsewhere, or the daemon stops. */
 export type Followed =
   | {
       readonly kind: 'finished'
@@ -54,7 +55,7 @@ const orderDeadlineMs = 300_000
 const silenceMs = 120_000
 /** The certificate of a chip that this host has not seen before may wait a minute for its turn at AMD's service. */
 const collateralWaitMs = 180_000
-/** Of taking evidence, where it is not certificates that are waited for. */
+/** Attempts to take evidence; waiting for certificates does not count. */
 const attemptsMax = 3
 const pauseBusyMs = 20
 const pauseMinMs = 50
@@ -153,7 +154,7 @@ export class BuildFollower {
     return unwanted
   }
 
-  /** What one answer asks for. Null: the build goes on. */
+  /** Acts on one answer. Null: the build goes on. */
   async #step(progress: BuildProgress): Promise<Followed | null> {
     const { lines, network, waitsFor, result } = progress
     const events = this.#eventsOf(lines)
@@ -211,7 +212,10 @@ export class BuildFollower {
     this.#set('running', { network: 'closed' })
   }
 
-  /** Completes the evidence of a stage and judges it. What cannot be had now is asked for again; what is wrong is the end. */
+  /**
+   * Completes and judges the evidence of a stage. Unavailable evidence is requested again; wrong evidence ends the
+   * build.
+   */
   async #vouch(stage: AttestedStage): Promise<Followed | null> {
     const { engine, clock, trust, order, log } = this.#deps
     const row = this.#row()

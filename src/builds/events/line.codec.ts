@@ -1,6 +1,8 @@
-// A build's events as lines of events.jsonl, and as server-sent events (https://html.spec.whatwg.org/#server-sent-events). Pure.
+// A build's events as lines of events.jsonl and as server-sent events
+// (https://html.spec.whatwg.org/#server-sent-events). Pure.
 //
-// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`, written by us alone: `data` is cut out of it as it stands, never parsed and written again.
+// A line is `{"id":…,"seq":…,"atMs":…,"data":{…}}`. Only this file writes it, so `data` is cut out as it stands,
+// without parsing.
 
 import type { BuildEvent } from '../../contract/http/build.ts'
 
@@ -29,7 +31,7 @@ export type ReadLine = {
   readonly data: string
 }
 
-/** Of a line without its LF; null: it is none of ours, as after a power cut. */
+/** Parses a line without its LF; null if it is damaged, as after a power cut. */
 export function readLine(line: string): ReadLine | null {
   const match = HEAD.exec(line)
   if (match === null || !line.endsWith('}}')) return null

@@ -1,4 +1,4 @@
-// The authorities that builds trust beside the public ones while they fetch (`builds.fetch_ca_file`). Effects: reads the file.
+// Authorities that builds trust besides the public ones while they fetch (`builds.fetch_ca_file`). Effects: reads it.
 
 import { readFileSync, statSync } from 'node:fs'
 import { Fault, messageOf } from '../../base/fault.ts'

@@ -1,7 +1,9 @@
-// The one way out of a build VM, while it fetches: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the hosts of the operator's list. Effects: sockets.
+// A build VM's only way out, while it fetches: an HTTP CONNECT proxy (RFC 9110 9.3.6) to the operator's list of
+// hosts. Effects: sockets.
 //
-// It listens only while a build may fetch, takes connections only from the addresses of such VMs, and logs names of hosts, nothing else.
-// The name is looked up here, and the connection goes to the address that was judged: a name that changes its mind gains nothing.
+// It listens only while a build may fetch, accepts connections only from such VMs, and logs host names only. It
+// resolves the name itself and connects to the address that it judged, so a name that changes in between gains
+// nothing.
 
 import { lookup } from 'node:dns/promises'
 import { connect, createServer, type Server, type Socket } from 'node:net'
@@ -130,7 +132,7 @@ export class FetchProxy implements FetchGate {
   #own(visitor: Visitor, socket: Socket): void {
     visitor.sockets.add(socket)
     socket.on('close', () => visitor.sockets.delete(socket))
-    // Bun 1.4.5 says `end` of a paused socket as well, once nothing is left to read: it may come before the relay listens.
+    // Bun 1.4.5 emits `end` for a paused socket with nothing left to read, possibly before the relay listens.
     socket.once('end', () => this.#ended.add(socket))
     socket.setTimeout(idleTimeoutMs, () => socket.destroy())
   }
@@ -166,7 +168,7 @@ export class FetchProxy implements FetchGate {
       return refuse(socket, line.startsWith('CONNECT ') ? 400 : 405, 'Only CONNECT HOST:PORT is served here.')
     const name = host.toLowerCase().replace(/\.$/, '')
     const shown = { build: visitor.buildId, host: name, port: Number(digits) }
-    const listed = this.#deps.hosts.find(item => item.host === name && item.port === Number(digits))
+    const listed = this.#deps.hosts.find(host => host.host === name && host.port === Number(digits))
     if (listed === undefined) {
       log.info('a build was refused a host', { ...shown, reason: 'not in builds.fetch_hosts' })
       return refuse(socket, 403, 'This host is not in the list of builds.fetch_hosts.')
@@ -261,7 +263,7 @@ function refuse(socket: Socket, status: keyof typeof REASONS, message: string): 
   const text = `${message}\n`
   const head = [`HTTP/1.1 ${status} ${REASONS[status]}`, 'Content-Type: text/plain', `Content-Length: ${text.length}`]
   socket.end(`${[...head, 'Connection: close'].join('\r\n')}\r\n\r\n${text}`)
-  // What is left of the request is read to its end, or to the time-out: a reset would take the refusal with it.
+  // Reads the rest of the request, to its end or the time-out: a reset would lose the refusal.
   socket.resume()
 }
 

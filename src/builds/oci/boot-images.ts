@@ -1,4 +1,4 @@
-// The boot images that are served: their files, each with its digest, which is computed once for each state of a file. Effects: reads files.
+// Boot images that are served: their files with digests, computed once per state of a file. Effects: reads files.
 
 import { createReadStream } from 'node:fs'
 import { readdir, stat } from 'node:fs/promises'
@@ -11,7 +11,7 @@ import { ImageManifest } from '../../contract/vm/image.ts'
 import { type BootFile, bootManifest } from './manifest.plan.ts'
 
 export type ServedImage = {
-  /** Of the manifest: `sha256:` and hexadecimal. */
+  /** Digest of the manifest: `sha256:` and hexadecimal. */
   readonly digest: string
   readonly manifest: Uint8Array
   readonly files: readonly (BootFile & { readonly path: string })[]
@@ -20,7 +20,9 @@ export type ServedImage = {
 
 export type BootImages = {
   readonly names: readonly string[]
-  /** Null for an unknown name. What changed on disk is hashed again first. Fault internal: the image's files cannot be read. */
+  /**
+   * Null for an unknown name. Changed files are hashed again first. Fault internal: the image's files cannot be read.
+   */
   readonly open: (name: string) => Promise<ServedImage | null>
 }
 
@@ -28,7 +30,10 @@ const igvmPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,58}\.igvm$/
 const igvmCountMax = 16
 const manifestBytesMax = 1024 * 1024
 
-/** Directories as scripts/build-image.ts leaves them, by the names under which they are served. Nothing is read before it is asked for. */
+/**
+ * `directories`: as scripts/build-image.ts leaves them, by the names they are served under. Reads nothing until
+ * asked.
+ */
 export function createBootImages(directories: ReadonlyMap<string, string>): BootImages {
   const digests = new FileDigests()
   return {
@@ -55,7 +60,9 @@ async function openImage(directory: string, digests: FileDigests): Promise<Serve
   return { digest: `sha256:${hex}`, manifest, files, hasIgvm: names.some(name => igvmPattern.test(name)) }
 }
 
-/** The manifest first; the provenance, where there is one; the files that the manifest names; IGVM files that stand beside them. */
+/**
+ * The manifest first, then the provenance if there is one, the files the manifest names, and IGVM files beside them.
+ */
 async function fileNames(directory: string): Promise<string[]> {
   const path = join(directory, 'manifest.json')
   const { size } = await stat(path)
@@ -72,7 +79,7 @@ async function fileNames(directory: string): Promise<string[]> {
 type Digest = { readonly digest: string; readonly sizeBytes: number }
 type Known = { readonly state: string; readonly digest: Promise<Digest> }
 
-/** By path, kept for as long as inode, size and time of change stay. Whoever asks meanwhile waits for the same reading. */
+/** Digests by path, valid while inode, size and change time stay. Concurrent callers share one reading. */
 class FileDigests {
   readonly #known = new Map<string, Known>()
 

@@ -1,16 +1,16 @@
-// How whoever has a build's result pulls the image that it was built in, and verifies both, as commands of a shell. Pure.
+// Shell commands by which a client pulls a build's image and verifies image and result. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
 
 export type PulledImage = {
   readonly name: string
-  /** Of the manifest: `sha256:` and hexadecimal. */
+  /** Digest of the manifest: `sha256:` and hexadecimal. */
   readonly digest: string
   /** Whether an IGVM file is one of its layers. */
   readonly hasIgvm: boolean
 }
 
-/** What a verifier names of the request that was sent; the words in capitals are for the client to fill in, who alone knows them. */
+/** The request as a verifier's options; words in capitals are for the client to fill in. */
 export type AskedWords = {
   readonly sourceKind: 'archive' | 'git'
   readonly projectDir: string | null
@@ -20,8 +20,8 @@ export type AskedWords = {
 }
 
 /**
- * `baseUrl` is what clients reach the listener by, without a path; `project` the directory or archive of the result. Without an image the result
- * alone is verified, and the measurement has to come from a policy.
+ * `baseUrl`: where clients reach the listener, without a path. `project`: directory or archive of the result. Without
+ * an image only the result is verified, and the measurement comes from a policy.
  */
 export function verifyCommands(build: {
   readonly baseUrl: string
@@ -38,7 +38,7 @@ export function verifyCommands(build: {
   const plain = protocol === 'http:' ? ' --src-tls-verify=false' : ''
   return [
     `skopeo copy${plain} docker://${host}/${image.name}@${image.digest} dir:${directory}`,
-    // What the host itself hands out is no pin: the policy names a measurement that the client has from elsewhere.
+    // The host's own image is no pin: the policy names a measurement that the client has from elsewhere.
     `${verify} --policy POLICY${image.hasIgvm ? ` --igvm ${directory}` : ''} --image ${directory}`,
   ]
 }

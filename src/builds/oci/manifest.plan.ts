@@ -1,4 +1,5 @@
-// A boot image as an OCI artifact: image-spec v1.1, "Guidelines for Artifact Usage": an empty config, and a layer for each file, titled with its name. Pure.
+// A boot image as an OCI artifact (image-spec v1.1, "Guidelines for Artifact Usage"): an empty config, and a layer
+// per file, titled with its name. Pure.
 
 import { utf8 } from '../../base/bytes.ts'
 

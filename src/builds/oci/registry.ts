@@ -1,11 +1,11 @@
-// A read-only registry of boot images: OCI distribution-spec v1.1, "Pull" and "Content Discovery", without content that anybody could push.
-// Effects: sends files. Whoever pulls by digest need not trust it.
+// Read-only registry of boot images: OCI distribution-spec v1.1, "Pull" and "Content Discovery". Effects: sends
+// files. Clients that pull by digest need not trust it.
 
 import { utf8 } from '../../base/bytes.ts'
 import type { BootImages, ServedImage } from './boot-images.ts'
 import { emptyBlob, emptyDigest, MEDIA_TYPES } from './manifest.plan.ts'
 
-/** Of the distribution-spec, "Error Codes". */
+/** Error codes of the distribution-spec. */
 const ERRORS = {
   NAME_UNKNOWN: 404,
   MANIFEST_UNKNOWN: 404,
@@ -31,7 +31,7 @@ export const OCI_PATHS = [
 
 type Asked = Pick<Request, 'method' | 'url' | 'headers'>
 
-/** What the build listener's dispatcher takes. */
+/** Routes for the build listener's dispatcher. */
 export type OciRoute = {
   readonly method: 'GET'
   readonly path: (typeof OCI_PATHS)[number]

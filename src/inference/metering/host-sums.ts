@@ -41,10 +41,10 @@ export function createHostSums({ directory, ledger, hostId, statusOf }: HostSums
         if (status?.state !== 'draining' || status.reserved === null) {
           throw new Fault('channel.refused', `VM ${other.vmId} has not said what its requests may cost yet`)
         }
-        for (const item of status.reserved ?? []) {
-          if (item.organizationId !== organizationId) continue
-          organization = withReserved(organization, item)
-          if (item.keyPrefix === keyPrefix) key = withReserved(key, item)
+        for (const reservation of status.reserved ?? []) {
+          if (reservation.organizationId !== organizationId) continue
+          organization = withReserved(organization, reservation)
+          if (reservation.keyPrefix === keyPrefix) key = withReserved(key, reservation)
         }
       }
       return { key, organization, booked: bookedOf(vmId), isShared: others.length > 0 }

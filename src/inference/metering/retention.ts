@@ -1,9 +1,10 @@
 // Bounds the usage ledger: deletes old usage, and gateway keys that ended long ago. Effects: the store, sleeping. Each
 // batch is one statement that finds its own rows, so deletion may stop and resume anywhere.
 
-import { type Clock, pause } from '../../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { JumpGuard } from '../../base/work/jump-guard.ts'
+import { sweep } from '../../base/work/sweep.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
 import { purgeUsage } from '../../store/directory/usage/usage.query.ts'
@@ -28,15 +29,14 @@ const dayMs = 24 * 60 * 60 * 1000
 /** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
   const guard = new JumpGuard(deps.clock, deps.log)
-  while (!signal.aborted) {
+  await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
       const removed = guard.mayDelete() ? await purgeRound(deps, signal) : { usage: 0, keys: 0 }
       if (removed.usage + removed.keys > 0) deps.log.info('old usage and ended gateway keys removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('old usage was not removed', { error })
     }
-    await pause(deps.clock, retentionIntervalMs, signal)
-  }
+  })
 }
 
 async function purgeRound({ store, clock, retentionDays }: LedgerRetentionDeps, signal: AbortSignal) {

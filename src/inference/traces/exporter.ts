@@ -7,6 +7,8 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
+import { backOffMs } from '../../base/work/back-off.ts'
+import { sweepLater } from '../../base/work/sweep.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Deliver, Delivery } from './collector.ts'
 import { encodeSpans, type OtlpNames } from './otlp.codec.ts'
@@ -33,9 +35,8 @@ export type TraceCounts = {
   readonly problem: string | null
 }
 
-const backOffMinMs = 1_000
-const backOffMaxMs = 60_000
-/** Attempts per batch, with pauses in between. */
+const backOffRange = { minMs: 1_000, maxMs: 60_000 }
+/** Of one batch, with pauses in between. */
 const attemptsMax = 5
 /** For what waits at the end. */
 const lastTimeoutMs = 2_000
@@ -106,14 +107,13 @@ export class TraceExporter {
   async #run(): Promise<void> {
     const { clock, intervalMs, timeoutMs } = this.#deps
     const { signal } = this.#stopping
-    while (!signal.aborted) {
-      await pause(clock, intervalMs, signal)
+    await sweepLater({ clock, intervalMs, signal }, async () => {
       while (!signal.aborted && this.#fill()) {
         await this.#sendBatch(timeoutMs, signal)
         // A turn for others between two batches.
         await pause(clock, 1, signal)
       }
-    }
+    })
   }
 
   /** Whether there is a batch to deliver. */
@@ -176,7 +176,7 @@ export class TraceExporter {
 
   /** With up to half of it left out at random, so that many hosts do not come back at once. */
   #backOffMs(delivery: Delivery): number {
-    const doubled = Math.min(backOffMaxMs, backOffMinMs * 2 ** Math.min(this.#failuresInRow - 1, 16))
+    const doubled = backOffMs(backOffRange, this.#failuresInRow)
     const share = (this.#deps.random(1)[0] ?? 0) / 512
     return Math.max(doubled * (1 - share), delivery.kind === 'again' ? delivery.retryAfterMs : 0)
   }

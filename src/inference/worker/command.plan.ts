@@ -2,6 +2,7 @@
 
 import type { Static } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
+import { backOffMs } from '../../base/work/back-off.ts'
 import type { WorkerConfig } from '../../config/inference.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 import type { Owner } from '../../linux/files.ts'
@@ -74,10 +75,9 @@ export function workerSandbox(settings: WorkerSettings, places: WorkerPlaces): S
   }
 }
 
-const restartMinMs = 500
-const restartMaxMs = 30_000
+const restartRange = { minMs: 500, maxMs: 30_000 }
 
 /** Pause before the next start after `failures` in a row. */
 export function restartDelayMs(failures: number): number {
-  return Math.min(restartMaxMs, restartMinMs * 2 ** Math.min(failures - 1, 16))
+  return backOffMs(restartRange, failures)
 }

@@ -1,4 +1,4 @@
-// Where the name of an instance leads, and addresses as the bytes of a record. Pure: the one rule that the name table follows.
+// Addresses of an instance's name, and addresses as record bytes. Pure: the one rule that the name table follows.
 
 import { isIPv4, isIPv6 } from 'node:net'
 import { assert } from '../../base/assert.ts'
@@ -8,7 +8,9 @@ import type { VmView } from '../../vm/engine.ts'
 /** As text. Null: it has none of this kind. */
 export type Addresses = { readonly v4: string | null; readonly v6: string | null }
 
-/** Null for no name: from the moment that its own VM has an address until the VM gives it up, or a delete is accepted. */
+/**
+ * Null: no name. A name holds from when its own VM has an address until the VM releases it or a delete is accepted.
+ */
 export function instanceAddresses(
   instance: Pick<Instance, 'desired' | 'vmId'>,
   viewVm: (vmId: string) => Pick<VmView, 'state' | 'address' | 'addressV6'> | null,
@@ -32,7 +34,7 @@ export function v6Bytes(address: string): Uint8Array {
   return Uint8Array.from(v6Groups(address).flatMap(group => [group >> 8, group & 0xff]))
 }
 
-/** The eight groups (RFC 4291 2.2). A text that is no address gets some, too. Quick: each packet of an IPv6 flood comes by here. */
+/** The eight groups (RFC 4291 2.2), for invalid text too. Fast: every packet of an IPv6 flood comes by here. */
 export function v6Groups(address: string): readonly number[] {
   const parts = address.split(':')
   let missing = 8
@@ -40,7 +42,7 @@ export function v6Groups(address: string): readonly number[] {
   const groups: number[] = []
   for (const part of parts) {
     if (part !== '') groups.push(Number.parseInt(part, 16) || 0)
-    // Of `::` at either end there are two empty parts.
+    // A `::` at either end splits into two empty parts.
     else for (; missing > 0; missing -= 1) groups.push(0)
   }
   return groups

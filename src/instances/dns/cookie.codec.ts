@@ -1,5 +1,5 @@
-// DNS cookies (RFC 7873, server cookies in the shape of RFC 9018 4): a client that shows ours has got an earlier response of ours, so its address is not
-// forged. Pure: secret and time come as arguments.
+// DNS cookies (RFC 7873, server cookies by RFC 9018 4): a client that shows ours received an earlier response, so its
+// address is not forged. Pure: secret and time are arguments.
 
 import { createHmac, timingSafeEqual } from 'node:crypto'
 
@@ -10,7 +10,7 @@ export type CookieMaker = {
   readonly nowSeconds: number
 }
 
-/** Whose cookie: the half that the client chose, and the address that it asks from. */
+/** A cookie's owner: the client's half, and its address. */
 export type CookieOwner = { readonly client: Uint8Array; readonly address: string }
 
 /** RFC 9018 4.3. */
@@ -37,7 +37,7 @@ export function isOurCookie(server: Uint8Array, owner: CookieOwner, { secret, no
   return timingSafeEqual(given.subarray(LAYOUT.hash), hashOf(owner, given, secret))
 }
 
-/** Of the client's half, all of the server's half in front of the hash, and the address. */
+/** Hash over the client's half, the server's half before the hash, and the address. */
 function hashOf({ client, address }: CookieOwner, server: Buffer, secret: Uint8Array): Buffer {
   const hmac = createHmac('sha256', secret).update(client).update(server.subarray(0, LAYOUT.hash)).update(address)
   return hmac.digest().subarray(0, LAYOUT.bytes - LAYOUT.hash)

@@ -1,8 +1,9 @@
-// DNS messages on the wire: queries are read, responses written (RFC 1035 4.1, 6891, 7873, 9619). Pure: bytes in, bytes out.
+// DNS messages on the wire: reads queries, writes responses (RFC 1035 4.1, 6891, 7873, 9619). Pure: bytes in, bytes
+// out.
 //
-// Own code, since strangers choose the bytes. Names behind the question are stepped over and never followed, so reading takes time in
-// proportion to the message. Names of responses point into the question (RFC 1035 4.1.4): every response fits the 512 bytes that any client
-// takes over UDP, and nothing is ever cut for its size.
+// Own code, since strangers choose the bytes. Names after the question are skipped without following pointers, so
+// reading is linear in the message. Names of responses point into the question (RFC 1035 4.1.4): every response fits
+// the 512 bytes that any client takes over UDP, and none is truncated for size.
 
 import { assert } from '../../base/assert.ts'
 
@@ -15,7 +16,7 @@ export type Question = {
   readonly bytes: Buffer
 }
 
-/** What the OPT record of a query says (RFC 6891 6.1.2). The size that the client takes is not read: all that is sent fits the least one. */
+/** A query's OPT record (RFC 6891 6.1.2). The client's payload size is not read: every response fits the minimum. */
 export type Edns = {
   readonly version: number
   /** It understands DNSSEC records (RFC 3225). */
@@ -86,7 +87,7 @@ const cookieClientBytes = 8
 const cookieServerBytes = { min: 8, max: 32 } as const
 /** RFC 1035 4.2.1. */
 const responseBytesMax = 512
-/** Said to clients that say theirs: what avoids fragments on any path (RFC 6891 6.2.3 asks for a value; DNS flag day 2020 for this one). */
+/** UDP payload size in our OPT: avoids fragments on any path (RFC 6891 6.2.3; value of DNS flag day 2020). */
 const udpPayloadBytes = 1232
 
 /** Never throws, whatever the bytes are. */
@@ -163,7 +164,7 @@ type RawRecord = {
   /** Whether its name is the root. */
   readonly isRoot: boolean
   readonly type: number
-  /** Of the TTL. */
+  /** Offset of the TTL. */
   readonly ttlAt: number
   readonly dataAt: number
   readonly end: number
@@ -198,7 +199,7 @@ function skipName(bytes: Buffer, start: number): number | null {
 function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null {
   const version = bytes[ttlAt + 1] ?? 0
   const dnssecOk = ((bytes[ttlAt + 2] ?? 0) & 0x80) !== 0
-  // What options look like is a matter of version 0.
+  // Options have a known form in version 0 only.
   if (version !== 0) return { version, dnssecOk, cookie: null }
   let cookie: Edns['cookie'] = null
   for (let at = dataAt; at < end; ) {
@@ -207,7 +208,7 @@ function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null 
     const valueAt = at + 4
     at = valueAt + sizeBytes
     if (at > end) return null
-    // Of several cookies the first counts (RFC 7873 5.2); options that we do not know are ignored (RFC 6891 6.1.2).
+    // The first cookie counts (RFC 7873 5.2); unknown options are ignored (RFC 6891 6.1.2).
     if (code !== optionCookie || cookie !== null) continue
     const serverBytes = sizeBytes - cookieClientBytes
     if (serverBytes !== 0 && (serverBytes < cookieServerBytes.min || serverBytes > cookieServerBytes.max)) return null
@@ -217,7 +218,7 @@ function readOpt(bytes: Buffer, { ttlAt, dataAt, end }: RawRecord): Edns | null 
   return { version, dnssecOk, cookie }
 }
 
-/** A name of the response: at most one label, and then what stands at an offset of the message, where the question is. */
+/** A name of the response: at most one label, then a pointer into the question. */
 export type NamePointer = { readonly label?: string; readonly at: number }
 
 export type DnsRecord = { readonly owner: NamePointer; readonly ttlSeconds: number } & (
@@ -254,7 +255,8 @@ export type DnsReply = {
 }
 
 /**
- * At most 512 bytes. With OPT if the query has it: version 0, DO as it came (RFC 3225 3), the given cookie, and no option of the client's.
+ * At most 512 bytes. With OPT if the query has it: version 0, DO as in the query (RFC 3225 3), the given cookie, none
+ * of the client's options.
  */
 export function writeResponse(
   { id, flags, question, edns }: Query,

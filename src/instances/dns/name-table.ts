@@ -1,7 +1,8 @@
-// Names, their addresses and fingerprints of their SSH host keys in memory that two threads share: one writes what was committed, the other answers from it. Effects: on that memory alone.
+// Names, addresses and SSH host key fingerprints in memory that two threads share: one writes what was committed, the
+// other answers from it. Effects: on that memory alone.
 //
-// A write is seen by the next lookup, however busy the reading thread is: nothing is sent and nothing waits in a queue.
-// An open-addressed table behind a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
+// The next lookup sees a write, however busy the reader is: nothing is sent or queued. An open-addressed table behind
+// a sequence lock: the sequence is odd during a write, and a reader that saw it change reads again.
 
 import { assert, present } from '../../base/assert.ts'
 import { type Addresses, v4Bytes, v6Bytes } from './address.plan.ts'

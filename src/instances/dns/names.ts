@@ -1,4 +1,5 @@
-// Keeps the name table right: after each commit that touches an instance or its VM at once, and wholly every few seconds. Effects: reads the store; timer.
+// Keeps the name table right: after each commit on an instance or its VM, and wholly every few seconds. Effects:
+// reads the store; timer.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -27,7 +28,7 @@ export type NamesDeps = {
 type Named = {
   readonly name: string
   readonly addresses: Addresses
-  /** Of the SSH host key, once it is attested. */
+  /** Fingerprint of the attested SSH host key. */
   readonly fingerprint: Uint8Array | null
 }
 
@@ -50,7 +51,7 @@ export class Names {
     this.#writer = new NameTableWriter(this.memory)
   }
 
-  /** To be called after a commit, before anybody is told of it. When it returns, the table says what the store says. Never throws. */
+  /** Call after a commit, before its response. On return the table matches the store. Never throws. */
   instanceChanged(id: string): void {
     const found = this.#lookUp(id)
     if (found === null) this.#remove(id)
@@ -127,7 +128,7 @@ export class Names {
       else this.#writer.set(label, addresses)
     }
     const living = listLiving(db, hostId).map(instance => instance.id)
-    // Those that have gone first: a new instance may have got the name of an old one.
+    // Removed instances first: a new one may have an old one's name.
     const ids = [...new Set(this.#named.keys()).difference(new Set(living)), ...living]
     for (const [index, id] of ids.entries()) {
       if (index % refreshBatch === refreshBatch - 1) await pause(clock, 0, this.#stopping.signal)

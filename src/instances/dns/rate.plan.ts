@@ -1,8 +1,9 @@
-// Response rate limiting: how much of the DNS server each network prefix, and everybody together, may use. Pure: time and seed come as arguments.
+// Response rate limiting: how much of the DNS server a network prefix, and all together, may use. Pure: time and seed
+// are arguments.
 //
-// Senders of UDP can forge their address. So a prefix over its rate gets a few short responses that say "ask over TCP", which a forger's
-// victim never does and a resolver does at once; the rest is dropped. What all prefixes together may use is bounded as well: beyond it
-// anyone is told to use TCP, and beyond that nobody is told anything.
+// UDP senders can forge their address. So a prefix over its rate gets a few short truncated responses ("use TCP"),
+// which a resolver follows and a forger's victim ignores; the rest is dropped. A second bound holds for all prefixes
+// together: above it everyone gets truncated responses, then none.
 
 import { v6Groups } from './address.plan.ts'
 
@@ -12,11 +13,11 @@ export type RateSettings = {
   readonly burst: number
   /** Every so many packets over the rate get a truncated response. */
   readonly slip: number
-  /** Of all prefixes in each window: whole responses, and truncated ones besides. */
+  /** Bounds on all prefixes together in each window: whole responses, and truncated ones besides. */
   readonly windowMs: number
   readonly perWindow: number
   readonly truncatedPerWindow: number
-  /** Prefixes that are told apart; more of them share. A power of two. */
+  /** Prefixes with their own counters; beyond that they share. A power of two. */
   readonly prefixesMax: number
 }
 
@@ -71,7 +72,7 @@ export class RateLimiter {
     return 'truncate'
   }
 
-  /** What the prefix may have by its own rate. */
+  /** Admission by the prefix's own rate. */
   #standing(address: string, nowMs: number): Admission {
     const { perSecond, burst, slip, prefixesMax } = this.#settings
     const bucket = this.#hash(prefixOf(address)) & (prefixesMax - 1)

@@ -1,4 +1,5 @@
-// What one message gets: an answer from the name table within the rate limits, a hint to use TCP, or nothing. Effects: the limiters' and the table's memory.
+// Decides on one message: an answer from the name table within the rate limits, a hint to use TCP, or nothing.
+// Effects: memory of limiters and table.
 
 import { HOST_LISTENERS } from '../../config/listen.ts'
 import type { DnsTransport } from '../../host/network/dns-socket.ts'
@@ -9,12 +10,11 @@ import { type RateLimiter, type RateSettings, rateDefaults } from './rate.plan.t
 import { answerQuery, TRUNCATED } from './zone.plan.ts'
 
 /**
- * How sure it is that a query comes from the address that it says: over UDP anyone may forge it, but who shows our cookie or has a TCP
- * connection has it.
+ * Certainty that a query comes from its stated address: UDP is forgeable; our cookie or a TCP connection proves it.
  */
 export type Standing = 'forgeable' | 'cookie' | 'tcp'
 
-/** Of each standing its own: a flood of forged UDP closes neither the way that truncated responses point to, nor that of those who show a cookie. */
+/** Each standing has its own rates: a flood of forged UDP closes neither TCP nor the way of clients with a cookie. */
 export const standingRates: Readonly<Record<Standing, RateSettings>> = {
   forgeable: rateDefaults,
   cookie: rateDefaults,
@@ -35,8 +35,8 @@ export type ResponderDeps = {
 export type Responder = (message: Uint8Array, from: { transport: DnsTransport; address: string }) => Uint8Array | null
 
 /**
- * Never throws, whatever the bytes are. Over UDP a response is at most 67 bytes longer than the query (name server and both its addresses), and 16
- * more where the query brings a cookie: less than five times the query, whatever the domain is.
+ * Never throws on any bytes. Over UDP a response is at most 67 bytes longer than the query (name server and both its
+ * addresses), plus 16 if the query brings a cookie: less than five times the query for any domain.
  */
 export function createResponder({ domain, names, limiters, cookieSecret, clock, onLimited }: ResponderDeps): Responder {
   const hosts = new Set(Object.keys(HOST_LISTENERS))
@@ -51,7 +51,7 @@ export function createResponder({ domain, names, limiters, cookieSecret, clock, 
     const admission = limiters[standing].admit(address, clock.monotonicMs())
     if (admission !== 'answer') onLimited()
     if (admission === 'drop') return null
-    // What cannot be read gets nothing when it comes too often.
+    // Malformed queries get nothing when they come too often.
     if (read.kind === 'refused') return admission === 'answer' ? read.response : null
     const client = read.query.edns?.cookie?.client
     const cookie = client === undefined ? null : makeCookie({ client, address }, maker)

@@ -1,4 +1,5 @@
-// The DNS server for `{domain}`: its threads, one for UDP and one for TCP, started and kept up. Effects: threads that listen; timers.
+// The DNS server for `{domain}`: starts and restarts its two threads, UDP and TCP. Effects: threads that listen;
+// timers.
 
 import { present } from '../../base/assert.ts'
 import { type Clock, pause } from '../../base/clock.ts'
@@ -17,7 +18,7 @@ export type DnsDeps = {
   /** UDP: addresses of this host that somebody else listens on. */
   readonly except?: readonly string[]
   readonly domain: string
-  /** What it answers from; names.ts keeps it. */
+  /** Table that it answers from; names.ts keeps it. */
   readonly names: NameTableMemory
   readonly clock: Pick<Clock, 'sleep'>
   readonly random: RandomBytes
@@ -34,7 +35,7 @@ const watchIntervalMs = 60_000
 const startAttemptsMax = 8
 const cookieSecretBytes = 32
 
-/** Fault host.unsupported when the address or port cannot be had. Tests of its end `launch` something else than a thread. */
+/** Fault host.unsupported: address or port cannot be used. Tests of thread ends pass another `launch`. */
 export async function startDns(deps: DnsDeps, launch: typeof startThread = startThread): Promise<DnsServer> {
   const limited = new SharedArrayBuffer(4)
   const common = {

@@ -1,6 +1,6 @@
-// A thread of the DNS server: the sockets of one transport, rate limits and answers, so that no flood of packets holds up the thread that everything else runs
-// on, nor the other transport.
-// Effects: listens. Started by server.ts with one message; it says where it listens, or why it cannot.
+// A thread of the DNS server: sockets of one transport, rate limits, answers. A packet flood holds up neither the
+// main thread nor the other transport. Effects: listens. server.ts starts it with one message; it replies with its
+// address or its failure.
 
 import { constants, setPriority } from 'node:os'
 import { parentPort } from 'node:worker_threads'

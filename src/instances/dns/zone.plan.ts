@@ -28,7 +28,7 @@ export type Resolved = {
   /** SHA-256 of the blob of its SSH host key (ed25519), once that is attested; else null. */
   readonly fingerprint: Uint8Array | null
 }
-/** Of `{host}` or `{name}.{slug}`, lowercase; null when there is none. */
+/** Resolves `{host}` or `{name}.{slug}`, lowercase; null if unknown. */
 export type ResolveName = (name: string) => Resolved | null
 
 /** How long resolvers may cache a record, or its absence. Short, for an instance may appear at any moment. */
@@ -58,8 +58,8 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   const [first, second] = below
   if (first === undefined) return atApex(asked)
   if (second === undefined) {
-    // A label here is a host of ours, or is or could be an organization: all that are no host get the same response, as if names stood
-    // below each of them (RFC 8020 3.1), so nobody learns which organizations exist.
+    // A label here is a host of ours, or is or could be an organization. All but hosts get the same response, as if
+    // names stood below each (RFC 8020 3.1), so nobody learns which organizations exist.
     const found = zone.hosts.has(first) ? resolve(first) : null
     return found === null ? negative(asked, RCODE.ok) : atName(asked, found)
   }
@@ -78,7 +78,7 @@ type Asked = {
 
 const QUESTION: NamePointer = { at: headerBytes }
 
-/** What names and slugs are made of; a label may hold any byte, dots too. */
+/** Characters of names and slugs; a label on the wire may hold any byte, dots too. */
 const LABEL = /^[a-z0-9-]{1,63}$/
 
 /** Lowercase labels in front of the domain, or null when the name is not in the zone. */
@@ -86,7 +86,7 @@ function labelsBelow(labels: readonly string[], domain: string): string[] | null
   const suffix = domain.split('.')
   const count = labels.length - suffix.length
   if (count < 0) return null
-  // Only A to Z fold (RFC 4343 3): what else has a small form in latin-1 has it outside ASCII, where no name of ours is.
+  // Only A to Z fold (RFC 4343 3): other latin-1 letters fold to non-ASCII, where we have no names.
   const lower = labels.map(label => label.toLowerCase())
   return suffix.every((label, index) => lower[count + index] === label) ? lower.slice(0, count) : null
 }

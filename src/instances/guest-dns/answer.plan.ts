@@ -1,4 +1,4 @@
-// What a resolver's answer says of the addresses of a name (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
+// Addresses of a name in a resolver's answer (RFC 1034 3.6.2, RFC 1035 3.2.1). Pure.
 
 import { isIPv4, isIPv6 } from 'node:net'
 import type { Answer } from 'dns-packet'
@@ -18,7 +18,10 @@ const addressesMax = 8
 const aliasesMax = 8
 const ttlSecondsMax = 2 ** 31 - 1
 
-/** From the name by way of its aliases, and no record beside that way. Null: the aliases lead in a circle or too far, or an address is none. */
+/**
+ * Addresses at the end of the name's aliases; other records are ignored. Null: an alias loop, too many aliases, or a
+ * malformed address.
+ */
 export function addressesOf(
   answers: readonly Answer[],
   { name, type }: { readonly name: string; readonly type: AddressType },

@@ -1,7 +1,7 @@
-// Answers instances that ask for names, where there is a list of those that they may reach: asks a resolver for what is on the list, has the addresses
-// opened, and only then answers. Effects: what `ask` and `open` do; its own memory, which is bounded; the log.
+// Answers instances' queries under a list of permitted names: asks a resolver for a listed name, has its addresses
+// opened, then answers. Effects: those of `ask` and `open`; its own bounded memory; the log.
 //
-// Nothing that an instance sends is passed on but the name and whether IPv4 or IPv6 is wanted: no other type, no option, no case of letters.
+// Only a query's name and IPv4 or IPv6 are passed on: no other type, no option, no letter case.
 
 import type { Clock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
@@ -24,10 +24,10 @@ import { type AddressType, addressesOf } from './answer.plan.ts'
 
 export type GuestResolverDeps = {
   readonly list: Pick<NameList, 'allows'>
-  /** What instances have addresses of. Nobody is asked for others. */
+  /** Address types that instances have. Queries for others are not forwarded. */
   readonly types: readonly AddressType[]
   readonly isInstance: (address: string) => boolean
-  /** Whether an address may be told (`open`: it needs no opening), or never. */
+  /** Whether an address may be returned; `open`: without opening it first; `denied`: never. */
   readonly kindOf: (address: string) => 'world' | 'open' | 'denied'
   /** Addresses of resolvers, in the order in which they are asked. */
   readonly resolvers: readonly string[]
@@ -43,7 +43,7 @@ export type GuestResolverDeps = {
 export type GuestResolverLimits = {
   readonly ttlSecondsMin: number
   readonly ttlSecondsMax: number
-  /** How much longer an address stays open than it was told: connections begin a moment after. */
+  /** How long an address stays open after its TTL: connections begin a moment later. */
   readonly graceMs: number
   /** For how long that a name has no address is believed. */
   readonly absentMs: number
@@ -71,10 +71,12 @@ const defaultLimits: GuestResolverLimits = {
 /** RFC 8914 4.16. */
 const blocked = 15
 
-/** What is known of a name. */
+/** Knowledge of a name. */
 type Known =
   | { readonly kind: 'found'; readonly addresses: readonly string[] }
-  /** It has no address of this type, or there is no such name; `blocked`: it has some that instances may not reach, and no other. */
+  /**
+   * `none`: no address of this type; `absent`: no such name; `blocked`: only addresses that instances may not reach.
+   */
   | { readonly kind: 'none' | 'absent' | 'blocked' }
   | { readonly kind: 'failed' }
 type Kept = { readonly known: Known; readonly untilMs: number }
@@ -156,7 +158,7 @@ export class GuestResolver {
     else this.#waitingBy.set(from, left)
   }
 
-  /** Who asks for the same meanwhile shares the answer. Never rejects. */
+  /** Concurrent queries for the same name share the answer. Never rejects. */
   #known(asked: { name: string; type: AddressType }, from: string): Promise<Kept> {
     const key = keyOf(asked)
     const under = this.#forwards.get(key)
@@ -269,7 +271,7 @@ function keyOf({ name, type }: { name: string; type: AddressType }): string {
   return `${type} ${name}`
 }
 
-/** Of the name that was asked for, whichever aliases led there. */
+/** Record under the queried name, whatever its aliases. */
 function recordOf(address: string, ttlSeconds: number): DnsRecord {
   const owner = { at: headerBytes }
   return address.includes(':')

@@ -5,7 +5,7 @@
 
 import type { Receipt } from '../../attest/receipt/receipt.ts'
 import { present } from '../../base/assert.ts'
-import { type Clock, pause } from '../../base/clock.ts'
+import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
@@ -73,16 +73,13 @@ type Change = { readonly from: VmState; readonly to: VmState; readonly event: Vm
 const networkTimeoutMs = 10_000
 /** Least time to wait for room of VMs that are ending, however short the configured wait. */
 const endingWaitMs = 15_000
-const retryMinMs = 200
-const retryMaxMs = 10_000
-/** Interval at which all VMs are looked at, in case an event was lost. */
+/** Everything is looked at this often, should an event have been lost. */
 const sweepMs = 5_000
 
 export class VmReconciler implements VmEngine {
   readonly #deps: VmReconcilerDeps
   readonly #entries = new Map<string, Entry>()
   readonly #listeners: ((vmId: string) => void)[] = []
-  readonly #stopping = new AbortController()
   /** With the time of their last egress sample before this boot. */
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
@@ -119,8 +116,6 @@ export class VmReconciler implements VmEngine {
     this.#workers = createWorkers({
       clock: deps.clock,
       work: vmId => this.#look(vmId),
-      retryMinMs,
-      retryMaxMs,
       onFailure: ({ key, error, retryMs }) =>
         deps.log.warn('VM work failed; it will be tried again', { vm: key, retryMs, error }),
     })
@@ -206,21 +201,15 @@ export class VmReconciler implements VmEngine {
       }
       this.wake(vm.id)
     }
-    void this.#sweep()
+    this.#workers.sweep(sweepMs, () => {
+      for (const vm of this.#listVms()) if (vm.state !== 'failed') this.wake(vm.id)
+    })
   }
 
   /** Stops watching. VMs run on. */
   async stop(): Promise<void> {
-    this.#stopping.abort()
     await this.#workers.stop()
     for (const entry of this.#entries.values()) closeLink(entry)
-  }
-
-  async #sweep(): Promise<void> {
-    while (!this.#stopping.signal.aborted) {
-      await pause(this.#deps.clock, sweepMs, this.#stopping.signal)
-      for (const vm of this.#listVms()) if (vm.state !== 'failed') this.wake(vm.id)
-    }
   }
 
   #listVms(): Vm[] {

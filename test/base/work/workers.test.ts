@@ -8,8 +8,7 @@ function bench(work: (key: string) => Promise<void>) {
   const workers = createWorkers({
     clock,
     work,
-    retryMinMs: 100,
-    retryMaxMs: 1_000,
+    retry: { minMs: 100, maxMs: 1_000 },
     onFailure: failure => failures.push(failure.retryMs),
   })
   return { clock, workers, failures }
@@ -105,4 +104,20 @@ test('goal: a stop starts no new work and waits for running work', async () => {
   finish()
   await stopping
   expect(looks).toBe(1)
+})
+
+test('goal: a sweep acts now and at every interval, and no more after the end', async () => {
+  const { clock, workers } = bench(async () => {})
+  let sweeps = 0
+  workers.sweep(5_000, () => {
+    sweeps += 1
+  })
+  expect(sweeps).toBe(1)
+  await clock.elapse(4_999)
+  expect(sweeps).toBe(1)
+  await clock.elapse(1)
+  expect(sweeps).toBe(2)
+  await workers.stop()
+  await clock.elapse(60_000)
+  expect(sweeps).toBe(2)
 })

@@ -1,4 +1,5 @@
-// The way out of a build VM: who may use it, when, whereto and how much. Real sockets on loopback; names are resolved by the test.
+// The fetch proxy of build VMs: its users, times, destinations and limits. Real sockets on loopback; the test
+// resolves names.
 
 import { afterEach, describe, expect, test } from 'bun:test'
 import { connect, createServer, type Server, type Socket } from 'node:net'

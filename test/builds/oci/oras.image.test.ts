@@ -1,4 +1,4 @@
-// Goal: a second client that nobody here wrote, and that asks for other things than skopeo, takes a boot image whole and notices what was changed.
+// Goal: a second independent client, with other requests than skopeo's, pulls a whole boot image and notices changes.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// Goal: a client that nobody here wrote pulls a boot image by digest, notices what was changed, and `verify build` takes what it pulled.
+// Goal: an independent client pulls a boot image by digest and notices changes; `verify build` accepts what it
+// pulled.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, statSync, utimesSync, writeFileSync } from 'node:fs'
@@ -175,7 +176,7 @@ describe('distribution-spec', () => {
     for (const range of ['bytes=0-1,3-4', 'bytes=9-1', 'lines=0-1', 'bytes=-', 'bytes=x-']) {
       expect([range, (await part(range)).status]).toEqual([range, 200])
     }
-    // Of another file than the one that the client has a part of.
+    // ETag of another file than the client's partial one.
     expect((await part('bytes=0-0', { 'if-range': '"other"' })).status).toBe(200)
     expect((await part('bytes=0-0', { 'if-range': `"${digest}"` })).status).toBe(206)
   })

@@ -1,5 +1,6 @@
-// Goal: the host, which every packet of an instance passes and which says in the claim where the gateway is, gets no byte of a prompt that was not
-// meant for it. The endpoint of the instance is the real one; the gateways are real enclaves, as processes; the host is whoever answers between.
+// Goal: the host, which carries every packet of an instance and names its gateway in the claim, gets no byte of a
+// prompt meant for another. The instance's endpoint is real, the gateways are real enclaves as processes, the host is
+// a man in the middle.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -35,7 +36,7 @@ afterAll(async () => {
   await upstream.stop()
 })
 
-/** What the claim of an honest host names. */
+/** Gateway in the claim of an honest host. */
 function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   return {
     kind: 'attested',
@@ -52,7 +53,7 @@ const endpointAt = (url: string, gateway: AttestedGateway = honest()) =>
 
 const messageIn = (text: string): string => JSON.parse(text).error.message
 
-/** What whoever ends TLS at the upstream has seen of prompts. */
+/** Prompts seen where TLS ends at the upstream. */
 const promptCount = () => upstream.seen.filter(({ body }) => JSON.stringify(body).includes(canary)).length
 
 describe('the gateway that the claim names', () => {
@@ -87,7 +88,7 @@ describe('the gateway that the claim names', () => {
     testMs,
   )
 
-  // Goal: whatever differs from what is named is said by name, in the form of either API, in words that say what to do, and no client tries again.
+  // Goal: each mismatch with the claim is named, in either API's form, with a remedy, and no client retries.
   test(
     'is refused for whatever it does not prove',
     async () => {
@@ -117,7 +118,8 @@ describe('the gateway that the claim names', () => {
 })
 
 describe('a host between', () => {
-  // Goal: with a certificate of its own authority, and evidence that it has from the real gateway, it gets nothing but the question for evidence.
+  // Goal: with its own authority's certificate and the real gateway's evidence, the host gets only the request for
+  // evidence.
   test(
     'that ends TLS',
     async () => {
@@ -136,7 +138,8 @@ describe('a host between', () => {
     testMs,
   )
 
-  // Goal: it steps in after the gateway has proved itself, for new connections: then it gets nothing, and the refusal says that the key is another one.
+  // Goal: stepping in on new connections after the gateway proved itself yields nothing, and the refusal names the
+  // changed key.
   test(
     'that steps in later',
     async () => {
@@ -177,8 +180,9 @@ function forwardTo(ca: string, url: () => string) {
 }
 
 describe('an authority of the host', () => {
-  // Goal: runtimes take a certificate without a DNS name for any host, whatever names its issuer is held to; so no authority of the host is in the
-  // trust store of an instance, and the endpoint, for which one counts where nothing vouches for the gateway, refuses such a certificate.
+  // Goal: runtimes accept a certificate without a DNS name for any host, whatever names its issuer is held to. So no
+  // authority of the host is in an instance's trust store, and the endpoint, where one counts because nothing vouches
+  // for the gateway, refuses such a certificate.
   test(
     'vouches for no other name',
     async () => {
@@ -208,7 +212,8 @@ describe('an authority of the host', () => {
     testMs,
   )
 
-  // Goal: where nothing vouches for the gateway its certificate still does: the right name passes, by name or address; another authority's does not.
+  // Goal: without evidence of the gateway its certificate still counts: the right name passes, by name or address;
+  // another authority's fails.
   test(
     'vouches for the name of the gateway',
     async () => {
@@ -236,7 +241,9 @@ async function guestAuthority(stateDir: string): Promise<string> {
   return (await openAuthority({ kind: 'guests', stateDir, names, nowMs: Date.now, random: systemRandom })).caPem
 }
 
-/** What a host does with the key of that authority: a leaf for a common name, with another kind of name in its subjectAltName. */
+/**
+ * A host's use of that authority's key: a leaf for a common name, with another kind of name in its subjectAltName.
+ */
 function forge(dir: string, name: string, san: string | null): { cert: string; key: string } {
   const at = (file: string) => join(dir, file)
   const curve = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256']
@@ -253,7 +260,7 @@ function openssl(...argv: string[]): void {
   if (exitCode !== 0) throw new Error(`openssl ${argv[0]}: ${stderr}`)
 }
 
-/** Node, told of the authority as the sessions of an instance were. */
+/** Node, configured with the authority as sessions of an instance were. */
 async function nodeStatus(url: string, ca: string): Promise<string> {
   const program = `fetch(${JSON.stringify(url)}).then(r => console.log(r.status), e => console.log(String(e.cause)))`
   const child = Bun.spawn(['node', '-e', program], {
@@ -267,7 +274,8 @@ async function nodeStatus(url: string, ca: string): Promise<string> {
 }
 
 describe('the owner', () => {
-  // Goal: what the owner hands over takes the place of the claim's word from the next request on, strictly read; reset goes back.
+  // Goal: the owner's setting replaces the claim's from the next request on, parsed strictly; reset restores the
+  // claim's.
   test(
     'says what the gateway has to prove',
     async () => {

@@ -1,5 +1,5 @@
-// Goal: an unmodified client of service C against a host that builds something else than was asked for, or sends what nobody should take. The host's
-// VM is a true one in each case, as far as evidence goes: its receipts are good, and say what it was ordered.
+// Goal: an unmodified client of service C against a host that builds something else than requested, or returns bad
+// results. The host's VM is real as far as evidence goes: its receipts are good and state the order it got.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
@@ -26,7 +26,7 @@ afterAll(() => site[Symbol.dispose]())
 
 type Seen = Ran & { readonly left: readonly string[] }
 
-/** What the client sees, and what is there afterwards, where the host's VM made this. */
+/** The client's output and files after the host's VM made this result. */
 async function submitted(bytes: Uint8Array, more: readonly string[] = [], from = site.source): Promise<Seen> {
   await using self = await site.start()
   self.rig.world.script = scriptOf(bytes)

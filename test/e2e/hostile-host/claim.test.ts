@@ -1,4 +1,4 @@
-// A host that hands an instance another claim than the one that it shows to the owner. The guest's own code states what it was given, an
+// A host that gives an instance another claim than it shows to the owner. The guest's own code states its claim, an
 // unmodified verifier judges it; the simulated platform stands for the hardware.
 
 import { describe, expect, test } from 'bun:test'
@@ -85,7 +85,7 @@ function leavesOf(schema: TSchema, at: Path = []): Path[] {
 const unattested: InferenceGateway = { kind: 'unattested', why: 'host', ca: 'PEM' }
 const gateways: readonly InferenceGateway[] = [sampleGateway, unattested, { kind: 'none' }]
 
-/** What stands at a path; undefined: nothing. */
+/** Value at a path; undefined: none. */
 function valueAt(value: unknown, path: Path): unknown {
   return path.reduce<unknown>((node, name) => (node === null ? undefined : Reflect.get(Object(node), name)), value)
 }
@@ -109,8 +109,8 @@ function otherThan(value: unknown): unknown {
 describe('each field that a host hands to an instance', () => {
   const paths = (schema: TSchema) => [...new Set(leavesOf(schema).map(path => path.join('.')))]
 
-  // Goal: a field that is added to the claim or to the network is in what is attested, or this fails: whatever is changed there, the guest
-  // states it, and the owner who is shown another document gets no PASS.
+  // Goal: every field of claim and network is attested, new ones included: the guest states any change, and an owner
+  // who is shown another document gets no PASS.
   test.each(paths(Claim))('claim.%s', async text => {
     const path = text.split('.')
     const claims = gateways

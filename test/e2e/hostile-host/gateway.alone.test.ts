@@ -1,4 +1,5 @@
-// A host that holds the control key, mints keys and signs what it likes, against the real enclave and clients that verified it before.
+// A host that holds the control key, mints keys and signs freely, against the real enclave and clients that verified
+// it before.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'
@@ -82,7 +83,7 @@ test(
     const answer = await chat(bench, vmId, key, { model: 'm', receipt: 'keep' })
     const request = utf8(JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }))
     await answer.text()
-    // What the host has of it: the row of usage.
+    // The host's record of the request: a row of usage.
     await until('the row is booked', 20_000, () => bench.rows.length > 0)
     const id = bench.rows.at(-1)?.id ?? ''
     expect(answer.headers.get('x-request-id')).toBe(id)

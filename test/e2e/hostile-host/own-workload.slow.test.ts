@@ -1,5 +1,6 @@
-// A host that has the operator key, as every host has, launches the measured gateway with a workload.json of its own: another model under the name
-// that clients know. ID blocks do not cover HOST_DATA, so that measurement and operator key are those that clients pin.
+// A host that has the operator key, as every host has, launches the measured gateway with its own workload.json:
+// another model under a known name. ID blocks do not cover HOST_DATA, so measurement and operator key are those that
+// clients pin.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../../scripts/rigs/enclave/enclave.ts'

@@ -1,5 +1,5 @@
-// A host that names a virtio-serial port like a path: what init makes of it in an instance or a builder, before any claim. Init's own lines run here,
-// by the shell of the image, over directories of the test.
+// A host that names a virtio-serial port like a path: what init makes of it in an instance or a builder before any
+// claim. Init's own lines run here, by the image's shell, over directories of the test.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -20,7 +20,7 @@ const root = mkdtempSync(join(tmpdir(), `srt-${process.pid}-ports-`))
 afterAll(() => rmSync(root, { recursive: true, force: true }))
 const init = readFileSync(join(import.meta.dir, '../../../guest-image/common/root/usr/lib/strongroom/init'), 'utf8')
 
-/** The lines of init that give ports their names, below `root`. None, once no links are made: then nothing can be changed by them. */
+/** Lines of init that name ports, below `root`. None if no links are made: then there is nothing to attack. */
 function linesOfInit(): string {
   const [lines] = /^ {2}for port in \/sys\/class\/virtio-ports\/\*; do\n[\s\S]*?^ {2}done$/m.exec(init) ?? ['']
   return lines

@@ -1,5 +1,5 @@
-// A host that names models so that the verdict's line about prompts says the contrary of what is so: names of models come out of its workload.json,
-// and stand before the word OUTSIDE, in a line that is cut.
+// A host names models so that the verdict's line about prompts says the opposite of the truth: model names come from
+// its workload.json and stand before the word OUTSIDE in a line that is cut.
 
 import { describe, expect, test } from 'bun:test'
 import { upstreamOf, workloadOf } from '../../../scripts/rigs/enclave/workload.ts'

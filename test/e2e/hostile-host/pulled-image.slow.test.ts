@@ -1,5 +1,5 @@
-// A host that boots build VMs from a builder of its own, serves that very image as its registry's, and hands out the commands that verify against it:
-// the measurement is then compared with a file of the host's.
+// A host that boots build VMs from its own builder, serves that image in its registry, and returns commands that
+// verify against it: the measurement is then compared with the host's own file.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -42,7 +42,7 @@ describe('what the host itself hands out is no pin', () => {
       asked: { sourceKind: 'git', projectDir: null, toolchain: null, fetchCaSha256: null, cratesMirror: null },
       image: { name: 'builder', digest: image.digest, hasIgvm: image.hasIgvm },
     })
-    // What skopeo leaves is the same files. The client knows its commit; it has no policy, and takes the image for one.
+    // skopeo leaves the same files. The client knows its commit, has no policy, and passes the image as one.
     const [program, ...argv] = present(commands.at(-1), 'verify')
       .replaceAll('./builder-image', join(dir, 'builder-image'))
       .replace('COMMIT', cargoRecord.source.commit ?? '')

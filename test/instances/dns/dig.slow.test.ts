@@ -1,4 +1,5 @@
-// Goal: BIND's client reads what we answer, over UDP and TCP, to every kind of question, flag and option that compliance checks of name servers send.
+// Goal: BIND's client reads our responses, over UDP and TCP, for every kind of question, flag and option that
+// compliance checks of name servers send.
 
 import { expect, test } from 'bun:test'
 import { freeRates, hostKeyDigest, withDns } from '../../../scripts/rigs/dns/server.ts'
@@ -43,7 +44,7 @@ const ROWS: readonly Row[] = [
   [`${plain} nobody.${ZONE} A`, ['NOERROR', 'qr aa', '0 1 0'], SOA],
   [`${plain} ${ZONE} MX`, ['NOERROR', 'qr aa', '0 1 0'], SOA],
   [`${plain} ${HOST} TYPE1000`, ['NOERROR', 'qr aa', '0 1 0'], SOA],
-  // What is not ours.
+  // Names outside our zone.
   [`${plain} example.com A`, ['REFUSED', 'qr', '0 0 0']],
   [`${plain} . NS`, ['REFUSED', 'qr', '0 0 0']],
   [`${plain} -c CH version.bind TXT`, ['REFUSED', 'qr', '0 0 0']],

@@ -1,4 +1,4 @@
-// Goal: a flood of DNS queries does not hold up service A or take memory, and whoever asks in earnest meanwhile is answered.
+// Goal: a DNS flood neither slows service A nor takes memory, and honest clients are answered meanwhile.
 
 import { expect, test } from 'bun:test'
 import { Resolver } from 'node:dns/promises'
@@ -7,10 +7,10 @@ import { measureFlood, withFloodTarget } from '../../../scripts/rigs/dns/flood.t
 import { askOverTcp } from '../../rigs/dns/query.ts'
 
 const flood = { packetsPerSecond: 50_000, durationMs: 10_000 }
-/** Of the issue; other work on the same processors has its say in it, so the same listing without a flood is measured too. */
+/** Bound of the issue. Other load on the same CPUs counts too, so the listing is also measured without a flood. */
 const p99MsMax = 100
 const p99RatioMax = 20
-/** What half a million packets may leave behind: less than a hundred bytes of each. */
+/** Memory that half a million packets may leave behind: less than a hundred bytes each. */
 const residentMiBMax = 48
 
 test('goal: 50,000 packets a second for 10 s leave the p99 of the listing under 100 ms, and names resolve', async () => {

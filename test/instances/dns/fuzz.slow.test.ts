@@ -1,4 +1,5 @@
-// Goal: a client that sends thousands of broken messages and frames over real sockets neither ends the server's thread nor keeps it from others.
+// Goal: a client that sends thousands of broken messages and frames over real sockets neither ends the server's
+// thread nor blocks others.
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'

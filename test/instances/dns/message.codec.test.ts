@@ -1,4 +1,5 @@
-// Goal: queries are read as RFC 1035, 6891, 7873 and 9619 say, whatever is wrong with them gets one code, and responses are written so that anybody reads them.
+// Goal: queries are read by RFC 1035, 6891, 7873 and 9619, each error gets one code, and any client can read the
+// responses.
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'
@@ -222,7 +223,7 @@ test('goal: names of the response point into the question, whose case they share
 
 test('goal: an SSHFP record is on the wire as RFC 4255 has it: algorithm 4, fingerprint type 2, 32 bytes', () => {
   const answer = ask(query({ name: HOST, type: 'SSHFP' }))
-  // The answer section ends the message: a pointer to the question, type 44, class 1, TTL 5, then the data behind its length.
+  // The answer section is last: a pointer to the question, type 44, class 1, TTL 5, then the data after its length.
   const expected = `c00c002c00010000000500220402${Buffer.from(fingerprint).toString('hex')}`
   expect(answer?.subarray(12 + question.length).toString('hex')).toBe(expected)
 })

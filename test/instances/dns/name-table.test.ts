@@ -1,4 +1,4 @@
-// Goal: the table says what a map would say after any changes, never more than it has room for, and a reader never sees half a write.
+// Goal: the table equals a map after any changes, up to its capacity, and a reader never sees half a write.
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'

@@ -1,4 +1,5 @@
-// Goal: names follow commits: a delete takes its name with it before anybody is told of it, and what was missed is made good by the next refresh.
+// Goal: names follow commits: a deleted name is gone before the response, and the next refresh repairs missed
+// changes.
 
 import { expect, test } from 'bun:test'
 import { type Appliance, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'

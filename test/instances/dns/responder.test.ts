@@ -1,4 +1,5 @@
-// Goal: no bytes whatever make the responder throw, hold the thread, keep memory or say much; forged floods do not take what is for those who are who they say.
+// Goal: no bytes make the responder throw, block the thread, keep memory or amplify; forged floods do not use up the
+// rates of proven clients.
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'

@@ -21,7 +21,7 @@ async function overUdp(port: number, message: Buffer, hostname = '127.0.0.1'): P
     socket: {
       data: (_, data) => {
         const answer = decode(Buffer.from(data))
-        // Of a moment in which all together had their share.
+        // The window's total was not used up.
         if (!answer.flag_tc) answers.push(answer)
       },
       error: () => {},

@@ -1,4 +1,4 @@
-// Limits and words of the forwarder; what it does with a real firewall and network is in test/vm/network/names.root.test.ts.
+// Limits and parsing of the forwarder; test/vm/network/names.root.test.ts has a real firewall and network.
 
 import { expect, test } from 'bun:test'
 import { decode } from 'dns-packet'

@@ -1,4 +1,5 @@
-// A build VM's side of the agent channel on a UNIX socket: it states what it builds with keys of its own, and otherwise does what a test says.
+// A build VM's side of the agent channel on a UNIX socket: states its build with its own keys, and otherwise follows
+// the test.
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { NETWORK_POLICIES } from '../../../src/attest/provenance/record.ts'
@@ -21,11 +22,11 @@ export type VouchedRequest = Extract<BuildAgentRequest, { op: 'vouched' }>
 
 export type BuildingGuestOptions = {
   readonly jobId: string
-  /** Of its order. */
+  /** Nonce of its order. */
   readonly nonce: Uint8Array
-  /** Of the guest's own device; null where it has none. */
+  /** Report of the guest's own device; null without a device. */
   readonly report: ((reportData: Uint8Array) => Promise<Uint8Array>) | null
-  /** What a guest with a device knows of its own launch. */
+  /** Launch as a guest's own device reports it. */
   readonly ownLaunch: SimulatedLaunch | null
 }
 
@@ -46,7 +47,7 @@ const provenanceDigest = sha256(provenanceBytes)
 const sourceDigest = sha256(utf8('source tree'))
 const empty = new Uint8Array()
 
-/** What a dispatch says of an order that nobody looks at here. */
+/** Fields of a dispatch that no test here looks at. */
 export const dispatchWords = {
   orderDigest: sha256(utf8('order')),
   fetchProxy: null,

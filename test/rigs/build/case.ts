@@ -1,4 +1,4 @@
-// One who has the IGVM file and the image of a build, and asks about its result; and the ways to change what he asks about.
+// A client with the IGVM file and the image of a build that asks about its result, and ways to change the question.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

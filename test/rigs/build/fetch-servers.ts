@@ -1,5 +1,5 @@
-// What a build may fetch from, on loopback: repositories over https as git serves them, a sparse registry, and the one proxy that leads there.
-// Effects: sockets, git; cleans up after itself.
+// Sources of builds' fetches, on loopback: https repositories as git serves them, a sparse registry, and the proxy to
+// them. Effects: sockets, git; cleans up.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -24,7 +24,7 @@ export type FetchServers = AsyncDisposable & {
   readonly repositories: string
   /** `CONNECT` lines that the proxy saw. */
   readonly connected: string[]
-  /** Of the crate; another one than the lock's when a test says so. */
+  /** Bytes of the crate; a test may differ from the lock's. */
   crate: Uint8Array
 }
 
@@ -82,10 +82,10 @@ export async function startFetchServers({ port: serverPort = 0 } = {}): Promise<
   })
 }
 
-/** Of a flake: one top-level directory, as Nix expects of a tarball. */
+/** A flake's tarball: one top-level directory, as Nix expects. */
 const flakeInput = gzipSync(tarOf([{ name: 'input/text', content: 'from elsewhere\n' }]))
 
-/** What is in it, as a repository has it. */
+/** Its files as in a repository. */
 export const flakeInputFiles: SourceFiles = { text: 'from elsewhere\n' }
 
 /** A flake that reads a file of that tarball; its lock has the narHash of what is in it. */
@@ -130,7 +130,10 @@ function flakeOf(url: string, input: { readonly locked: object; readonly origina
   }
 }
 
-/** SHA-256 of the directory as a Nix archive (nix.dev/manual/nix/2.26, "Nix Archive (NAR) format"), as a lock spells it. */
+/**
+ * SHA-256 of the directory as a Nix archive (nix.dev/manual/nix/2.26, "Nix Archive (NAR) format"), spelled as in a
+ * lock.
+ */
 export function flakeInputHash(): string {
   const text = (value: string) => {
     const bytes = Buffer.from(value)
@@ -184,7 +187,7 @@ async function gitBackend(request: Request, url: URL, root: string): Promise<Res
 
 export type Repository = { readonly url: string; readonly commit: string; readonly tree: string; readonly dir: string }
 
-/** A repository of one commit on `main`, tagged `v1`. `change` runs in its work tree before the commit, as git plumbing may want. */
+/** A repository of one commit on `main`, tagged `v1`. `change` runs in its work tree before the commit. */
 export function makeRepository(
   { repositories }: FetchServers,
   name: string,

@@ -1,4 +1,5 @@
-// oras, the client of OCI artifacts, as Debian 13 has it: Debian 12 has no package of it. Effects: a download into the image cache, files of the caller's.
+// oras, the client of OCI artifacts, as in Debian 13: Debian 12 has no such package. Effects: a download into the
+// image cache, files of the caller's.
 
 import { downloadPath, fetchPackages } from '../../../scripts/image/downloads.ts'
 import { openCacheDirs } from '../../../scripts/image/image-cache.ts'

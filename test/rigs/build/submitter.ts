@@ -1,4 +1,5 @@
-// One who runs `build submit` against a build service whose VM returns what a test says; the source, and results of builds of it. Effects: files, servers.
+// A client that runs `build submit` against a service whose VM returns what the test sets; its source, and results of
+// it. Effects: files, servers.
 
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -34,7 +35,7 @@ export type Submitting = AsyncDisposable & {
   readonly rig: BuildsRig
   /** Where results go; empty. */
   readonly output: string
-  /** What a test does to requests before the service sees them. */
+  /** A test's hook on requests before the service. */
   intercept: ((request: Request) => Promise<Response | null>) | null
   /** The command with all that it needs; `more` goes behind. */
   readonly submit: (more?: readonly string[], options?: SubmitOptions) => Promise<Ran>
@@ -45,7 +46,7 @@ export type BuildSubmitter = Disposable & {
   /** Directory of the source: one file, and one that is left out. */
   readonly source: string
   readonly rootFile: string
-  /** Of a build of that source. */
+  /** Sample result of that source. */
   readonly sample: SampleResult
   /** The same as the archive that a service hands out. */
   readonly archive: Uint8Array
@@ -58,7 +59,7 @@ export type BuildSubmitter = Disposable & {
 /** A good build with this result. */
 export const scriptOf = (bytes: Uint8Array): Step[] => [...goodScript.slice(0, -1), { kind: 'ok', bytes }]
 
-/** Of a build of this directory, as `build submit` sends it. */
+/** Record of a build of this directory, as `build submit` sends it. */
 export async function recordOf(directory: string): Promise<Pick<BuildRecord, 'request' | 'source'>> {
   const { bytes } = await packDirectory(directory)
   const { sha1, sha256: treeSha256 } = await treeOfPacked(bytes, 'source', null)

@@ -1,4 +1,4 @@
-// A gateway VM that is a few functions, for what a session does with what it says: no channel, a clock that moves when told. No effects.
+// A gateway VM made of a few functions, to test a session's reactions: no channel, a manual clock. No effects.
 
 import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'
@@ -18,7 +18,7 @@ export const fakeStatus: EnclaveStatus = {
 
 export const emptyReport: EnclaveReport = { metrics: '', metricsChars: 0, log: [] }
 
-/** What it says to each request. Unless told otherwise it does what it should, and has no news. */
+/** Its answers. By default it behaves, and has no news. */
 export type FakeVm = Partial<Omit<GatewayEngine, 'next' | 'report'>> & {
   readonly next?: (asked: Parameters<GatewayEngine['next']>[1]) => EnclaveNext | Promise<EnclaveNext>
   readonly status?: () => EnclaveStatus

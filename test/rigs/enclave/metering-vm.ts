@@ -1,5 +1,5 @@
-// A gateway VM's spool and sums, and the host's books as far as sums go: no channel, a clock that moves when told. Rows have one prompt and one completion
-// token, at a dollar a million each. State in memory.
+// A gateway VM's spool and sums, and the sums of the host's books: no channel, a manual clock. Rows have one prompt
+// and one completion token, at a dollar a million each. State in memory.
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'

@@ -1,5 +1,6 @@
-// Stands for strongroom-enclave in an image that a test boots: its init is the real one, and its serve looks around and tells the serial
-// console, one line of JSON at each start. At the first start it ends itself, at the second it leaves orphans and powers off. Effects.
+// Stands for strongroom-enclave in an image that a test boots: init is the real one; serve inspects the machine and
+// prints one line of JSON to the serial console at each start. The first start ends itself; the second leaves orphans
+// and powers off. Effects.
 
 import * as fs from 'node:fs'
 import { rootCertificates } from 'node:tls'
@@ -13,7 +14,7 @@ import { showStage } from '../../../src/enclave/stage.ts'
 import { startSandboxed } from '../../../src/host/sandbox.ts'
 import { plainEnv } from '../../../src/linux/command.ts'
 
-/** What serve finds. The machine's second disk is the image of the root once more. */
+/** Facts that serve finds. The machine's second disk is the root image again. */
 export type EnclaveFacts = {
   readonly start: number
   readonly argv: readonly string[]
@@ -26,7 +27,7 @@ export type EnclaveFacts = {
   readonly listening: readonly string[]
   /** Mounts that can be written to and executed from. */
   readonly writableAndExecutable: readonly string[]
-  /** What came of each try to change or to run something. */
+  /** Outcome of each try to change or run something. */
   readonly tries: Readonly<Record<string, string>>
   readonly settings: Readonly<Record<string, string>>
   readonly found: readonly string[]
@@ -59,7 +60,9 @@ function argvOf(pid: number): string {
   }
 }
 
-/** Kernel Documentation/networking/proc_net_tcp.rst: state 0A is LISTEN; datagram sockets wait as soon as they are bound. */
+/**
+ * Kernel Documentation/networking/proc_net_tcp.rst: state 0A is LISTEN; datagram sockets wait once they are bound.
+ */
 function listening(): string[] {
   const lines = (name: string) => kernel(`/proc/net/${name}`).split('\n').slice(1)
   const inet = ['tcp', 'tcp6'].flatMap(name =>
@@ -166,7 +169,10 @@ async function look(start: number): Promise<EnclaveFacts> {
   }
 }
 
-/** Processes whose parent ends before them; then they end too. Which of them were children of PID 1, and which PID 1 has not collected. */
+/**
+ * Starts processes whose parent ends first, then ends them. Counts those that PID 1 adopted and those it has not
+ * collected.
+ */
 async function orphans(): Promise<{ adopted: number; uncollected: readonly number[] }> {
   const parent = Bun.spawn([process.execPath, 'parent'], { stdout: 'pipe' })
   const pids = (await parent.stdout.text()).trim().split(' ').map(Number)

@@ -1,5 +1,6 @@
-// The gateway's own tests, run against the enclave: the same files in a `bun test` of their own, in which scripts/rigs/gateway/server.ts and
-// rigs/gateway/real-gateway.ts start each gateway as an enclave. `bun test/rigs/enclave/suite.ts FILE…` runs some of them. Effects: processes, files.
+// The gateway's own tests against the enclave: the same files in a separate `bun test`, in which
+// scripts/rigs/gateway/server.ts and rigs/gateway/real-gateway.ts start each gateway as an enclave. `bun
+// test/rigs/enclave/suite.ts FILE…` runs some of them. Effects: processes, files.
 
 import { expect } from 'bun:test'
 import { existsSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
@@ -15,7 +16,7 @@ import { openAuthority } from '../../../src/http/authority.ts'
 
 export type SuiteRun = Tally & {
   readonly cases: readonly TestCase[]
-  /** Those that were left out, each with its reason. */
+  /** Tests that were left out, each with its reason. */
   readonly left: readonly { readonly test: string; readonly reason: string }[]
   readonly output: string
 }
@@ -30,10 +31,10 @@ const enclaveProgram: Recipe = {
   sources: [...enclaveRecipe.sources, 'scripts/rigs', 'test/rigs'],
 }
 
-/** What starts a gateway, in this process or in a program of its own. */
+/** Calls that start a gateway, in this process or in another program. */
 const starts = /\b(?:startGateway|startRealGateway|eachWithGateway)\(|rigs\/gateway\/load-plan\.ts/
 
-/** Every test file of the gateway that has its turn in one of these phases, from the repository's root: whoever adds one has it here, too. */
+/** Every test file of the gateway in one of these phases, from the repository's root; new files are found too. */
 export function gatewayTestFiles(phases: readonly PhaseName[]): string[] {
   return testFiles(root, ['test/inference/']).filter(
     file => phases.includes(phaseOf(file)) && starts.test(readFileSync(join(root, file), 'utf8')),

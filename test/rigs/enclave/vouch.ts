@@ -1,4 +1,5 @@
-// The host's part of a receipt where there is no hardware: a simulated report over a guest's evidence. Effects: keys, made once.
+// The host's part of a receipt without hardware: a simulated report over a guest's evidence. Effects: keys, made
+// once.
 
 import { simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
@@ -7,10 +8,10 @@ import { issueSimulatedCrl } from '../../../src/attest/simulator/certificates.ts
 import { fromBase64Url, fromHex } from '../../../src/base/bytes.ts'
 import type { GuestEvidence } from '../../../src/contract/vm/agent.ts'
 
-/** What the platform reports of each VM's launch. */
+/** Reported launch of each VM. */
 export const simulatedLaunch = { measurement: '5a'.repeat(48), operatorKey: '6b'.repeat(48) }
 
-/** What a host without hardware makes of the guest's evidence. */
+/** Completes a guest's evidence as a host without hardware does. */
 export async function vouchFor(evidence: GuestEvidence): Promise<{ receipt: string; rootPem: string }> {
   const platform = await simulatedPlatform('genoa')
   const { root } = platform.authority

@@ -1,4 +1,5 @@
-// The admin interface over one organization with one instance, whose firewall is a counter: for what operators say about egress. Effects: a database in memory.
+// The admin interface over one organization with one instance, whose firewall is a counter: for operators' egress
+// commands. Effects: a database in memory.
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'

@@ -1,4 +1,5 @@
-// A stand-in for service A that serves attestations of instances over HTTPS. Effects: one free port, files in a directory that the caller gives.
+// A stand-in for service A that serves attestations of instances over HTTPS. Effects: a free port, files in the
+// caller's directory.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -12,7 +13,7 @@ export type InstanceApi = AsyncDisposable & {
   readonly url: string
   /** Paths and Authorization fields of all requests. */
   readonly requests: { readonly path: string; readonly authorization: string | null }[]
-  /** What the next attestations are to be. */
+  /** Content of the next attestations. */
   wanted: WantedAttestation
   /** Answers in place of an attestation, where it is set. */
   answer: (() => Response | Promise<Response>) | null

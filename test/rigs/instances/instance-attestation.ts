@@ -1,4 +1,4 @@
-// Attestations of instances for tests: real receipts of kind claim over a simulated platform, whatever one of their parts is to be.
+// Attestations of instances for tests: real claim receipts over a simulated platform, with any part changed.
 
 import { countingRandom, operatorKey, sampleKeys } from '../../../scripts/rigs/gateway/receipt-samples.ts'
 import { sampleDocument, sampleFields, sampleGateway } from '../../../scripts/rigs/instances/sample-claim.ts'
@@ -90,10 +90,10 @@ export type WantedAttestation = {
   readonly publicKey?: string
   /** The text itself where it is no document's. */
   readonly launch?: LaunchDocument | string
-  /** What the guest states; the document shows it, too, unless `shownClaim` is another. */
+  /** Claim that the guest states; the document shows it too, unless `shownClaim` differs. */
   readonly claim?: ClaimDocument
   readonly shownClaim?: string
-  /** What the hardware says, where it is not what the launch document says. */
+  /** Report of the hardware, where it differs from the launch document. */
   readonly report?: SimulatedReport['report']
   readonly hostData?: Uint8Array
   /** Fields of the statement that are not what the document says; `kind` makes another receipt of it. */
@@ -150,7 +150,7 @@ function keyDigest(line: string): Uint8Array {
   return sha256(present(fromBase64(line.split(' ')[1] ?? ''), 'base64 in the key line'))
 }
 
-/** Of the simulated platform; `text`: of the launch document. */
+/** Evidence of the simulated platform; `text`: its launch document. */
 export async function platformEvidence(
   reportData: Uint8Array,
   text: string,
@@ -183,14 +183,14 @@ export function samplePolicy(): Policy {
   return { ...strictPolicy(), measurements: [measurement], idKeyDigest: operatorKey }
 }
 
-/** What an owner names of the gateway that the samples' claim names. */
+/** The owner's policy for the gateway in the samples' claim. */
 export const sampleGatewayPolicy: Policy = {
   ...strictPolicy(),
   measurements: sampleGateway.measurements.map(hex => present(fromHex(hex), 'hexadecimal')),
   idKeyDigest: present(fromHex(sampleGateway.operatorKey), 'hexadecimal'),
 }
 
-/** What an owner asks that trusts the simulation and knows all of it. */
+/** Question of an owner that trusts the simulation and knows all of it. */
 export async function instanceQuestion(changes: Partial<InstanceQuestion> = {}): Promise<InstanceQuestion> {
   const { authority } = await simulatedPlatform('genoa')
   return {

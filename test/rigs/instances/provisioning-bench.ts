@@ -1,5 +1,5 @@
-// One organization with one provisioning instance whose VM runs, and everything about that VM as a test says: real SQLite, a manual clock,
-// real evidence of the simulated platform. A daemon can be left behind in the middle, and another started on the same store.
+// One organization with one provisioning instance whose VM runs as the test says: real SQLite, a manual clock, real
+// evidence of the simulated platform. A daemon can be abandoned halfway, and another started on the same store.
 
 import nacl from 'tweetnacl'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -61,7 +61,7 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
   }
   const probes: SshProbe[] = []
   const claims: Claim[] = []
-  /** What was done, in order. */
+  /** Steps taken, in order. */
   const steps: string[] = []
   const ready: string[] = []
   const dismissed = new Set<string>()

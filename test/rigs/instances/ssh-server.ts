@@ -1,4 +1,5 @@
-// A real sshd on a free port of loopback, with a host key and a user's key of its own. Effects: files in the caller's directory, one process.
+// A real sshd on a free loopback port, with its own host key and user key. Effects: files in the caller's directory,
+// a process.
 
 import { existsSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -11,9 +12,9 @@ export type SshServer = AsyncDisposable & {
   /** Private key file of the user who may log in, and the public line. */
   readonly userKeyFile: string
   readonly publicKey: string
-  /** Who this process is: sshd lets in nobody else. */
+  /** User of this process: sshd admits no other. */
   readonly user: string
-  /** What sshd has logged. */
+  /** Log of sshd. */
   readonly log: () => string
 }
 
@@ -43,7 +44,7 @@ export async function startSshServer(directory: string): Promise<SshServer> {
   ]
   const configFile = join(directory, 'sshd_config')
   writeFileSync(configFile, `${config.join('\n')}\n`)
-  // Of sshd's own package; only a daemon of the system makes it at boot.
+  // sshd's own package leaves this directory to the system's daemon at boot.
   if (process.getuid?.() === 0) mkdirSync('/run/sshd', { recursive: true, mode: 0o755 })
   const child = Bun.spawn([sshd, '-D', '-f', configFile, '-E', logFile], { stdio: ['ignore', 'ignore', 'ignore'] })
   const log = () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : '')

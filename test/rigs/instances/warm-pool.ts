@@ -1,4 +1,5 @@
-// A host of service A without QEMU: the service, both reconcilers and the warm pool over one real database, with a manual clock.
+// A host of service A without QEMU: the service, both reconcilers and the warm pool over a real database, with a
+// manual clock.
 
 import nacl from 'tweetnacl'
 import { addKey, prefixOf, publicKey, settings } from '../../../scripts/rigs/instances/instances-service.ts'
@@ -172,7 +173,7 @@ function claimless({ store, clock, engine, claim }: Claimless) {
     if (task === 'dismiss_vm') engine.dismiss(vmId)
     if (task === 'finish') move(instance, 'vm_gone', { terminatedAtMs: clock.nowMs(), vmId: null })
   }
-  const bounds = { retryMinMs: 200, retryMaxMs: 10_000, onFailure: () => {} }
+  const bounds = { onFailure: () => {} }
   const workers = createWorkers({ clock, work: look, ...bounds })
   return {
     wake: (id: string) => workers.wake(id),

@@ -1,0 +1,195 @@
+// VMs that wait for an owner. Effects: the store, the VM engine.
+//
+// A VM is held exactly as long as it has a row. The row is written before the VM is defined and goes in one
+// statement; the caller that removed it takes or dismisses the VM. So no VM is given away twice or left behind,
+// wherever the daemon is killed.
+
+import { assert } from '../../base/assert.ts'
+import type { Clock } from '../../base/clock.ts'
+import { newUuid, type RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import { BackOff } from '../../base/work/back-off.ts'
+import { createWorkers, type Workers } from '../../base/work/workers.ts'
+import type { DirectoryDb, Store } from '../../store/db.ts'
+import type { Vm } from '../../store/ledger/vm.table.ts'
+import type { Admission } from '../admission.plan.ts'
+import type { VmEngine, VmSpec } from '../engine.ts'
+import { furthest, type HeldRow, type HeldState, surplus } from './held.plan.ts'
+import { Template } from './template.ts'
+import { unnamedVms } from './unnamed.query.ts'
+
+/** Parts and settings that every owner of held VMs has. */
+export type HeldHost = {
+  readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
+  readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
+  readonly vmSpec: VmSpec
+  /** Its launch settings besides the image, as text; VMs of another shape are drained. */
+  readonly shape: string
+  /** Digest of the image that a VM would boot now. Fault: image.invalid. */
+  readonly imageDigest: () => string
+  /** Whether one more VM finds room and a turn at once. */
+  readonly room: () => Admission
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+}
+
+export type NewRow = HeldRow & { readonly hostId: string; readonly nowMs: number }
+
+/** The owner's rows and policy. */
+export type HeldPolicy<Row extends HeldRow> = {
+  /** Name of these VMs in the log. */
+  readonly noun: string
+  /** How many are kept. */
+  readonly wanted: number
+  /** Rows of this host, oldest first. */
+  readonly list: (db: DirectoryDb) => Row[]
+  /** True for exactly one caller, who decides what becomes of the VM. */
+  readonly remove: (db: DirectoryDb, vmId: string) => boolean
+  /** VMs that a row or a record of their users names. */
+  readonly named: (db: DirectoryDb) => ReadonlySet<string>
+  readonly judge: (db: DirectoryDb, row: Row) => HeldState
+  /** One turn: wakes, sweeps and alarms lead here. */
+  readonly look: () => void
+  readonly onUnusableImage: (reason: string) => void
+  readonly onLost: (failure: { reason: string; failures: number; retryMs: number }) => void
+  /** Its row is gone, its VM is dismissed next. */
+  readonly onDiscard: (row: Row, reason: string) => void
+  readonly surplusReason: string
+  readonly shapeReason: string
+}
+
+export type Held<Row> = { readonly row: Row; readonly rank: number }
+
+const worker = 'held'
+const sweepMs = 5_000
+const backOffRange = { minMs: 1_000, maxMs: 300_000 }
+
+export class HeldVms<Row extends HeldRow> {
+  readonly backOff: BackOff
+  readonly image: Template<string>
+  readonly #host: HeldHost
+  readonly #policy: HeldPolicy<Row>
+  readonly #workers: Workers
+
+  constructor(host: HeldHost, policy: HeldPolicy<Row>) {
+    const { clock, log } = host
+    this.#host = host
+    this.#policy = policy
+    this.backOff = new BackOff(backOffRange, clock)
+    this.image = new Template({
+      read: host.imageDigest,
+      onUnusable: (reason, error, isNew) => {
+        if (isNew) log.error(`the image of ${policy.noun} cannot be read`, { error })
+        policy.onUnusableImage(reason)
+      },
+    })
+    this.#workers = createWorkers({
+      clock,
+      work: async () => policy.look(),
+      onFailure: ({ error, retryMs }) => log.error(`${policy.noun} could not be looked after`, { retryMs, error }),
+    })
+  }
+
+  /** `onSweep` runs before the look of each sweep; `isConcerned` tells which VM's change is worth a look. */
+  start(isConcerned: (vmId: string) => boolean, onSweep: () => void = () => {}): void {
+    this.#host.engine.onChange(vmId => {
+      if (isConcerned(vmId)) this.wake()
+    })
+    this.#workers.sweep(sweepMs, () => {
+      onSweep()
+      this.wake()
+    })
+  }
+
+  stop(): Promise<void> {
+    return this.#workers.stop()
+  }
+
+  wake(): void {
+    this.#workers.wake(worker)
+  }
+
+  /** Wakes after `ms`, unless something wakes earlier. */
+  alarm(ms: number): void {
+    this.#workers.alarm(worker, ms)
+  }
+
+  /** VMs that can be taken, of any image and shape, oldest first; judged one by one. */
+  *held(db: DirectoryDb, rows: readonly Row[] = this.#policy.list(db)): Generator<Held<Row>> {
+    for (const row of rows) {
+      const state = this.#policy.judge(db, row)
+      if (state.kind === 'held') yield { row, rank: state.rank }
+    }
+  }
+
+  /** The VM that is furthest along, of the present image and shape; null: there is none. */
+  best(db: DirectoryDb): Held<Row> | null {
+    const rows = this.#policy.list(db).filter(row => row.shape === this.#host.shape)
+    const imageDigest = rows.length === 0 ? null : this.image.read()
+    if (imageDigest === null) return null
+    const present = rows.filter(row => row.imageDigest === imageDigest)
+    return furthest(this.held(db, present))
+  }
+
+  /** Takes the best VM in the transaction of its taker: a transaction that is rolled back has taken nothing. */
+  take(tx: DirectoryDb): Held<Row> | null {
+    const held = this.best(tx)
+    if (held !== null) assert(this.#policy.remove(tx, held.row.vmId), 'an immediate transaction sees no other writer')
+    return held
+  }
+
+  /** Row of one more VM, which the caller inserts and then passes to `define`. */
+  newRow(imageDigest: string): NewRow {
+    const { store, clock, random, shape } = this.#host
+    return { vmId: newUuid(random), hostId: store.hostId, imageDigest, shape, nowMs: clock.nowMs() }
+  }
+
+  define({ vmId }: HeldRow): void {
+    this.#host.engine.define(vmId, this.#host.vmSpec)
+  }
+
+  /**
+   * Dismisses VMs that cannot be taken and those that are over; returns the rest, oldest first. `imageDigest` null:
+   * unknown.
+   */
+  drain(imageDigest: string | null): Held<Row>[] {
+    const { store, shape } = this.#host
+    const { wanted, judge, list, remove, surplusReason, shapeReason } = this.#policy
+    const { db } = store.directory
+    const kept: Held<Row>[] = []
+    let failure: string | null = null
+    for (const row of list(db)) {
+      const state = judge(db, row)
+      if (state.kind === 'reserved') continue
+      if (state.kind === 'taken') remove(db, row.vmId)
+      else if (state.kind !== 'held') {
+        if (state.kind === 'lost') failure = state.reason
+        this.#discard(row, state.reason)
+      } else if (imageDigest !== null && row.imageDigest !== imageDigest) this.#discard(row, 'the image has changed')
+      else if (wanted > 0 && row.shape !== shape) this.#discard(row, shapeReason)
+      else kept.push({ row, rank: state.rank })
+    }
+    if (failure !== null) {
+      const retryMs = this.backOff.failed()
+      this.#policy.onLost({ reason: failure, failures: this.backOff.failures, retryMs })
+    }
+    const over = new Set(surplus(kept, wanted))
+    for (const { row } of over) this.#discard(row, surplusReason)
+    return kept.filter(held => !over.has(held))
+  }
+
+  /** VMs of this image that no record names. */
+  unnamed(): Vm[] {
+    const { store, vmSpec } = this.#host
+    const named = this.#policy.named(store.directory.db)
+    return unnamedVms(store.ledger.db, { hostId: store.hostId, image: vmSpec.image, named })
+  }
+
+  /** The row goes first: after a crash in between, its VM is unnamed and is dismissed at the next look. */
+  #discard(row: Row, reason: string): void {
+    if (!this.#policy.remove(this.#host.store.directory.db, row.vmId)) return
+    this.#policy.onDiscard(row, reason)
+    this.#host.engine.dismiss(row.vmId)
+  }
+}

@@ -1,0 +1,41 @@
+// Choices among held VMs: which of them is taken first, and which are over. Pure.
+
+/** Row of a held VM, as every owner keeps it. */
+export type HeldRow = {
+  readonly vmId: string
+  /** Digest of the image that it was launched from. */
+  readonly imageDigest: string
+  /** Its launch settings besides the image, as text. */
+  readonly shape: string
+}
+
+/** The owner's judgement of a row. */
+export type HeldState =
+  /** It can be taken. Rank 0 is furthest along. */
+  | { readonly kind: 'held'; readonly rank: number }
+  /** It is promised to somebody: it is neither taken nor counted. */
+  | { readonly kind: 'reserved' }
+  /** Its row goes, its VM stays: somebody has it. */
+  | { readonly kind: 'taken' }
+  /** It is dismissed. */
+  | { readonly kind: 'unwanted'; readonly reason: string }
+  /** It is dismissed, and the next one is started later. */
+  | { readonly kind: 'lost'; readonly reason: string }
+
+/** The VM that is furthest along; the oldest among equals. `ranked`: oldest first. */
+export function furthest<T extends { readonly rank: number }>(ranked: Iterable<T>): T | null {
+  let best: T | null = null
+  for (const candidate of ranked) {
+    if (best === null || candidate.rank < best.rank) best = candidate
+    if (best.rank === 0) break
+  }
+  return best
+}
+
+/** VMs beyond the wanted number: the least far along first, then the newest. `ranked`: oldest first. */
+export function surplus<T extends { readonly rank: number }>(ranked: readonly T[], wanted: number): T[] {
+  return ranked
+    .toReversed()
+    .toSorted((a, b) => b.rank - a.rank)
+    .slice(0, Math.max(0, ranked.length - wanted))
+}
