@@ -1,4 +1,4 @@
-// What the admin interface needs of the rest of the appliance. Types only.
+// Dependencies of the admin interface. Types only.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -23,11 +23,14 @@ export type AdminDeps = {
   readonly mintKey: (random: RandomBytes) => MintedKey
   /** A key of the inference gateway. */
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
-  /** What the configured gateway serves, which aliases of keys have to fit. */
+  /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
-  /** Brings the egress limits of the ledger into the firewall, and what that changes into the instances. Safe to repeat. Faults: host.*. */
+  /**
+   * Applies the ledger's egress limits to the firewall, and unblocks instances accordingly. Safe to repeat. Faults:
+   * host.*.
+   */
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
@@ -35,7 +38,7 @@ export type AdminDeps = {
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>
-  /** What GET /metrics shows, one after the other. */
+  /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
@@ -65,7 +68,7 @@ export type GatewayVmControl = {
   }
   /** False: there is none to replace. */
   readonly replace: () => boolean
-  /** Resolves once every VM has the keys as they are in the store, or cannot be told. Never rejects. */
+  /** Resolves once every reachable VM has the keys as in the store. Never rejects. */
   readonly pushControl: () => Promise<void>
   readonly session: () => { readonly log: (from: number) => { readonly seq: number; readonly line: string }[] } | null
 }

@@ -1,4 +1,4 @@
-// The gateway's VMs in the admin interface. Effects: what is done with them is the appliance's, and comes in as functions.
+// The gateway's VMs in the admin interface. Effects: the appliance acts on them, through functions.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -18,7 +18,7 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
     })
 }
 
-/** What `strongroom status` says of the gateway. */
+/** The gateway's part of `strongroom status`. */
 export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
   const { placement, problem, gateways } = show(gateway)
   const item =

@@ -1,4 +1,5 @@
-// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
+// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change
+// nothing.
 
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -90,7 +91,7 @@ export async function lookAtHost(deps: {
     ip,
     conntrack: hasConntrack(),
     missingTools: hostTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null),
-    // What nft cannot list is not loaded: the check of nft itself says why.
+    // A table that nft cannot list counts as not loaded; the check of nft itself says why.
     guard: isRoot
       ? await lookAtGuard(commandTimeoutMs)
           .catch(() => ({ prefixes: null }))

@@ -1,4 +1,4 @@
-// What of this host's network keeps the appliance from its work, or does more than it should. Pure.
+// Judges the facts about this host's network: obstacles to the appliance, and needless openness. Pure.
 
 import { atOnce } from '../../base/work/turns.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'

@@ -3,7 +3,10 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 
-/** IPv4; null without a default route, or where its interface has none or several addresses: then only the operator knows. Never throws. */
+/**
+ * IPv4 address of the default route's interface. Null without such a route, or unless the interface has exactly one
+ * address. Never throws.
+ */
 export function defaultRouteAddress(): string | null {
   const file = '/proc/net/route'
   // A kernel without IPv4 has no such file.

@@ -1,4 +1,5 @@
-// DNS over TCP (RFC 1035 4.2.2, RFC 7766): messages behind their length, several on a connection. Effects: a listening socket.
+// DNS over TCP (RFC 1035 4.2.2, RFC 7766): length-prefixed messages, several per connection. Effects: a listening
+// socket.
 
 import type { Socket } from 'bun'
 
@@ -7,7 +8,7 @@ export type TcpLimits = {
   readonly queryBytesMax: number
   /** When all places are taken, a new connection takes the one that has been idle longest (RFC 7766 6.2.3). */
   readonly connectionsMax: number
-  /** Of one network: `networkOf`. */
+  /** Limit for one network, as `networkOf` counts. */
   readonly connectionsPerNetworkMax: number
   readonly networkOf: (address: string) => string
   readonly queriesPerConnectionMax: number
@@ -106,7 +107,7 @@ export function listenTcp({ hostname, port, limits, respond }: TcpOptions) {
   })
 }
 
-/** Who is connected, the longest idle first. */
+/** Open connections, the longest idle first. */
 function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
   const taken = new Set<TcpSocket>()
   const perNetwork = new Map<string, number>()

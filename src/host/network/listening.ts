@@ -1,4 +1,4 @@
-// Who listens on this host, by ss(8). Effects: runs a command that reads the sockets of our network namespace.
+// Lists the listening sockets of this host, by ss(8). Effects: runs a command that reads our network namespace.
 
 import { runLines } from '../../linux/command-lines.ts'
 
