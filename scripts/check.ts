@@ -1,8 +1,8 @@
-// Everything that can be checked in under a minute, without root and without VMs: `bun run check`.
-// One line for each step with its time; the output of a step only when it fails. Exit status 1 on any failure.
+// Everything that can be checked in under a minute, without root and without VMs: `bun run check`. One line for each
+// step with its time; the output of a step only when it fails. Exit status 1 on any failure.
 //
-// The unit tests here are those of the unit phase (lib/phases.ts): every test without a suffix that says it is slow or needs
-// root, built images or VMs. The rules about the tree itself, test/meta, are a step of their own.
+// The unit tests here are those of the unit phase (lib/phases.ts): every test without a suffix that says it is slow or
+// needs root, built images or VMs. The rules about the tree itself, test/meta, are a step of their own.
 
 import { existsSync } from 'node:fs'
 import { availableParallelism } from 'node:os'

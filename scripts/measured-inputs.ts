@@ -1,5 +1,6 @@
 #!/usr/bin/env bun
-// Lists what the measured executables are made of; --write commits the lists to their files, so that growth is seen in review.
+// Lists what the measured executables are made of; --write commits the lists to their files, so that growth is seen in
+// review.
 
 import { writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

@@ -1,4 +1,5 @@
-// Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when one has drifted.
+// Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when
+// one has drifted.
 
 import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
 import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi/openapi.ts'

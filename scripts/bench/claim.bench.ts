@@ -1,5 +1,6 @@
-// Service A: how soon an instance is ready and answers SSH, from the warm pool and cold; where the time goes; how fast the pool fills again and
-// what a VM of it costs. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real OpenSSH.
+// Service A: how soon an instance is ready and answers SSH, from the warm pool and cold; where the time goes; how fast
+// the pool fills again and what a VM of it costs. Runs the compiled appliance in a network namespace of its own; real
+// QEMU under TCG, real OpenSSH.
 
 import { readFileSync } from 'node:fs'
 import type { AdminStatus } from '../../src/contract/admin/admin.ts'
@@ -52,7 +53,8 @@ async function measure(): Promise<Figures> {
     warmReadyMsP99: { value: ready(warm, 99), unit: 'ms', aim: { atMost: 3_000 } },
     warmSshMsP50: { value: ssh(warm), unit: 'ms', aim: { atMost: 3_000 } },
     coldSshMsP50: { value: ssh(cold), unit: 'ms', aim: { atMost: 10_000 }, baseline: 'plainBootMs' },
-    // The same for machines that emulate more slowly or faster than the one that the aims suppose, where a plain boot takes 4 s.
+    // The same for machines that emulate more slowly or faster than the one that the aims suppose, where a plain boot
+    // takes 4 s.
     coldSshRatioPlain: { value: round(ssh(cold) / percentile(plainMs, 50)), unit: '', aim: { atMost: 2.5 } },
     plainBootMs: { value: percentile(plainMs, 50), unit: 'ms', aim: null },
     coldReadyMsP50: { value: ready(cold, 50), unit: 'ms', aim: null },
@@ -65,7 +67,7 @@ async function measure(): Promise<Figures> {
   }
 }
 
-/** Of each phase the median, where there is one. */
+/** Median of each phase, where there is one. */
 function phaseFigures(kind: string, starts: readonly Start[]): Figures {
   return Object.fromEntries(
     PHASES.flatMap(phase => {
@@ -158,7 +160,7 @@ function refills(appliance: Appliance): number[] {
 
 type Idle = { readonly memoryMiB: number; readonly cpuPercent: number }
 
-/** Of a process; memory that it shares with others is counted in proportion (PSS). */
+/** Memory and CPU of a process; shared memory counts in proportion (PSS). */
 async function measureIdle(pid: number): Promise<Idle> {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
   const memoryMiB = round(Number(/^Pss:\s+(\d+) kB$/m.exec(rollup)?.[1]) / 1024)

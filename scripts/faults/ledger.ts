@@ -1,4 +1,4 @@
-// What the daemon writes by itself: usage that it books, and records that it removes when they are old. Effects: those of an appliance.
+// The daemon's own writes: usage that it books, and old records that it removes. Effects: those of an appliance.
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'

@@ -1,7 +1,9 @@
-// Reads the JUnit report of `bun test`. Pure. Only what Bun 1.4.5 writes: nested testsuite, testcase, failure, skipped.
+// Reads the JUnit report of `bun test`. Pure. Only what Bun 1.4.5 writes: nested testsuite, testcase, failure,
+// skipped.
 //
-// The report alone proves nothing: a file that does not load has no suite in it and only the exit status tells, and a run
-// that calls process.exit() writes no report at all. `judge` therefore compares it with the files that were asked for.
+// The report alone proves nothing: a file that does not load has no suite in it and only the exit status tells, and a
+// run that calls process.exit() writes no report at all. `judge` therefore compares it with the files that were asked
+// for.
 
 export type TestCase = {
   readonly file: string
@@ -61,7 +63,7 @@ export function testCasesOf(report: string): TestCase[] {
   return cases
 }
 
-/** What a run of `bun test` amounts to. Anything that could hide a failure counts as one. */
+/** Result of a run of `bun test`. Anything that could hide a failure counts as one. */
 export function judge(run: Run): Tally {
   const cases = run.report === null ? [] : testCasesOf(run.report)
   const count = (outcome: TestCase['outcome']) => cases.filter(item => item.outcome === outcome).length

@@ -11,9 +11,7 @@ export type VmScope = {
   readonly pids: readonly number[]
 }
 
-/**
- * Mount points of control groups: version 2 alone, systemd's tree beside version 1, and its name up to systemd 232.
- */
+/** Mount points of control groups: version 2 alone, systemd's tree beside version 1, and its name up to systemd 232. */
 const TREES = ['', 'unified', 'systemd'] as const
 const slice = 'strongroom.slice'
 

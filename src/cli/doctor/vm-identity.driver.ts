@@ -32,9 +32,7 @@ async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
   }
 }
 
-/**
- * Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason.
- */
+/** Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason. */
 export function groupsOfVms(platform: Confinement['platform']): number[] {
   try {
     return groupsOfDevices(platform)

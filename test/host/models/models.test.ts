@@ -1,4 +1,5 @@
-// Goal: a model's disk is there whole or not at all, is the same for the same file everywhere, and no file or name gets more than its own place.
+// Goal: a model's disk is there whole or not at all, is the same for the same file everywhere, and no file or name
+// gets more than its own place.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -223,7 +224,8 @@ describe('adding again', () => {
 })
 
 describe('crashes', () => {
-  // Whatever a crash left at any step of adding or removing, the next change clears, and nobody takes it for a model.
+  // Leftovers of a crash at any step of adding or removing: the next change clears them, and they never count as a
+  // model.
   const leftovers: readonly [string, (models: string, whole: string) => void][] = [
     ['an empty directory', models => mkdirSync(join(models, '.adding'))],
     [

@@ -78,7 +78,7 @@ test('goal: when QEMU dies, what waits is rejected and onClose is called once', 
   expect((await failure(connectQmp(join(dir, 'a'), { ...quiet, timeoutMs: 100 }))).code).toBe('qmp.closed')
 })
 
-/** A monitor that says what it is told to. */
+/** A monitor with scripted responses. */
 function fakeMonitor(name: string, onLine: (line: { execute: string; id: string }) => string[]) {
   let outgoing: Uint8Array = new Uint8Array(0)
   const say = (socket: Socket, text = '') => {

@@ -1,5 +1,6 @@
-// Azure HCL reports in each version that OpenHCL writes. The SNP report and its claims are real, of Azure's Milan machines, whose wrapper has
-// version 1; the wrapper around them is rewritten here, since AMD's signature and the claims' hash cover none of it.
+// Azure HCL reports in each version that OpenHCL writes. The SNP report and its claims are real, of Azure's Milan
+// machines, whose wrapper has version 1; the wrapper around them is rewritten here, since AMD's signature and the
+// claims' hash cover none of it.
 
 import { concat } from '../../../src/base/bytes.ts'
 
@@ -8,7 +9,10 @@ const dataHeaderBytes = 20
 
 export type HclVersions = { readonly header: number; readonly data: number }
 
-/** A real report of version 1 with the wrapper of another: request data of version 2 has a capability bitmap of 4 bytes before the claims. */
+/**
+ * A real report of version 1 with the wrapper of another: request data of version 2 has a capability bitmap of 4 bytes
+ * before the claims.
+ */
 export function hclReportAs(real: Uint8Array, { header, data }: HclVersions): Uint8Array {
   const [at, size] = claimsOf(real)
   const extension = data >= 2 ? Uint8Array.of(7, 0, 0, 0) : new Uint8Array(0)

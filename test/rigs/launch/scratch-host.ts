@@ -1,4 +1,5 @@
-// What a host does to the file of a running VM's scratch disk: finds what the guest has just written, alters it, moves it, puts older blocks back.
+// A host's tampering with the file of a running VM's scratch disk: finds fresh writes, alters and moves them, puts
+// older blocks back.
 // Effects: files.
 
 import { closeSync, openSync, readSync, rmSync, writeSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// A real swtpm behind a unix socket, without a VM: commands go in and responses come out as they are. Effects: one process, ended with its owner.
+// A real swtpm behind a unix socket, without a VM: commands go in and responses come out as they are. Effects: one
+// process, ended with its owner.
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'

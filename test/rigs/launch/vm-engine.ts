@@ -55,7 +55,7 @@ export function engineBench(
   /** VMs whose agent is asked anew who it is. */
   const forgotten: string[] = []
   const resumed: string[] = []
-  /** What the world says of every VM; a test changes it as it likes. */
+  /** State of every VM; a test changes it. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
     agent: async (_timeoutMs: number): Promise<Hello> => hello,

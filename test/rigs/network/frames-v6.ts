@@ -30,7 +30,7 @@ export function icmpFrameV6(packet: Ipv6Packet, type: number, rest: Uint8Array =
   return frameV6(packet, PROTOCOLS.icmpv6, message)
 }
 
-/** Of the pseudo-header and what follows (RFC 8200 8.1). */
+/** Checksum over the pseudo-header and the payload (RFC 8200 8.1). */
 function checksumV6({ from, to }: Ipv6Packet, next: number, payload: Uint8Array): number {
   const pseudo = Buffer.concat([Buffer.from(hexOf(from) + hexOf(to), 'hex'), Buffer.alloc(8)])
   pseudo.writeUInt32BE(payload.length, 32)
