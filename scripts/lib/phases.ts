@@ -76,7 +76,7 @@ export function inOrder(files: readonly string[]): string[] {
 }
 
 /** Its files run one after the other: they share the account of a build's user. */
-const ONE_BY_ONE = 'test/guest/build/'
+const ONE_BY_ONE = 'test/builder/'
 
 /** Work of a lane at a time: one file, or all files that run one by one. */
 export function groupsOf(files: readonly string[]): string[][] {

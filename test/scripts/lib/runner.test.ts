@@ -148,7 +148,7 @@ test('inOrder', () => {
 test('groupsOf', () => {
   const files = testFiles(resolve(import.meta.dir, '../../..')).filter(file => phaseOf(file) === 'root')
   const groups = groupsOf(files)
-  const building = groups.filter(group => group.some(file => file.startsWith('test/guest/build/')))
+  const building = groups.filter(group => group.some(file => file.startsWith('test/builder/')))
   expect(building).toHaveLength(1)
   expect(building[0]?.length).toBeGreaterThan(1)
   expect(groups.flat().toSorted()).toEqual(files)
