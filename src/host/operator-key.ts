@@ -28,10 +28,7 @@ export type OperatorKey = {
 
 const P384 = { name: 'ECDSA', namedCurve: 'P-384' } as const
 
-/**
- * Opens the key of this state directory, or makes it. Fault internal: it cannot be read, or its two files do not
- * belong together.
- */
+/** Opens or makes the key of this state directory. Fault internal: unreadable, or its two files do not match. */
 export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   const keyFile = join(stateDir, 'operator-key.pem')
   const publicFile = join(stateDir, 'operator-key.pub.pem')

@@ -71,10 +71,7 @@ export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
 export type SnpFacts = {
   /** C-bit position in page tables: QEMU's `cbitpos`. */
   readonly cbitpos: number
-  /**
-   * Physical address bits that the host loses. QEMU's `reduced-phys-bits` is for the guest, which loses the C-bit
-   * alone: 1.
-   */
+  /** Physical address bits that the host loses. QEMU's `reduced-phys-bits` is the guest's: the C-bit alone, 1. */
   readonly reducedPhysBits: number
   /** VMs with SEV-ES or SEV-SNP at the same time. */
   readonly asidCount: number

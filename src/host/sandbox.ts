@@ -55,10 +55,7 @@ export type SandboxProcess = {
 
 export type StartSandboxed = (sandbox: Sandbox, command: readonly string[], output: SandboxOutput) => SandboxProcess
 
-/**
- * Starts the command. Fault host.unsupported without util-linux or bwrap(1), host.command_failed when it cannot be
- * started.
- */
+/** Starts the command. Faults: host.unsupported (no util-linux or bwrap(1)), host.command_failed. */
 export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   const argv = sandboxArgv(sandbox, command, { systemd: isUnderSystemd() })
   for (const [tool, package_] of Object.entries(packageOf)) {

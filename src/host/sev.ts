@@ -86,9 +86,7 @@ export function parseSnpStatus(bytes: Uint8Array): SnpStatus {
 
 export type AsidUse = { readonly used: number; readonly total: number }
 
-/**
- * ASIDs of SEV-ES and SEV-SNP together; null where the kernel does not count them (controller `misc`). Never throws.
- */
+/** ASIDs of SEV-ES and SEV-SNP together; null where the kernel does not count them. Never throws. */
 export function asidUse(root = '/sys/fs/cgroup'): AsidUse | null {
   const [used, total] = ['misc.current', 'misc.capacity'].map(file => countIn(join(root, file)))
   return used == null || total == null ? null : { used, total }

@@ -74,10 +74,7 @@ const product = 'genoa'
 const platformInfo = 0x21n
 const tcb: Tcb = { fmc: null, bootloader: 10, tee: 0, snp: 27, microcode: 88 }
 
-/**
- * Opens or makes the platform of this state directory, with its operator key. Fault internal: its files cannot be read
- * or written.
- */
+/** Opens or makes the platform of this state directory, with its operator key. Fault internal: file errors. */
 export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<SimulatedHost> {
   const dir = join(deps.stateDir, 'simulator')
   const keysFile = join(dir, 'keys.json')
@@ -131,9 +128,7 @@ export function simulatedRootPem({ ark, ask, asvk }: SimulatedRoot): string {
   return [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
 }
 
-/**
- * Measurement of a simulated launch of the executable with this digest; anybody who has the executable can compute it.
- */
+/** Measurement of a simulated launch of the executable with this digest; anybody can compute it. */
 export function simulatedMeasurement(imageDigest: Uint8Array): Uint8Array {
   return sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest))
 }

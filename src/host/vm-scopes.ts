@@ -15,10 +15,7 @@ export type VmScope = {
 const TREES = ['', 'unified', 'systemd'] as const
 const slice = 'strongroom.slice'
 
-/**
- * Scopes named like those of VMs and their TPMs, sorted by name; none without systemd. Never throws: a scope that ends
- * meanwhile is left out.
- */
+/** Scopes of VMs and their TPMs, sorted by name; none without systemd. Never throws: ended scopes are left out. */
 export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
   const found = new Map<string, VmScope>()
   for (const tree of TREES) {

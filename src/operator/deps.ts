@@ -27,10 +27,7 @@ export type AdminDeps = {
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
-  /**
-   * Applies the ledger's egress limits to the firewall, and unblocks instances accordingly. Safe to repeat. Faults:
-   * host.*.
-   */
+  /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null

@@ -131,10 +131,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   }
 }
 
-/**
- * Only a change is an event. Faults: not_found, invalid_request (the end, the rules), conflict (a revoked key, too
- * many rules).
- */
+/** Only a change is an event. Faults: not_found, invalid_request, conflict (a revoked key, too many rules). */
 function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()

@@ -7,9 +7,7 @@ import type { AdminDeps } from './deps.ts'
 /** A VM that takes longer gets the keys as soon as it can. */
 const waitMsMax = 2_000
 
-/**
- * After it, a new key works at once and a revoked key nowhere. On the host the gateway reads each key from the store.
- */
+/** A new key then works at once, a revoked key nowhere. On the host the gateway reads keys from the store. */
 export async function putInForce({ gateway, clock }: Pick<AdminDeps, 'gateway' | 'clock'>): Promise<void> {
   if (gateway === 'host' || gateway === 'off') return
   const told = new AbortController()

@@ -36,9 +36,7 @@ export type HostFacts = {
   readonly isRoot: boolean
   readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
   readonly snp: Outcome
-  /**
-   * /dev/kvm and /dev/sev; null where there is none. Their outcomes count only as root, who can take a VM's identity.
-   */
+  /** /dev/kvm and /dev/sev; null without it. Outcomes count only as root, who can take a VM's identity. */
   readonly kvmDevice: DeviceFacts | null
   readonly sevDevice: DeviceFacts | null
   /** First line of `--version`. */

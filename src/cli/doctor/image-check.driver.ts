@@ -34,10 +34,7 @@ async function checkImage(directory: string, { manifest }: Image): Promise<strin
   return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
 }
 
-/**
- * The launch digest of the configured shape. Fault image.invalid: the manifest lacks it, or the configured firmware or
- * IGVM file does not match.
- */
+/** Launch digest of the configured shape. Fault image.invalid: not in the manifest, or firmware or IGVM differs. */
 export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   const { manifest } = loadImage(vm.image_dir)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
@@ -48,8 +45,7 @@ export async function checkMeasurement(vm: Config['vm']): Promise<string> {
 }
 
 /**
- * The launch digest of a build VM, which boots from the firmware or IGVM file of its own image. Fault image.invalid:
- * the manifest lacks it.
+ * Launch digest of a build VM, which has firmware and IGVM file of its own. Fault image.invalid: not in the manifest.
  */
 export function builderMeasurement({ vm, builds }: Pick<Config, 'vm' | 'builds'>): string {
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
@@ -90,9 +86,7 @@ async function checkFirmware(path: string, sha256: string): Promise<void> {
   )
 }
 
-/**
- * Describes the inference image. Fault image.invalid as above. The worker itself checks the root hash at each start.
- */
+/** Describes the inference image. Fault image.invalid as above. The worker checks the root hash at each start. */
 export async function checkWorkerImage(directory: string): Promise<string> {
   const manifest = readWorkerImage(directory)
   await checkDigests(directory, manifest.files)

@@ -13,10 +13,7 @@ export type MachineFacts = {
   readonly boardMs: number | null
   /** When the database was last written; null before the first start. */
   readonly writtenMs: number | null
-  /**
-   * Room for the disks of VMs, existing ones included, as the daemon counts; null before the first start, or without
-   * permission.
-   */
+  /** Room for all disks of VMs, as the daemon counts; null before the first start, or without permission. */
   readonly diskRoomGib: number | null
   /** Inodes of the state directory's file system; a total of 0 means no limit. */
   readonly inodes: { readonly total: number; readonly free: number } | null

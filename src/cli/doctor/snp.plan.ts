@@ -41,9 +41,7 @@ export function snpChecks(facts: SnpHostFacts, config: Pick<Config, 'vm' | 'capa
   return [kernelCheck(facts), statusCheck(facts), asidCheck(facts, config), tcbCheck(facts)]
 }
 
-/**
- * Firmware that snp boots through: the configured file, or the image's own, from which an IGVM file is made as well.
- */
+/** Firmware that snp boots through, from which an IGVM file is made as well: the configured file, or the image's. */
 export function firmwareFile(vm: Config['vm']): string {
   return (vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware) || `${vm.image_dir}/firmware.fd`
 }

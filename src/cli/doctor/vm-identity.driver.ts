@@ -9,9 +9,7 @@ import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan
 import type { Outcome } from './check.ts'
 import type { DeviceFacts } from './host.plan.ts'
 
-/**
- * Null without such a device. `vm`: the identity to open it as. Needs root, as the start of a VM does. Never throws.
- */
+/** Opens the device as `vm`; null without such a device. Needs root, as the start of a VM does. Never throws. */
 export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) return null

@@ -38,9 +38,7 @@ export type KdsResult =
       readonly retryAfterMs: number | null
     }
 
-/**
- * Equal calls share one request. A failure is a value: nothing rejects, except when the disk fails (Fault internal).
- */
+/** Equal calls share one request. Never rejects, except when the disk fails (Fault internal). */
 export type Kds = {
   /** DER. */
   readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>

@@ -14,9 +14,7 @@ export const kdsDirName = 'kds'
 /** Milliseconds since 1970 throughout; null for what is not there. */
 export type KeptCollateral = {
   readonly product: Product
-  /**
-   * Certificates of the keys that sign this host's reports, one for each chip and TCB. The time is that of the newest.
-   */
+  /** Certificates of keys that sign this host's reports, one per chip and TCB; the time of the newest. */
   readonly veks: { readonly count: number; readonly fetchedAtMs: number | null }
   readonly chainFetchedAtMs: number | null
   readonly crlFetchedAtMs: number | null

@@ -366,10 +366,7 @@ async function replaceGolden(
   return { disk, model: replaced }
 }
 
-/**
- * Removes a disk, complete or not. The caller has checked that nobody uses it. Faults: invalid_request, not_found,
- * conflict, internal.
- */
+/** Removes a disk, complete or not, that nobody uses. Faults: invalid_request, not_found, conflict, internal. */
 export function removeModel(stateDir: string, name: string): void {
   const { directory, removing, of } = pathsOf(stateDir)
   if (!isModelName(name) || !existsSync(of(name))) {

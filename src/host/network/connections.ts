@@ -72,10 +72,7 @@ function insideOf(network: string): (address: string) => boolean {
   return address => !address.includes(':') && covers(range, rangeOf(address))
 }
 
-/**
- * The address on this side of an entry; null where it does not count. `src` stands twice in a line: original
- * direction, then reply.
- */
+/** The address on this side of an entry, or null. `src` stands twice in a line: original direction, then reply. */
 export function addressOf(line: string, side: ConnectionSide): string | null {
   const sources = [...line.matchAll(/\bsrc=([0-9a-f.:]+)/g)].map(([, address = '']) => address)
   if (sources.length !== 2) return null

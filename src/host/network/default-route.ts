@@ -3,10 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 
-/**
- * IPv4 address of the default route's interface. Null without such a route, or unless the interface has exactly one
- * address. Never throws.
- */
+/** The one IPv4 address of the default route's interface; null without a route, or with several. Never throws. */
 export function defaultRouteAddress(): string | null {
   const file = '/proc/net/route'
   // A kernel without IPv4 has no such file.

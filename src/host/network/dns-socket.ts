@@ -16,9 +16,7 @@ export type DnsSocketOptions = {
   readonly port: number
   /** UDP: addresses of this host that somebody else listens on. */
   readonly except?: readonly string[]
-  /**
-   * Returns the response, or null for none, and keeps UDP responses small enough. Must be quick: it blocks its thread.
-   */
+  /** Returns the response, small enough for UDP, or null for none. Must be quick: it blocks its thread. */
   readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null
   readonly log: Logger
   readonly limits?: Partial<DnsLimits>

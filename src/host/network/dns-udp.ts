@@ -38,10 +38,7 @@ export type UdpOptions = {
 
 const headerBytes = 12
 
-/**
- * Addresses of all interfaces that are up, loopback included. Link-local IPv6 addresses need their interface and are
- * left out.
- */
+/** Addresses of all interfaces that are up. Link-local IPv6 addresses are useless without their interface. */
 function interfaceAddresses(): readonly string[] {
   const entries = Object.values(networkInterfaces()).flatMap(addresses => addresses ?? [])
   return entries.map(({ address }) => address).filter(address => !/^fe[89ab]/i.test(address))
@@ -101,10 +98,7 @@ export class UdpListener {
     return [...new Set(addresses)].slice(0, limits.addressesMax)
   }
 
-  /**
-   * Opens sockets for new addresses and for closed ones, closes those of addresses that went. A failed bind is tried
-   * again later.
-   */
+  /** Opens missing sockets, closes those of addresses that went. A failed bind is tried again later. */
   async #follow(): Promise<void> {
     const addresses = new Set(this.#addresses())
     for (const [address, socket] of this.#sockets) {

@@ -10,14 +10,9 @@ import { run } from '../../linux/command.ts'
 export type OtherForwarding = {
   /** Whether the kernel forwards this family (ip_forward, conf/all/forwarding). */
   readonly forwards: boolean
-  /**
-   * Interfaces that the host forwards between: those with a non-link-local address of this family, without loopback
-   * and taps.
-   */
+  /** Interfaces that the host forwards between: with a non-link-local address, no loopback, no taps. */
   readonly interfaces: readonly string[]
-  /**
-   * Base chains in the forward hook with policy drop, as `family table chain`. Rules of other chains may drop as well.
-   */
+  /** Base chains in the forward hook with policy drop, as `family table chain`. */
   readonly droppedBy: readonly string[]
   /** Whether the table `table` has a rule that drops what is not of VMs (`network.forward_others`). */
   readonly droppedByUs: boolean

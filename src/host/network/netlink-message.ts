@@ -36,10 +36,7 @@ export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
   return messages
 }
 
-/**
- * `change`: an object of this table, or the table, changed. `generation`: the transaction of the changes before it is
- * complete.
- */
+/** `change`: an object of this table, or the table, changed. `generation`: the transaction is complete. */
 export type NftEvent =
   | { readonly kind: 'change'; readonly family: number; readonly table: string }
   | { readonly kind: 'generation' }

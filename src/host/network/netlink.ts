@@ -15,9 +15,7 @@ import { errnoName } from '../../linux/libc.ts'
 export const NETLINK = {
   /** NETLINK_NETFILTER, NFNLGRP_NFTABLES. */
   nftables: { protocol: 12, groups: 1 << 6 },
-  /**
-   * NETLINK_ROUTE; RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR. An address counts while its interface is up.
-   */
+  /** NETLINK_ROUTE; RTMGRP_LINK, _IPV4_IFADDR and _IPV6_IFADDR. An address counts while its interface is up. */
   addresses: { protocol: 0, groups: 0x111 },
 } as const
 

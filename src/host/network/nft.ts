@@ -18,10 +18,7 @@ export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
 /** By object name. The numbers only grow as long as the table is there. */
 export type Counters = { readonly counters: ReadonlyMap<string, Counter>; readonly quotas: ReadonlyMap<string, Quota> }
 
-/**
- * Every method's Faults: host.command_failed (refused, nothing changed; or too many changes wait),
- * host.command_timeout.
- */
+/** Every method's Faults: host.command_failed (nothing changed; or too many changes wait), host.command_timeout. */
 export type Nft = {
   /** Applies whole text in one transaction, after the changes before it. `timeoutMs` begins when its turn comes. */
   readonly applyRuleset: (text: string, timeoutMs: number) => Promise<void>

@@ -15,10 +15,7 @@ export type SshProbe = {
   readonly timeoutMs: number
 }
 
-/**
- * One attempt; resolves once the server with this key accepts the authentication service. Faults: ssh.wrong_host_key,
- * ssh.unreachable.
- */
+/** One attempt, up to the accepted authentication service. Faults: ssh.wrong_host_key, ssh.unreachable. */
 export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe): Promise<void> {
   const expected = parseHostKey(hostKey)
   const where = `ssh ${address}:${port}`

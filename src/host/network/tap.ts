@@ -21,10 +21,7 @@ export type Tap = {
   readonly close: () => void
 }
 
-/**
- * Creates a tap, down and without addresses. Faults: conflict (an interface has the name), host.unsupported (no
- * /dev/net/tun, not permitted).
- */
+/** Creates a tap, down, without addresses. Faults: conflict (the name exists), host.unsupported (no /dev/net/tun). */
 export function openTap(name: string): Tap {
   checkName(name)
   let fd: number
@@ -64,8 +61,7 @@ const ifreqBytes = 40
 function interfaceRequest(name: string): Uint8Array {
   const request = new Uint8Array(ifreqBytes)
   request.set(Buffer.from(name), IFREQ.name[0])
-  // No IFF_VNET_HDR: that header lets a guest have the kernel segment its frames, and the cap counts before
-  // segmentation.
+  // No IFF_VNET_HDR: by that header the kernel segments a guest's frames, and the cap counts before that.
   const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.exclusive
   new DataView(request.buffer).setUint16(IFREQ.flags[0], flags, true)
   return request
@@ -81,19 +77,13 @@ export type TapAddresses = {
   readonly v6?: { readonly gateway: string; readonly address: string }
   /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
-  /**
-   * Clients at loopback addresses of this host reach the VM (vm/network/nft.plan.ts keeps it from calling back that
-   * way).
-   */
+  /** Clients at loopback addresses reach the VM; nft.plan.ts keeps it from calling back that way. */
   readonly loopbackClients?: boolean
   readonly mtuBytes: number
   readonly timeoutMs: number
 }
 
-/**
- * Address of every tap with IPv6. Guests get it by configuration, as they do not ask neighbours. MACs of VMs begin
- * otherwise (vm/launch.plan.ts).
- */
+/** MAC of every tap with IPv6, configured in guests. MACs of VMs begin otherwise (vm/launch.plan.ts). */
 export const tapMac = '0a:73:74:72:6f:6e'
 
 /** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
@@ -177,10 +167,7 @@ function writeSetting(path: string, value: string): void {
 const outputBytesMax = 4_194_304
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 
-/**
- * `routed`: up, with the route to its address. `unrouted`: present, but down or without the route. `gone`: no such
- * interface.
- */
+/** `routed`: up, with its route. `unrouted`: down, or without the route. `gone`: no such interface. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
 /** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
@@ -284,10 +271,7 @@ export async function listTaps(prefix: string, timeoutMs: number): Promise<strin
   return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
 }
 
-/**
- * Removes the interface even while QEMU holds its descriptor. No effect if already removed. Faults:
- * host.command_failed, host.command_timeout.
- */
+/** Removes the interface, even one in use; none is no fault. Faults: host.command_failed, host.command_timeout. */
 export async function removeTap(name: string, timeoutMs: number): Promise<void> {
   checkName(name)
   try {

@@ -34,8 +34,7 @@ export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest | Enclav
 export type AgentSuccess = Extract<Static<typeof Response>, { ok: true }>
 
 /**
- * Ignored lines by kind: malformed, over the line limit, and responses without an open request (late, repeated, of an
- * earlier connection).
+ * Ignored lines: malformed, too long, or responses without an open request (late, repeated, of an earlier connection).
  */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
 
@@ -68,10 +67,7 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
 /** The shortest lines cost the most for their bytes: so many take a few per cent of this one thread. */
 const readLinesPerSecondMax = 20_000
 
-/**
- * Every request's Faults: channel.timeout (the connection stays), channel.refused (the message begins with the guest's
- * code), channel.closed.
- */
+/** Every request's Faults: channel.timeout (it stays open), channel.refused (with the guest's code), channel.closed. */
 export type Channel = Omit<AgentChannel, 'connect'>
 
 class AgentChannel {

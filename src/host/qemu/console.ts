@@ -36,8 +36,7 @@ export const consoleFiles = { current: 'console.log', previous: 'console.log.1' 
 const bytesPerSecondMax = 4_194_304
 
 /**
- * Records the console from now on, after what is there already. Faults: host.unsupported (path too long), qmp.closed
- * (no socket), internal (disk).
+ * Appends the console from now on. Faults: host.unsupported (path too long), qmp.closed (no socket), internal (disk).
  */
 export async function connectConsole(path: string, options: ConsoleOptions): Promise<Console> {
   const log = options.log ?? silentLogger
@@ -144,10 +143,7 @@ async function openSegment(path: string): Promise<Segment> {
   return { file, sizeBytes: (await file.stat()).size }
 }
 
-/**
- * Does not block: a FIFO would hold a thread of the pool that all file access shares. Fault internal when it is no
- * regular file.
- */
+/** Does not block, as a FIFO would block a thread of the file pool. Fault internal: no regular file. */
 async function openRegularFile(path: string, flags: number): Promise<FileHandle> {
   const file = await open(path, flags | guardedFlags, 0o600)
   try {

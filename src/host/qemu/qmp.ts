@@ -85,8 +85,7 @@ export type QmpOptions = {
 }
 
 /**
- * Connects and negotiates. Faults: qmp.closed (no socket, or gone), qmp.timeout (no greeting), qmp.refused,
- * host.unsupported (path too long).
+ * Connects and negotiates. Faults: qmp.closed, qmp.timeout (no greeting), qmp.refused, host.unsupported (path length).
  */
 export async function connectQmp(path: string, options: QmpOptions): Promise<Qmp> {
   const qmp = new QmpConnection(options)
