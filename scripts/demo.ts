@@ -62,10 +62,7 @@ async function build({ step, note }: Pick<Steps, 'step' | 'note'>): Promise<Imag
   return { instance, builder, inference }
 }
 
-/**
- * The image of the committed lock. Where its packages are gone the build says so, and locks anew only when asked:
- * measurements change by it.
- */
+/** The image of the committed lock. Locks anew only when asked, as that changes measurements. */
 async function buildImage(recipe: string, note: Steps['note']): Promise<string> {
   const built = await runCommand([process.execPath, 'scripts/build-image.ts', recipe], {
     cwd: root,

@@ -53,8 +53,7 @@ async function measure(): Promise<Figures> {
     warmReadyMsP99: { value: ready(warm, 99), unit: 'ms', aim: { atMost: 3_000 } },
     warmSshMsP50: { value: ssh(warm), unit: 'ms', aim: { atMost: 3_000 } },
     coldSshMsP50: { value: ssh(cold), unit: 'ms', aim: { atMost: 10_000 }, baseline: 'plainBootMs' },
-    // The same for machines that emulate more slowly or faster than the one that the aims suppose, where a plain boot
-    // takes 4 s.
+    // For machines that emulate at another speed than the aims suppose, where a plain boot takes 4 s.
     coldSshRatioPlain: { value: round(ssh(cold) / percentile(plainMs, 50)), unit: '', aim: { atMost: 2.5 } },
     plainBootMs: { value: percentile(plainMs, 50), unit: 'ms', aim: null },
     coldReadyMsP50: { value: ready(cold, 50), unit: 'ms', aim: null },
@@ -113,10 +112,10 @@ async function measureCold(say: Say): Promise<{ readonly starts: Start[]; readon
   for (let i = 0; i < coldRuns; i += 1) {
     plainMs.push(await plainBootMs(image))
     say(`plain boot ${i + 1}: ${round(plainMs.at(-1) ?? 0)} ms`)
-    const item = await measureStart(appliance, customer, 'next')
-    starts.push(item)
-    say(`cold ${i + 1}: ${startText(item)}`)
-    await customer.end(item.name, readyTimeoutMs)
+    const start = await measureStart(appliance, customer, 'next')
+    starts.push(start)
+    say(`cold ${i + 1}: ${startText(start)}`)
+    await customer.end(start.name, readyTimeoutMs)
   }
   return { starts, plainMs }
 }
@@ -130,10 +129,10 @@ async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: numb
   const idle = await measureIdle(qemuProcesses(appliance.stateDir)[0] ?? 0)
   say(`a VM of the pool: ${idle.memoryMiB} MiB, ${idle.cpuPercent} % of a CPU`)
   for (let i = 0; i < warmRuns; i += 1) {
-    const item = await measureStart(appliance, customer, 'present')
-    starts.push(item)
-    say(`warm ${i + 1}: ${startText(item)}`)
-    await customer.end(item.name, readyTimeoutMs)
+    const start = await measureStart(appliance, customer, 'present')
+    starts.push(start)
+    say(`warm ${i + 1}: ${startText(start)}`)
+    await customer.end(start.name, readyTimeoutMs)
     await warm(appliance)
   }
   return { starts, refillsMs: refills(appliance), idle }

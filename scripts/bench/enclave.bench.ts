@@ -81,8 +81,7 @@ async function measure(): Promise<Figures> {
 }
 
 /**
- * Each from the VM's start: until it speaks, until the host has verified it, until a client has an answer and has
- * verified it.
+ * From the VM's start: until its first message, until the host verified it, until a client got and verified an answer.
  */
 type Start = { readonly bootMs: number; readonly servesMs: number; readonly startMs: number }
 

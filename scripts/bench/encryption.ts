@@ -106,10 +106,7 @@ async function chunkMs(rig: Rig): Promise<number> {
   return median(added)
 }
 
-/**
- * The longest that the event loop waits while the longest body is opened, in frames of this size. Median of several
- * bodies.
- */
+/** The longest wait of the event loop while the longest body is opened, in frames of this size. Median of several. */
 async function turnMs(rig: Rig, frameBytes: number): Promise<number> {
   const { body, request } = await sealedFrames(rig, frameBytes)
   const longest: number[] = []

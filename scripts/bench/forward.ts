@@ -17,8 +17,7 @@ const durationMs = 1_000
 export async function measureForward(say: Say): Promise<Figures> {
   using network = await createGuestNetwork(5)
   const [vm] = network.guests
-  // With packets of one segment, as a tap has them, packets wait for each other here: 17 MiB/s in place of 300 on
-  // either path.
+  // With packets of one segment, as a tap has them, packets queue here: 17 MiB/s in place of 300 on either path.
   await vm.run(['ip', 'link', 'set', 'eth0', 'gso_max_segs', '64'])
   await network.program(vm, sourceCode)
   await network.apply(rulesetText(gatewayPlan()))

@@ -155,8 +155,7 @@ async function measureRates({ load, targets, others, portkeys, say }: RateRig): 
 async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
   // Not Portkey's gateway: on Node 20 it answers streams of a custom host with 500 (tried with 1.15.2).
   const all = Object.entries(targets)
-  // As with the rates, what has served for a while is measured: the first some thousand streams run code that is not
-  // compiled yet.
+  // Warm, like the rates: the first some thousand streams run code that is not compiled yet.
   for (const [, { target }] of all) {
     await load.run(target, { kind: 'firstChunk', mode: 'short', connections, repeats: warmRepeats })
   }

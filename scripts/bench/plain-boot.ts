@@ -15,10 +15,7 @@ echo '${mark}'
 /bin/busybox reboot -f
 `
 
-/**
- * Milliseconds from the start of QEMU to the first line of an init, to a tenth of a second. `image`: a directory of
- * one.
- */
+/** Milliseconds from QEMU's start to the first line of an init, within 0.1 s. `image`: its directory. */
 export async function plainBootMs(image: string): Promise<number> {
   const directory = mkdtempSync(join(tmpdir(), 'srt-bench-'))
   try {
@@ -34,10 +31,7 @@ export async function plainBootMs(image: string): Promise<number> {
   }
 }
 
-/**
- * The image's initrd with more in it. The kernel unpacks archives that follow each other, each from a multiple of four
- * bytes.
- */
+/** The image's initrd with more entries. The kernel unpacks archives in a row, each aligned to four bytes. */
 export function initrdWith(image: string, entries: readonly CpioEntry[]): Buffer {
   const base = readFileSync(join(image, 'initrd'))
   const padding = new Uint8Array((4 - (base.length % 4)) % 4)

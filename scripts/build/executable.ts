@@ -15,10 +15,7 @@ export type Recipe = {
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
   readonly externals: readonly string[]
-  /**
-   * Whether it can tell what it is made of. Not so where it is measured: a commit that changes none of its sources
-   * must not change it.
-   */
+  /** Whether it names its commit. Not a measured executable: unrelated commits must not change it. */
   readonly tellsProvenance: boolean
 }
 
@@ -43,8 +40,7 @@ export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: B
     if (record === recordOf(inputs, built.sha256)) return { ...built, fresh: false }
   }
   await mkdir(outDir, { recursive: true })
-  // Its own directory, on the same file system: the compiler embeds the file's name, and a reader never sees half a
-  // file.
+  // The compiler embeds the file's name, and a rename on the same file system shows no reader half a file.
   const workDir = await mkdtemp(join(outDir, '.build-'))
   try {
     const made = join(workDir, recipe.name)

@@ -39,10 +39,7 @@ export async function buildVerifierPackage(folder: string): Promise<readonly Pac
   })
 }
 
-/**
- * `default` is for runtimes that take neither Node's modules nor a condition of their own: it needs only the web
- * platform.
- */
+/** `default` is for runtimes without Node's modules and without a condition: it needs only the web platform. */
 const MANIFEST = {
   name: packageName,
   version,
@@ -96,10 +93,7 @@ function licences(inputs: ReadonlySet<string>): string {
 
 const compilerTimeoutMs = 120_000
 
-/**
- * Both halves have the same types. The compiler writes a file for each source; types taken from packages are put in,
- * so that nothing else is needed.
- */
+/** Types of both halves, with those taken from packages put in, so that nothing else is needed. */
 async function bundleTypes(): Promise<string> {
   const work = mkdtempSync(join(tmpdir(), 'strongroom-types-'))
   try {

@@ -110,10 +110,7 @@ export function placeOf(effect: string, directory: string): string {
     .replace(/:\[\d+\]/g, '')
 }
 
-/**
- * Place of a run before the last of these effects: the effect before it that is not the database's, of which there are
- * so many.
- */
+/** Place of a run before the last of these effects: the effect before it that is not the database's. */
 export function contextOf(effects: readonly string[]): string | null {
   return effects.slice(0, -1).findLast(effect => !/strongroom\.db(?:-wal|-shm)?$/.test(effect)) ?? null
 }
@@ -158,10 +155,7 @@ function pathAt(at: number, address: number, { text, target }: Process): string 
   return `${target(at)}/${path}`
 }
 
-/**
- * Requests that make or change an interface, address or route, or clone a file (linux/if_tun.h, linux/sockios.h,
- * linux/fs.h).
- */
+/** Requests that make or change an interface, address or route, or clone a file (linux/if_tun.h, sockios.h, fs.h). */
 function controlled([fd = -1, request = 0]: Args, process: Process): string | null {
   const code = request & 0xffff
   const kind = code >> 8

@@ -123,7 +123,7 @@ async function openRetention(): Promise<Stage> {
   await own.begin()
   const name = await own.create()
   await own.end(name)
-  const names = async () => (await acme.list()).map(item => item.name)
+  const names = async () => (await acme.list()).map(({ name }) => name)
   const oldRows = () => {
     using db = openDatabase(appliance)
     return db.query<{ count: number }, []>("SELECT count(*) AS count FROM instances WHERE name LIKE 'old-%'").get()

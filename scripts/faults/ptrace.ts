@@ -47,10 +47,7 @@ const libc = libcOf({
 const info = new DataView(new ArrayBuffer(INFO.bytes))
 const status = new DataView(new ArrayBuffer(4))
 
-/**
- * Attaches to every thread of the process, those included that it begins meanwhile or later, but to none of its
- * children.
- */
+/** Attaches to every thread of the process, present and future, but to none of its children. */
 export function attach(pid: number): void {
   const known = new Set<number>()
   for (let isNew = true; isNew; ) {

@@ -71,10 +71,7 @@ type Opened = {
   readonly usual: ReadonlySet<string>
 }
 
-/**
- * Opens the scenario and runs it once without a crash. Throws where that finds anything: nothing could be said about
- * crashes then.
- */
+/** Opens the scenario and runs it once without a crash. Throws on a finding there: crashes would prove nothing. */
 async function openScenario(scenario: Scenario): Promise<Opened> {
   const stage = await scenario.open()
   try {

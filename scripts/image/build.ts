@@ -37,8 +37,7 @@ export async function buildImage({ repo, name, guest, enclave, ...options }: Bui
 }
 
 /**
- * Writes a new package lock and gives what changed, empty when no package did. Throws release_refused: the mirror is
- * older than the lock.
+ * Writes a new package lock, returns the changed packages. Throws release_refused: the mirror is older than the lock.
  */
 export async function relock(repo: string, name: string, report: BuildOptions['report']): Promise<string[]> {
   const paths = await imagePaths(repo, name)

@@ -25,10 +25,7 @@ export async function unpackFirmware(debPath: string, file: string, workDir: str
   }
 }
 
-/**
- * Digests for both vehicles, and every vCPU type and count of the recipe, by `<profile>/<vehicle>/<vCPU
- * type>/<vCPUs>`.
- */
+/** Digests by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`, for both vehicles and all shapes of the recipe. */
 export async function launchDigests(
   recipe: Recipe,
   part: (name: keyof typeof partNames) => string,

@@ -53,9 +53,7 @@ export async function baseInputs(paths: RecipePaths, recipe: MachineRecipe, tool
   }
 }
 
-/**
- * Null when the build wrote none, or for other bytes. The commit is left out: equal inputs must give equal manifests.
- */
+/** Null when the build wrote none, or for other bytes. Without the commit: equal inputs must give equal manifests. */
 async function readOrigin(executable: string, sha256: string): Promise<Origin> {
   const file = Bun.file(provenancePath(executable))
   if (!(await file.exists())) return null

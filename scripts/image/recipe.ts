@@ -15,10 +15,7 @@ const common = {
   architecture: Type.Literal('amd64'),
   /** Seconds; every timestamp in the image. */
   sourceDateEpoch: Type.Integer({ minimum: 1 }),
-  /**
-   * Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used
-   * by --relock only.
-   */
+  /** Firmware that checks kernel hashes: the file, and for --relock its package and suite. */
   firmware: Type.Object(
     {
       package: PackageName,
@@ -73,10 +70,7 @@ export const MachineRecipe = Type.Object(
 )
 export type MachineRecipe = Static<typeof MachineRecipe>
 
-/**
- * The gateway's VM: a read-only root of listed files out of unpacked packages. No maintainer script runs, no
- * dependency is followed.
- */
+/** The gateway's VM: a read-only root of listed files of packages. No maintainer scripts, no dependencies. */
 export const EnclaveRecipe = Type.Object(
   {
     ...common,
@@ -87,10 +81,7 @@ export const EnclaveRecipe = Type.Object(
     initrdPackages: Type.Array(PackageName, { minItems: 1, maxItems: 16 }),
     /** Metapackage that names the kernel, and the suite that has it; used by --relock only. */
     kernel: Type.Object({ metapackage: PackageName, suite: Type.String({ pattern: '^[a-z]+$' }) }, closed),
-    /**
-     * Path globs, relative to the root, of what is taken from the packages. Each must match; libraries that these need
-     * come along.
-     */
+    /** Path globs below the root of files to take from packages. Each must match; needed libraries follow. */
     files: Type.Array(Type.String({ pattern: '^[a-z][A-Za-z0-9/._*+-]*$' }), { minItems: 1, maxItems: 64 }),
     /** The package whose version the manifest gives: the worker's. */
     program: PackageName,

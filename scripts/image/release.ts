@@ -32,10 +32,7 @@ export function readRelease(text: string, { archive, suite }: Pick<LockedRelease
   return { archive, suite, codename, date, validUntil: isoOf(field(fields, 'Valid-Until')) }
 }
 
-/**
- * Throws release_refused when any suite is older than the lock's: a mirror that stands still, or is made to, must not
- * take us back.
- */
+/** Throws release_refused when any suite is older than the lock's: a stale mirror must not take us back. */
 export function refuseOlder(before: readonly LockedRelease[], after: readonly LockedRelease[]): void {
   const older = after.flatMap(release => {
     const locked = before.find(({ archive, suite }) => archive === release.archive && suite === release.suite)

@@ -41,8 +41,7 @@ export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo)
     writeFileSync(path, await run([executable, 'verify', 'policy-example', '--image', demo.builder], env))
     return path
   })
-  // As they are printed, in a directory of the client's own; only the client knows what it sent, and which builder it
-  // expects.
+  // The printed commands, in the client's directory; the client adds the source it sent and the builder it expects.
   for (const command of commands) {
     await step(command.replace(/^(.{60}).+$/, '$1…'), async () => {
       const said = await run(

@@ -87,10 +87,7 @@ async function ask({ inside, file, ca, directory }: Host, key: string, step: Ste
   return ['--receipt', file('receipt.txt', receipt), '--request', request, '--response', response]
 }
 
-/**
- * Everything that `verify response` needs of the gateway, and no network afterwards: its evidence, and the
- * workload.json whose digest is HOST_DATA.
- */
+/** Files for `verify response`, which needs no network then: the evidence, and the workload.json behind HOST_DATA. */
 async function saveAttestation({ inside, ca, directory }: Host): Promise<string[]> {
   const nonce = Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64url')
   const save = async (path: string, name: string) => {

@@ -61,10 +61,7 @@ export type ExpectedVm = Pick<Expected, 'configFile' | 'directory'> & {
   readonly operatorKey: string
 }
 
-/**
- * As `pinGateway`, of a gateway in a VM: the measured image, whose host launched it, and the upstreams outside.
- * workload.json comes with the evidence.
- */
+/** As `pinGateway`, for a gateway in a VM: measured image, operator key, upstreams outside. */
 export async function pinGatewayVm({ configFile, directory, operatorKey }: ExpectedVm): Promise<string[]> {
   const { config } = loadConfig({ path: configFile, env: {} })
   const { vcpus, worker, upstreams } = config.inference

@@ -45,10 +45,7 @@ export function reasonToKeep(name: string, alive: ReadonlySet<number>): string |
   return alive.has(Number(owner)) ? `process ${owner} may be using it` : null
 }
 
-/**
- * Kills every process whose mark is this one or begins with it (each child of a run has one of its own), but for this
- * process.
- */
+/** Kills every other process whose mark is or begins with this (children of a run have longer marks). */
 export function killMarked(mark: string): void {
   for (const { pid } of markedProcesses(mark)) kill(pid)
 }

@@ -32,10 +32,7 @@ export type Appliance = {
   readonly directory: string
   readonly url: string
   readonly pid: () => number
-  /**
-   * Starts the daemon and waits until it responds to clients and to the operator. Returns the milliseconds until it
-   * responded to clients.
-   */
+  /** Starts the daemon, waits for its clients' and its operator's side. Returns ms until the clients' side. */
   readonly start: (held?: Held) => Promise<number>
   /** SIGTERM and wait. VMs run on. */
   readonly stop: () => Promise<number>
@@ -68,10 +65,7 @@ export type Appliance = {
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/**
- * `settings` are further lines of the TOML table `table`, and so is each of `lines` of its own table; `tables` are
- * whole tables behind all others.
- */
+/** `settings`: further lines of the TOML table `table`; `lines`: by table; `tables`: whole tables, put last. */
 export async function createAppliance(
   settings = '',
   table = 'vm',

@@ -1,9 +1,6 @@
 // Waiting for a condition in tests, with a deadline instead of a sleep. Effects: timers.
 
-/**
- * Polls fast at first. Later it polls slowly: a hundred requests a second to a daemon cost the awaited VM a tenth of a
- * processor.
- */
+/** Fast at first, then slowly: a hundred requests a second to a daemon cost the awaited VM a tenth of a processor. */
 const [soonMs, pollMs, patientPollMs] = [1_000, 10, 50]
 
 /** Resolves as soon as `condition` holds; throws, naming `what`, when it still does not after `timeoutMs`. */

@@ -21,10 +21,10 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
 /** The gateway's part of `strongroom status`. */
 export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
   const { placement, problem, gateways } = show(gateway)
-  const item =
+  const shown =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')
-  const state = item?.state === 'serving' || item?.state === 'starting' ? item.state : null
-  return { placement, vm: item?.vm ?? null, state, problem: item?.problem ?? problem }
+  const state = shown?.state === 'serving' || shown?.state === 'starting' ? shown.state : null
+  return { placement, vm: shown?.vm ?? null, state, problem: shown?.problem ?? problem }
 }
 
 function show(gateway: PlacedGatewayControl): AdminGateways {
@@ -33,7 +33,7 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
   return {
     placement: 'vm',
     problem,
-    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...item }) => ({
+    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...rest }) => ({
       vm: vmId,
       state,
       address,
@@ -43,9 +43,9 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
       keys_revision: status?.revision ?? null,
       requests_running: status?.running ?? null,
       usage_waiting: status?.usageWaiting ?? null,
-      usage_waiting_since: isoOrNull(item.usageWaitingSinceMs),
+      usage_waiting_since: isoOrNull(rest.usageWaitingSinceMs),
       usage_booked: booked,
-      problem: item.problem,
+      problem: rest.problem,
       reason,
     })),
   }

@@ -124,8 +124,7 @@ describe('a real sandbox', () => {
     ])
   })
 
-  // Goal: a worker that turns against its host waits for us when it prints without end, and nothing else here waits
-  // for it.
+  // Goal: a worker that prints without end is slowed down, and delays nothing else here.
   test.skipIf(missing)('prints no more than a bounded rate, and keeps no timer waiting', async () => {
     let lines = 0
     const onLine = () => {

@@ -62,8 +62,7 @@ test('goal: QEMU gets the groups of its devices and no other; a device that no g
 })
 
 test('a host is stopping when systemd says so, and not when it says anything else or nothing', async () => {
-  // Goal: systemctl ends with a failure for most states; only its word counts. A missing or silent systemctl is no
-  // shutdown.
+  // Goal: systemctl fails for most states, so its word counts; without an answer it is no shutdown.
   const saying = (text: string, exitCode: number) => ['sh', '-c', `echo ${text}; exit ${exitCode}`]
   expect(await isHostStopping(saying('stopping', 1))).toBe(true)
   expect(await isHostStopping(saying('running', 0))).toBe(false)

@@ -71,8 +71,7 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
   living.set(name, scratch)
   const mounts = [
     ...readOnly.map(path => `--bind-ro=${path}`),
-    // A device is bound with its node; nspawn's own policy on devices needs systemd on the outside, which there need
-    // not be.
+    // A device is bound by its node; nspawn's own device policy needs systemd on the outside.
     ...devices.map(path => `--bind=${path}`),
   ]
   const container = Bun.spawn(

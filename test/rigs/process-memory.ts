@@ -8,9 +8,7 @@ const pagesAtOnce = 65_536
 const presentBits = 0xc0
 const entryBytes = 8
 
-/**
- * Whether a page of the process that is in memory holds `text`, as UTF-8; JavaScript keeps such text of ASCII so, too.
- */
+/** Whether a resident page of the process holds `text` in UTF-8, as JavaScript keeps ASCII text. */
 export function memoryHolds(pid: number, text: string): boolean {
   const needle = Buffer.from(text)
   const pagemap = openSync(`/proc/${pid}/pagemap`, 'r')

@@ -153,10 +153,7 @@ export type Proxy = AsyncDisposable & {
   readonly seen: { readonly path: string; readonly body: string; readonly headers: Headers }[]
 }
 
-/**
- * Ends TLS connections with a key of its own and hands requests to a server behind it, as a load balancer does.
- * `answer` may answer some itself.
- */
+/** Ends TLS with a key of its own and passes requests on, like a load balancer. `answer` may respond itself. */
 export async function startProxy(
   behind: () => string,
   answer: (request: Request, forward: () => Promise<Response>) => Response | Promise<Response> = (_, forward) =>

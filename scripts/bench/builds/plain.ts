@@ -65,9 +65,7 @@ export async function plainBuildMs(project: SourceFiles, vm: PlainVm): Promise<n
   return Math.round((Number(after) - Number(before)) * 1000)
 }
 
-/**
- * Machine, processor and accelerator are those of src/vm/launch/qemu.plan.ts; the kernel's settings are the image's.
- */
+/** Machine, processor and accelerator as in src/vm/launch/qemu.plan.ts; the kernel's settings are the image's. */
 function qemuArgv({ image, vcpus, memoryMib }: PlainVm, initrd: string): string[] {
   const words = readFileSync(join(image, 'cmdline'), 'utf8').trim().split(' ')
   const kept = words.filter(word => !/^(?:strongroom\.|rdinit=)/.test(word))

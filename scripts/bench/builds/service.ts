@@ -37,10 +37,7 @@ export async function measureService(say: Say): Promise<Figures> {
   }
 }
 
-/**
- * From the first byte of a POST with source_data to its answer: read, decoded, hashed, on disk. Counted in bytes of
- * the archive.
- */
+/** From the first byte of a POST to its answer: read, decoded, hashed, on disk. Counts bytes of the archive. */
 async function intakeMiBPerS(): Promise<number> {
   const bytes = intakeMiB * MiB
   const settings = {
@@ -65,8 +62,7 @@ async function intakeMiBPerS(): Promise<number> {
 }
 
 /**
- * For each line: milliseconds from the guest's write to the last reader, the daemon's poll interval included, and from
- * first to last reader.
+ * For each line, in ms: from the guest's write to the last reader (with the poll interval), and first to last reader.
  */
 async function eventTimes(): Promise<{ saidMs: number[]; spreadMs: number[] }> {
   await using rig = await startBuilds()
@@ -109,11 +105,11 @@ class Seen {
   }
 
   count(text: string): void {
-    const item = this.#line(text)
+    const progress = this.#line(text)
     const nowMs = performance.now()
-    if (item.count === 0) item.firstMs = nowMs
-    item.count += 1
-    if (item.count === readers) item.done.resolve({ firstMs: item.firstMs, lastMs: nowMs })
+    if (progress.count === 0) progress.firstMs = nowMs
+    progress.count += 1
+    if (progress.count === readers) progress.done.resolve({ firstMs: progress.firstMs, lastMs: nowMs })
   }
 
   #line(text: string) {

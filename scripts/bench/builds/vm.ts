@@ -164,10 +164,7 @@ async function* eventsOf(response: Response): AsyncGenerator<BuildEvent, undefin
   }
 }
 
-/**
- * From the line that ends the fetch phase to the one that ends the build: Cargo, its sandbox, the copy of the source,
- * the collected artifacts.
- */
+/** From the end of the fetch phase to the end of the build: Cargo, sandbox, copy of the source, artifacts. */
 function spentMs(events: readonly BuildEvent[]): number {
   const last = events.at(-1)
   assert(last?.result?.status === 'ok', `the build failed: ${JSON.stringify(last)}`)

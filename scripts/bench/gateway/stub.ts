@@ -71,7 +71,7 @@ const server = Bun.listen<Connection>({
     },
     close: socket => {
       const { data } = socket
-      for (const item of talking) item.delete(socket)
+      for (const group of talking) group.delete(socket)
       if (data.timer !== null) clearInterval(data.timer)
       if (data.mode === null) return
       running -= 1

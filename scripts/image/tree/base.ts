@@ -20,10 +20,7 @@ export type BaseTreeOptions = {
   readonly target: string
 }
 
-/**
- * Installs every `root` package of the lock into an empty tree. Nothing is resolved: each version is named, and no
- * other is offered.
- */
+/** Installs every `root` package of the lock, by exact version, into an empty tree. Resolves nothing. */
 export async function buildBaseTree(options: BaseTreeOptions): Promise<void> {
   const { recipe, lock, downloadsDir, workDir, target } = options
   const repoDir = join(workDir, 'repo')

@@ -35,10 +35,7 @@ export type InitrdOptions = {
   readonly target: string
 }
 
-/**
- * Writes the initrd uncompressed: unpacking costs more time than reading it, and its size is bounded by what is
- * listed.
- */
+/** Writes the initrd uncompressed: unpacking costs more time than reading, and the list bounds its size. */
 export async function buildInitrd(options: InitrdOptions): Promise<void> {
   const listed = await readChecked(InitrdFiles, join(options.sourceDir, 'files.json'))
   const entries: CpioEntry[] = listed.directories.map(path => ({ kind: 'directory', path }))

@@ -30,9 +30,7 @@ export type ImageBuild = {
 /** Contents of its provenance beside the manifest. */
 export type BuiltImage = Omit<ProvenanceOf, 'dir'>
 
-/**
- * Directory of the finished image; `build` makes it unless it is there from the same inputs, and gives its manifest.
- */
+/** Directory of the finished image; `build` makes it and its manifest unless the same inputs made it before. */
 export async function cachedImage(
   { name, imagesDir, inputs }: { name: string; imagesDir: string | null; inputs: Inputs },
   build: (build: ImageBuild) => Promise<BuiltImage>,

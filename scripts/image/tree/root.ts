@@ -23,10 +23,7 @@ export type RootTreeOptions = {
   readonly modules: Readonly<Record<'scratch' | 'boot' | 'all', readonly KernelModule[]>>
 }
 
-/**
- * Unpacks and completes the tree, but for the packaged agent. No program in it is setuid or setgid: nothing in a guest
- * needs to become root.
- */
+/** Unpacks and completes the tree, without the packaged agent. No file in it is setuid or setgid. */
 export async function layTree(options: RootTreeOptions): Promise<void> {
   const { recipe, tree } = options
   await mkdir(tree, { recursive: true, mode: 0o755 })

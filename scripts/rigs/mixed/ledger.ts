@@ -162,15 +162,12 @@ type Unmatched = {
   readonly note: (request: MixedRequest, what: string, row: Row | null) => void
 }
 
-/**
- * Each takes a row that is as it must be for it, once: first those of which only one count is right, then by how large
- * a count may be.
- */
+/** Each request takes one fitting row: exact counts first, then by ascending largest count. */
 function matchUnknown(requests: readonly MixedRequest[], { left, place, note }: Unmatched): number {
   let matched = 0
   const widthOf = ({ mixed }: MixedRequest) => (isTranslated(mixed) ? bodyOf(mixed).length : 0)
   for (const request of requests.toSorted((a, b) => widthOf(a) - widthOf(b))) {
-    const row = left.values().find(item => problemOf(request, item, place) === null)
+    const row = left.values().find(candidate => problemOf(request, candidate, place) === null)
     if (row === undefined) {
       note(request, request.mixed.behaviour === 'left' ? 'its row is missing' : 'it has no response', null)
       continue

@@ -24,10 +24,7 @@ export const KINDS: readonly Kind[] = [
 ]
 
 const free = { organizationBudgetTokens: null, requestsPerMinute: null, budgetTokens: null }
-/**
- * The first five have room for everything; the sixth is at its rate soon, the seventh at its own budget, the eighth at
- * its organization's.
- */
+/** Five keys without bounds; then one near its rate, one near its budget, one near its organization's budget. */
 export const MIXED_KEYS: readonly EnduranceKey[] = [
   { ...free, organizationId: 'acme' },
   { ...free, organizationId: 'acme', budgetTokens: 1e12 },
@@ -149,7 +146,7 @@ function read(text: string, { api, stream }: Kind): Pick<SeenByClient, 'prompt' 
     // Later ones say more of the same request.
     for (const found of [value.usage, objectOf(value.response).usage]) usage = { ...usage, ...objectOf(found) }
   }
-  const of = (...names: string[]) => names.map(name => usage[name]).find(item => typeof item === 'number') ?? null
+  const of = (...names: string[]) => names.map(name => usage[name]).find(count => typeof count === 'number') ?? null
   const isWhole = stream ? text.includes(ENDS[api]) : Object.keys(usage).length > 0 || values[0]?.choices !== undefined
   return {
     prompt: of('prompt_tokens', 'input_tokens'),

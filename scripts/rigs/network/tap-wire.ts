@@ -164,9 +164,7 @@ export function ipv4Packet({ source, destination, protocol, payload }: PacketPla
   return packet
 }
 
-/**
- * A datagram of `sizeBytes` altogether, from port 4000 to port 9. No checksum, which UDP over IPv4 allows (RFC 768).
- */
+/** A datagram of `sizeBytes` in all, from port 4000 to 9, without the optional checksum (RFC 768). */
 export function udpPacket(from: Pick<PacketPlan, 'source' | 'destination'>, sizeBytes: number): Uint8Array {
   const payload = new Uint8Array(sizeBytes - 20)
   const view = new DataView(payload.buffer)

@@ -132,7 +132,7 @@ function findByIdentity(stateDir: string, identity: string): StoredModel | null 
 }
 
 function wholeModels(stateDir: string): StoredModel[] {
-  return listModels(stateDir).flatMap(item => (item.kind === 'whole' ? [{ disk: item.disk, model: item.model }] : []))
+  return listModels(stateDir).flatMap(kept => (kept.kind === 'whole' ? [{ disk: kept.disk, model: kept.model }] : []))
 }
 
 /** Null where it cannot be read: the file is then read instead. */
@@ -330,7 +330,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
     return { disk: `${of(name)}/${diskFileName}`, model, made: true }
   } catch (error) {
     if (deps.signal.aborted) throw error
-    const isFull = [error, Object(error).cause].some(item => systemErrorCode(item) === 'ENOSPC')
+    const isFull = [error, Object(error).cause].some(cause => systemErrorCode(cause) === 'ENOSPC')
     if (!isFull) throw wrapFault(error, `make the disk of ${source.path}`)
     throw new Fault('host.disk_full', `${directory}: no room for the disk of ${source.path}`, { cause: error })
   } finally {

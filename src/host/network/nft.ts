@@ -54,7 +54,7 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null, watc
   }
   const tableExists = async (timeoutMs: number): Promise<boolean> => {
     const { stdout } = await run(['nft', '--json', 'list tables'], { timeoutMs, outputBytesMax })
-    return parseLists(stdout).some(item => item.table?.family === 'inet' && item.table.name === table)
+    return parseLists(stdout).some(entry => entry.table?.family === 'inet' && entry.table.name === table)
   }
   return {
     applyRuleset: (text, timeoutMs) =>

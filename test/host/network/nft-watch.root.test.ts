@@ -82,8 +82,7 @@ inOwnNetns(
     }
 
     test('every change of somebody else is undone within a second, and what was counted stays', async () => {
-      // Goal: a flushed table, a rule more or less, a set, a chain, a quota, the table of ARP: no hole lasts until the
-      // next sample.
+      // Goal: no foreign change, of table, rule, set, chain, quota or ARP, leaves a hole until the next sample.
       const sound = await tables()
       expect(sound).toContain('sr0000000140')
       const changes: Record<string, string[]> = {

@@ -52,7 +52,7 @@ test('goal: a stopped QEMU times out, its connection stays and ignores the late 
   const qmp = await connectQmp(join(dir, 'a'), quiet)
   expect(signalProcess(qemu, 'SIGSTOP')).toBe(true)
   const waiting = [qmp.command('query-status', 100), qmp.command('query-uuid', 150)]
-  for (const item of waiting) expect((await failure(item)).code).toBe('qmp.timeout')
+  for (const command of waiting) expect((await failure(command)).code).toBe('qmp.timeout')
   expect(signalProcess(qemu, 'SIGCONT')).toBe(true)
   expect((await qmp.command('query-status', qmpTimeoutMs.blocking)).running).toBe(false)
   qmp.close()

@@ -9,10 +9,7 @@ const dataHeaderBytes = 20
 
 export type HclVersions = { readonly header: number; readonly data: number }
 
-/**
- * A real report of version 1 with the wrapper of another: request data of version 2 has a capability bitmap of 4 bytes
- * before the claims.
- */
+/** A real report with the wrapper of another version; request data version 2 puts a 4-byte bitmap before the claims. */
 export function hclReportAs(real: Uint8Array, { header, data }: HclVersions): Uint8Array {
   const [at, size] = claimsOf(real)
   const extension = data >= 2 ? Uint8Array.of(7, 0, 0, 0) : new Uint8Array(0)

@@ -11,10 +11,7 @@ const pageTimeoutMs = 60_000
 const html =
   '<!doctype html><meta charset="utf-8"><title>client</title><script type="module" src="/client.js"></script>'
 
-/**
- * Certificates are not looked at: nothing of what is tested may rest on them. Nothing but modules of the page's own
- * address may run in it.
- */
+/** Ignores certificates: no test may rest on them. Only modules of the page's own address may run in it. */
 export async function openClientPage(project: PackageProject, url: string): Promise<PackageClient> {
   const script = await bundleClient(project.folder)
   const profile = mkdtempSync(join(tmpdir(), 'srt-chromium-'))

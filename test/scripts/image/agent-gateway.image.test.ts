@@ -38,8 +38,7 @@ const scripted: Behaviour = (response, { body }) => {
   response.end('data: [DONE]\n\n')
 }
 
-// Goal: one tool call and one response through the real agent; with another measurement named it learns why nothing
-// was sent.
+// Goal: one tool call and one response through the real agent; with another measurement it learns why it failed.
 test('the agent speaks with an attested gateway alone', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'strongroom-agent-'))
   try {

@@ -10,8 +10,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
   'a process without a mark goes with the namespace of the test that started it',
   async () => {
-    // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has an environment of its own, and holds its tap
-    // for ever.
+    // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has its own environment and holds its tap.
     const owner = Bun.spawn(['true'])
     await owner.exited
     const name = `srt-${owner.pid}-1`

@@ -28,10 +28,10 @@ const report = `<?xml version="1.0" encoding="UTF-8"?>
     <testcase name="last" classname="" time="0" file="test/a.test.ts" />
   </testsuite>
 </testsuites>`
-const item = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
+const passed = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
 const good: Run = {
   files: ['test/a.test.ts'],
-  report: item,
+  report: passed,
   exitCode: 0,
   timedOut: false,
   timeoutMs: 1000,
@@ -112,8 +112,7 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time; of VMs, there is one
-// more than processors.
+// Goal: each suffix has its phase; `alone` runs one file at a time, VMs have one lane more than processors.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
@@ -130,8 +129,7 @@ test('phaseOf', () => {
   expect(BUILD_BESIDE).not.toBe('alone')
 })
 
-// Goal: what takes longest starts first, nothing is lost by it, and the list names only what is there and runs beside
-// others.
+// Goal: the longest files start first, none is lost, and the list names existing files that share lanes.
 test('inOrder', () => {
   const all = testFiles(resolve(import.meta.dir, '../../..'))
   expect(inOrder(all).slice(0, STARTS_FIRST.length)).toEqual([...STARTS_FIRST])
