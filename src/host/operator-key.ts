@@ -87,7 +87,7 @@ async function readKey(file: string, pem: string): Promise<{ keys: CryptoKeyPair
     }
     return { keys, publicPem: half.export({ format: 'pem', type: 'spki' }).toString() }
   } catch (error) {
-    // The message alone: a cause could quote the text of the key.
+    // Without the cause, which could quote the text of the key.
     throw new Fault('internal', `read ${file}: ${messageOf(error)}; ${remedyOf('it and its public half')}`)
   }
 }

@@ -8,7 +8,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 
 export type HostRoot = {
-  /** `/`, or a directory that stands for it in tests. */
+  /** `/`, or a test's stand-in. */
   readonly root: string
 }
 

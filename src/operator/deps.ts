@@ -19,9 +19,7 @@ export type AdminDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** A key of service A. */
   readonly mintKey: (random: RandomBytes) => MintedKey
-  /** A key of the inference gateway. */
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
@@ -57,7 +55,7 @@ export type GatewayVmControl = {
       readonly isWanted: boolean
       /** Rows of usage wait since then, and none is booked; null: none waits. */
       readonly usageWaitingSinceMs: number | null
-      /** Why it does not do all that it should. */
+      /** Reason why it does not serve as configured. */
       readonly problem: string | null
       readonly booked: number
       readonly reason: string | null

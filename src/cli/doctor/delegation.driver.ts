@@ -119,7 +119,7 @@ function namesOf(records: readonly Answer[], owner: string): string[] {
   return records.flatMap(record => (record.type === 'NS' && isSameName(record.name, owner) ? [plain(record.data)] : []))
 }
 
-/** `owner` null: whoever; an alias leads to another name. */
+/** `owner` null: any name; an alias leads to another name. */
 function addressesIn(records: readonly Answer[], owner: string | null): string[] {
   return records.flatMap(record =>
     record.type === 'A' && (owner === null || isSameName(record.name, owner)) ? [record.data] : [],

@@ -38,9 +38,9 @@ export async function lookAtHost(deps: {
   readonly loaded: LoadedConfig
   readonly stateDir: string
   readonly client: AdminClient
-  /** Told before what takes seconds. */
+  /** Called before slow steps. */
   readonly progress: (text: string) => Promise<void>
-  /** Whether to boot a VM that shows that VMs run. */
+  /** Boot a VM to show that VMs run. */
   readonly canary: boolean
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps

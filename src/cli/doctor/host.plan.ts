@@ -18,14 +18,12 @@ export type DeviceFacts = {
   /** Result of opening it for reading and writing as the identity that VMs get. */
   readonly outcome: Outcome
   readonly group: string
-  /** Permission bits. */
   readonly mode: number
 }
 
 export type GuardFacts = {
   /** The beginnings of interface names that it shuts; null where its table is not loaded. */
   readonly prefixes: readonly string[] | null
-  /** Its file. */
   readonly file: string
   readonly installed: boolean
 }

@@ -22,7 +22,7 @@ export type SnpHostFacts = {
   readonly cpuid: Cpuid | null
   /** Null: the kernel does not count them. */
   readonly asids: AsidUse | null
-  /** Whether what snp boots through is there and fit for it. */
+  /** Whether the firmware that snp boots through exists and fits. */
   readonly firmware: Outcome
 }
 

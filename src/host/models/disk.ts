@@ -88,7 +88,6 @@ export async function writeModelDisk(
   return { rootHash: toHex(rootHash), hashOffset, fileSha256: sha256.digest('hex'), fileBytes }
 }
 
-/** Fills `into`. */
 async function readExactly(source: FileHandle, into: Uint8Array, offset: number): Promise<void> {
   for (let done = 0; done < into.length; ) {
     const { bytesRead } = await source.read(into, done, into.length - done, offset + done)

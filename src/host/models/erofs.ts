@@ -9,7 +9,6 @@ import { assert } from '../../base/assert.ts'
 import { concat, utf8 } from '../../base/bytes.ts'
 
 export const erofsBlockBytes = 4096
-/** The one file's. */
 export const modelFileName = 'model.gguf'
 const headBlocks = 2
 /** Where the file's bytes begin. */

@@ -214,7 +214,7 @@ async function openSource(path: string, nowMs: number): Promise<OpenSource> {
   const refuse = (problem: string) => new Fault('invalid_request', `${path}: ${problem}`, { param: 'file' })
   let handle: FileHandle
   try {
-    // A FIFO is not waited for.
+    // Does not block on a FIFO.
     handle = await open(path, openFlags.O_RDONLY | openFlags.O_NONBLOCK)
   } catch (error) {
     throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such file' : messageOf(error))
@@ -303,7 +303,7 @@ async function sha256Of(source: OpenSource, { onProgress, signal }: AddDeps): Pr
   return sha256.digest('hex')
 }
 
-/** Room that is left for everybody else on the file system. */
+/** Room that stays free for others on the file system. */
 const spareBytes = 64 * 1024 * 1024
 
 async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel> {
@@ -314,7 +314,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   if (freeBytes < neededBytes) {
     throw new Fault('host.disk_full', `${directory}: the disk needs ${neededBytes} bytes, ${freeBytes} are free`)
   }
-  // Before hours of reading: it may not be possible.
+  // Before hours of reading, since it may fail.
   const golden = await added.golden()
   try {
     mkdirSync(adding, { mode: 0o700 })

@@ -11,7 +11,7 @@ export type ConnectionSide = (typeof SIDES)[number]
 
 export type RememberedAddress = {
   readonly address: string
-  /** Entries in which it stands on each side. */
+  /** Entries that name it, by side. */
   readonly counts: Readonly<Partial<Record<ConnectionSide, number>>>
 }
 

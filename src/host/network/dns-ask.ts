@@ -8,12 +8,11 @@ import { Fault, messageOf } from '../../base/fault.ts'
 import { type RandomBytes, systemRandom } from '../../base/ids.ts'
 
 export type DnsQuestion = {
-  /** An address. */
   readonly server: string
   readonly port: number
   readonly name: string
   readonly type: 'A' | 'AAAA' | 'NS'
-  /** Whether the server is to find the answer elsewhere. */
+  /** Whether the server should recurse. */
   readonly recursion: boolean
   readonly timeoutMs: number
   /** Longer answers are ignored; no limit when left out. */
@@ -22,7 +21,7 @@ export type DnsQuestion = {
 
 export type DnsAnswer = {
   readonly code: string
-  /** It did not fit a datagram. */
+  /** The answer did not fit a datagram. */
   readonly isTruncated: boolean
   readonly answers: readonly Answer[]
   readonly authorities: readonly Answer[]

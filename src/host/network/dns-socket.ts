@@ -14,7 +14,7 @@ export type DnsSocketOptions = {
   readonly address: string
   /** 0 takes a free one. */
   readonly port: number
-  /** UDP: addresses of this host that somebody else listens on. */
+  /** UDP: addresses of this host with another listener. */
   readonly except?: readonly string[]
   /** Returns the response, small enough for UDP, or null for none. Must be quick: it blocks its thread. */
   readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null

@@ -112,7 +112,7 @@ function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
   const taken = new Set<TcpSocket>()
   const perNetwork = new Map<string, number>()
   return {
-    /** False: the network has all that it may have. */
+    /** False: the network is at its limit. */
     take: (socket: TcpSocket, network: string): boolean => {
       const count = perNetwork.get(network) ?? 0
       if (count >= connectionsPerNetworkMax) return false
@@ -122,7 +122,7 @@ function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
       perNetwork.set(network, count + 1)
       return true
     },
-    /** It has just asked something. */
+    /** Marks it as just used. */
     use: (socket: TcpSocket): void => {
       if (taken.delete(socket)) taken.add(socket)
     },

@@ -19,7 +19,7 @@ export type UdpLimits = {
   readonly turnPacketsMax: number
   /** Sockets at most; further addresses get none. */
   readonly addressesMax: number
-  /** How often it is looked which addresses the host has. */
+  /** Pause between two looks at the host's addresses. */
   readonly addressesIntervalMs: number
 }
 

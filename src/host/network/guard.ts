@@ -5,7 +5,7 @@ import { existsSync } from 'node:fs'
 import type { Logger } from '../../base/log.ts'
 import { run } from '../../linux/command.ts'
 
-/** Where README has it installed. */
+/** Path of the guard's installation. */
 export const guardFile = '/etc/strongroom/strongroom-guard.nft'
 export const guardTable = 'strongroom_guard'
 

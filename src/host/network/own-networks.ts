@@ -7,7 +7,6 @@ import { canonicalNetworkV6 } from '../../base/ipv6.ts'
 type Address = { readonly family: string; readonly cidr: string | null }
 
 type Options = {
-  /** Whether IPv6 networks are wanted, too. */
   readonly withV6: boolean
   readonly interfaces?: Readonly<Record<string, readonly Address[] | undefined>>
 }

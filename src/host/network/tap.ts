@@ -221,7 +221,7 @@ function readTables(): Tables {
 function stateIn({ names, routes }: Tables, name: string, { address, addressV6 }: Routed): TapState {
   checkName(name)
   if (!names.has(name)) return 'gone'
-  // A route goes with its interface being up.
+  // A route exists only while its interface is up.
   const isRouted = address === null || routes.has(`${name} ${hexOf(address)}`)
   const isRoutedV6 = addressV6 === null || routes.has(`${name} ${hexOfV6(addressV6)}`)
   return isRouted && isRoutedV6 ? 'routed' : 'unrouted'

@@ -47,7 +47,7 @@ export const usualLimits: ChannelLimits = { readBytesPerSecondMax: 2 * agentLine
 export type ChannelOptions = {
   /** Another one for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
   readonly idPrefix: string
-  /** For the socket to appear. */
+  /** Time for the socket to appear. */
   readonly timeoutMs: number
   /** Once, when QEMU or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void

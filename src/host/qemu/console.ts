@@ -18,7 +18,7 @@ export type ConsoleOptions = {
   readonly dir: string
   /** Limit of both files together. */
   readonly bytesMax: number
-  /** For the socket to appear. */
+  /** Time for the socket to appear. */
   readonly timeoutMs: number
   /** Once, when QEMU or an error ends the connection and all that came is written; never after our own `close`. */
   readonly onClose: (reason: string) => void
