@@ -1,14 +1,18 @@
-// Keeps the OpenAPI documents under test/golden in step with the schemas: `--write` renews them, `--check` fails when
-// one has drifted.
+// Keeps the OpenAPI documents under test/golden in step with schemas and routes: `--write` renews them; `--check` fails
+// when a document has drifted, a route is not documented, or a documented operation has no route.
 
 import { buildsOpenapiDocument } from '../src/builds/http/openapi.ts'
+import { BUILD_ROUTES } from '../src/builds/http/routes.ts'
+import { routeFaults } from '../src/http/openapi.ts'
+import { GATEWAY_ROUTES } from '../src/inference/gateway/gateway.ts'
 import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi/openapi.ts'
 import { openapiDocument } from '../src/instances/http/openapi.ts'
+import { INSTANCE_ROUTES } from '../src/instances/http/routes.ts'
 
 const DOCUMENTS = {
-  'openapi.json': openapiDocument,
-  'openapi-inference.json': inferenceOpenapiDocument,
-  'openapi-builds.json': buildsOpenapiDocument,
+  'openapi.json': { document: openapiDocument(), routes: INSTANCE_ROUTES },
+  'openapi-inference.json': { document: inferenceOpenapiDocument(), routes: GATEWAY_ROUTES },
+  'openapi-builds.json': { document: buildsOpenapiDocument(), routes: BUILD_ROUTES },
 } as const
 
 const [mode, ...rest] = process.argv.slice(2)
@@ -16,14 +20,16 @@ if (rest.length > 0 || (mode !== '--check' && mode !== '--write')) {
   process.stderr.write('usage: bun scripts/openapi.ts --check | --write\n')
   process.exitCode = 2
 } else {
-  for (const [name, toDocument] of Object.entries(DOCUMENTS)) {
-    const text = `${JSON.stringify(toDocument(), null, 2)}\n`
+  for (const [name, { document, routes }] of Object.entries(DOCUMENTS)) {
+    const text = `${JSON.stringify(document, null, 2)}\n`
     const golden = Bun.file(new URL(`../test/golden/${name}`, import.meta.url))
+    const faults = routeFaults(document, routes).map(fault => `test/golden/${name}: ${fault}\n`)
     if (mode === '--write') {
       await Bun.write(golden, text)
     } else if (!(await golden.exists()) || (await golden.text()) !== text) {
-      process.stderr.write(`test/golden/${name} has drifted; run \`bun run openapi\` and read the difference\n`)
-      process.exitCode = 1
+      faults.push(`test/golden/${name} has drifted; run \`bun run openapi\` and read the difference\n`)
     }
+    if (faults.length > 0) process.exitCode = 1
+    process.stderr.write(faults.join(''))
   }
 }

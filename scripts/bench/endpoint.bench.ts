@@ -26,8 +26,11 @@ export async function run({ note, repoRoot }: BenchContext): Promise<Figures> {
     const key = bench.addKey()
     const { vmId } = await bench.serve()
     const gateway: AttestedGateway = {
-      ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
-      ...{ outside: bench.workload.upstreams.map(({ name }) => name), simulatedRoot: bench.host.rootPem },
+      kind: 'attested',
+      measurements: [launchMeasurement],
+      operatorKey: toHex(bench.host.operatorKey),
+      outside: bench.workload.upstreams.map(({ name }) => name),
+      simulatedRoot: bench.host.rootPem,
     }
     const baseUrl = `${bench.url(vmId)}/v1`
     // The documents of this one; the process has a port of its own.
@@ -91,14 +94,17 @@ function quantile(values: readonly number[], share: number): number {
 }
 
 const body = JSON.stringify({
-  ...{ model: 'm', stream: true },
+  model: 'm',
+  stream: true,
   messages: [{ role: 'user', content: 'x'.repeat(promptChars) }],
 })
 
 async function firstChunkMs(url: string, { key, ca }: { readonly key: string; readonly ca: string }): Promise<number> {
   const startedMs = performance.now()
   const response = await fetch(`${url}/chat/completions`, {
-    ...{ method: 'POST', body, tls: { ca } },
+    method: 'POST',
+    body,
+    tls: { ca },
     headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
   })
   const reader = response.body?.getReader()

@@ -99,7 +99,10 @@ async function entries(repoRoot: string, workDir: string): Promise<readonly Cpio
   const kernel = await unpackKernel(downloadPath(downloads, packageOf(lock, 'kernel').sha256), join(workDir, 'kernel'))
   const modules = await moduleClosure(kernel, ['aesni-intel', 'xts'])
   const text = (path: string, bytes: Uint8Array | string): CpioEntry => ({
-    ...{ kind: 'file', path, bytes: typeof bytes === 'string' ? Buffer.from(bytes) : bytes, executable: false },
+    kind: 'file',
+    path,
+    bytes: typeof bytes === 'string' ? Buffer.from(bytes) : bytes,
+    executable: false,
   })
   return [
     ...modules.map(({ path, bytes }) => text(`modules/${basename(path)}`, bytes)),

@@ -68,7 +68,11 @@ type Bundle = { readonly text: string; readonly inputs: readonly string[] }
 async function bundle(target: 'node' | 'browser'): Promise<Bundle> {
   const entry = join(entries, `${target}.ts`)
   const { outputs, metafile } = await Bun.build({
-    ...{ entrypoints: [entry], root: repo, target, format: 'esm', metafile: true },
+    entrypoints: [entry],
+    root: repo,
+    target,
+    format: 'esm',
+    metafile: true,
   })
   const [output, ...more] = outputs
   if (output === undefined || more.length > 0) throw new Error(`${entry}: not one bundle`)
@@ -126,8 +130,11 @@ function projectOf(work: string) {
     // Libraries of pages, and the language of Node 20.
     extends: join(entries, 'tsconfig.json'),
     compilerOptions: {
-      ...{ noEmit: false, declaration: true, emitDeclarationOnly: true },
-      ...{ rootDir: join(repo, 'src'), outDir: join(work, 'types') },
+      noEmit: false,
+      declaration: true,
+      emitDeclarationOnly: true,
+      rootDir: join(repo, 'src'),
+      outDir: join(work, 'types'),
     },
     files: [join(entries, 'browser.ts')],
     include: [],

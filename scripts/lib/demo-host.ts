@@ -51,7 +51,9 @@ export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>,
   const stateDir = join(directory, 'state')
   const env = { STRONGROOM_CONFIG: configFile, STRONGROOM_STATE_DIR: stateDir }
   return {
-    ...{ directory, configFile, stateDir },
+    directory,
+    configFile,
+    stateDir,
     ca: join(stateDir, 'ca/ca.pem'),
     simulatedRoot: join(stateDir, 'simulator/root.pem'),
     inside: (...argv) => run([...enter, ...argv]),

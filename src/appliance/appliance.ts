@@ -65,8 +65,10 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
+  const basis = { config, stateDir, store, clock, random, log, operatorKey }
   const engine = composeEngine({
-    ...{ config, stateDir, store, clock, random, log, operatorKey, simulatedPlatform },
+    ...basis,
+    simulatedPlatform,
     collateral: platform => composeCollateral({ config, stateDir, platform, clock, log }),
     gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
   })
@@ -84,7 +86,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const firewall = composeFirewall({ config, clock, log, onEvent })
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
-  const shared = { config, stateDir, store, engine, operatorKey, tls, clock, random, log, firewall: firewall.watch }
+  const shared = { ...basis, engine, tls, firewall: firewall.watch }
   const parts = { ...shared, guestDns, metering, keys, names, trust, simulatedPlatform, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
@@ -107,12 +109,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     builds: builder === null ? null : localUrl(config.listen.builds, builder.port),
     dns: dns === null ? null : `${listenAddress(config.listen.dns).hostname}:${dns.port}`,
   }
-  const admin = await serveOperator({
-    ...{ ...parts, service, pool, builds, listening },
-    gateway: gateway.vms,
-    traces: gateway.traces,
-    collectors: gateway.collectors,
-  })
+  const { vms, traces, collectors } = gateway
+  const admin = await serveOperator({ ...parts, service, pool, builds, listening, gateway: vms, traces, collectors })
   undo.defer(() => admin.stop())
 
   // Last, so that no instance changes before the interfaces that report it are there.

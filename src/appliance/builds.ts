@@ -84,7 +84,12 @@ export function composeBuilds(parts: BuildsParts): Builds {
   } as const
   const all = createBuilds({
     directory: `${stateDir}/builds`,
-    ...{ store, clock, random, log, settings, gate },
+    store,
+    clock,
+    random,
+    log,
+    settings,
+    gate,
     engine: buildEngine(parts),
     trust: parts.trust,
     ownUrl: ownUrl(config),

@@ -117,14 +117,10 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
   const firewall = composeNetwork(ruleset, { config, store, clock, log })
-  const launcher = new Launcher({
-    db: store.ledger.db,
-    clock,
-    operatorKey,
-    vcpuType: config.vm.vcpu_type,
-    boot: bootOf(platform, config.vm),
-    igvmDirectory: `${stateDir}/igvm`,
-  })
+  const { db } = store.ledger
+  const { vcpu_type: vcpuType } = config.vm
+  const boot = bootOf(platform, config.vm)
+  const launcher = new Launcher({ db, clock, operatorKey, vcpuType, boot, igvmDirectory: `${stateDir}/igvm` })
   warnUnmeasured(config, { gatewayImageDir, log })
   const images = imageSummaries({ stateDir, operatorKey, clock, log })
   const tpm = () => tpmChoice(platform, config.vm)
@@ -133,7 +129,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const image = (name: string) => imageNamed(name, { config, gatewayImageDir, images })
   const kernels = platform === 'tcg' ? new UnpackedKernels(stateDir) : null
   const driver = new VmDriver({
-    db: store.ledger.db,
+    db,
     clock,
     random,
     log: log.unit('vm'),
@@ -147,7 +143,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),
-    ...{ launcher, kernels, image },
+    launcher,
+    kernels,
+    image,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     gateway: config.network.gateway_v4,
     gatewayV6: config.network.gateway_v6,

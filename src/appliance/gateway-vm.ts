@@ -6,26 +6,24 @@ import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
-import { NO_RULES } from '../contract/key-rules.ts'
-import { gatewayVmPort, type UsageRow } from '../contract/vm/enclave.ts'
+import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
-import { Books } from '../enclave-host/books.ts'
 import { ControlSource } from '../enclave-host/control.ts'
 import { controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
 import { GatewayKeeper, type WantedGateway } from '../enclave-host/keeper.ts'
 import { unnamedGatewayVms } from '../enclave-host/leaks.ts'
 import { GatewaySession } from '../enclave-host/session.ts'
 import type { Certify, GatewayEngine } from '../enclave-host/types.ts'
-import { createTellUsed } from '../enclave-host/used.ts'
 import { isAttestable, type VerifiedGateway, verifyGatewayVm } from '../enclave-host/verify.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import { readAllowlist } from '../inference/attestation/workloads.ts'
-import { NO_BUDGETS } from '../inference/limits/budgets.ts'
+import { Books } from '../inference/metering/books.ts'
+import { createHostSums } from '../inference/metering/host-sums.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { runLedgerRetention } from '../inference/metering/retention.ts'
+import { usageRecordOf } from '../inference/metering/row.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
-import type { UsageRecord } from '../inference/types.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import type { Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
@@ -86,39 +84,21 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     clock,
     log,
   })
-  const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(recordOf)), log })
+  const books = new Books({ ledger: store.ledger.db, write: rows => metering.book(rows.map(usageRecordOf)), log })
   const engine = gatewayEngine(parts)
   const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
-  const tell = createTellUsed({ ...store, statusOf })
+  const tell = createHostSums({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
   const models = new GatewayModel({ config, stateDir, clock, log })
-  const allowlistFile = join(stateDir, 'allowlist.json')
-  const wanted = (): WantedGateway => {
-    const imageDir = config.inference.worker.image_dir
-    const { manifest } = loadGatewayImage(imageDir)
-    const model = models.current()
-    const bytes = readAllowlist(allowlistFile)
-    const workload = gatewayWorkload({
-      ...{ config, manifest, upstreams, controlKey: controlKey.publicKey },
-      model: model?.model ?? null,
-      allowlist: bytes === null ? null : { bytes, source: allowlistFile },
-    })
-    const { vcpus, memory_mib: memoryMib } = config.inference
-    const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
-    // Else each VM would be defined only to be refused.
-    expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
-    const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, parts.engine.platform]
-    const shape = [...size, imageDigest(imageDir), operatorKeyWords(parts.operatorKey.digest), workload].join('\n')
-    return {
-      spec: {
-        ...{ image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload },
-        ...(model === null ? {} : { modelDisk: model.disk }),
-      },
-      shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
-    }
-  }
   const keeper = new GatewayKeeper({
-    ...{ store: store.ledger, hostId: store.hostId, engine, wanted, addresses, clock, random, log },
+    store: store.ledger,
+    hostId: store.hostId,
+    engine,
+    wanted: () => wantedGateway(parts, { upstreams, controlKey: controlKey.publicKey, model: models.current() }),
+    addresses,
+    clock,
+    random,
+    log,
     patienceMs,
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
@@ -155,6 +135,41 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
       await keeper.stop()
       await Promise.all([running, traces?.stop()])
     },
+  }
+}
+
+type WantedParts = Pick<Parameters<typeof gatewayWorkload>[0], 'upstreams' | 'controlKey'> & {
+  readonly model: ReturnType<GatewayModel['current']>
+}
+
+/** The gateway VM that image, configuration, model and allowlist ask for now. */
+function wantedGateway(
+  { config, stateDir, engine, operatorKey }: GatewayVmParts,
+  { upstreams, controlKey, model }: WantedParts,
+): WantedGateway {
+  const imageDir = config.inference.worker.image_dir
+  const { manifest } = loadGatewayImage(imageDir)
+  const source = join(stateDir, 'allowlist.json')
+  const bytes = readAllowlist(source)
+  const allowlist = bytes === null ? null : { bytes, source }
+  const workload = gatewayWorkload({
+    config,
+    manifest,
+    upstreams,
+    controlKey,
+    model: model?.model ?? null,
+    allowlist,
+  })
+  const { vcpus, memory_mib: memoryMib } = config.inference
+  const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
+  // Otherwise each VM would be defined only to be refused.
+  expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
+  const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform]
+  const shape = [...size, imageDigest(imageDir), operatorKeyWords(operatorKey.digest), workload].join('\n')
+  const modelDisk = model === null ? {} : { modelDisk: model.disk }
+  return {
+    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk },
+    shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
   }
 }
 
@@ -222,24 +237,3 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
 const patienceMs = 60_000
 /** For certificates, evidence and whoever waits for their turn at AMD's service. */
 const verifyMs = 300_000
-
-/** A row of a gateway VM as the ledger takes it. Its limits and rules are the VM's concern. */
-export function recordOf({
-  promptTokens,
-  completionTokens,
-  organizationId,
-  keyPrefix,
-  instanceId,
-  ...row
-}: UsageRow): UsageRecord {
-  return {
-    ...row,
-    caller: {
-      ...{ organizationId, keyPrefix, keyDigest: '', instanceId },
-      ...{ requestsPerMinute: 0, tokensPerMinute: 0, concurrencyMax: 0 },
-      rules: NO_RULES,
-      budgets: NO_BUDGETS,
-    },
-    tokens: { prompt: promptTokens, completion: completionTokens },
-  }
-}

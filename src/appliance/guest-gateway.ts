@@ -39,7 +39,8 @@ export function composeGuestGateway(parts: GuestGatewayParts): GuestGatewayOf {
   const { config, guestCaPem } = parts
   const { baseUrl, address } = guestGateway(config, guestGatewayName)
   const unattested = (why: 'host' | 'no-worker' | 'elsewhere', ca: string | null) => async () => ({
-    ...{ baseUrl, address },
+    baseUrl,
+    address,
     gateway: { kind: 'unattested', why, ca } as const,
   })
   if (config.instances.inference_base_url !== '') return unattested('elsewhere', null)

@@ -21,7 +21,6 @@ import { runEgressSampler } from '../instances/egress.ts'
 import type { AttestationTrustOf } from '../instances/evidence.verify.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import { openapiDocument } from '../instances/http/openapi.ts'
-import { instanceRoutes } from '../instances/http/routes.ts'
 import { createHttp } from '../instances/http/server.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { InstanceReconciler } from '../instances/reconciler.ts'
@@ -80,10 +79,11 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
-    routes: instanceRoutes(service, attestations),
+    service,
+    attestations,
     openapi: openapiDocument(),
   })
-  return serveTls(request => http.fetch(request), {
+  return serveTls(http, {
     ...listenAddress(config.listen.instances),
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,

@@ -30,11 +30,13 @@ export function composeTraces({ config, upstreams, clock, random, log }: TracesP
     batchMax: traces.batch_max,
     intervalMs: traces.interval_ms,
     timeoutMs: traces.timeout_ms,
-    ...{ clock, random, log },
+    clock,
+    random,
+    log,
   })
 }
 
-/** What a request has that names no model of the catalog (gateway/accounting.ts). */
+/** What a request has that names no model of the catalog (metering/account.ts). */
 const noModel = 'unknown'
 
 function namesOf({ inference: { worker } }: TracesParts['config'], targets: readonly UpstreamTarget[]): OtlpNames {

@@ -55,7 +55,13 @@ export function gatewayWorkload(parts: WorkloadParts): string {
 function upstreamIn(target: UpstreamTarget): WorkloadUpstream {
   const { name, url, engine, models, weight, concurrencyMax, choicesMax, contextTokens, content } = target
   return {
-    ...{ name, url, engine, weight, concurrencyMax, choicesMax, contextTokens },
+    name,
+    url,
+    engine,
+    weight,
+    concurrencyMax,
+    choicesMax,
+    contextTokens,
     models: [...models],
     ...(target.embeddingModels.length === 0 ? {} : { embeddingModels: [...target.embeddingModels] }),
     content: [...content],

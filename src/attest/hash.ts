@@ -1,4 +1,4 @@
-// SHA-2 in two forms, and bytes for WebCrypto. Pure. Synchronous (JavaScript, for short inputs and chains) and through WebCrypto (native, for long ones).
+// SHA-2 in JavaScript, for short inputs and chains, and by WebCrypto, for long ones; bytes for WebCrypto. Pure.
 
 import { sha256 as nobleSha256, sha384 as nobleSha384, sha512 as nobleSha512 } from '@noble/hashes/sha2.js'
 
@@ -16,7 +16,7 @@ export async function digest(name: HashName, bytes: Uint8Array): Promise<Uint8Ar
   return new Uint8Array(await crypto.subtle.digest(name, webBytes(bytes)))
 }
 
-/** The same bytes, for WebCrypto: its types refuse memory that is shared between threads, which this library never has. */
+/** The same bytes, for WebCrypto: its types refuse memory shared between threads, which this library never has. */
 export function webBytes(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return bytes as Uint8Array<ArrayBuffer>
 }

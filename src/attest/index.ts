@@ -1,13 +1,13 @@
 // The public API of the library: what relying parties verify with, and what a VM issues receipts with. Pure.
 //
-// Inside this repository modules are imported directly. The simulator is left out on purpose: a relying party's bundle can then make
-// no certificates, and so no evidence.
+// Inside this repository modules are imported directly. The simulator is left out on purpose: a relying party's bundle
+// can then make no certificates, and so no evidence.
 
 export { type Cpuid, PRODUCTS, type Product, productOfCpuid } from './amd/product.ts'
 export { AMD_ROOTS, type TrustedRoot, type WholeRoot } from './amd/roots.ts'
 export { decodeTcb, isTcbAtLeast, type Tcb, tcbText } from './amd/tcb.ts'
 export type { PemOrDer } from './encoding/pem.ts'
-// What a launch will measure: firmware, kernels, processors, IGVM files, and who has signed for it.
+// Measurements of a future launch: firmware, kernels, processors, IGVM files, and the signer of its ID block.
 export type { Hash } from './hash.ts'
 export { buildIgvm, type IgvmBuild } from './igvm/build.ts'
 export { type IgvmFile, readIgvm } from './igvm/file.ts'

@@ -1,4 +1,4 @@
-// The one error that codecs of this library throw. Pure. Verifiers catch it and turn it into a failed check; this file has their helpers.
+// The one error that codecs of this library throw, and helpers that turn it into a failed check. Pure.
 
 /** Bytes that do not have the form that they must have. `what` names the structure and, where it helps, the field. */
 export class Malformed extends Error {
@@ -14,7 +14,7 @@ export function wellFormed(condition: unknown, what: string): asserts condition 
 
 export type Parsed<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly reason: string }
 
-/** What `read` returns, or why it could not: for verifiers, which never throw. */
+/** The result of `read`, or why it failed: for verifiers, which never throw. */
 export function parsed<T>(read: () => T): Parsed<T> {
   try {
     return { ok: true, value: read() }
@@ -23,7 +23,7 @@ export function parsed<T>(read: () => T): Parsed<T> {
   }
 }
 
-/** For the reason of a failed check. Anything but Malformed is a value of a type that the caller may not pass, or our own mistake. */
+/** The reason for a failed check. Errors other than Malformed are mistakes in the caller's types or in this library. */
 export function reasonOf(error: unknown): string {
   return error instanceof Malformed ? error.message : `unexpected error: ${error}`
 }

@@ -25,7 +25,7 @@ export function fail(name: string, reason: string): Check {
   return { name, outcome: 'fail', reason, required: true }
 }
 
-/** The caller skips this check ('any'), or the evidence lacks what it needs. `required` unless the caller has chosen to skip it. */
+/** The caller skips this check ('any'), or the evidence lacks its input. `required` unless the caller skips it. */
 export function notChecked(name: string, reason: string, required: boolean): Check {
   return { name, outcome: 'not-checked', reason, required }
 }
@@ -35,7 +35,7 @@ export function check(name: string, holds: boolean, failure: string, success = '
   return holds ? pass(name, success) : fail(name, failure)
 }
 
-/** Good only if there is at least one check and every required one passed. A check that fails makes it bad, required or not. */
+/** Good only with at least one check and every required one passed. A failed check makes it bad, required or not. */
 export function verdict(checks: readonly Check[]): Verdict {
   const bad = checks.some(check => check.outcome === 'fail' || (check.required && check.outcome !== 'pass'))
   return { ok: checks.length > 0 && !bad, checks }

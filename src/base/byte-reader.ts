@@ -1,10 +1,10 @@
 // Exact pieces out of a stream of chunks, with a bound on how much may come in all. No effects of its own.
 
-export type ByteReaderOptions = {
+type ByteReaderOptions = {
   readonly bytesMax: number
-  /** What is thrown once more than `bytesMax` have come: what is packed small may be a bomb. */
+  /** The error after more than `bytesMax`: a small archive may unpack to a bomb. */
   readonly tooMuch: () => Error
-  /** What is thrown at the end of the stream within a piece. */
+  /** The error when the stream ends within a piece. */
   readonly tooLittle: () => Error
 }
 
@@ -19,7 +19,7 @@ export class ByteReader {
     this.#options = options
   }
 
-  /** The next `count` bytes, copied; null at the end of the stream, which between two pieces is no failure. */
+  /** The next `count` bytes, copied; null if the stream ends before the first of them. */
   async piece(count: number): Promise<Uint8Array | null> {
     if (this.#held.length === 0 && !(await this.#fill())) return null
     const whole = new Uint8Array(count)
@@ -47,7 +47,7 @@ export class ByteReader {
     for await (const _ of this.parts(count));
   }
 
-  /** What is left, in parts. */
+  /** The remaining bytes, in parts. */
   async *rest(): AsyncGenerator<Uint8Array> {
     for (;;) {
       if (this.#held.length === 0 && !(await this.#fill())) return

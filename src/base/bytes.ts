@@ -1,5 +1,5 @@
-// Bytes and their text forms. Pure, and portable: base64 is the runtime's own where it has that (over a hundred times as fast), else made of methods
-// that older browsers have, too.
+// Bytes and their text forms. Pure and portable: the runtime's own base64 if it has one (over a hundred times as fast),
+// else methods that older browsers have too.
 
 const encoder = new TextEncoder()
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
@@ -27,7 +27,7 @@ export function fromHex(text: string): Uint8Array | null {
   return Uint8Array.from({ length: text.length / 2 }, (_, at) => Number.parseInt(text.slice(at * 2, at * 2 + 2), 16))
 }
 
-/** As ECMAScript 2026 has them; the types that older runtimes are checked with do not. */
+/** As in ECMAScript 2026; the types of older runtimes lack it. */
 type NativeEncode = (options?: { readonly alphabet: 'base64url'; readonly omitPadding: true }) => string
 type NativeDecode = (text: string, options: { readonly lastChunkHandling: 'strict' }) => Uint8Array
 const { toBase64: nativeEncode } = Uint8Array.prototype as { readonly toBase64?: NativeEncode }
@@ -59,7 +59,7 @@ export function fromBase64(text: string): Uint8Array | null {
   }
 }
 
-/** Exported for tests, as `toBase64Portably`. Of base64's own characters. */
+/** Exported for tests, like `toBase64Portably`. Base64's own characters only. */
 export function fromBase64Portably(text: string): Uint8Array | null {
   let binary: string
   try {

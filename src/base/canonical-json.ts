@@ -1,9 +1,9 @@
 // One spelling for one value: the JSON Canonicalization Scheme (RFC 8785). Pure.
 
-/** Of plain data: null, booleans, numbers, texts, lists and objects of these. */
+/** Plain data: null, booleans, numbers, strings, lists and objects of these. */
 export type Plain = null | boolean | number | string | readonly Plain[] | { readonly [name: string]: Plain }
 
-/** Names in the order of their UTF-16 code units (3.2.3), nothing between; numbers and texts as JSON.stringify writes them (3.2.2). */
+/** Names by their UTF-16 code units (3.2.3), no spaces; numbers and texts like JSON.stringify (3.2.2). */
 export function canonicalJson(value: Plain): string {
   if (isList(value)) return `[${value.map(canonicalJson).join(',')}]`
   if (typeof value !== 'object' || value === null) return JSON.stringify(value)

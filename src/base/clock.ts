@@ -1,11 +1,12 @@
-// Time as a dependency: the wall clock for records and retention (it may jump), the monotonic clock for durations. Effects: timers.
+// Time as a dependency: wall clock for records and retention (may jump), monotonic clock for durations. Effects:
+// timers.
 
 export type Clock = {
   /** Milliseconds since the Unix epoch; may jump either way. */
   readonly nowMs: () => number
   /** Milliseconds that never decrease, from an unspecified origin. */
   readonly monotonicMs: () => number
-  /** Resolves after `ms` milliseconds, or after 24 days where that is sooner; or rejects with the signal's reason. */
+  /** Resolves after `ms` milliseconds, at most 24 days; rejects with the signal's reason. */
   readonly sleep: (ms: number, signal?: AbortSignal) => Promise<void>
 }
 
@@ -21,7 +22,7 @@ export function onAbort(signal: AbortSignal, act: () => void): () => void {
   return () => signal.removeEventListener('abort', act)
 }
 
-/** A timer of the runtime that is longer ends at once: whoever then looks at the clock again would never stop looking. */
+/** A longer timer of the runtime ends at once, and a loop that reads the clock again would never stop. */
 const sleepMsMax = 2 ** 31 - 1
 
 export const systemClock: Clock = {

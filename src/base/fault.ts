@@ -1,4 +1,4 @@
-// Typed failures. Pure. One table gives status, wire code and remedy to HTTP, CLI and OpenAPI alike (contract section 7).
+// Typed failures. Pure. One table gives status, wire code and remedy to HTTP, CLI and OpenAPI (contract section 7).
 
 /** The six error codes of service A, with their HTTP status (contract 7.1). */
 export const WIRE_CODES = {
@@ -15,8 +15,8 @@ export type WireCode = keyof typeof WIRE_CODES
 type FaultRow = { readonly wire: WireCode; readonly status?: number; readonly remedy: string }
 
 /**
- * Every way we fail, and what to do about it: `remedy` is printed at the command line, to the operator or to a relying party. Clients of
- * the APIs get code and message. `status` is given where it is not the one of the wire code.
+ * Every kind of failure and its remedy. The command line prints `remedy` to the operator or a relying party; clients of
+ * the APIs get code and message. `status` is given only where it differs from that of the wire code.
  */
 export const FAULTS = {
   invalid_request: { wire: 'invalid_request', remedy: 'correct the named field' },
@@ -63,13 +63,17 @@ export const FAULTS = {
       'try again; if it fails again, look in the log of the daemon, where one was asked, and report the message as a bug',
   },
   'config.invalid': { wire: 'invalid_request', remedy: 'correct the named field of the configuration file' },
-  /** Apart from config.invalid, for which systemd does not start the daemon again: a file may be mounted or renewed in a moment. */
+  /** Unlike config.invalid, systemd restarts the daemon after this: a file may be mounted or renewed in a moment. */
   'config.file': {
     wire: 'internal_error',
     remedy:
       'put the named file right, or name another in the configuration; under systemd the daemon then starts by itself',
   },
   'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
+  'store.older': {
+    wire: 'internal_error',
+    remedy: 'open it once with the version before this one, which upgrades it; then start this one again',
+  },
   'store.busy': {
     wire: 'internal_error',
     status: 503,
@@ -137,12 +141,14 @@ export const FAULTS = {
 export type FaultCode = keyof typeof FAULTS
 
 export type FaultOptions = {
-  /** The one request or configuration field at fault, where there is exactly one. */
+  /** The request or configuration field at fault, when exactly one is. */
   readonly param?: string
   readonly cause?: unknown
 }
 
-/** A failure with a code of FAULTS. `message` is safe to show to end users only when the row's wire code is not `internal_error`. */
+/**
+ * A failure with a code of FAULTS. End users may see `message`, except when the row's wire code is `internal_error`.
+ */
 export class Fault extends Error {
   readonly code: FaultCode
   readonly param: string | undefined
@@ -166,7 +172,7 @@ export function statusOf(code: FaultCode): number {
   return row.status ?? WIRE_CODES[row.wire]
 }
 
-/** Adds what was being done to a failure: `open disk x: no space left`. Keeps code and cause. */
+/** Adds context to a failure: `open disk x: no space left`. Keeps code and cause. */
 export function wrapFault(error: unknown, doing: string, fallback: FaultCode = 'internal'): Fault {
   const code = error instanceof Fault ? error.code : fallback
   return new Fault(code, `${doing}: ${messageOf(error)}`, { cause: error })
@@ -177,7 +183,7 @@ export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error)
 }
 
-/** What the system calls a failure, such as `ENOENT`; null when it has no such name. */
+/** The system's name of a failure, such as `ENOENT`; null when it has none. */
 export function systemErrorCode(error: unknown): string | null {
   const code: unknown = Reflect.get(Object(error), 'code')
   return typeof code === 'string' ? code : null

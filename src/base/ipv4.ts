@@ -1,4 +1,4 @@
-// IPv4 addresses and networks as numbers. Pure. What comes in has been checked: an address is four decimal bytes.
+// IPv4 addresses and networks as numbers. Pure. Input is already checked: an address is four decimal bytes.
 
 /** Addresses from the first to the last. */
 export type Ipv4Range = { readonly first: number; readonly last: number }
@@ -11,7 +11,7 @@ export function formatIpv4(value: number): string {
   return [24, 16, 8, 0].map(shift => (value >>> shift) & 0xff).join('.')
 }
 
-/** Of `A.B.C.D/N`; bits after the prefix do not matter. Of an address alone: that one. */
+/** The range of `A.B.C.D/N`; bits after the prefix do not matter. An address alone is its own range. */
 export function rangeOf(network: string): Ipv4Range {
   const [address = '', length = '32'] = network.split('/')
   const size = 2 ** (32 - Number(length))

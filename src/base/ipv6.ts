@@ -1,4 +1,4 @@
-// IPv6 addresses and networks as numbers. Pure. What comes in has been checked: an address in hexadecimal, without an IPv4 part and without a zone.
+// IPv6 addresses and networks as numbers. Pure. Input is already checked: hexadecimal, no IPv4 part, no zone.
 
 /** Addresses from the first to the last. */
 export type Ipv6Range = { readonly first: bigint; readonly last: bigint }
@@ -32,7 +32,7 @@ function longestZeros(groups: readonly string[]): { at: number; count: number } 
   return best
 }
 
-/** Of `ADDRESS/N`; bits after the prefix do not matter. Of an address alone: that one. */
+/** The range of `ADDRESS/N`; bits after the prefix do not matter. An address alone is its own range. */
 export function rangeOfV6(network: string): Ipv6Range {
   const [address = '', length = '128'] = network.split('/')
   const size = 1n << BigInt(128 - Number(length))

@@ -1,13 +1,13 @@
-// Strict JSON (RFC 8259) from untrusted bytes: UTF-8 only, limited depth, no duplicate names, no NUL, no lone surrogates. Pure.
+// Strict JSON (RFC 8259) from untrusted bytes: UTF-8, limited depth, no duplicate names, NUL or lone surrogates. Pure.
 
 import { fromUtf8 } from './bytes.ts'
 import { Fault } from './fault.ts'
 
 const paramCharsMax = 64
 
-export type JsonLimits = {
+type JsonLimits = {
   readonly depthMax: number
-  /** What is read, where it is no body: messages begin with it, and name the field that stands twice. */
+  /** The document's name if it is no body: messages begin with it, and name the duplicate field. */
   readonly what?: string
 }
 
@@ -39,8 +39,8 @@ function decode(bytes: Uint8Array, what: string): string {
 }
 
 /**
- * To be asked before JSON.parse, which recurses: 128 KiB of brackets take it 10 ms. Works on any text: text that is not JSON passes or fails here,
- * and JSON.parse refuses it.
+ * Check before JSON.parse, which recurses: 128 KiB of brackets take 10 ms. Accepts any text; JSON.parse refuses what is
+ * no JSON.
  */
 export function nestsDeeper(text: string, depthMax: number): boolean {
   let depth = 0
@@ -88,6 +88,11 @@ function addName(open: readonly (Set<string> | null)[], name: string, what: stri
   names?.add(name)
 }
 
+/** Whether a value of JSON is an object. */
+export function isRecord(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
 /** Index of the closing quote, or of the end of the text. */
 export function stringEnd(text: string, start: number): number {
   for (let end = text.indexOf('"', start + 1); end >= 0; end = text.indexOf('"', end + 1)) {
@@ -99,7 +104,7 @@ export function stringEnd(text: string, start: number): number {
 }
 
 function checkStrings(value: unknown, what: string): void {
-  if (typeof value !== 'object' || value === null || Array.isArray(value)) {
+  if (!isRecord(value)) {
     if (!isClean(value)) throw unclean(what, {})
     return
   }

@@ -1,4 +1,5 @@
-// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here all the same. Pure: lines go to the given sink.
+// Structured logging: one JSON object per line. Callers never log keys, tokens or prompts; bearer keys are removed here
+// as well. Pure: lines go to the given sink.
 
 /** The least severe first. */
 export const LOG_LEVELS = ['debug', 'info', 'warn', 'error'] as const
@@ -14,7 +15,7 @@ export type Logger = {
   readonly unit: (name: string) => Logger
 }
 
-export type LogSink = (line: string) => void
+type LogSink = (line: string) => void
 
 const lineCharsMax = 16_384
 
@@ -26,7 +27,7 @@ export function redact(text: string): string {
   return text.replace(SECRET, '$1[redacted]')
 }
 
-export type LoggerOptions = {
+type LoggerOptions = {
   readonly level: LogLevel
   readonly sink: LogSink
   readonly nowMs: () => number

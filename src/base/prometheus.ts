@@ -16,7 +16,7 @@ export type Family = {
 /** `suffix` follows the family's name in the series of a histogram: `_bucket`, `_sum`, `_count`. */
 export type Sample = { readonly suffix?: string; readonly labels: Labels; readonly value: number }
 
-/** One component that shows metrics. Each of the two is an attested workload. */
+/** A component with metrics of its own; each is an attested workload. */
 export type Collector = {
   readonly workload: 'metrics-collector' | 'cluster-state-metrics'
   readonly render: () => string

@@ -1,15 +1,15 @@
-// Which failures are those of the storage of database and files, and not a mistake of ours: by SQLite's result codes (sqlite.org/rescode.html) and by
-// errno(3). Pure.
+// Failures of the storage below database and files, by SQLite's result codes (sqlite.org/rescode.html) and errno(3).
+// Pure.
 
 import { Fault, systemErrorCode } from './fault.ts'
 
 export type StorageCode = 'store.busy' | 'store.unwritable'
 
-/** Of anything thrown, or of what it was caused by; null: it is something else. */
+/** For any error or its cause; null: it is another failure. */
 export function storageCodeOf(error: unknown): StorageCode | null {
   let at = error
   for (let depth = 0; depth < depthMax && at instanceof Error; depth += 1) {
-    // Whoever gave a failure a code of its own knew better what it is.
+    // A more specific code is kept.
     if (at instanceof Fault && at.code !== 'internal' && at.code !== 'store.busy' && at.code !== 'store.unwritable')
       return null
     const code = at instanceof Fault ? at.code : (systemErrorCode(at) ?? '')

@@ -1,7 +1,8 @@
-// Blocks of a tar (POSIX.1-2017 pax(1), "ustar Interchange Format" and "pax Interchange Format"), read and written. Pure.
+// Reads and writes blocks of a tar (POSIX.1-2017 pax(1), "ustar Interchange Format" and "pax Interchange Format").
+// Pure.
 //
-// What an archive may hold is its reader's to decide, and so are the words of a refusal: sources come from strangers to a build VM, results
-// from there to a client.
+// Each reader decides which entries it accepts and words its refusals: sources come from strangers to a build VM,
+// results from there to a client.
 
 import { assert } from './assert.ts'
 import { concat, utf8 } from './bytes.ts'
@@ -30,7 +31,7 @@ export const USTAR = {
 
 type Field = keyof typeof USTAR
 
-/** Digits of base 8. `blank`: none at all, which some writers mean as 0. Base-256, for 8 GiB and more, is malformed. */
+/** An octal number. `blank`: no digit, which some writers mean as 0. Base-256, for 8 GiB and more, is malformed. */
 export type UstarNumber = number | 'blank' | 'malformed'
 
 export type UstarHeader = {
@@ -43,9 +44,9 @@ export type UstarHeader = {
   readonly linkName: Uint8Array
 }
 
-export type UstarRead =
+type UstarRead =
   | { readonly kind: 'header'; readonly header: UstarHeader }
-  /** Of the two empty blocks at the end. */
+  /** Each of the two empty blocks at the end. */
   | { readonly kind: 'empty' }
   | { readonly kind: 'no-magic' }
   | { readonly kind: 'wrong-checksum' }
@@ -54,7 +55,7 @@ const posixMagic = 'ustar\x0000'
 const gnuMagic = 'ustar  \0'
 const magicWord = posixMagic.slice(0, 5)
 
-/** A block where a header is to be. */
+/** Decodes a block at a header's place. */
 export function decodeUstar(block: Uint8Array): UstarRead {
   assert(block.length === tarBlockBytes, 'a header is one block')
   if (block.every(byte => byte === 0)) return { kind: 'empty' }
@@ -118,7 +119,7 @@ export function encodeUstar(header: NewUstarHeader): Uint8Array {
   return block
 }
 
-/** Where a path stands in a header; null: it is too long for one. */
+/** The fields for a path; null: it is too long. */
 export function ustarPath(path: string): { readonly name: string; readonly prefix: string } | null {
   const [nameBytesMax, prefixBytesMax] = [USTAR.name[1], USTAR.prefix[1]]
   if (utf8(path).length <= nameBytesMax) return { prefix: '', name: path }
@@ -130,7 +131,7 @@ export function ustarPath(path: string): { readonly name: string; readonly prefi
   return null
 }
 
-/** What follows content up to the next block. */
+/** Bytes between content and the next block. */
 export function tarPaddingBytes(sizeBytes: number): number {
   return (tarBlockBytes - (sizeBytes % tarBlockBytes)) % tarBlockBytes
 }

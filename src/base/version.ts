@@ -2,7 +2,7 @@
 
 export { version } from '../../package.json'
 
-/** As `scripts/build/provenance.ts` finds it; `commit` is null for a build that no commit stands for. */
+/** From `scripts/build/provenance.ts`; `commit` is null for a build from an uncommitted tree. */
 export type Provenance = {
   readonly bunSha256: string
   readonly lockSha256: string
@@ -10,7 +10,7 @@ export type Provenance = {
   readonly commit: string | null
 }
 
-/** The compiler puts it in. */
+/** Set by the compiler. */
 declare const STRONGROOM_PROVENANCE: Provenance | undefined
 
 /** Null when run from source, and in the guest, which is measured. */

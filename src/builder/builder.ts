@@ -1,21 +1,15 @@
-// What a build VM does for each request of the host. Effects only through what it is given.
+// The build VM's handler for each request of the host. Effects only through its deps.
 
 import type { Tool } from '../attest/provenance/record.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { messageOf } from '../base/fault.ts'
-import { type Logger, redact } from '../base/log.ts'
+import type { Logger } from '../base/log.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import type { BuildAgentRequest } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { Networking } from '../guest/network.ts'
-import {
-  type BuilderResponse,
-  ok,
-  parseBuilderRequest,
-  type ReceivedLine,
-  type Refusal,
-  refuse,
-} from '../guest/wire.codec.ts'
+import { createHandler, type HandleLine, type Outcome } from '../guest/requests.ts'
+import { ok, parseBuilderRequest, refuse } from '../guest/wire.codec.ts'
 import type { Attester, Stage } from './attester.ts'
 import { conduct } from './conduct.ts'
 import { BuildFailure, failureOf } from './failure.ts'
@@ -23,7 +17,7 @@ import { Job } from './job.ts'
 import { orderProblem } from './order.plan.ts'
 import type { Phase } from './phase.ts'
 
-export type BuilderDeps = {
+type BuilderDeps = {
   readonly version: string
   readonly identity: { readonly bootId: string; readonly boxKey: string }
   readonly networking: Networking
@@ -32,69 +26,32 @@ export type BuilderDeps = {
   readonly guest: Promise<Tool>
   readonly image: { readonly name: string; readonly rootHash: string | null }
   readonly takeNetworkDown: () => Promise<void>
-  /** Null where there is no exchange disk. */
+  /** Null: no exchange disk. */
   readonly device: () => Promise<string | null>
   /** The empty work directory of this build. */
   readonly phaseOf: (order: BuildOrder, job: Job) => Phase
-  /** Job of this VM's build, kept as long as the VM runs: a builder that is started again takes no other. */
+  /** Id of this VM's build, kept as long as the VM runs: a restarted builder takes no other build. */
   readonly record: { readonly read: () => string | null; readonly write: (jobId: string) => void }
   readonly log: Logger
 }
 
-type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-type Outcome = WithoutId<Extract<BuilderResponse, { ok: true }>> | Refusal
-
-/** Requests that are being answered; a host that sends more without reading gets them refused. */
-const requestsMax = 64
-
 export class Builder {
   readonly #deps: BuilderDeps
-  /** The one build, from its order on. */
+  readonly handle: HandleLine
+  /** This VM's build, from its order on. */
   #build: { readonly jobId: string; readonly job: Job } | null
-  /** What the evidence that is waited for is about. */
+  /** The stage whose evidence the host waits for. */
   #stage: Stage | null = null
-  #requests = 0
 
   constructor(deps: BuilderDeps) {
     this.#deps = deps
     const jobId = deps.record.read()
     this.#build = jobId === null ? null : { jobId, job: lostJob() }
-  }
-
-  /** As Agent of agent.ts. */
-  async handle(line: ReceivedLine): Promise<{ response: BuilderResponse; next: 'go_on' | 'power_off' } | null> {
-    const { log } = this.#deps
-    if (line.kind === 'dropped') {
-      log.warn('line dropped', { reason: line.reason })
-      return null
-    }
-    const parsed = parseBuilderRequest(line.text)
-    if (parsed === null) {
-      log.warn('line dropped', { reason: 'no_request' })
-      return null
-    }
-    if (parsed.kind === 'refused')
-      return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
-    const { id, op } = parsed.request
-    const outcome = await this.#perform(parsed.request)
-    return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
-  }
-
-  async #perform(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {
-    if (this.#requests >= requestsMax) return refuse('failed', 'too many requests at once')
-    this.#requests += 1
-    try {
-      const outcome = await this.#answer(request)
-      if (!outcome.ok)
-        this.#deps.log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
-      return outcome
-    } catch (error) {
-      const reason = redact(messageOf(error))
-      this.#deps.log.error('request failed', { op: request.op, reason })
-      return refuse('failed', reason)
-    } finally {
-      this.#requests -= 1
-    }
+    this.handle = createHandler<AgentRequest | BuildAgentRequest>({
+      parse: parseBuilderRequest,
+      answer: request => this.#answer(request),
+      log: deps.log,
+    })
   }
 
   async #answer(request: AgentRequest | BuildAgentRequest): Promise<Outcome> {
@@ -169,7 +126,7 @@ export class Builder {
       log.info('build done', { job: order.jobId })
     } catch (error) {
       const failure = failureOf(job.signal.aborted ? job.signal.reason : error)
-      // What a program of the source's printed is in the message: it is for the client, not for this VM's log.
+      // The message may quote output of the source's programs: it is for the client, not for this VM's log.
       log.warn('build failed', { job: order.jobId, type: failure.errorType })
       await this.#deps.takeNetworkDown().catch(cause => log.error('network', { reason: messageOf(cause) }))
       job.endNetwork()
@@ -187,7 +144,7 @@ export class Builder {
   }
 }
 
-/** Keys, log and phase were in the memory of the process that ended. */
+/** Keys, log and phase were lost with the earlier process. */
 function lostJob(): Job {
   const job = new Job()
   job.endNetwork()

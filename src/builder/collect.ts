@@ -1,4 +1,4 @@
-// Takes what a build has left: regular files only, by descriptor, when nothing of the build lives any more. Effects: reads files.
+// A build's artifacts: regular files only, by descriptor, after its last process ended. Effects: reads files.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -8,7 +8,7 @@ import type { BuildLimits } from '../contract/vm/build-order.ts'
 import { showName } from '../linux/source/tree.plan.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
-/** A file that the build names: where it stands for us, and below which directory of the build's it has to be. */
+/** A file that the build names, by its path for us and the build directory that must contain it. */
 export type Candidate = { readonly name: string; readonly root: string; readonly relative: string }
 
 export type Collected = {
@@ -53,9 +53,9 @@ export async function collect(
   for (const name of [...byName.keys()].sort()) {
     const candidate = byName.get(name)
     if (candidate === undefined) throw new Error('invariant broken: a name without its candidate')
-    const item = await measure(candidate, leftBytes)
-    leftBytes -= item.sizeBytes
-    collected.push(item)
+    const artifact = await measure(candidate, leftBytes)
+    leftBytes -= artifact.sizeBytes
+    collected.push(artifact)
   }
   refuseUnless(
     collected.length > 0,
@@ -91,7 +91,7 @@ async function measure({ name, root, relative }: Candidate, bytesMax: number): P
   }
 }
 
-/** Nobody writes there any more: what is no link now will be none when the file is opened. */
+/** Nobody writes there any more, so a file that is no link now stays so. */
 async function checkParents(root: string, relative: string, shown: string): Promise<void> {
   const components = relative.split('/')
   refuseUnless(

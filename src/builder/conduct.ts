@@ -1,13 +1,14 @@
-// One build from its order to its result, phase by phase. Effects: all that the phases do.
+// A build from its order to its result, phase by phase. Effects: those of the phases.
 //
-//   source → tree id → dispatch receipt → detect → fetch → network gone → build → everything of it killed → artifacts → documents →
-//   completion receipt → archive
+// source → tree id → dispatch receipt → detect → fetch → network gone → build → all processes killed → artifacts →
+// documents → completion receipt → archive
 
 import { RESULT_PATHS } from '../attest/provenance/paths.ts'
 import { NETWORK_POLICIES, type Tool } from '../attest/provenance/record.ts'
 import { writeDocuments } from '../attest/provenance/write.ts'
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
-import { fromHex, toHex } from '../base/bytes.ts'
+import { toHex } from '../base/bytes.ts'
+import { hexBytes } from '../guest/report/signed-statement.ts'
 import type { Attester, Stage } from './attester.ts'
 import { cargoRun } from './cargo/run.ts'
 import { type Candidate, type Collected, collect } from './collect.ts'
@@ -20,12 +21,12 @@ import { findProject } from './project.ts'
 import { artifactEntry, resultArchive } from './result-archive.ts'
 import { takeSource } from './source/take.ts'
 
-export type Conducting = {
+type Conducting = {
   readonly phase: Phase
   /** The exchange disk. */
   readonly device: string
   readonly attester: Attester
-  /** Sign the envelope. */
+  /** These sign the envelope. */
   readonly keys: ReceiptKeys
   /** Resolves when the host has completed the evidence. */
   readonly attest: (stage: Stage) => Promise<void>
@@ -44,24 +45,22 @@ export async function conduct(
   const startedAtMs = nowMs()
   const startedMs = monotonicMs()
   const seconds = () => `${((monotonicMs() - startedMs) / 1000).toFixed(1)} s`
-  const nonce = bytesOf(order.nonce)
+  const nonce = hexBytes(order.nonce)
   const networkPolicy = order.fetch === null ? NETWORK_POLICIES.none : NETWORK_POLICIES.fetchOnly
-  const openNetwork = async (): Promise<string> => {
-    const proxy = order.fetch?.proxy ?? ''
-    const address = proxyAddress(proxy)
-    job.wantNetwork()
-    await awaitProxy(address, site.clock, job.signal)
-    return proxy
-  }
+  const openNetwork = () => proxyOf(phase)
 
   const source = await takeSource(phase, conducting.device, openNetwork)
   job.say(
     'init',
     `source tree ${source.tree.sha1}, ${source.tree.fileCount} files, ${source.tree.sizeBytes} bytes, ${seconds()}`,
   )
-  const sourceDigest = bytesOf(source.tree.sha256)
+  const sourceDigest = hexBytes(source.tree.sha256)
   await conducting.attest({
-    ...{ stage: 'dispatch', jobId: order.jobId, nonce, sourceDigest, networkPolicy },
+    stage: 'dispatch',
+    jobId: order.jobId,
+    nonce,
+    sourceDigest,
+    networkPolicy,
     order: orderWords(order),
   })
   job.say('init', `dispatch receipt made before any source code runs, ${seconds()}`)
@@ -76,7 +75,7 @@ export async function conduct(
     project.toolchain === 'cargo' ? cargoRun(phase, project, source.root) : nixRun(phase, project, source.root)
 
   await toolchain.fetch(openNetwork)
-  // Before the first line of the source runs, and whether there was one or not.
+  // Before the first line of the source runs, also without a fetch.
   await conducting.takeNetworkDown()
   job.endNetwork()
   job.say('fetch', `done, the network is gone, ${seconds()}`)
@@ -103,7 +102,9 @@ export async function conduct(
       startedAtMs,
       finishedAtMs: nowMs(),
       artifacts: artifacts.map(({ name, sha256, sizeBytes }) => ({
-        ...{ name, sha256, sizeBytes },
+        name,
+        sha256,
+        sizeBytes,
         reproducible: reproducible === null ? null : reproducible.has(name),
       })),
       log: job.logBytes(),
@@ -125,7 +126,16 @@ export async function conduct(
   return { ...written, provenanceSha256: toHex(provenanceDigest) }
 }
 
-/** Names of the artifacts that a second build, in a copy of its own at the same place, has made byte by byte. */
+/** The proxy of the fetch, once the host has opened the network. */
+async function proxyOf({ order, job, site }: Phase): Promise<string> {
+  const proxy = order.fetch?.proxy ?? ''
+  const address = proxyAddress(proxy)
+  job.wantNetwork()
+  await awaitProxy(address, site.clock, job.signal)
+  return proxy
+}
+
+/** Names of the artifacts that a second build, in its own copy at the same place, reproduced byte by byte. */
 async function builtAgain(
   { job, order }: Phase,
   first: readonly Collected[],
@@ -149,13 +159,14 @@ function requestOf({ order }: Phase) {
   const archive =
     source.kind === 'archive' ? { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes } : null
   return {
-    ...{ nonce, repoUrl: git?.url ?? null, repoRef: git?.ref ?? null, archive, projectDir, toolchain, reproduce },
-    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+    nonce,
+    repoUrl: git?.url ?? null,
+    repoRef: git?.ref ?? null,
+    archive,
+    projectDir,
+    toolchain,
+    reproduce,
+    fetchCaSha256: accepts.caSha256,
+    cratesMirror: accepts.cratesMirror,
   }
-}
-
-function bytesOf(hex: string): Uint8Array {
-  const bytes = fromHex(hex)
-  if (bytes === null) throw new Error('invariant broken: the schema lets only hexadecimal through')
-  return bytes
 }

@@ -1,4 +1,4 @@
-// The exchange disk: the source comes on it, the result leaves on it, each from byte 0. Effects: one block device (a file, in tests).
+// The exchange disk brings the source and takes the result, each from byte 0. Effects: a block device.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -6,7 +6,7 @@ import { BuildFailure, refuseUnless } from './failure.ts'
 
 const chunkBytes = 1024 * 1024
 
-/** Failure `internal`: the host put another archive there than it ordered. */
+/** Failure `internal`: the host's archive differs from the one it ordered. */
 export async function checkSource(device: string, expected: { sizeBytes: number; sha256: string }): Promise<void> {
   const file = await fs.promises.open(device, fs.constants.O_RDONLY)
   try {
@@ -29,7 +29,7 @@ export async function checkSource(device: string, expected: { sizeBytes: number;
   }
 }
 
-/** Writes from byte 0 and waits until the device has it. Failures: `limit_exceeded` when it does not fit, and what the chunks throw. */
+/** Writes from byte 0 and syncs. Failures: `limit_exceeded` if it does not fit, and errors of the chunks. */
 export async function writeResult(
   device: string,
   chunks: AsyncIterable<Uint8Array>,

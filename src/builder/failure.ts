@@ -4,7 +4,7 @@ import { messageOf } from '../base/fault.ts'
 import type { BuildErrorType } from '../contract/http/build.ts'
 import { SourceFailure } from '../linux/source/failure.ts'
 
-/** `message` goes to the client: it names the file or field, and says what to do. */
+/** `message` goes to the client: it names the file or field and the remedy. */
 export class BuildFailure extends Error {
   readonly errorType: BuildErrorType
 
@@ -15,7 +15,7 @@ export class BuildFailure extends Error {
   }
 }
 
-/** What went wrong that nobody foresaw is `internal`. */
+/** An unforeseen error is `internal`. */
 export function failureOf(error: unknown): BuildFailure {
   if (error instanceof BuildFailure) return error
   if (error instanceof SourceFailure) return new BuildFailure('source_invalid', error.message, { cause: error })

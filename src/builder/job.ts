@@ -1,17 +1,17 @@
-// The one build of this VM as the host sees it: its lines, what it waits for, and how it ended. No effects but through what it is given.
+// The build of this VM as the host sees it: its lines, its pending step and its end. No effects but through its deps.
 
 import type { BuildStep } from '../contract/http/build.ts'
 import type { AttestedStage, BuildLine, BuildProgress } from '../contract/vm/build-agent.ts'
 import { BuildFailure } from './failure.ts'
 
-/** Per answer, as BuildProgress of contract/vm/build-agent.ts says. */
+/** Per response, as in BuildProgress of contract/vm/build-agent.ts. */
 const linesPerAnswerMax = 64
 const answerBytesMax = 60 * 1024
-/** Of `msg`; its schema allows more. */
+/** For `msg`; its schema allows more. */
 const messageCharsMax = 4000
-/** What stands in the log beyond these is not sent as events: the host takes them in portions, and the result comes after the last. */
+/** Lines beyond these are not sent as events: the host takes them in portions, before the result. */
 const linesMax = 10_000
-/** Of the log's end, in the message of a failure. */
+/** The end of the log that a failure's message quotes. */
 const tailCharsMax = 4000
 const errorCharsMax = 8000
 const outputLineCharsMax = 16_384
@@ -38,14 +38,14 @@ export class Job {
     return this.#network === 'done'
   }
 
-  /** A line of our own. */
+  /** A line of the builder itself. */
   say(type: BuildStep, text: string): void {
     const msg = cleanLine(text).slice(0, messageCharsMax).toWellFormed()
     this.#log.push(Buffer.from(`[${type}] ${msg}\n`))
     this.#push(type, msg)
   }
 
-  /** What a program prints: into the log as it is, as lines of this type without what a terminal would act on. Whatever it looks like, it stays text. */
+  /** A program's output: unchanged into the log, and without terminal control characters as lines of this type. */
   output(type: 'fetch' | 'build' | 'init'): (chunk: Uint8Array) => void {
     this.#tailFrom = this.#log.length
     const decoder = new TextDecoder()
@@ -57,11 +57,11 @@ export class Job {
     }
     return chunk => {
       this.#log.push(chunk.slice())
-      // A flood of short lines costs more than its bytes: beyond the bound they are not even cut.
+      // Short lines cost more than their bytes: beyond the limit they are not split.
       if (type === 'build' && this.#lines.length > linesMax) return
       const text = held + decoder.decode(chunk, { stream: true })
       const end = text.lastIndexOf('\n') + 1
-      // Once for all lines of the chunk.
+      // One call for all lines of the chunk.
       const [first = '', ...others] = cleanText(text.slice(0, end)).split('\n')
       if (end > 0) {
         if (!isOverlong) push(first)
@@ -80,7 +80,7 @@ export class Job {
     return Buffer.concat(this.#log)
   }
 
-  /** The log's end, for the message of a failure; nothing from before the last program. */
+  /** The end of the last program's log, for the message of a failure. */
   tail(): string {
     const parts: Uint8Array[] = []
     let bytes = 0
@@ -104,7 +104,7 @@ export class Job {
     this.#network = 'done'
   }
 
-  /** Until the evidence of this stage is complete. Failure `cancelled`. */
+  /** Resolves when the evidence of this stage is complete. Failure `cancelled`. */
   waitFor(stage: AttestedStage): Promise<void> {
     this.signal.throwIfAborted()
     return new Promise((resolve, reject) => {
@@ -148,7 +148,7 @@ export class Job {
       lines.push(line)
     }
     const isLast = from + lines.length >= this.#lines.length
-    // With the last line, so that a host that ends at the result has them all.
+    // With the last line, so that a host that stops at the result has all of them.
     return { lines, network: this.#network, waitsFor: this.waitsFor, result: isLast ? this.#result : null }
   }
 
@@ -164,7 +164,7 @@ export function cleanLine(text: string): string {
   return cleanText(text).replaceAll('\n', '')
 }
 
-/** As cleanLine, with its line ends. */
+/** Like cleanLine, with its line ends. */
 function cleanText(text: string): string {
   return text
     .replace(/\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\n]*(?:\x07|\x1b\\)?|[ -/]*[0-~])/g, '')

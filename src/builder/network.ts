@@ -1,4 +1,4 @@
-// The network of a build VM: there while something is fetched, then gone for good. Effects: TCP connections to the host's proxy, ip(8).
+// The network of a build VM: up during a fetch, then gone for good. Effects: TCP to the host's proxy, ip(8).
 
 import * as fs from 'node:fs'
 import type { Clock } from '../base/clock.ts'
@@ -10,9 +10,9 @@ const connectTimeoutMs = 3_000
 const pollMs = 200
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 
-export type ProxyAddress = { readonly host: string; readonly port: number }
+type ProxyAddress = { readonly host: string; readonly port: number }
 
-/** Of `http://ADDRESS:PORT`; the host says it, and it becomes a part of command lines. Failure `internal`. */
+/** Parses the host's `http://ADDRESS:PORT`, which becomes part of command lines. Failure `internal`. */
 export function proxyAddress(proxy: string): ProxyAddress {
   const [, host, port] = /^http:\/\/([0-9.]{7,15}):([1-9][0-9]{0,4})$/.exec(proxy) ?? []
   if (host === undefined || Number(port) > 65_535)
@@ -20,7 +20,7 @@ export function proxyAddress(proxy: string): ProxyAddress {
   return { host, port: Number(port) }
 }
 
-/** The host opens the way when it has seen that it is wanted. Failures: `source_unreachable`, `cancelled`. */
+/** The host opens the network after it saw the request. Failures: `source_unreachable`, `cancelled`. */
 export async function awaitProxy({ host, port }: ProxyAddress, clock: Clock, signal: AbortSignal): Promise<void> {
   const untilMs = clock.monotonicMs() + openTimeoutMs
   for (;;) {
@@ -46,12 +46,12 @@ async function canConnect(hostname: string, port: number): Promise<boolean> {
     }),
   ])
   clearTimeout(late)
-  // One that comes late is closed, too.
+  // Closes a late connection too.
   void connecting.then(socket => socket.end()).catch(() => {})
   return socket !== null
 }
 
-/** Every interface but the loopback goes down, and what the kernel knew of ways goes with it. Faults: host.command_failed, host.command_timeout. */
+/** Takes down every interface but loopback. Faults: host.command_failed, host.command_timeout. */
 export async function takeNetworkDown(interfaces: string, runCommand: typeof run): Promise<void> {
   const names = fs.existsSync(interfaces) ? fs.readdirSync(interfaces) : []
   for (const name of names.filter(name => name !== 'lo')) {

@@ -1,4 +1,4 @@
-// Of the host's order: what a build VM refuses in it, and what the dispatch receipt says of it. Pure.
+// The host's order: reasons to refuse it, and its part of the dispatch receipt. Pure.
 
 import { sha256 } from '../attest/hash.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
@@ -6,8 +6,8 @@ import { type BuildOrder, orderText } from '../contract/vm/build-order.ts'
 import type { OrderWords } from './attester.ts'
 
 /**
- * Why the order is not taken; null: it is. An authority or a mirror decides what a fetch brings, so each must be the one that the client's
- * request names. That the request in the order is the client's own, its verifier finds out.
+ * Why the order is refused, or null. An authority or mirror decides what a fetch brings, so each must be the one that
+ * the client's request names. The client's verifier checks that the request in the order is its own.
  */
 export function orderProblem({ accepts, fetch }: BuildOrder): string | null {
   if (fetch === null) return null

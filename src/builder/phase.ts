@@ -1,4 +1,4 @@
-// What every phase of a build works with. Types, and the directories that the phases share.
+// Types and directories that all phases of a build share.
 
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import { sourceDateEpoch } from '../linux/source/tree.plan.ts'
@@ -10,13 +10,13 @@ import type { Job } from './job.ts'
 export type Tools = {
   /** PATH. */
   readonly path: string
-  /** Where they come from, read-only. */
+  /** Their directories, read-only. */
   readonly binds: readonly Bind[]
-  /** Files of this machine behind their names. */
+  /** Path of a program's file on this machine. */
   readonly fileOf: (name: string) => string
 }
 
-/** Who fetches, and who builds: numbers that nobody else in this VM has. */
+/** Users of fetch and build; no other process of this VM has them. */
 export const uids = { fetch: 61_001, build: 61_002 } as const
 
 export type Phase = {
@@ -24,13 +24,13 @@ export type Phase = {
   readonly job: Job
   readonly order: BuildOrder
   readonly tools: Tools
-  /** Below the site's scratch: ours, and passable for the users of programs. */
+  /** Below the site's scratch: ours, and searchable for the users of programs. */
   readonly workDir: string
-  /** Of the system: certificates that git and cargo trust. */
+  /** The system's CA certificates, for git and cargo. */
   readonly caBundle: string
 }
 
-/** Where the source stands in every build, on every machine. */
+/** Path of the source in every build, on every machine. */
 export const places = {
   source: '/build/source',
   target: '/build/target',
@@ -40,7 +40,7 @@ export const places = {
   tmp: '/tmp',
 } as const
 
-/** What is the same for every program. */
+/** The same for every program. */
 export const plainEnvironment = {
   HOME: places.home,
   USER: 'build',

@@ -14,16 +14,16 @@ export type Project = {
   /** Relative to the source; '' is its root. */
   readonly dir: string
   readonly toolchain: Toolchain
-  /** A plain name: of the archive's top-level directory. */
+  /** A plain name, for the archive's top-level directory. */
   readonly name: string
   readonly version: string | null
   readonly lock: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly text: string; readonly sha256: string }
 }
 
-export type ProjectWish = {
+type ProjectWish = {
   readonly projectDir: string | null
   readonly toolchain: Toolchain | null
-  /** For a project that has no plain name of its own. */
+  /** For a project without a plain name. */
   readonly sourceName: string
 }
 
@@ -86,7 +86,7 @@ function toolchainOf(wished: Toolchain | null, has: (name: string) => boolean): 
     )
     return wished
   }
-  // Nix before Cargo where both have their lock; a manifest whose lock is missing does not hide one that has its own.
+  // Nix before Cargo if both have a lock; a manifest without its lock does not hide one that has it.
   const found = (['nix', 'cargo'] as const).filter(kind => has(FILES[kind].manifest))
   const first = found.find(found => has(FILES[found].lock)) ?? found[0]
   refuseUnless(
@@ -97,7 +97,7 @@ function toolchainOf(wished: Toolchain | null, has: (name: string) => boolean): 
   return first
 }
 
-/** A member of a workspace has its lock in the workspace's root, above it. */
+/** The lock of a workspace's member is in the workspace's root, above it. */
 function lockIn(root: string, dir: string, lock: string | null): string | null {
   if (lock === null) return null
   const components = dir === '' ? [] : dir.split('/')
@@ -125,7 +125,7 @@ async function readBounded(path: string, what: string): Promise<string> {
   }
 }
 
-/** Of Cargo.toml: only for names, so that whatever cargo will complain of is left to cargo. */
+/** Parsed for names alone: cargo itself reports errors in Cargo.toml. */
 function describedBy(manifest: string): { name: string; version: string | null } | null {
   try {
     const { package: described } = parse(manifest) as { package?: { name?: unknown; version?: unknown } }

@@ -1,5 +1,5 @@
-// The result as a tar.gz whose bytes depend on nothing but the files: one top-level directory, entries sorted as bytes, one time, owner 0
-// (POSIX.1-2017 pax(1), "ustar Interchange Format"). Effects: reads the artifacts.
+// The result as a tar.gz that depends on the files alone: one top-level directory, entries sorted as bytes, one time,
+// owner 0 (POSIX.1-2017 pax(1), "ustar Interchange Format"). Effects: reads the artifacts.
 
 import { createGzip } from 'node:zlib'
 import { artifactPath, isComponent } from '../attest/provenance/paths.ts'
@@ -7,7 +7,7 @@ import { encodeUstar, tarBlockBytes, tarPaddingBytes, ustarPath, ustarSizeBytesE
 import { openRegular } from './collect.ts'
 import { BuildFailure, refuseUnless } from './failure.ts'
 
-export type ResultEntry = { readonly path: string } & (
+type ResultEntry = { readonly path: string } & (
   | { readonly kind: 'bytes'; readonly bytes: Uint8Array }
   | { readonly kind: 'artifact'; readonly file: string; readonly sizeBytes: number; readonly executable: boolean }
 )
@@ -19,7 +19,7 @@ const recordBytes = 10_240
 /** gzip of the tar, in chunks. Failure `build_failed` for a path that ustar cannot hold. */
 export async function* resultArchive(project: string, entries: readonly ResultEntry[]): AsyncGenerator<Uint8Array> {
   refuseUnless(isComponent(project), 'internal', () => 'result: the project has no plain name')
-  // Level 6 whatever the default is: the same bytes from the same files. Its header has no time and no name.
+  // Level 6, independent of the default: the same bytes from the same files. The header has no time and no name.
   const gzip = createGzip({ level: 6 })
   const fed = feed(tarOf(project, entries), gzip)
   fed.catch(error => gzip.destroy(error))
@@ -77,7 +77,7 @@ async function* contentOf(path: string, sizeBytes: number): AsyncGenerator<Uint8
   const file = await openRegular(path, JSON.stringify(path.slice(-200)))
   try {
     for (let at = 0; at < sizeBytes; ) {
-      // A chunk of its own each time: gzip may still hold the one before.
+      // A new chunk each time: gzip may still hold the last one.
       const chunk = new Uint8Array(Math.min(chunkBytes, sizeBytes - at))
       const { bytesRead } = await file.read(chunk, 0, chunk.length, at)
       refuseUnless(bytesRead > 0, 'internal', () => 'result: an artifact changes while it is read')
@@ -100,7 +100,7 @@ function header(entry: { path: string; mode: number; sizeBytes: number; isDirect
   return encodeUstar({ ...place, type, mode, sizeBytes, mtimeSeconds: 0, linkName: '' })
 }
 
-/** Where an artifact stands in the archive. */
+/** Path and mode of an artifact in the archive. */
 export function artifactEntry(artifact: {
   name: string
   path: string

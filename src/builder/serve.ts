@@ -1,22 +1,16 @@
-// Role `builder`: puts the parts of a build VM together and serves the channel until the device fails. Effects: everything the parts do.
+// Role `builder`: constructs the builder, then serves the channel until the device fails. Effects: its parts' effects.
 
 import * as fs from 'node:fs'
 import type { Tool } from '../attest/provenance/record.ts'
 import { makeReceiptKeys } from '../attest/receipt/receipt-keys.ts'
-import { type Clock, systemClock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
+import type { Clock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
-import { createLogger } from '../base/log.ts'
 import { exchangeSerial } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
-import { createChannel } from '../guest/channel.ts'
 import { findDisk } from '../guest/disk.ts'
-import { createBoxKey } from '../guest/identity.ts'
-import { openLogFile } from '../guest/log-file.ts'
-import { createNetworking } from '../guest/network.ts'
+import { bootIdIn, createBoxKey } from '../guest/identity.ts'
 import { type GuestPaths, guestPaths } from '../guest/paths.ts'
-import { findReportDevice } from '../guest/report/find.ts'
-import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
+import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startProgram } from '../guest/program.ts'
 import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { nativeKeys } from '../linux/native-keys.ts'
 import { Attester } from './attester.ts'
@@ -28,19 +22,7 @@ import type { Job } from './job.ts'
 import { takeNetworkDown } from './network.ts'
 import type { Phase, Tools } from './phase.ts'
 
-/** What the builder runs on; tests give it a directory of their own. */
-export type BuilderSettings = Pick<
-  GuestSettings,
-  | 'root'
-  | 'system'
-  | 'interfaceWaitMs'
-  | 'devicesWaitMs'
-  | 'configFiles'
-  | 'showStage'
-  | 'openPort'
-  | 'run'
-  | 'powerOff'
-> & {
+export type BuilderSettings = ProgramSettings & {
   /** The encrypted disk that init has mounted. */
   readonly scratch: string
   readonly cgroups: CgroupSite
@@ -53,7 +35,7 @@ export type BuilderSettings = Pick<
 
 /** Inside the VM: guest-image/recipes/builder has the other half of these. */
 export const builderSettings: BuilderSettings = {
-  ...guestSettings,
+  ...programSettings,
   scratch: '/var/lib/strongroom/scratch',
   cgroups: { root: '/sys/fs/cgroup', needed: ['memory', 'pids', 'cpu'] },
   tools: {
@@ -63,40 +45,36 @@ export const builderSettings: BuilderSettings = {
   },
   exchange: null,
   exchangeWaitMs: 20_000,
-  takeNetworkDown: interfaces => takeNetworkDown(interfaces, guestSettings.run),
+  takeNetworkDown: interfaces => takeNetworkDown(interfaces, programSettings.run),
 }
 
-/** Rejects when the builder must be started again: no port, a failing device. A build does not survive that: it is in this process alone. */
+/** Rejects when init must restart the builder: no port, a failing device. The build is lost with the process. */
 export async function serveBuilder(version: string, settings: BuilderSettings): Promise<never> {
-  const clock = systemClock
-  process.umask(0o022)
-  const { system: owner, showStage } = settings
+  const { system: owner } = settings
   const paths = guestPaths(settings.root)
-  fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
-  const { write: sink } = openLogFile(paths.logDir, 'agent', owner)
-  const log = createLogger({ level: 'info', sink, nowMs: clock.nowMs, name: 'builder' })
-  log.info('builder started', { version })
-  showStage(`builder started, version ${version}`)
+  const program = startProgram(settings, { name: 'builder', version, paths, unit: 'builder', sink: null })
+  const { clock, log, device, networking } = program
 
-  const portOpen = settings.openPort(paths, clock)
-  // Of a builder before this one: whoever orders a build now is to find the VM as it was at boot.
+  // Cgroups of an earlier builder: the next order must find the VM as it was at boot.
   await endLeftCgroups(settings.cgroups, clock)
-  const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs: settings.devicesWaitMs })
-  device.catch(() => {}) // reported where it is awaited
   const keys = makeReceiptKeys(systemRandom, nativeKeys)
-  const image = { name: imageNameIn(paths), rootHash: rootHashIn(`${settings.root}/proc/cmdline`) }
+  const image = { name: imageNameIn(paths), rootHash: rootHashIn(paths) }
   const guest: Promise<Tool> = sha256Of(process.execPath).then(sha256 => ({ version, sha256 }))
   guest.catch(() => {}) // reported where it is awaited
 
-  const port = await portOpen
+  const channel = await program.channel
   const builder = new Builder({
-    ...{ version, keys, guest, image, log },
+    version,
+    keys,
+    guest,
+    image,
+    networking,
+    log,
     record: {
       read: () => readTextOrNull(`${paths.runDir}/build`),
       write: jobId => writeFileAtomic(`${paths.runDir}/build`, jobId, { mode: 0o600, owner }),
     },
     identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
-    networking: createNetworking({ ...settings, paths, owner, clock }),
     attester: new Attester({ keys, device, imageName: image.name, nowMs: clock.nowMs }),
     takeNetworkDown: () => settings.takeNetworkDown(paths.interfaces),
     device: async () =>
@@ -104,15 +82,8 @@ export async function serveBuilder(version: string, settings: BuilderSettings): 
       (await findDisk({ root: settings.root, serial: exchangeSerial, clock, waitMs: settings.exchangeWaitMs })),
     phaseOf: (order, job) => newPhase({ settings, paths, clock, order, job }),
   })
-  log.info('builder ready')
-  showStage('builder ready')
-  await serveChannel({
-    channel: createChannel({ ...port, clock }),
-    needed: device,
-    agent: { handle: line => builder.handle(line) },
-    powerOff: () => settings.powerOff({ clock, log }),
-  })
-  throw new Error('invariant broken: the channel ended without an error')
+  program.ready()
+  return await program.serve(channel, { needed: device, handle: builder.handle })
 }
 
 type PhaseDeps = {
@@ -123,28 +94,20 @@ type PhaseDeps = {
   readonly job: Job
 }
 
-/** What an earlier process of this VM left on the disk is removed with it: this one knows nothing of it. */
+/** Also removes the build directory of an earlier process of this VM. */
 function newPhase({ settings, paths, clock, order, job }: PhaseDeps): Phase {
   const workDir = `${settings.scratch}/build`
   fs.rmSync(workDir, { recursive: true, force: true })
-  // Passable, not readable: programs of a build reach what is theirs by its full path.
+  // Searchable, not readable: programs of a build reach their files by full path.
   fs.mkdirSync(workDir, { mode: 0o711 })
   const caBundle = `${workDir}/ca.pem`
   fs.writeFileSync(caBundle, `${readTextOrNull(paths.caBundle) ?? ''}\n${order.fetch?.ca ?? ''}`, { mode: 0o644 })
   return {
     site: { cgroups: settings.cgroups, scratch: settings.scratch, clock },
-    ...{ job, order, workDir, caBundle },
+    job,
+    order,
+    workDir,
+    caBundle,
     tools: settings.tools,
   }
-}
-
-/** Of the kernel's command line, which is measured. */
-function rootHashIn(path: string): string | null {
-  return /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(readTextOrNull(path)?.trim() ?? '')?.[1] ?? null
-}
-
-function bootIdIn({ bootId }: Pick<GuestPaths, 'bootId'>): string {
-  const id = readTextOrNull(bootId)?.trim()
-  if (id === undefined) throw new Fault('internal', `read ${bootId}: not there`)
-  return id
 }

@@ -1,4 +1,4 @@
-// What the programs of a build say that they are, and the digests of their files. Effects: runs them, reads them.
+// Versions that the build's programs report, and the digests of their files. Effects: runs them, reads them.
 
 import * as fs from 'node:fs'
 import type { Tool } from '../attest/provenance/record.ts'
@@ -15,7 +15,7 @@ const bounds = {
   outputBytes: 64 * 1024,
 } as const
 
-/** The first line of `NAME --version`, said in the same world that the build sees. Failure `internal`. */
+/** The first line of `NAME --version`, run in the build's sandbox. Failure `internal`. */
 export async function toolOf(phase: Phase, name: string): Promise<Tool> {
   const output: Uint8Array[] = []
   const code = await runProgram(phase.site, {
@@ -25,7 +25,11 @@ export async function toolOf(phase: Phase, name: string): Promise<Tool> {
     onStdout: chunk => output.push(chunk.slice()),
     onStderr: () => {},
     plan: {
-      ...{ uid: uids.build, network: false, nestedNamespaces: false, cwd: '/', argv: [name, '--version'] },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: '/',
+      argv: [name, '--version'],
       binds: phase.tools.binds,
       etcDir: `${phase.workDir}/etc`,
       env: { ...plainEnvironment, PATH: phase.tools.path },

@@ -1,4 +1,4 @@
-// Directories of a build on the scratch disk, each for the one user that writes there. Effects: files, cp(1) and chown(1).
+// Directories of a build on the scratch disk, each writable by one user. Effects: files, cp(1) and chown(1).
 
 import * as fs from 'node:fs'
 import { run } from '../linux/command.ts'
@@ -7,14 +7,14 @@ import { removeForeignTree } from '../linux/tree.ts'
 const copyTimeoutMs = 10 * 60_000
 const outputBytesMax = 65_536
 
-/** Empty, this user's alone. */
+/** Empty, for this user alone. */
 export function makeDir(path: string, uid: number): string {
   fs.mkdirSync(path, { mode: 0o700 })
   fs.chownSync(path, uid, uid)
   return path
 }
 
-/** Times and modes stay as they are; everything in it belongs to this user. No link is followed. */
+/** Keeps times and modes; everything in it belongs to this user. Follows no link. */
 export async function copyFor(uid: number, from: string, to: string): Promise<string> {
   await run(['cp', '--archive', '--no-target-directory', '--', from, to], { timeoutMs: copyTimeoutMs, outputBytesMax })
   await giveTo(uid, to)

@@ -14,8 +14,7 @@ import { EventLogs } from './events/events.ts'
 import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
 import { resultCommands } from './http/commands.plan.ts'
-import { type BuildRoutesDeps, buildRoutes } from './http/routes.ts'
-import { type BuildHttp, createBuildHttp } from './http/server.ts'
+import { type BuildFetch, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import type { PulledImage } from './oci/commands.plan.ts'
 import { ociRoutes } from './oci/registry.ts'
@@ -62,7 +61,7 @@ export type Builds = {
   readonly service: BuildsService
   readonly vms: BuildVms
   readonly reconciler: BuildReconciler
-  readonly fetch: BuildHttp['fetch']
+  readonly fetch: BuildFetch
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -103,24 +102,22 @@ export function createBuilds(deps: BuildsDeps): Builds {
     },
     onCancelled: build => reconciler.wakeCancelled(build),
   })
-  const routes = buildRoutes({
-    ...http,
-    ...{ service, files, events, clock, random, log, readersMax, commands },
-    isVmUp: vmId => engine.view(vmId)?.state === 'running',
-    rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
-    signal: stopping.signal,
-  })
+  const fetch = createBuildHttp(
+    {
+      ...http,
+      ...{ service, files, events, clock, random, log, readersMax, commands },
+      isVmUp: vmId => engine.view(vmId)?.state === 'running',
+      rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
+      signal: stopping.signal,
+    },
+    ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries }),
+  )
   let loops: Promise<unknown> = Promise.resolve()
   return {
     service,
     vms,
     reconciler,
-    fetch: createBuildHttp({
-      log,
-      clock,
-      random,
-      routes: [...routes, ...ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries })],
-    }).fetch,
+    fetch,
     start: () => {
       pulled.refresh()
       vms.start()

@@ -67,9 +67,16 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
   const { api, builds, key_file, ca, policy, image, public_key, ...more } = parse(text, path)
   const at = (name: string | undefined) => (name === undefined ? undefined : pathOf(name, dirname(path), home))
   return {
-    ...{ api, builds, keyFile: at(key_file), ca: at(ca), policy: at(policy), image: at(image) },
-    ...{ publicKey: at(public_key), trustSimulatedRoot: at(more.trust_simulated_root) },
-    ...{ gatewayPolicy: at(more.gateway_policy), unattestedGateway: more.unattested_gateway },
+    api,
+    builds,
+    keyFile: at(key_file),
+    ca: at(ca),
+    policy: at(policy),
+    image: at(image),
+    publicKey: at(public_key),
+    trustSimulatedRoot: at(more.trust_simulated_root),
+    gatewayPolicy: at(more.gateway_policy),
+    unattestedGateway: more.unattested_gateway,
     allowOutside: more.allow_outside,
   }
 }

@@ -105,8 +105,11 @@ export function verdictDocument({ ok, simulated, checks }: ShownVerdict) {
     ok,
     ...(simulated === undefined ? {} : { simulated }),
     checks: checks.map(({ name, outcome, reason, required }) => ({
-      ...{ name, result: WORD_OF[outcome], outcome },
-      ...{ reason, required },
+      name,
+      result: WORD_OF[outcome],
+      outcome,
+      reason,
+      required,
     })),
   }
 }

@@ -24,7 +24,7 @@ type Around = {
   readonly instances: { readonly inference_base_url: string }
 }
 
-/** RFC 1123 2.1; 63 bytes a label and 253 together (RFC 1035 2.3.4). What has only digits in its last label would be read as an address. */
+/** RFC 1123 2.1; 63 bytes a label and 253 together (RFC 1035 2.3.4). A last label of digits reads as an address. */
 const NAME = /^(?=.{3,253}$)([a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?\.)+(?![0-9]+$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/
 
 /** All of them. */

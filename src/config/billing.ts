@@ -1,4 +1,4 @@
-// What operators charge: the table `billing` of the configuration. Pure.
+// The operator's prices: the table `billing` of the configuration. Pure.
 
 import { Type } from '@sinclair/typebox'
 import { Count, closed, Usd } from './fields.ts'

@@ -3,7 +3,7 @@
 import { hasWorker } from './checks/worker.ts'
 import type { Config } from './schema.ts'
 
-/** Tokens of prompt and completion together that every server of this model has room for; null where one of them, or all, are unknown. */
+/** Tokens of prompt and completion that every server of this model has room for; null if any or all are unknown. */
 export function modelContextTokens(
   { inference, instances }: Pick<Config, 'inference' | 'instances'>,
   model: string,

@@ -50,9 +50,7 @@ export function isHexIpv6(text: string): boolean {
   return isIPv6(text) && /^[0-9a-f:]+$/.test(text)
 }
 
-/**
- * Unspecified, loopback and IPv4-compatible addresses, mapped ones (RFC 4291 2.5), link-local ones and multicast: nothing that a router forwards.
- */
+/** Unrouted addresses: unspecified, loopback, IPv4-compatible and mapped (RFC 4291 2.5), link-local, multicast. */
 export const NEVER_FORWARDED_V6 = ['::/96', '::ffff:0:0/96', 'fe80::/10', 'ff00::/8'] as const
 
 /** Null: it may stand. `text` is an entry. */

@@ -1,4 +1,4 @@
-// The hosts that builds may fetch from, as the configuration names them: HOST, HOST:PORT, either with =ADDRESS behind it. Pure.
+// Hosts that builds may fetch from, in the configuration: HOST or HOST:PORT, either with =ADDRESS behind it. Pure.
 
 import { isIPv4 } from 'node:net'
 
@@ -6,7 +6,7 @@ export type FetchHost = {
   /** A DNS name in lowercase. */
   readonly host: string
   readonly port: number
-  /** IPv4: connections go there and the name is not looked up. Null: wherever the DNS says, but never to a private address. */
+  /** IPv4 address to connect to, without a look-up. Null: the DNS decides, but never for a private address. */
   readonly address: string | null
 }
 
@@ -20,7 +20,7 @@ export function parseFetchHost(text: string): FetchHost | null {
   const [, host = '', digits, address = null] = match
   const port = digits === undefined ? 443 : Number(digits)
   const isName = host.split('.').every(label => /^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$/.test(label))
-  // What has only digits in its last label would be read as an address.
+  // A last label of digits would read as an address.
   if (!isName || /(^|\.)[0-9]+$/.test(host) || port < 1 || port > 65_535) return null
   return address !== null && !isIPv4(address) ? null : { host, port, address }
 }

@@ -2,11 +2,11 @@
 
 import { Type } from '@sinclair/typebox'
 
-/** What an address to listen on may be. The pattern is coarse; the cross-checks read the address (listen.ts). */
-export const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
+/** Allowed addresses to listen on, in words. The pattern is coarse; the cross-checks read the address (listen.ts). */
+const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
 
 export const closed = { additionalProperties: false } as const
-export const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'
+const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'
 export const AddressPort = (fallback: string, description: string) =>
   Type.String({ default: fallback, pattern: `^${addressPort}$`, allowed: listenAllowed, description })
 export const AddressPortOrOff = (fallback: string, description: string) =>

@@ -5,7 +5,7 @@ import { Count, closed, OneOf, Path, PathOrNone, Usd, UserName } from './fields.
 import { TracesConfig } from './traces.ts'
 import { UpstreamConfig } from './upstream.ts'
 
-export const PriceConfig = Type.Object(
+const PriceConfig = Type.Object(
   {
     model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that has these prices.' }),
     prompt_usd_per_million: Usd('0.00', 'Price of a million prompt tokens.'),
@@ -146,7 +146,8 @@ export const InferenceConfig = Type.Object(
       1_000_000,
       'Requests per minute to /health, /attestation and the other public routes of the gateway from one IP address.',
     ),
-    // Longer than any statement is fresh to a verifier, its clock's skew included (test/inference/attestation/nonces.test.ts).
+    // Longer than a verifier takes a statement for fresh, clock skew included
+    // (test/inference/attestation/nonces.test.ts).
     nonce_retention_minutes: Count(
       15,
       12,

@@ -71,8 +71,8 @@ export const HOST_LISTENERS = {
 export type HostName = keyof typeof HOST_LISTENERS
 
 /**
- * IPv4 address of each host name: `network.public_v4`, else the one that its listener has, else, where that has all, the one of the
- * default route. Null: none is known, or the service is off.
+ * IPv4 address of each host name: `network.public_v4`, else the one that its listener has, else, where that has all,
+ * the one of the default route. Null: none is known, or the service is off.
  */
 export function hostAddresses(
   { listen, network }: Pick<Config, 'listen' | 'network'>,
@@ -95,8 +95,8 @@ export function hostAddresses(
 }
 
 /**
- * Where IPv4 clients reach a listener: its address (`0.0.0.0`: every one of this host) and port. An IPv6 address alone has none: null. Null as a
- * whole where it is off, or has a port that is found at the start.
+ * Where IPv4 clients reach a listener: its address (`0.0.0.0`: every one of this host) and port. An IPv6 address alone
+ * has none: null. Null as a whole where it is off, or has a port that is found at the start.
  */
 export function listenV4(text: string): { readonly address: string | null; readonly port: number } | null {
   if (text === '') return null
@@ -107,21 +107,21 @@ export function listenV4(text: string): { readonly address: string | null; reado
   return { address: isIPv4(host) ? host : null, port }
 }
 
-/** UDP port of the gateway address at which instances ask for names, where there is a list of them (`network.allow_names`). */
+/** UDP port of the gateway address where instances resolve names, if there is a list (`network.allow_names`). */
 export const guestDnsPort = 53
 
 /** How instances reach the inference gateway. */
-export type GuestGateway = {
+type GuestGateway = {
   /** TCP ports of the gateway address that instances may reach; the firewall closes all others. */
   readonly ports: readonly number[]
   readonly baseUrl: string
-  /** Where the name in it leads; null where the configuration names a gateway elsewhere, which has to be publicly trusted. */
+  /** Address of the host in it; null if the configuration names a gateway elsewhere, which must be publicly trusted. */
   readonly address: string | null
 }
 
 /**
- * Follows `listen.inference`, so that what instances are told and what the firewall lets through are one.
- * There is no port to let through where the gateway is off, or has a free port (0), which the configuration cannot know.
+ * Follows `listen.inference`, so that instances get the address that the firewall opens. It opens no port if the
+ * gateway is off, or has a free port (0), which the configuration cannot know.
  */
 export function guestGateway({ listen, network, instances }: Config, name: string): GuestGateway {
   const port = listen.inference === '' ? 0 : listenAddress(listen.inference).port

@@ -8,9 +8,9 @@ import type { Config } from './schema.ts'
 import { type Lines, lineOf, readToml } from './toml.ts'
 
 export const configFileDefault = '/etc/strongroom/strongroom.toml'
-export const stateDirDefault = '/var/lib/strongroom'
+const stateDirDefault = '/var/lib/strongroom'
 
-export type Environment = { readonly [name: string]: string | undefined }
+type Environment = { readonly [name: string]: string | undefined }
 
 export type LoadedConfig = {
   readonly config: Config
@@ -46,7 +46,7 @@ export function loadConfig({ path, env }: { path: string | undefined; env: Envir
   }
 }
 
-/** Problems of the fields of a configuration that was loaded from `file`, each with the line of its field. Fault config.invalid. */
+/** Problems in fields of a configuration loaded from `file`, each with the line of its field. Fault config.invalid. */
 export function locate(
   file: string,
   problems: readonly { readonly field: string; readonly message: string }[],

@@ -15,7 +15,7 @@ export type ConfigProblem = {
   readonly message: string
 }
 
-export type ConfigVerdict =
+type ConfigVerdict =
   | { readonly ok: true; readonly config: Config }
   | { readonly ok: false; readonly problems: readonly ConfigProblem[] }
 
@@ -41,7 +41,7 @@ export function problemText({ file, line, field, message }: ConfigProblem): stri
   return `${file}:${line}: ${field === '' ? '' : `${field}: `}${message}`
 }
 
-/** What a value of this schema may be, in words. */
+/** The values that this schema allows, in words. */
 export function allowedText(schema: TSchema): string {
   if (typeof schema.allowed === 'string') return schema.allowed
   const choices = choicesOf(schema)

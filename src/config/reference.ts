@@ -5,7 +5,7 @@ import { stringify } from 'smol-toml'
 import { allowedText } from './parse.ts'
 import { Config } from './schema.ts'
 
-/** Every field with its description, what it allows and its default. Used as a configuration file, it means the defaults. */
+/** Every field with its description, allowed values and default. As a configuration file it means the defaults. */
 export function configReference(): string {
   const title = '# Configuration of strongroom. Every field may be left out; the values here are the defaults.'
   return `${[title, ...tableTexts([], Config.properties)].join('\n\n')}\n`

@@ -1,5 +1,6 @@
-// Operator configuration: one TOML file. Every field has a default, so that an empty file works. Pure.
-// Names here are the TOML keys, with the unit last. `allowed` says in words what a pattern allows; error messages and the reference show it.
+// Operator configuration: one TOML file. Every field has a default, so that an empty file works. Pure. Names here are
+// the TOML keys, with the unit last. `allowed` says in words what a pattern allows; error messages and the reference
+// show it.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
@@ -37,7 +38,7 @@ export const ListenConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const TlsConfig = Type.Object(
+const TlsConfig = Type.Object(
   {
     certificate_file: PathOrNone(
       'File with a PEM certificate chain to use instead of certificates of the local CA. Needs `key_file`. Read again when it changes. "" for none.',
@@ -59,7 +60,7 @@ export const TlsConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const HttpConfig = Type.Object(
+const HttpConfig = Type.Object(
   {
     body_bytes_max: Count(65_536, 1024, 16_777_216, 'Largest request body that service A accepts.'),
     body_timeout_ms: Count(15_000, 100, 600_000, 'A request body must arrive within this time.'),
@@ -86,7 +87,7 @@ export const HttpConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const NetworkConfig = Type.Object(
+const NetworkConfig = Type.Object(
   {
     pool_v4: Type.String({
       default: '10.88.0.0/24',
@@ -172,7 +173,7 @@ export const NetworkConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const VmConfig = Type.Object(
+const VmConfig = Type.Object(
   {
     image_dir: Path(
       '/var/lib/strongroom/images/instance',
@@ -244,7 +245,7 @@ export const VmConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const CapacityConfig = Type.Object(
+const CapacityConfig = Type.Object(
   {
     memory_mib: Count(0, 0, 67_108_864, 'Memory for all VMs together. 0 for 80 % of the memory of the host.'),
     vcpus: Count(0, 0, 65_536, 'vCPUs for all VMs together. 0 for four per CPU of the host.'),
@@ -266,7 +267,7 @@ export const CapacityConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const PoolConfig = Type.Object(
+const PoolConfig = Type.Object(
   {
     warm: Count(
       0,
@@ -278,7 +279,7 @@ export const PoolConfig = Type.Object(
   { ...closed, default: {} },
 )
 
-export const InstancesConfig = Type.Object(
+const InstancesConfig = Type.Object(
   {
     retention_days: Count(30, 30, 3650, 'How long the records of terminated instances, and their names, are kept.'),
     requests_per_minute: Count(

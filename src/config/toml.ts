@@ -2,10 +2,10 @@
 
 import { type AST, ParseError, parseTOML } from 'toml-eslint-parser'
 
-/** Line (from 1) by path: `tls`, `tls.names`, `tls.names.0`. A path that is written several times has its first line. */
+/** Line (from 1) by path: `tls`, `tls.names`, `tls.names.0`. A path that is written twice has its first line. */
 export type Lines = ReadonlyMap<string, number>
 
-export type TomlVerdict =
+type TomlVerdict =
   | { readonly ok: true; readonly table: object; readonly lines: Lines }
   | { readonly ok: false; readonly line: number; readonly message: string }
 
@@ -40,7 +40,7 @@ type Path = readonly (string | number)[]
 
 type Reading = { readonly table: object; readonly lines: Map<string, number> }
 
-/** The schema ends long before. What is nested deeper is left out: a table or list that holds it is refused already. */
+/** The schema is far shallower. Deeper values are left out: the schema refuses what holds them anyway. */
 const depthMax = 32
 
 /** A `[header]` or `[[header]]` with the pairs below it. */

@@ -5,7 +5,7 @@ import { Count, closed, Name, OneOf, PathOrNone } from './fields.ts'
 
 const ModelId = Type.String({ minLength: 1, maxLength: 256 })
 
-/** Kinds of servers: each has request fields beyond OpenAI's, and its own way to keep the prompt caches of organizations apart. */
+/** Kinds of servers. They differ in request fields beyond OpenAI's, and in separating organizations' prompt caches. */
 export const ENGINES = ['openai', 'llama-server', 'vllm', 'sglang'] as const
 export type Engine = (typeof ENGINES)[number]
 

@@ -1,9 +1,9 @@
-// What a gateway key may use: a list of models, and names of its own for them. On every wire that says it. Pure.
+// Rules of a gateway key, on every wire that carries them: a list of models, and its own names for them. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 
-export const keyModelsMax = 32
-export const keyAliasesMax = 32
+const keyModelsMax = 32
+const keyAliasesMax = 32
 
 const closed = { additionalProperties: false } as const
 /** No character that ends a line, in a log or a header. */
@@ -28,7 +28,7 @@ export const NO_RULES: KeyRules = { models: null, aliases: null }
 /** The models of a gateway, as the rules of keys see them. */
 export type OfferedModels = {
   readonly served: ReadonlySet<string>
-  /** Those that an alias may stand for. Where any model is answered inside of what the attestation covers, it is such models alone. */
+  /** Models that an alias may stand for: those inside the attestation if there are any, else all. */
   readonly aliased: ReadonlySet<string>
 }
 
@@ -72,8 +72,9 @@ export function rulesProblem(
 }
 
 /**
- * The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. The host signs rules after clients
- * have verified the gateway, so that here no alias takes a served model's place, and none leads out of what the attestation covers.
+ * The model that a key means by a name; null: there is none, or it may not use it. Nobody learns which of the two. The
+ * host signs rules after clients have verified the gateway, so that here no alias takes a served model's place, and
+ * none leads out of what the attestation covers.
  */
 export function resolveModel(
   { models, aliases }: KeyRules,

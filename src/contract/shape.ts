@@ -7,14 +7,14 @@ import { parseJson } from '../base/json.ts'
 
 export type Shape<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problem: string }
 
-/** `problem` is `/path/to/field: what is wrong`, for the first wrong field. Values are never changed, and defaults not filled in. */
+/** `problem` is `/path/to/field: what is wrong`, for the first wrong field. Values are never changed or filled in. */
 export function shapeOf<S extends TSchema>(schema: S, value: unknown): Shape<Static<S>> {
   if (Value.Check(schema, value)) return { ok: true, value }
   const first = Value.Errors(schema, value).First()
   return { ok: false, problem: `${first?.path || '/'}: ${first?.message ?? 'does not match the schema'}` }
 }
 
-/** The value in its type. Throws a Fault of `code`, whose message names the thing (`what`) and its first wrong field. */
+/** The value in its type. Throws a Fault of `code` that names the thing (`what`) and its first wrong field. */
 export function checked<S extends TSchema>(
   schema: S,
   value: unknown,
@@ -27,7 +27,7 @@ export function checked<S extends TSchema>(
 
 const depthMax = 64
 
-/** The value of strict JSON text, in its type; base/json.ts says what is strict. Throws a Fault of `code`, whose message names the thing (`what`) and what is wrong. */
+/** The value of strict JSON text (base/json.ts), in its type. Throws a Fault of `code` that names `what`. */
 export function checkedJson<S extends TSchema>(
   schema: S,
   bytes: Uint8Array,

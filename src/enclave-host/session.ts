@@ -7,22 +7,20 @@ import { fromBase64Url } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { EnclaveStatus, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { Addresses } from './addresses.ts'
-import type { Books } from './books.ts'
 import type { ControlSource } from './control.ts'
 import { SpanFetcher, type SpanTaker } from './spans.ts'
-import type { Certify, GatewayEngine } from './types.ts'
-import type { TellUsed, WantOf } from './used.ts'
+import type { Certify, GatewayEngine, TellUsed, UsageBooks, WantOf } from './types.ts'
 
 export type SessionDeps = {
   readonly vmId: string
   readonly engine: GatewayEngine
   readonly control: Pick<ControlSource, 'current' | 'raiseAbove'>
   readonly addresses: Pick<Addresses, 'hosts'>
-  readonly books: Books
+  readonly books: UsageBooks
   readonly certify: Certify
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
@@ -58,7 +56,7 @@ export class GatewaySession {
   readonly #stopped = Promise.withResolvers<void>()
   readonly #known = new Set<string>()
   #answering = 0
-  readonly #wantsAllowed: Allowance
+  readonly #wantsAllowed: TokenBucket
   /** Of each kind of failure: when it was last logged, monotonic, and how many were left out since. */
   readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
@@ -78,7 +76,7 @@ export class GatewaySession {
   constructor(deps: SessionDeps) {
     this.vmId = deps.vmId
     this.#deps = deps
-    this.#wantsAllowed = new Allowance(wantsPerSecondMax, deps.clock)
+    this.#wantsAllowed = new TokenBucket(wantsPerSecondMax, deps.clock)
     this.#spans = this.#newSpanFetcher(deps.spans)
   }
 
@@ -231,7 +229,7 @@ export class GatewaySession {
       this.#answering -= 1
     }
     work.catch(error => this.#note(want.kind, error)).finally(ended)
-    return this.#wantsAllowed.owedMs(1)
+    return this.#wantsAllowed.take(1)
   }
 
   #workFor(want: Want): Promise<void> {

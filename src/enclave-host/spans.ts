@@ -3,7 +3,7 @@
 // The VM is hostile: the wire checks the form of what it sends, and it is asked for no more than so many a second, whatever it has.
 
 import { type Clock, onAbort, pause } from '../base/clock.ts'
-import { Allowance } from '../base/work/allowance.ts'
+import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import type { GatewayEngine } from './types.ts'
 
@@ -36,13 +36,13 @@ const restPiecesMax = 16
 
 export class SpanFetcher {
   readonly #deps: SpanFetcherDeps
-  readonly #allowed: Allowance
+  readonly #allowed: TokenBucket
   /** The number to ask for, by the VM's numbers; null: not known yet. */
   #from: number | null = null
 
   constructor(deps: SpanFetcherDeps) {
     this.#deps = deps
-    this.#allowed = new Allowance(spansPerSecondMax, deps.clock)
+    this.#allowed = new TokenBucket(spansPerSecondMax, deps.clock)
   }
 
   /** Another process runs in the VM: its numbers begin anew. */
@@ -73,7 +73,7 @@ export class SpanFetcher {
 
   async #fetchAll(signal: AbortSignal): Promise<void> {
     for (let count = await this.#fetch(); count > 0 && !signal.aborted; count = await this.#fetch()) {
-      await pause(this.#deps.clock, Math.max(leastPauseMs, this.#allowed.owedMs(count)), signal)
+      await pause(this.#deps.clock, Math.max(leastPauseMs, this.#allowed.take(count)), signal)
     }
   }
 

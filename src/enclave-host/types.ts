@@ -1,5 +1,6 @@
 // What the host's side of the gateway VM needs of the engine and of the appliance. Types only.
 
+import type { DaySums, MonthSums, UsageBatch, Want } from '../contract/vm/enclave.ts'
 import type { VmEngine } from '../vm/engine.ts'
 import type { VmGateways } from '../vm/evidence/gateway.driver.ts'
 import type { RecordedLaunch } from '../vm/evidence/launch-policy.plan.ts'
@@ -21,3 +22,19 @@ export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onCh
 
 /** Certificates for a key that never leaves its VM. `csr`: PKCS #10, DER. Fault invalid_request: no request, or not signed by its key. */
 export type Certify = (csr: Uint8Array) => Promise<{ readonly clients: string; readonly guests: string }>
+
+export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
+
+/** The books of usage, which are the gateway's (`inference/metering/`). */
+export type UsageBooks = {
+  /** Number of rows of a VM that are booked. */
+  readonly booked: (vmId: string) => number
+  /** Fault channel.refused: not the next batch, or not signed by the VM's receipt key. */
+  readonly take: (vmId: string, batch: UsageBatch) => void
+}
+
+/** Sums of the books for a VM. Fault channel.refused: they are not known yet. */
+export type TellUsed = {
+  readonly spent: (vmId: string, want: WantOf<'spent'>) => MonthSums
+  readonly days: (vmId: string, want: WantOf<'days'>) => DaySums
+}

@@ -1,5 +1,6 @@
-// Role `init`: PID 1 of the gateway's VM. Keeps `serve` running, collects what has ended, powers off. Effects: starts and signals processes,
-// restarts the machine. What has to be mounted, loaded and set before there is a program of ours, guest-image/common/initrd/enclave has done.
+// Role `init`: PID 1 of the gateway's VM. Keeps `serve` running, reaps ended processes, powers off. Effects: starts and
+// signals processes, restarts the machine. guest-image/common/initrd/enclave has mounted, loaded and set everything
+// that comes before.
 
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
@@ -15,12 +16,12 @@ export type Served = {
   readonly kill: (signal: 'SIGTERM') => void
 }
 
-/** What init runs on; tests put a machine of their own behind it. */
+/** Paths and processes of init; tests pass their own. */
 export type InitSettings = {
   readonly start: () => Served
   readonly clock: Clock
   readonly showStage: (stage: string) => void
-  /** Children of this process that have ended, whoever started them, and their collection: wait(2). */
+  /** Ended children of this process, orphans included, and their reaping: wait(2). */
   readonly children: { readonly ended: () => number | null; readonly collect: (pid: number) => void }
   readonly onPowerOff: (listener: () => void) => void
   readonly restartMachine: () => void
@@ -47,7 +48,9 @@ const collectedMax = 1_024
 /** When memory runs out, the kernel ends others first: proc_pid_oom_score_adj(5). */
 const oomScoreAdjust = '-900'
 
-/** Seconds until the next start: 1, 2, 4 … 30, and 1 again after a run of a minute. `delayS` is that of the start before, 0 before the first. */
+/**
+ * Seconds until the next start: 1, 2, 4 … 30; 1 after a run of a minute. `delayS`: the last delay, 0 before the first.
+ */
 export function nextDelayS(delayS: number, ranMs: number): number {
   return ranMs >= ranLongMs ? delayFirstS : Math.min(Math.max(delayS * 2, delayFirstS), delayMaxS)
 }
@@ -121,7 +124,7 @@ class Init {
   }
 }
 
-/** What it prints goes nowhere: the console is the host's, and nobody logs in. Its log is in its memory, and its host asks for it. */
+/** Discards its output: the console is the host's. The log stays in memory until the host fetches it. */
 function startServe(): Served {
   const child = Bun.spawn(['/usr/bin/strongroom-enclave', 'serve'], {
     stdin: 'ignore',

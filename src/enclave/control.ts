@@ -1,7 +1,9 @@
-// What the host may change while the gateway runs: keys with their limits, and the keys of upstreams. Effects: memory.
+// The part of the configuration that the host may change while the gateway runs: keys with their limits, and the keys
+// of upstreams. State in memory.
 //
-// The host is hostile: only what the control key of workload.json has signed counts, and only if its revision is above the one in force. After a
-// restart there is none in force, so the host can bring back an older one; the threat model says so.
+// The host is hostile: a snapshot counts only if the control key of workload.json has signed it and its revision is
+// above the one in force. After a restart no revision is in force, so the host can replay an older one; the threat
+// model says so.
 
 import { createPublicKey, type KeyObject, verify } from 'node:crypto'
 import { present } from '../base/assert.ts'
@@ -27,7 +29,7 @@ export class Control {
     this.#key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x: controlKey }, format: 'jwk' })
   }
 
-  /** Of the snapshot in force; 0 before the first. */
+  /** Revision of the snapshot in force; 0 before the first. */
   get revision(): number {
     return this.#revision
   }

@@ -1,4 +1,5 @@
-// Documents that the host hands over in pieces, because a line of the channel is short. Effects: memory, bounded by the largest document.
+// Reassembles documents that the host sends in pieces, because a line of the channel is short. Memory is bounded by the
+// largest document.
 
 import { fromBase64, toHex } from '../base/bytes.ts'
 import { documentBytesMax } from '../contract/vm/enclave.ts'
@@ -33,7 +34,7 @@ export class Documents {
     return ok
   }
 
-  /** The whole document, which is then forgotten here; null when what was handed over does not have this SHA-256. */
+  /** Returns and drops the whole document; null if the pieces do not have this SHA-256. */
   take(document: DocumentName, sha256: string): Uint8Array | null {
     if (this.#name !== document) return null
     const bytes = Uint8Array.from(Buffer.concat(this.#pieces))

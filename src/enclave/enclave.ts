@@ -1,7 +1,7 @@
-// What a gateway VM does for each request of its host. Effects only through what it is given.
+// A gateway VM's response to each request of its host. Effects only through its dependencies.
 //
-// The host is hostile: the workload counts only when it is the HOST_DATA of this VM's own report, the control snapshot only when the control key
-// of that workload has signed it. Nothing that the host says reaches a prompt, a key or a receipt.
+// The host is hostile: a workload counts only if it is the HOST_DATA of this VM's own report, a control snapshot only
+// if that workload's control key has signed it. No text of the host reaches a prompt, a key or a receipt.
 
 import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { equalConstantTime, fromHex, fromUtf8, toBase64Url, toHex } from '../base/bytes.ts'
@@ -22,6 +22,7 @@ import { WorkloadDocument, workloadText } from '../contract/vm/workload.ts'
 import type { Networking } from '../guest/network.ts'
 import type { ReportDevice } from '../guest/report/device.ts'
 import { ok, type ReceivedLine, type Refusal, refuse } from '../guest/wire.codec.ts'
+import type { UsageSpool } from '../inference/metering/spool.ts'
 import { Control } from './control.ts'
 import { Documents } from './documents.ts'
 import { evidenceOrigin, launchOf } from './evidence.ts'
@@ -29,7 +30,6 @@ import type { EnclaveGateway, EnclaveGatewayDeps } from './gateway.ts'
 import type { Hosts } from './hosts.ts'
 import type { LogLines } from './log-lines.ts'
 import type { SpanSpool } from './span-spool.ts'
-import type { UsageSpool } from './usage-spool.ts'
 import type { Wants } from './wants.ts'
 import { type EnclaveResponse, parseEnclaveRequest } from './wire.codec.ts'
 
@@ -71,9 +71,9 @@ export class Enclave {
   #work: Work | null = null
   #requests = 0
   #droppedCount = 0
-  /** The status that was told last. */
-  #told = ''
-  /** The text that is being told in pieces. */
+  /** Status last sent to the host. */
+  #sentStatus = ''
+  /** Text that is being sent in pieces. */
   #metrics = ''
 
   constructor(deps: EnclaveDeps) {
@@ -223,9 +223,9 @@ export class Enclave {
     for (;;) {
       const news = { status: this.#status(), wants: wants.unknownTo(known), usage: spool.next() }
       const leftMs = untilMs - clock.monotonicMs()
-      const told = JSON.stringify(news.status)
-      if (news.wants.length > 0 || news.usage !== null || told !== this.#told || leftMs <= 0) {
-        this.#told = told
+      const status = JSON.stringify(news.status)
+      if (news.wants.length > 0 || news.usage !== null || status !== this.#sentStatus || leftMs <= 0) {
+        this.#sentStatus = status
         return news
       }
       await wants.news(leftMs)

@@ -1,5 +1,5 @@
-// What vouches for this VM: its report device, or the host's simulation, and the certificates that the host adds. Effects: the report device,
-// the host.
+// This VM's evidence: its report device, or the host's simulation, and the certificates that the host adds. Effects:
+// the report device, the host.
 
 import type { ReceiptEvidence } from '../attest/receipt/receipt.ts'
 import { decodeReport } from '../attest/report/report.ts'
@@ -13,10 +13,10 @@ import { type Refusal, refuse } from '../guest/wire.codec.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import type { Wants } from './wants.ts'
 
-/** What a simulated platform says of the launch; a VM with a report device refuses it. */
+/** Launch values of a simulated platform; a VM with a report device refuses them. */
 export type SimulatedLaunch = { readonly measurement: string; readonly operatorKey: string; readonly hostData: string }
 
-/** What this VM was launched with. It does not change while the VM lives. */
+/** Launch values of this VM, constant while it lives. */
 export type Launch = {
   readonly measurement: Uint8Array
   readonly operatorKey: Uint8Array

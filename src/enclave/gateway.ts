@@ -1,4 +1,5 @@
-// The gateway of this VM, put together from its workload.json. Effects: those of its parts: a listening socket, the worker's process.
+// The gateway of this VM, composed from its workload.json. Effects: those of its parts: a listening socket, the
+// worker's process.
 
 import { utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
@@ -13,7 +14,9 @@ import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
-import { hasBudget, type Reserved } from '../inference/limits/budgets.ts'
+import { hasBudget, type Reserved } from '../inference/metering/budgets.ts'
+import type { Spent } from '../inference/metering/spent.ts'
+import type { UsageSpool } from '../inference/metering/spool.ts'
 import type { GatewayServer } from '../inference/relay/serve.ts'
 import { createInferenceService, type InferenceService, workerTarget } from '../inference/service.ts'
 import type { Authenticate } from '../inference/types.ts'
@@ -21,10 +24,8 @@ import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
 import type { Control } from './control.ts'
 import type { SpanSpool } from './span-spool.ts'
-import type { Spent } from './spent.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
-import type { UsageSpool } from './usage-spool.ts'
 import type { Wants } from './wants.ts'
 import type { StartWorker } from './worker.ts'
 
@@ -93,7 +94,7 @@ export class EnclaveGateway {
     return this.#service?.running() ?? 0
   }
 
-  /** While it drains: what its requests may cost yet and what is not booked, by key; null: of too many keys. */
+  /** While it drains: reservations and unbooked cost by key; null: too many keys. */
   reserved(): Reserved[] | null {
     const byKey = new Map<string, Reserved>()
     const add = ({ organizationId, keyPrefix, tokens, nanoUsd }: Reserved) => {

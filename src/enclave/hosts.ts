@@ -1,5 +1,5 @@
-// Addresses of the hosts of upstreams, as this VM's host says them: it has no resolver. Effects: one file, which the measured root's /etc/hosts
-// links to.
+// Addresses of upstream hosts, as resolved by this VM's host: the VM has no resolver. Effects: one file, to which the
+// measured root's /etc/hosts links.
 //
 // A wrong address is no harm beyond a failed request: certificates and pins decide who an upstream is.
 

@@ -3,10 +3,12 @@
 import type { EnclaveReport } from '../contract/vm/enclave.ts'
 
 const linesMax = 512
-/** As the wire allows (contract/vm/enclave.ts). As JSON no line has more than six bytes for each of them, so that one always has room. */
+/**
+ * Bound of the wire (contract/vm/enclave.ts). As JSON at most six bytes per character: a report has room for a line.
+ */
 const lineCharsMax = 1024
 const reportLinesMax = 32
-/** Of all lines of a report, as JSON: metrics are to fit beside them into one line of the channel. */
+/** Bound of a report's lines as JSON: metrics fit beside them into one line of the channel. */
 const reportBytesMax = 24_576
 
 export class LogLines {
@@ -22,7 +24,7 @@ export class LogLines {
     this.#first += 1
   }
 
-  /** Lines from that number on, or from the first that is kept; so many as a report has room for. */
+  /** Lines from that number on, or from the first that is kept, as many as a report has room for. */
   from(seq: number): EnclaveReport['log'] {
     const start = Math.min(Math.max(0, seq - this.#first), this.#lines.length)
     const found: EnclaveReport['log'] = []

@@ -1,8 +1,9 @@
-// The disk of this gateway's model: mapped through dm-verity with the root hash of workload.json, then mounted. Effects: veritysetup, a mount.
+// The disk of this gateway's model: mapped by dm-verity with the root hash of workload.json, then mounted. Effects:
+// veritysetup, a mount.
 //
-// Nothing on the disk is believed: offset and root hash come from workload.json, and salt and block size are the same for every model, so the
-// superblock is not read. A block that does not match gives a read error (the root's own mapping stops the machine instead): the worker
-// fails with it, and the gateway says why and serves its other models.
+// Nothing on the disk is trusted: offset and root hash come from workload.json, and salt and block size are the same
+// for every model, so the superblock is not read. A bad block is a read error (the root's own mapping stops the machine
+// instead): the worker fails, and the gateway reports why and serves its other models.
 
 import { existsSync, mkdirSync, readdirSync, statSync } from 'node:fs'
 import type { Clock } from '../base/clock.ts'
@@ -36,8 +37,8 @@ function mountPointOf(root: string, name: string): string {
 }
 
 /**
- * Opens the disk. No effect when it is open, which a process before this one may have done. Faults: host.unsupported (no such disk),
- * host.command_failed and host.command_timeout (it is not the disk of this root hash, or cannot be read).
+ * Opens the disk. No effect if it is open, perhaps by an earlier process. Faults: host.unsupported (no such disk),
+ * host.command_failed and host.command_timeout (not the disk of this root hash, or unreadable).
  */
 export async function openModel(model: WorkloadModel, deps: ModelsDeps): Promise<void> {
   const { root } = deps
@@ -63,7 +64,7 @@ async function mountModel(model: WorkloadModel, mountPoint: string, deps: Models
   }
 }
 
-/** The mapping's device. Made by nobody but us, under a name that is the root hash, so one that is there is the right one. */
+/** Device of the mapping. Only this program makes such names, the root hash: an existing mapping is the right one. */
 async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string> {
   const { root, clock, diskWaitMs } = deps
   const disk = await findDisk({ root, serial: modelDiskSerial, clock, waitMs: diskWaitMs })
@@ -74,7 +75,9 @@ async function mapModel(model: WorkloadModel, deps: ModelsDeps): Promise<string>
   return mapped
 }
 
-/** The tree begins one block behind the superblock. Without an option for corruption a bad block is a read error (veritysetup(8)). */
+/**
+ * The hash tree begins one block behind the superblock. A corrupt block is a read error by default (veritysetup(8)).
+ */
 export function verityArgv(model: WorkloadModel, disk: string): string[] {
   return [
     ...['veritysetup', 'open', '--no-superblock', '--format=1', '--hash=sha256', '--salt=-'],

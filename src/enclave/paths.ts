@@ -1,15 +1,16 @@
-// Where the gateway's VM has its files: those of every guest, but for what changes after boot. Its root is read-only. Pure.
+// Paths of the gateway's VM: those of every guest, except for files that change after boot. Its root is read-only.
+// Pure.
 
 import { type GuestPaths, guestPaths } from '../guest/paths.ts'
 
 export type EnclavePaths = GuestPaths & {
-  /** The measured root once more, without what is mounted over it: the root of the worker's sandbox. */
+  /** A second mount of the measured root, without the mounts over it: the root of the worker's sandbox. */
   readonly workerRoot: string
-  /** Of the measured root: SHA-256 of strongroom-enclave. */
+  /** SHA-256 of strongroom-enclave, in the measured root. */
   readonly programFile: string
 }
 
-/** Paths below `root`, which is '' in the VM. In the image `/etc/hosts` and `/etc/resolv.conf` are links to the two below `runDir`. */
+/** Paths below `root`, '' in the VM. In the image `/etc/hosts` and `/etc/resolv.conf` link to those below `runDir`. */
 export function enclavePaths(root: string): EnclavePaths {
   const paths = guestPaths(root)
   return {

@@ -1,4 +1,5 @@
-// Powers the gateway's VM off. Effects: signals init; should that fail, restarts the machine, which its host takes for the end.
+// Powers the gateway's VM off. Effects: signals init; if that fails, restarts the machine, which the host treats as its
+// end.
 
 import { constants } from 'node:os'
 import type { Clock } from '../base/clock.ts'
@@ -6,7 +7,7 @@ import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { restartMachine } from '../linux/libc.ts'
 
-/** What init takes for the order to power off. */
+/** Signal on which init powers off. */
 export const powerOffSignal = 'SIGUSR2'
 const initPid = 1
 const initTimeoutMs = 15_000

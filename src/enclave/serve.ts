@@ -5,19 +5,16 @@ import { Type } from '@sinclair/typebox'
 import { present } from '../base/assert.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
-import { Fault } from '../base/fault.ts'
 import { systemRandom } from '../base/ids.ts'
-import { createLogger } from '../base/log.ts'
 import { checkedJson } from '../contract/shape.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
-import { createChannel } from '../guest/channel.ts'
-import { createBoxKey } from '../guest/identity.ts'
-import { createNetworking } from '../guest/network.ts'
-import { findReportDevice } from '../guest/report/find.ts'
-import { type GuestSettings, guestSettings, imageNameIn, serveChannel } from '../guest/serve.ts'
+import { bootIdIn, createBoxKey } from '../guest/identity.ts'
+import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startProgram } from '../guest/program.ts'
 import { startSandboxed } from '../host/sandbox.ts'
 import { drawReceiptKeys } from '../inference/attestation/receipt-keys.ts'
 import { sha256File } from '../inference/attestation/workloads.ts'
+import { Spent } from '../inference/metering/spent.ts'
+import { UsageSpool } from '../inference/metering/spool.ts'
 import { readTextOrNull } from '../linux/files.ts'
 import { mountReadOnly } from '../linux/mount.ts'
 import { openStore } from '../store/db.ts'
@@ -29,25 +26,12 @@ import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
 import { powerOff } from './power.ts'
 import { SpanSpool } from './span-spool.ts'
-import { Spent } from './spent.ts'
 import { showStage } from './stage.ts'
-import { UsageSpool } from './usage-spool.ts'
 import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
 
 /** What the gateway VM runs on; tests give it a directory of their own. */
-export type EnclaveSettings = Pick<
-  GuestSettings,
-  | 'root'
-  | 'system'
-  | 'interfaceWaitMs'
-  | 'devicesWaitMs'
-  | 'configFiles'
-  | 'showStage'
-  | 'openPort'
-  | 'run'
-  | 'powerOff'
-> & {
+export type EnclaveSettings = ProgramSettings & {
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
   readonly commandLine: string
@@ -57,7 +41,7 @@ export type EnclaveSettings = Pick<
 
 /** Inside the VM: guest-image/common/initrd/enclave has the other half of these. */
 export const enclaveSettings: EnclaveSettings = {
-  ...guestSettings,
+  ...programSettings,
   showStage,
   powerOff,
   listen: { hostname: '0.0.0.0', port: gatewayVmPort },
@@ -68,27 +52,18 @@ export const enclaveSettings: EnclaveSettings = {
     startSandboxed,
     modelPath: model => modelPath('', model),
     openModel: model =>
-      openModel(model, { root: '', run: guestSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
+      openModel(model, { root: '', run: programSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
   },
   usageRowsMax: 65_536,
 }
 
 /** Rejects when it must be started again: no port, a failing device. Nothing of it survives that: its keys are in this process alone. */
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
-  const clock = systemClock
-  const { system: owner, devicesWaitMs, showStage } = settings
-  process.umask(0o022)
   const paths = enclavePaths(settings.root)
-  fs.mkdirSync(paths.runDir, { recursive: true, mode: 0o755 })
   const lines = new LogLines()
   const spans = new SpanSpool()
-  const log = createLogger({ level: 'info', sink: lines.add, nowMs: clock.nowMs, name: 'enclave' })
-  log.info('gateway started', { version })
-  showStage(`gateway started, version ${version}`)
-
-  const portOpen = settings.openPort(paths, clock)
-  const device = findReportDevice({ paths, files: settings.configFiles, clock, devicesWaitMs })
-  device.catch(() => {}) // reported where it is awaited
+  const program = startProgram(settings, { name: 'gateway', version, paths, unit: 'enclave', sink: lines.add })
+  const { clock, log, device, networking } = program
   const keys = drawReceiptKeys(systemRandom)
   const executableDigest = digestOfProgram(paths.programFile, settings.executable)
   executableDigest.catch(() => {}) // reported where it is awaited
@@ -99,55 +74,57 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
     sign: message => keys.sign(message).ed25519,
     onRow: row => {
       spent?.add(row)
-      wants.tell()
+      wants.wake()
     },
     clock,
   })
   const store = openStore(':memory:')
+  const rootHash = rootHashIn(paths)
   const startWorker = createStartWorker({
     ...settings.worker,
     runDir: paths.runDir,
-    root: { path: paths.workerRoot, rootHash: rootHashIn(paths.commandLine) },
+    root: { path: paths.workerRoot, rootHash: rootHash === null ? null : fromHex(rootHash) },
     clock,
     log: log.unit('worker'),
   })
   const enclave = new Enclave({
-    ...{ version, keys, device, spool, spans, wants, lines, clock, log },
+    version,
+    keys,
+    device,
+    networking,
+    spool,
+    spans,
+    wants,
+    lines,
+    clock,
+    log,
     imageName: imageNameIn(paths),
-    identity: { bootId: bootIdIn(paths.bootId), boxKey: createBoxKey().boxKey },
-    networking: createNetworking({ ...settings, paths, owner, clock }),
-    hosts: new Hosts(paths.hosts, owner),
+    identity: { bootId: bootIdIn(paths), boxKey: createBoxKey().boxKey },
+    hosts: new Hosts(paths.hosts, settings.system),
     makeGateway: parts => {
       spent = new Spent({ wants, spool, control: parts.control, clock })
       return new EnclaveGateway({
         ...parts,
-        ...{ keys, spool, spans, spent, wants, startWorker, clock },
+        keys,
+        spool,
+        spans,
+        spent,
+        wants,
+        startWorker,
+        clock,
         nonces: store.ledger,
         listen: settings.listen,
         executableDigest,
         // From the kernel, because the runtime's own argv names paths inside the executable.
         command: fs.readFileSync(settings.commandLine, 'utf8').split('\0').slice(0, -1),
         log: log.unit('inference'),
-        onChange: () => wants.tell(),
+        onChange: () => wants.wake(),
       })
     },
   })
-  const port = await portOpen
-  log.info('gateway ready')
-  showStage('gateway ready')
-  await serveChannel({
-    channel: createChannel({ ...port, clock }),
-    needed: device,
-    agent: { handle: line => enclave.handle(line) },
-    powerOff: () => settings.powerOff({ clock, log }),
-  })
-  throw new Error('invariant broken: the channel ended without an error')
-}
-
-/** Of the kernel's command line, which is measured. */
-function rootHashIn(path: string): Uint8Array | null {
-  const found = /(?:^| )strongroom\.root_hash=([0-9a-f]{64})(?: |$)/.exec(readTextOrNull(path)?.trim() ?? '')?.[1]
-  return found === undefined ? null : fromHex(found)
+  const channel = await program.channel
+  program.ready()
+  return await program.serve(channel, { needed: device, handle: line => enclave.handle(line) })
 }
 
 const ProgramFile = Type.Object({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) }, { additionalProperties: false })
@@ -158,10 +135,4 @@ async function digestOfProgram(programFile: string, executable: string): Promise
   if (text === null) return sha256File(executable)
   const { sha256 } = checkedJson(ProgramFile, utf8(text), { what: programFile, code: 'image.invalid' })
   return present(fromHex(sha256), 'the schema lets only hexadecimal through')
-}
-
-function bootIdIn(path: string): string {
-  const id = readTextOrNull(path)?.trim()
-  if (id === undefined) throw new Fault('internal', `read ${path}: not there`)
-  return id
 }

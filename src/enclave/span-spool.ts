@@ -1,10 +1,10 @@
-// Finished spans of this VM's requests, for its host to fetch. Effects: memory, bounded: of too many the oldest are dropped.
+// Finished spans of this VM's requests until its host fetches them. Bounded memory: drops the oldest.
 
 import { type EnclaveSpans, spansPieceMax } from '../contract/vm/enclave.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 
 const spansMax = 4_096
-/** Of all spans of an answer, as JSON: it fits into a line of the channel. */
+/** Bound of a response's spans as JSON: it fits into a line of the channel. */
 const pieceBytesMax = 98_304
 
 export class SpanSpool {
@@ -17,7 +17,7 @@ export class SpanSpool {
     if (this.#spans.length > spansMax) this.#forget(1)
   }
 
-  /** From that number on, or from the first that is kept; so many as an answer has room for. Those before are forgotten. */
+  /** Spans from that number on, or from the first that is kept, as far as they fit. Drops those before. */
   from(number: number): EnclaveSpans {
     this.#forget(Math.min(Math.max(0, number - this.#first), this.#spans.length))
     const spans: TraceSpan[] = []

@@ -1,10 +1,13 @@
-// Boot stages on the serial console, which is the host's: fixed words of ours, and nothing else. Effects: writes to the console.
+// Boot stages on the serial console, which is the host's: fixed words only. Effects: writes to the console.
 
 import * as fs from 'node:fs'
 
 const console_ = '/dev/console'
 
-/** One line. Standard output is not used for it: whatever a library prints must not reach the host. A console that fails stops nothing. */
+/**
+ * Writes one line, and ignores a failing console. Not on standard output, where a library's output would reach the
+ * host.
+ */
 export function showStage(stage: string): void {
   try {
     const fd = fs.openSync(console_, fs.constants.O_WRONLY | fs.constants.O_NOCTTY)

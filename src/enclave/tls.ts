@@ -1,6 +1,6 @@
-// The TLS key of this VM, which never leaves it, and the certificates that the host gets for it. Effects: the host, a timer.
+// This VM's TLS key, which never leaves it, and the certificates that the host gets for it. Effects: the host, a timer.
 //
-// Whoever issues the certificates can vouch for another key, too: what binds this one is the gateway's receipt, which names it.
+// A certificate authority can certify another key, too. The gateway's receipt names this key and so binds it.
 
 import { webcrypto } from 'node:crypto'
 import { loadX509 } from '../attest/x509/runtime.ts'

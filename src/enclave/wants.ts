@@ -1,7 +1,7 @@
-// What this VM wants from its host, and who waits for news of it. Effects: memory.
+// Open requests of this VM to its host, and the polls that wait for them. State in memory.
 //
-// The host asks with `next`. An open want is told again to whoever does not know it, so that a daemon that restarts answers what an earlier
-// one has not.
+// The host polls with `next`. Every poll repeats the requests that are still open, so a restarted daemon can answer
+// those its predecessor left.
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
@@ -30,14 +30,14 @@ export class Wants {
     this.#clock = clock
   }
 
-  /** Waits for the host's answer, which is not checked here. Faults: attest.unavailable, when none comes in time or too many are open. */
+  /** Resolves with the host's answer, unchecked. Fault attest.unavailable: no answer in time, or too many open. */
   async ask(wanted: NewWant, timeoutMs: number): Promise<unknown> {
     if (this.#open.size >= wantsMax) throw new Fault('attest.unavailable', `${wantsMax} wants are open already`)
     this.#count += 1
     const id = `w${this.#count}`
     const { promise, resolve, reject } = Promise.withResolvers<unknown>()
     this.#open.set(id, { want: { id, ...wanted } as Want, resolve, reject })
-    this.tell()
+    this.wake()
     const ended = new AbortController()
     const late = this.#clock.sleep(timeoutMs, ended.signal).then(() => {
       throw new Fault('attest.unavailable', `the host has not answered within ${timeoutMs} ms: ${wanted.kind}`)
@@ -51,7 +51,7 @@ export class Wants {
     }
   }
 
-  /** False: nobody wants that, or no more. */
+  /** False: the request is not open, or no longer. */
   answer(id: string, kind: Want['kind'], answer: unknown): boolean {
     const open = this.#open.get(id)
     if (open?.want.kind !== kind) return false
@@ -66,13 +66,13 @@ export class Wants {
     return true
   }
 
-  /** Those that are not in `known`. */
+  /** Open requests that are not in `known`. */
   unknownTo(known: readonly string[]): Want[] {
     return [...this.#open.values()].map(open => open.want).filter(want => !known.includes(want.id))
   }
 
-  /** Something has changed: whoever waits looks again. */
-  tell(): void {
+  /** Wakes all polls. */
+  wake(): void {
     this.#news.resolve()
     this.#news = Promise.withResolvers<void>()
   }

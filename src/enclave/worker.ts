@@ -1,5 +1,5 @@
-// The built-in worker in this VM: its model's disk is opened, then llama-server runs in a sandbox over the measured root. Effects: dm-verity,
-// mounts, processes.
+// The built-in worker in this VM: opens its model's disk, then runs llama-server in a sandbox over the measured root.
+// Effects: dm-verity, mounts, processes.
 
 import { rm } from 'node:fs/promises'
 import type { Clock } from '../base/clock.ts'
@@ -18,7 +18,7 @@ export type WorkerSide = {
   readonly onReady: (upstream: string) => void
 }
 
-/** Starts it; its state says what comes of that. Fault attest.unavailable: the image has no root hash. */
+/** Starts it; its state shows the outcome. Fault attest.unavailable: the image has no root hash. */
 export type StartWorker = (worker: WorkloadWorker, side: WorkerSide) => Promise<BuiltInWorker>
 
 export type EnclaveWorkerDeps = {
@@ -62,7 +62,7 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
   }
 }
 
-/** When this is called no process of the worker lives, so that nobody can put a link in the way; and the image has no rm(1). */
+/** No process of the worker lives at this point, so none can plant a link. The image has no rm(1). */
 async function removeTree(path: string): Promise<void> {
   await rm(path, { recursive: true, force: true })
 }
@@ -72,7 +72,7 @@ function settingsOf(worker: WorkloadWorker, modelFile: string): WorkerSettings {
     model_file: modelFile,
     model_disk: worker.disk.name,
     model: worker.model,
-    // Of a worker on the host alone.
+    // Used by a worker on the host only.
     image_dir: '/',
     user: 'worker',
     context_tokens: worker.contextTokens,

@@ -1,23 +1,18 @@
-// What the guest does for each request of the host. Effects only through what it is given.
+// The agent's handler for each request of the host. Effects only through its deps.
 
-import { messageOf } from '../base/fault.ts'
-import { type Logger, redact } from '../base/log.ts'
+import type { Logger } from '../base/log.ts'
 import { createSerial } from '../base/work/serial.ts'
-import { type AgentRequest, type AgentResponse, agentProtocol } from '../contract/vm/agent.ts'
+import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import type { Claiming } from './claim.ts'
 import type { Evidence } from './evidence.ts'
 import type { Identity } from './identity.ts'
 import type { Networking } from './network.ts'
-import { ok, parseRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
+import { createHandler, type HandleLine, type Outcome, tooMany } from './requests.ts'
+import { ok, parseRequest } from './wire.codec.ts'
 
-export type Agent = {
-  /** Carries a line's request out. Never rejects. Null: there is nothing to respond to. The caller does `next` when the response is sent. */
-  readonly handle: (line: ReceivedLine) => Promise<{ response: AgentResponse; next: 'go_on' | 'power_off' } | null>
-}
-
-export type AgentDeps = {
+type AgentDeps = {
   readonly version: string
-  /** May not be made yet. */
+  /** Pending until the host key exists. */
   readonly identity: Promise<Identity>
   readonly networking: Networking
   readonly claiming: Claiming
@@ -25,18 +20,13 @@ export type AgentDeps = {
   readonly log: Logger
 }
 
-type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-type Outcome = WithoutId<Extract<AgentResponse, { ok: true }>> | Refusal
 type Change = Exclude<AgentRequest, { op: 'hello' }>
 
-/** Changes that wait for each other; a host in order asks for fewer. */
+/** Queued changes; a correct host sends fewer. */
 const changesMax = 8
-/** Requests that are being answered; a host that sends more without reading gets them refused. */
-const requestsMax = 64
 
-export function createAgent({ version, identity, networking, claiming, evidence, log }: AgentDeps): Agent {
+export function createAgent({ version, identity, networking, claiming, evidence, log }: AgentDeps): HandleLine {
   const changes = createSerial()
-  let requests = 0
 
   const hello = async (): Promise<Outcome> => {
     const { bootId, boxKey, sshHostKey } = await identity
@@ -67,42 +57,13 @@ export function createAgent({ version, identity, networking, claiming, evidence,
     }
   }
 
-  const perform = async (request: AgentRequest): Promise<Outcome> => {
-    if (requests >= requestsMax) return refuse('failed', 'too many requests at once')
-    requests += 1
-    try {
-      if (request.op === 'hello') return await hello()
-      const isFull = changes.size() >= changesMax
-      const outcome = isFull ? refuse('failed', 'too many requests at once') : await changes.run(() => change(request))
-      if (outcome.ok) log.info('request done', { op: request.op })
-      else log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
-      return outcome
-    } catch (error) {
-      const reason = redact(messageOf(error))
-      log.error('request failed', { op: request.op, reason })
-      return refuse('failed', reason)
-    } finally {
-      requests -= 1
-    }
+  const answer = async (request: AgentRequest): Promise<Outcome> => {
+    if (request.op === 'hello') return await hello()
+    if (changes.size() >= changesMax) return tooMany
+    const outcome = await changes.run(() => change(request))
+    if (outcome.ok) log.info('request done', { op: request.op })
+    return outcome
   }
 
-  return {
-    handle: async line => {
-      if (line.kind === 'dropped') {
-        log.warn('line dropped', { reason: line.reason })
-        return null
-      }
-      const parsed = parseRequest(line.text)
-      if (parsed === null) {
-        log.warn('line dropped', { reason: 'no_request' })
-        return null
-      }
-      if (parsed.kind === 'refused') {
-        return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
-      }
-      const { id, op } = parsed.request
-      const outcome = await perform(parsed.request)
-      return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
-    },
-  }
+  return createHandler({ parse: parseRequest, answer, log })
 }

@@ -1,14 +1,14 @@
 // The guest's end of virtio-serial port `strongroom.agent.0`. Effects: one character device.
 //
 // The driver (Linux drivers/char/virtio_console.c) takes one opener at a time, so one descriptor both reads and writes.
-// Non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
-// read(2) gives 0 at once and poll(2) reports readable, so in that state we poll; while the host is connected, epoll wakes us.
+// It is non-blocking: a blocking write would spin in the kernel until the host reads. While the host is not connected,
+// read(2) gives 0 at once and poll(2) reports readable, so we poll; while it is connected, epoll wakes us.
 
 import * as fs from 'node:fs'
 import { type Clock, onAbort } from '../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
-import { Allowance } from '../base/work/allowance.ts'
 import { createSerial } from '../base/work/serial.ts'
+import { TokenBucket } from '../base/work/token-bucket.ts'
 import { agentPortName } from '../contract/vm/agent.ts'
 import type { GuestPaths } from './paths.ts'
 import { LineReader, type ReceivedLine } from './wire.codec.ts'
@@ -16,11 +16,11 @@ import { LineReader, type ReceivedLine } from './wire.codec.ts'
 export type Channel = {
   /** Reads until `signal` ends it. Fault internal when the device fails. */
   readonly receive: (onLine: (line: ReceivedLine) => void, signal: AbortSignal) => Promise<void>
-  /** One line with its LF. Dropped when the host has gone, or reads nothing for long. Resolves when written or dropped. */
+  /** One line with its LF. Dropped if the host has gone or reads nothing for long. Resolves when written or dropped. */
   readonly send: (line: Uint8Array) => Promise<'sent' | 'dropped'>
 }
 
-export type ChannelDeps = {
+type ChannelDeps = {
   readonly readFd: number
   readonly writeFd: number
   readonly clock: Clock
@@ -41,28 +41,28 @@ export async function openPort(
 }
 
 const portPollMs = 20
-/** While the host is away: often at first, because a daemon that restarts is back soon. */
+/** While the host is away. Short at first, because a restarting daemon is back soon. */
 const awayPollMs = 20
 const awayPollSlowMs = 100
 const awayQuickMs = 10_000
 const readBytesMax = 65_536
-/** What the host may say in a second: its largest document takes six, and a flood of lines a small part of this one thread. */
+/** Limits of the host per second: its largest document takes six, a flood of lines little of this thread. */
 const readLimits = { bytes: 4_194_304, lines: 5_000 }
-/** So many bytes are made lines of at once: short lines cost the most for their bytes. */
+/** Bytes split into lines at a time: short lines cost most per byte. */
 const sliceBytes = 1_024
 const writePollMs = 10
-/** A host that reads nothing for this long no longer wants the response. */
+/** A host that reads nothing for this long has given up on the response. */
 const writeStallMs = 10_000
 /** Responses that wait to be written. */
 const waitingMax = 64
 
 export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel {
   const lines = new LineReader()
-  const allowed = { bytes: new Allowance(readLimits.bytes, clock), lines: new Allowance(readLimits.lines, clock) }
+  const allowed = { bytes: new TokenBucket(readLimits.bytes, clock), lines: new TokenBucket(readLimits.lines, clock) }
   const buffer = new Uint8Array(readBytesMax)
   let hostAway = true
   const sending = createSerial()
-  /** A line was not written to its end: the next one begins with an LF. */
+  /** A line was cut off: the next one begins with an LF. */
   let torn = false
 
   const awaitHost = async (deliver: Deliver, signal: AbortSignal): Promise<void> => {
@@ -104,8 +104,8 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
           const slice = bytes.subarray(at, at + sliceBytes)
           const found = lines.push(slice)
           for (const line of found) onLine(line)
-          const owedMs = Math.max(allowed.bytes.owedMs(slice.length), allowed.lines.owedMs(found.length))
-          if (owedMs > 0) await clock.sleep(owedMs, signal)
+          const waitMs = Math.max(allowed.bytes.take(slice.length), allowed.lines.take(found.length))
+          if (waitMs > 0) await clock.sleep(waitMs, signal)
         }
       }
       try {
@@ -113,7 +113,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
           await awaitHost(deliver, signal)
           if (signal.aborted) return
           await readWhileConnected(readFd, deliver, signal)
-          // Never a hot loop, whatever the driver makes of a host that comes and goes.
+          // Prevents a hot loop while hosts come and go.
           await clock.sleep(awayPollMs, signal)
         }
       } catch (error) {
@@ -127,7 +127,7 @@ export function createChannel({ readFd, writeFd, clock }: ChannelDeps): Channel 
 /** Resolves when more may be read. */
 type Deliver = (bytes: Uint8Array) => Promise<void>
 
-/** Bun's stream waits in epoll and ends at the first read of 0 bytes: the host has gone. It leaves the descriptor open. */
+/** Bun's stream waits in epoll and ends at the first read of 0 bytes (no host). It leaves the descriptor open. */
 async function readWhileConnected(fd: number, deliver: Deliver, signal: AbortSignal): Promise<void> {
   const reader = Bun.file(fd).stream().getReader()
   const forget = onAbort(signal, () => void reader.cancel())

@@ -1,4 +1,4 @@
-// The record of the claim in force: what a restarted agent needs of it. Written last: when it is there, all the rest is in place. Pure.
+// The record of the claim in force, for a restarted agent. Written last: then everything else is in place. Pure.
 
 import { createHash } from 'node:crypto'
 import { type Static, Type } from '@sinclair/typebox'
@@ -11,14 +11,14 @@ const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 export const ClaimRecord = Type.Object(
   {
     claimId: Type.String({ minLength: 1, maxLength: 64 }),
-    /** Of the document's canonical text: tells the same claim from another one with its id. */
+    /** Hash of the document's canonical text; it tells claims with one id apart. */
     sha256: Sha256,
     /** The whole claim and the network in force, as evidence states them. */
     document: ClaimDocument,
     organization: Type.String({ minLength: 1, maxLength: 63 }),
     name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
     hostname: Type.String({ minLength: 1, maxLength: 253 }),
-    /** SHA-256 of the wire blobs of the guest's host key and of the customer's key (RFC 4253 section 6.6), as ssh-keygen -l prints it. */
+    /** SHA-256 of the guest's host key and the customer's key as wire blobs (RFC 4253 section 6.6; ssh-keygen -l). */
     sshHostKeyDigest: Sha256,
     publicKeyDigest: Sha256,
   },

@@ -1,4 +1,4 @@
-// What a claim makes of the guest, as files and names. Pure.
+// A claim as files and names of the guest. Pure.
 
 import { fromBase64 } from '../base/bytes.ts'
 import type { Claim } from '../contract/vm/agent.ts'
@@ -20,7 +20,7 @@ export type PlannedDirectory = { readonly path: string; readonly mode: number }
 export type ClaimPlan = {
   /** Kernel host name: the instance's short name, as Linux allows 64 characters only. */
   readonly hostname: string
-  /** Of the login user, each one's parent before it. */
+  /** Owned by the login user; parents come first. */
   readonly directories: readonly PlannedDirectory[]
   readonly files: readonly PlannedFile[]
 }
@@ -38,7 +38,7 @@ type ClaimPaths = Pick<
   | 'sshdEnvironment'
 >
 
-/** What the schema cannot say: the first wrong field, never its value, or null. */
+/** Checks beyond the schema: the first wrong field, never its value, or null. */
 export function claimProblem(claim: Claim, platform: GatewaySettings['platform']): string | null {
   const { address, baseUrl, gateway, key, model } = claim.inference
   if (!VISIBLE_ASCII.test(claim.organization)) return 'claim.organization: not a name'
@@ -57,7 +57,7 @@ export function claimProblem(claim: Claim, platform: GatewaySettings['platform']
   return null
 }
 
-/** For a claim without problem. The system's trust store stays as the image has it: no authority of the host is anybody's but the endpoint's. */
+/** For a claim without problem. The system's trust store is unchanged: the claim's CA counts for the endpoint alone. */
 export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySettings['platform']): ClaimPlan {
   const configDir = `${paths.loginHome}/.config`
   const opencodeDir = `${configDir}/opencode`
@@ -88,7 +88,7 @@ export function planClaim(claim: Claim, paths: ClaimPaths, platform: GatewaySett
   return { hostname: claim.name, directories, files }
 }
 
-/** Files that a claim may have made, for the undo of one whose agent died half-way. */
+/** Files that a claim may have made, for the undo after an agent died half-way. */
 export function claimLeftovers(paths: ClaimPaths): string[] {
   const opencodeDir = `${paths.loginHome}/.config/opencode`
   const { authorizedKeys, gatewaySettings, ownGateway, sshdEnvironment } = paths
@@ -103,7 +103,7 @@ export function claimLeftovers(paths: ClaimPaths): string[] {
 
 const keyFile = 'inference.key'
 /**
- * opencode installs its plugin library from npm's registry into each directory with a configuration, at every start, unless a lock there
+ * opencode installs its plugin library from npm into each configuration directory at every start, unless a lock there
  * names it beside a `node_modules`.
  */
 const pluginLockFile = 'package-lock.json'
@@ -113,11 +113,11 @@ const opencodePluginLock = `${JSON.stringify({ packages: { '': { dependencies: {
 const HOST_NAME = /^(?=.{1,253}$)[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?(\.[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?)*$/i
 const VISIBLE_ASCII = /^[\x21-\x7e]+$/
 
-/** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option would be a command of the host's choice. */
+/** sshd(8), AUTHORIZED_KEYS FILE FORMAT, without options: an option could be a command of the host. */
 const PUBLIC_KEY_LINE =
   /^(ssh-ed25519|ssh-rsa|ecdsa-sha2-nistp(?:256|384|521)|sk-ssh-ed25519@openssh\.com|sk-ecdsa-sha2-nistp256@openssh\.com) ([A-Za-z0-9+/]+={0,2})(?: [^\p{Cc}]*)?$/u
 
-/** And no address: an address needs no entry in hosts(5). */
+/** Not an address, which needs no entry in hosts(5). */
 function isHostName(text: string): boolean {
   return HOST_NAME.test(text) && /[a-z]/.test(text)
 }
@@ -156,9 +156,9 @@ function opencodeConfig({ inference }: Claim): string {
   return `${JSON.stringify(config, null, 2)}\n`
 }
 
-/** Of a model whose context nobody has told: less than today's have, and room for the agent's own prompt and some files. */
+/** Context of a model for which the claim gives none: less than current models have, enough for the agent's prompt. */
 const contextTokensUnknown = 32_768
-/** Of the context, for one response: what is left must hold the prompt. */
+/** One response gets this part of the context; the prompt needs the rest. */
 const outputShare = 8
 
 /** `{file:…}` is relative to the configuration file. */

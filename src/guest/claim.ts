@@ -1,4 +1,4 @@
-// The claim: makes a waiting VM its customer's. Effects: files, host name, sshd. A claim that fails leaves everything as it was.
+// The claim gives a waiting VM to its customer. Effects: files, host name, sshd. A failed claim leaves all as it was.
 
 import * as fs from 'node:fs'
 import { Check } from '@sinclair/typebox/value'
@@ -26,12 +26,12 @@ import { jsonOf, type Refusal, refuse } from './wire.codec.ts'
 export type Claiming = {
   /** The claim in force, or null. */
   readonly record: () => ClaimRecord | null
-  /** The same claim again gets the same response; another one is refused. Do not call it while a call is under way. */
+  /** Idempotent for the same claim; another claim is refused. One call at a time. */
   readonly claim: (
     sealed: SealedClaim,
     identity: Pick<Identity, 'openBox' | 'sshHostKey'>,
   ) => Promise<{ ok: true; claimId: string } | Refusal>
-  /** Call it once, before anything else: takes over the claim of an agent that died, or removes what that agent left half done. */
+  /** Call it once, first: takes over the claim of an agent that died, or undoes its half of one. */
   readonly restore: () => Promise<void>
 }
 
@@ -98,7 +98,7 @@ function steps({ paths, system, login, sshd, gateway }: ClaimDeps, plan: ClaimPl
     ...plan.files.map(file => fileStep(file, owners[file.owner])),
     hostnameStep(paths.kernelHostname, plan.hostname),
     { name: 'sshd', apply: () => sshd.start(), undo: () => sshd.stop() },
-    // After sshd, and not waited for: who logs in finds it a moment later.
+    // After sshd and not awaited: it is ready a moment after the first login.
     ...(hasGateway ? [{ name: 'gateway', apply: () => gateway.start(), undo: () => gateway.stop() }] : []),
     fileStep({ path: paths.claimRecord, content: JSON.stringify(record), mode: 0o600, owner: 'system' }, system),
   ]
@@ -136,7 +136,7 @@ function fileStep({ path, content, mode }: PlannedFile, owner: Owner): Step {
   }
 }
 
-/** The kernel's host name, through /proc: that file cannot be replaced by another. */
+/** The kernel's host name through /proc, where a file cannot be replaced. */
 function hostnameStep(path: string, hostname: string): Step {
   let before: string | null = null
   return {
@@ -151,7 +151,7 @@ function hostnameStep(path: string, hostname: string): Step {
   }
 }
 
-/** Null when every step is done; else what failed, and every step is undone, the last first. */
+/** Null: every step is done. Else the failure; every step is undone, last first. */
 async function applyAll(all: readonly Step[], log: Logger): Promise<string | null> {
   const begun: Step[] = []
   try {

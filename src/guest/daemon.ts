@@ -1,6 +1,6 @@
-// Keeps a program running after the claim: sshd, the endpoint of the gateway. Effects: one detached child, a record and a log of it below /run.
+// Keeps a program running after the claim: sshd, the gateway endpoint. Effects: a child, its record and log in /run.
 //
-// It outlives an agent that dies: the agent's successor finds it through the record, and neither a session nor a response is lost.
+// It outlives an agent that dies. The next agent finds it by its record, so no session or response is lost.
 
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -14,16 +14,16 @@ import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProc
 import { jsonOf } from './wire.codec.ts'
 
 export type Daemon = {
-  /** Resolves when it listens; from then on it is restarted when it dies. Takes over one that runs already. Faults: host.command_failed, host.command_timeout. */
+  /** Resolves when it listens; restarts it when it dies; takes over a running process. Faults: host.command_*. */
   readonly start: () => Promise<void>
-  /** Ends the listening process, also one of an earlier agent. Sessions of sshd are processes of their own and live on. */
+  /** Ends the listening process, also an earlier agent's. Sessions of sshd are separate processes and live on. */
   readonly stop: () => Promise<void>
 }
 
 export type DaemonDeps = {
-  /** Names it in messages, and its log. */
+  /** For messages and the log's file name. */
   readonly name: string
-  /** Where its process is written down. */
+  /** File with its process. */
   readonly record: string
   readonly logDir: string
   /** A directory that the program expects. */
@@ -32,7 +32,7 @@ export type DaemonDeps = {
   readonly argv: readonly [string, ...string[]]
   readonly clock: Clock
   readonly log: Logger
-  /** On TCP. 'later': `start` does not wait for it, and whoever connects before it listens tries again. */
+  /** TCP port that `start` waits for. 'later': no wait; clients retry until it listens. */
   readonly listen: { readonly port: number; readonly timeoutMs: number } | 'later'
 }
 
@@ -44,7 +44,7 @@ const watchPollMs = 1_000
 const stopTimeoutMs = 5_000
 const backOffFirstMs = 250
 const backOffMaxMs = 30_000
-/** One that ran this long is restarted quickly. */
+/** A process that ran this long is restarted quickly. */
 const steadyMs = 60_000
 
 export function createDaemon(deps: DaemonDeps): Daemon {
@@ -113,7 +113,7 @@ export function createDaemon(deps: DaemonDeps): Daemon {
   }
 }
 
-/** One that hangs or never listened would keep the port. */
+/** A process that hangs or never listened would keep the port. */
 async function restart(stop: () => Promise<void>, launch: () => Promise<ProcessIdentity>): Promise<ProcessIdentity> {
   await stop()
   try {
@@ -129,12 +129,12 @@ function recorded(path: string): ProcessIdentity | null {
   return Check(Record, record) && isAlive(record) ? record : null
 }
 
-/** Strangers fill sshd's, with an attempt each. */
+/** Strangers fill sshd's log, with a line per attempt. */
 function boundLog({ logDir, name }: Pick<DaemonDeps, 'logDir' | 'name'>): void {
   try {
     keepBounded(logDir, name)
   } catch {
-    // It is tried again in a second.
+    // The next attempt is in a second.
   }
 }
 

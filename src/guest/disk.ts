@@ -6,7 +6,7 @@ import { readTextOrNull } from '../linux/files.ts'
 
 const pollMs = 50
 
-export type DiskQuestion = {
+type DiskQuestion = {
   /** '' in the guest. */
   readonly root: string
   readonly serial: string
@@ -14,7 +14,7 @@ export type DiskQuestion = {
   readonly waitMs: number
 }
 
-/** Its path below /dev, or null when there is none in time: the driver may still be loading. */
+/** Its path below /dev, or null after `waitMs`: the driver may still be loading. */
 export async function findDisk({ root, serial, clock, waitMs }: DiskQuestion): Promise<string | null> {
   const untilMs = clock.monotonicMs() + waitMs
   for (;;) {

@@ -18,28 +18,33 @@ export type Identity = {
   readonly boxKey: string
   /** `ssh-ed25519 AAAA…`. */
   readonly sshHostKey: string
-  /** The plain bytes, or null when the box was not sealed to this key or was changed on the way. */
+  /** The plaintext, or null if the box was sealed to another key or changed on the way. */
   readonly openBox: (sealed: SealedClaim) => Promise<Uint8Array | null>
-  /** Does what a claim will need once, so that the claim finds it loaded and compiled. */
+  /** Runs the code of a claim once, so that it is loaded and compiled. */
   readonly warmUp: () => Promise<void>
 }
 
-export type IdentityDeps = {
+type IdentityDeps = {
   readonly paths: Pick<GuestPaths, 'sshHostKey' | 'bootId'>
   readonly clock: Clock
-  /** How long init may take to make the SSH host key before we make it ourselves. */
+  /** Wait for init's SSH host key before the agent makes it. */
   readonly hostKeyWaitMs: number
 }
 
 /** Faults: internal (no boot id, unreadable key), host.command_failed, host.command_timeout (ssh-keygen). */
 export async function createIdentity({ paths, clock, hostKeyWaitMs }: IdentityDeps): Promise<Identity> {
   const box = createBoxKey()
-  const bootId = readTextOrNull(paths.bootId)?.trim()
-  if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
-  return { bootId, ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
+  return { bootId: bootIdIn(paths), ...box, sshHostKey: await hostKey({ paths, clock, hostKeyWaitMs }) }
 }
 
-/** A new X25519 key pair. node:crypto makes it, and the shared secrets, natively: tweetnacl costs 0.15 s for each under software emulation. */
+/** Fault internal when the kernel gives none. */
+export function bootIdIn(paths: Pick<GuestPaths, 'bootId'>): string {
+  const bootId = readTextOrNull(paths.bootId)?.trim()
+  if (bootId === undefined) throw new Fault('internal', `read ${paths.bootId}: not there`)
+  return bootId
+}
+
+/** A new X25519 key pair, native in node:crypto: tweetnacl takes 0.15 s per operation under software emulation. */
 export function createBoxKey(): Pick<Identity, 'boxKey' | 'openBox' | 'warmUp'> {
   const { privateKey } = generateKeyPairSync('x25519')
   const { x } = privateKey.export({ format: 'jwk' })
@@ -108,7 +113,7 @@ async function makeHostKey(path: string): Promise<void> {
   fs.chmodSync(beside, 0o600)
   fs.rmSync(`${beside}.pub`)
   try {
-    // link(2) does not replace: when init was late but not dead, its key stays the only one.
+    // link(2) does not replace: a late init's key stays the only one.
     fs.linkSync(beside, path)
   } catch (error) {
     if (systemErrorCode(error) !== 'EEXIST') throw error

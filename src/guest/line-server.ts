@@ -1,31 +1,32 @@
-// Answers programs of the VM over a unix socket that everybody in it may open: one line in, one JSON line out. Effects: one socket.
+// Answers programs of the VM over a unix socket open to all of them: one line in, one JSON line out. Effects: one
+// socket.
 //
-// Whoever asked closes: where we closed, Bun's client could see that before it had read, and reported a reset (1.4.5, now and then on a busy
-// machine).
+// The client closes: when the server closed first, Bun's client sometimes reported a reset before it had read (1.4.5,
+// on a busy machine).
 
 import { chmodSync, rmSync } from 'node:fs'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 
-export type LineServerOptions = {
+type LineServerOptions = {
   readonly path: string
   /** Names the socket in the log. */
   readonly what: string
-  /** What asks: all up to an LF, or this many bytes. With 1 the first byte asks, whatever it is. */
+  /** A request is all bytes up to an LF, or this many bytes. With 1, any first byte is a request. */
   readonly requestBytesMax: number
-  /** Any value of JSON. Where it rejects, the connection ends without an answer. */
+  /** A JSON value. If it rejects, the connection ends without an answer. */
   readonly answer: (request: Uint8Array) => Promise<unknown>
   readonly log: Logger
 }
 
 const connectionsMax = 16
 const lineFeed = 0x0a
-/** For a connection that says or reads nothing. */
+/** Idle limit of a connection. */
 const idleSeconds = 60
 
 type Asking = { held: Uint8Array; asked: boolean; rest: Uint8Array }
 
-/** One answer for each connection. Does not throw: where the socket does not open, those who would ask find none. */
+/** One answer per connection. Does not throw: without the socket its clients find none. */
 export function serveLines({ path, what, requestBytesMax, answer, log }: LineServerOptions): Disposable {
   let connections = 0
   try {

@@ -1,12 +1,12 @@
-// What the guest has to say, in files that only its root reads: the serial console is the host's. Effects: files below /run/strongroom/log.
+// Logs of the guest for its root alone: the serial console is the host's. Effects: files below /run/strongroom/log.
 
 import * as fs from 'node:fs'
 import { ensureDir, type Owner, truncateAbove } from '../linux/files.ts'
 
-/** Of each file; a full one becomes the one before, and the one before that is lost. */
+/** Limit of a file; a full file replaces the previous one. */
 export const logBytesMax = 256 * 1024
 
-export type LogFile = { readonly write: (line: string) => void }
+type LogFile = { readonly write: (line: string) => void }
 
 /** Appends lines to `dir`/`name`.log. A log that cannot be written must not stop the agent. */
 export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
@@ -33,7 +33,7 @@ export function openLogFile(dir: string, name: string, owner: Owner): LogFile {
         }
         if (fd !== null) sizeBytes += fs.writeSync(fd, bytes)
       } catch {
-        // There is nowhere else to say it.
+        // There is no other place to report it.
       }
     },
   }

@@ -1,4 +1,5 @@
-// Addresses of the one network interface: a routed /32, a routed /128 or both, each behind an on-link gateway, as `ip` commands and resolv.conf. Pure.
+// Addresses of the interface (a /32, a /128 or both, each with an on-link gateway) as `ip` commands and resolv.conf.
+// Pure.
 
 import { isIPv6 } from 'node:net'
 import type { Network } from '../contract/vm/agent.ts'
@@ -24,7 +25,7 @@ const mtuMinV6 = 1280
 /** Commands in order, each of which may be repeated. iproute2's ip(8). */
 export function planNetwork({ address, gateway, v6, mtuBytes }: Network, device: string): string[][] {
   return [
-    // No address of its own making: the host would let nothing through that comes from one.
+    // No address of the kernel's own: the host drops its packets.
     ...(v6 === undefined ? [] : [['ip', 'link', 'set', 'dev', device, 'addrgenmode', 'none']]),
     ['ip', 'link', 'set', 'dev', device, 'mtu', String(mtuBytes), 'up'],
     ...(address === undefined || gateway === undefined ? [] : planV4({ address, gateway }, device)),
@@ -41,7 +42,7 @@ function planV4({ address, gateway }: { address: string; gateway: string }, devi
   ]
 }
 
-/** Nobody else can have the address, so nobody is asked whether somebody has it (nodad), and the gateway is a neighbour once and for all. */
+/** No duplicate detection (nodad), because the address is ours alone; the gateway is a permanent neighbour. */
 function planV6({ address, gateway, gatewayMac }: NonNullable<Network['v6']>, device: string): string[][] {
   return [
     ['ip', '-6', 'address', 'flush', 'dev', device],

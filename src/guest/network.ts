@@ -12,11 +12,13 @@ import type { GuestPaths } from './paths.ts'
 import { jsonOf, ok, type Refusal, refuse } from './wire.codec.ts'
 
 export type Networking = {
-  /** Sets the addresses. The same addresses again are fine; a claimed guest refuses others. Faults: internal, host.command_failed, host.command_timeout. */
+  /**
+   * Idempotent; a claimed guest refuses other addresses. Faults: internal, host.command_failed, host.command_timeout.
+   */
   readonly apply: (network: Network, state: { claimed: boolean }) => Promise<{ ok: true } | Refusal>
 }
 
-export type NetworkDeps = {
+type NetworkDeps = {
   readonly paths: Pick<GuestPaths, 'interfaces' | 'networkRecord' | 'resolvConf'>
   readonly owner: Owner
   readonly clock: Clock
@@ -43,7 +45,7 @@ export function createNetworking({ paths, owner, clock, run, interfaceWaitMs }: 
   }
 }
 
-/** The network in force; null before the first, and after one that could not be set. */
+/** The network in force; null before the first, and after a failed change. */
 export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Network | null {
   const record = jsonOf(readTextOrNull(paths.networkRecord) ?? 'null')
   return Check(Network, record) ? record : null
@@ -52,7 +54,7 @@ export function recordedNetwork(paths: Pick<GuestPaths, 'networkRecord'>): Netwo
 const ipBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 const pollMs = 20
 
-/** The one interface with a device behind it. Fault host.unsupported when there is none in time, or more than one. */
+/** The only interface with a device. Fault host.unsupported: none in time, or several. */
 async function findInterface(deps: Pick<NetworkDeps, 'paths' | 'clock' | 'interfaceWaitMs'>): Promise<string> {
   const untilMs = deps.clock.monotonicMs() + deps.interfaceWaitMs
   for (;;) {

@@ -5,9 +5,9 @@ export type GuestPaths = {
   readonly runDir: string
   readonly sshHostKey: string
   readonly authorizedKeys: string
-  /** What the gateway has to prove, as the claim says. */
+  /** The proof required of the gateway, from the claim. */
   readonly gatewaySettings: string
-  /** A directory of the login user's, and in it what the gateway has to prove as the owner says. */
+  /** A directory of the login user's, with the owner's requirements for the gateway. */
   readonly ownGatewayDir: string
   readonly ownGateway: string
   readonly gatewayRecord: string
@@ -16,7 +16,7 @@ export type GuestPaths = {
   readonly claimRecord: string
   /** The receipt of the last evidence, for the verifier inside the guest. */
   readonly receipt: string
-  /** Says what root sees of the ways into this VM. */
+  /** Answers with the lockout facts as root sees them. */
   readonly lockoutSocket: string
   readonly networkRecord: string
   readonly sshdRecord: string
@@ -30,7 +30,7 @@ export type GuestPaths = {
   readonly kernelHostname: string
   readonly resolvConf: string
   readonly loginHome: string
-  /** Random per boot, unchanged when the agent alone restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
+  /** Random per boot, kept when the agent restarts: Documentation/admin-guide/sysctl/kernel.rst, `random`. */
   readonly bootId: string
   readonly interfaces: string
   readonly virtioPorts: string
@@ -39,14 +39,14 @@ export type GuestPaths = {
   readonly devicesReady: string
   readonly tsmReports: string
   readonly sevGuest: string
-  /** Of the kernel's resource manager. */
+  /** Device of the kernel's resource manager. */
   readonly tpm: string
-  /** Gives programs of the VM a quote over a nonce of theirs. */
+  /** Gives programs of the VM a quote over their nonce. */
   readonly tpmSocket: string
   readonly commandLine: string
-  /** Of the measured root: says which image this is. */
+  /** Names this image; part of the measured root. */
   readonly imageFile: string
-  /** Root's alone. */
+  /** For root alone. */
   readonly logDir: string
 }
 

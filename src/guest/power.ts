@@ -11,7 +11,7 @@ const initSignal = 'SIGUSR2'
 const initTimeoutMs = 15_000
 const commandBounds = { timeoutMs: 10_000, outputBytesMax: 65_536 } as const
 
-/** Does not return while init or the kernel does its work. Nothing is left to lose: all state is in memory. */
+/** Does not return while init or the kernel works. Nothing is lost: all state is in memory. */
 export async function powerOff({ clock, log }: { clock: Clock; log: Logger }): Promise<void> {
   log.info('powering off')
   try {

@@ -1,4 +1,4 @@
-// A process of the guest, known by number and start time: the kernel gives the number out again. Effects: reads /proc, sends signals.
+// A process of the guest by number and start time, for numbers are reused. Effects: reads /proc, sends signals.
 
 import * as fs from 'node:fs'
 import { readStat } from '../linux/stat.ts'

@@ -1,4 +1,4 @@
-// What a claim gives to every session of the login user: environment and message of the day, as text. Pure.
+// A claim's environment and message of the day for every session of the login user, as text. Pure.
 
 import type { Claim } from '../contract/vm/agent.ts'
 import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
@@ -7,14 +7,14 @@ import { endpointBaseUrl, endpointOrigin } from './gateway/address.ts'
 export function sessionEnvironment({ inference }: Claim): Record<string, string> {
   const { baseUrl, key } = inference
   return {
-    // The endpoint in this VM: what leaves it goes to the gateway that has proved itself.
+    // The endpoint in this VM, which forwards to the verified gateway.
     ...(baseUrl === '' ? {} : { OPENAI_BASE_URL: endpointBaseUrl, ANTHROPIC_BASE_URL: endpointOrigin }),
     ...(key === null ? {} : { OPENAI_API_KEY: key, ANTHROPIC_API_KEY: key }),
     ...opencodeSwitches,
   }
 }
 
-/** The packaged agent asks nobody but the gateway when it starts: no list of models, no update, no language servers, no plugins. */
+/** The packaged agent starts without calls to others: no list of models, no update, no language servers, no plugins. */
 const opencodeSwitches = {
   OPENCODE_DISABLE_AUTOUPDATE: '1',
   OPENCODE_DISABLE_DEFAULT_PLUGINS: '1',
@@ -66,7 +66,7 @@ export function messageOfTheDay({ hostname, inference }: Claim): string {
 
 type NamedGateway = Exclude<Claim['inference']['gateway'], { readonly kind: 'none' }>
 
-/** Whether anything vouches for the gateway, and what the owner can do. */
+/** Says whether the gateway is attested, and what the owner can do. */
 function gatewayWords(gateway: NamedGateway): readonly string[] {
   if (gateway.kind === 'attested') {
     const outside =

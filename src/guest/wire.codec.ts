@@ -1,4 +1,4 @@
-// The guest's end of the agent wire (contract/vm/agent.ts): bytes to lines, lines to requests, responses to lines. Pure.
+// The guest's end of the agent wire (contract/vm/agent.ts): bytes, lines, requests and responses. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
@@ -9,7 +9,7 @@ import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '..
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 
-/** Cuts a byte stream at LF. Holds at most one line of `lineBytesMax`; a longer one is dropped up to its LF. Empty lines are skipped. */
+/** Cuts a byte stream at LF. Keeps at most one line of `lineBytesMax`; drops a longer line. Skips empty lines. */
 export class LineReader {
   readonly #line: Uint8Array
   #lengthBytes = 0
@@ -61,13 +61,13 @@ export class LineReader {
 
 const lineFeed = 0x0a
 
-/** A request; or the id under which to refuse it; or null when there is no id to respond to. */
+/** A request, or the id under which to refuse it, or null: no id to respond to. */
 export type ParsedRequest =
   | { kind: 'request'; request: AgentRequest }
   | { kind: 'refused'; id: string; message: string }
   | null
 
-/** Accepts exactly what the schema says: unknown ops and unknown fields are refused. */
+/** Strict: unknown ops and fields are refused. */
 export function parseRequest(text: string): ParsedRequest {
   const value = jsonOf(text)
   if (Check(AgentRequest, value)) return { kind: 'request', request: value }
@@ -77,19 +77,19 @@ export function parseRequest(text: string): ParsedRequest {
 
 const BuildAgentRequestSchema = Type.Union([...BUILD_REQUESTS])
 
-/** As parseRequest, for a VM that builds: it takes its own requests, too. */
+/** Like parseRequest, with the requests of a build VM too. */
 export function parseBuilderRequest(text: string): ParsedRequest | { kind: 'request'; request: BuildAgentRequest } {
   const value = jsonOf(text)
   return Check(BuildAgentRequestSchema, value) ? { kind: 'request', request: value } : parseRequest(text)
 }
 
-/** What a VM that builds answers. */
+/** Responses of a build VM. */
 export type BuilderResponse = AgentResponse | Static<(typeof BUILD_RESPONSES)[number]>
 
-/** Of the deepest message, and some to spare. */
+/** The deepest message has less. */
 const depthMax = 16
 
-/** The value of a JSON text; undefined when it is none, or nested without need. */
+/** The value of a JSON text; undefined: not JSON, or nested too deep. */
 export function jsonOf(text: string): unknown {
   try {
     return nestsDeeper(text, depthMax) ? undefined : JSON.parse(text)
@@ -109,16 +109,16 @@ export function encodeResponse(response: BuilderResponse): Uint8Array {
   return utf8(`${JSON.stringify(response)}\n`)
 }
 
-/** A request that is not carried out, and why. */
+/** The reason why a request was not carried out. */
 export type Refusal = { readonly ok: false; readonly code: AgentErrorCode; readonly message: string }
 
-/** Carried out; there is nothing more to say. */
+/** Success without further data. */
 export const ok = { ok: true } as const
 
-/** `message` goes to the host: it must not hold anything of a claim. */
+/** `message` goes to the host: it must not contain anything of a claim. */
 export function refuse(code: AgentErrorCode, message: string): Refusal {
   return { ok: false, code, message: message.slice(0, messageCharsMax) }
 }
 
-/** Of `message` in AgentResponse. */
+/** Limit of `message` in AgentResponse. */
 const messageCharsMax = 1024

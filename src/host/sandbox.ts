@@ -10,7 +10,7 @@
 
 import { systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
-import { Allowance } from '../base/work/allowance.ts'
+import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { Owner } from '../linux/files.ts'
 import { createLineSplitter } from '../linux/lines.ts'
 import { piecesOf } from '../linux/output-pieces.ts'
@@ -156,7 +156,7 @@ async function readLines(
   { onLine, lineBytesMax }: SandboxOutput,
   writer: Pick<Bun.Subprocess, 'exitCode' | 'signalCode'>,
 ): Promise<void> {
-  const allowance = new Allowance(outputBytesPerSecondMax, systemClock)
+  const allowance = new TokenBucket(outputBytesPerSecondMax, systemClock)
   const splitter = createLineSplitter({
     lineBytesMax,
     onLine: line => onLine(Buffer.from(line).toString('utf8')),
@@ -164,7 +164,7 @@ async function readLines(
   })
   for await (const piece of piecesOf(stream)) {
     splitter.push(piece)
-    const pauseMs = allowance.owedMs(piece.length)
+    const pauseMs = allowance.take(piece.length)
     // A writer that has ended leaves little in its pipe.
     const isOver = writer.exitCode !== null || writer.signalCode !== null
     if (pauseMs > 0 && !isOver) await systemClock.sleep(pauseMs)

@@ -1,11 +1,12 @@
-// The appliance's two certificate authorities: each one P-256 root, made on first start, that signs certificates the daemon serves.
-// Effects: two files in <stateDir>/ca (for clients) and in <stateDir>/guest-ca (for instances). Profile: RFC 5280 4.1 and 4.2, strict
-// enough for `openssl verify -x509_strict`.
+// The appliance's two certificate authorities: each is a P-256 root, made on first start, that signs certificates the
+// daemon serves. Effects: two files each in <stateDir>/ca (for clients) and <stateDir>/guest-ca (for instances).
+// Profile: RFC 5280 4.1 and 4.2, strict enough for `openssl verify -x509_strict`.
 //
-// Critical name constraints (4.2.1.10) hold each to names of its own: whoever has its key can sign for no other DNS name. They do not hold common
-// names, which runtimes fall back to: so no instance trusts the guests' authority, but for the one connection to a gateway that nothing vouches for.
-// One of an earlier release, without them, is given up with its key. When the names change, the same key signs a new root with the same
-// subject, so that whoever trusts the earlier one goes on as long as that one permits every name served.
+// Critical name constraints (4.2.1.10) limit each root to the appliance's names: a stolen key can sign for no other DNS
+// name. They do not limit common names, which some runtimes fall back to. So instances trust the guests' authority for
+// one connection alone, that to a gateway which nothing else vouches for.
+// A root of an earlier release without constraints is dropped with its key. When the names change, the same key signs a
+// new root with the same subject: clients that trust the earlier root go on while it permits every name served.
 
 import { createPublicKey, X509Certificate as NodeCertificate } from 'node:crypto'
 import { existsSync, readFileSync, rmSync } from 'node:fs'
@@ -29,19 +30,19 @@ const x509 = await loadX509()
 
 const dayMs = 86_400_000
 const authorityYears = 10
-/** Clocks of clients may be behind ours. */
+/** Clients' clocks may be behind ours. */
 const backdateMs = 3_600_000
 
 export type Authority = {
-  /** Public; clients are told to trust it. */
+  /** Public; clients must trust it. */
   readonly caFile: string
   readonly caPem: string
   readonly notAfterMs: number
-  /** Why this start put another certificate in the place of an earlier authority's, else null. Clients must then take the new one. */
+  /** Why this start replaced an earlier root, else null. Clients must then take the new root. */
   readonly replaced: Replacement | null
-  /** A fresh key and certificate for these DNS names and IP addresses. Ends no later than the authority itself. */
+  /** A fresh key and certificate for these DNS names and IP addresses. Expires no later than the authority. */
   readonly issue: (names: readonly string[], validityDays: number) => Promise<IssuedPair>
-  /** A certificate, as PEM, for a key that is there already. `spki`: SubjectPublicKeyInfo, DER. */
+  /** A certificate, as PEM, for an existing key. `spki`: SubjectPublicKeyInfo, DER. */
   readonly certify: (spki: Uint8Array, names: readonly string[], validityDays: number) => Promise<string>
 }
 
@@ -50,7 +51,7 @@ export const AUTHORITIES = {
   guests: { directory: 'guest-ca', title: 'Strongroom guest CA', addresses: 'none' },
 } as const satisfies Record<string, { directory: string; title: string; addresses: 'any' | 'none' }>
 
-/** `unconstrained`: the earlier one could sign for any name. `names`: the names that this appliance goes by are others now. */
+/** `unconstrained`: the earlier root could sign for any name. `names`: the names of this appliance have changed. */
 export type Replacement = 'unconstrained' | 'names'
 
 export type IssuedPair = { readonly cert: string; readonly key: string }
@@ -58,13 +59,13 @@ export type IssuedPair = { readonly cert: string; readonly key: string }
 export type AuthorityDeps = {
   readonly kind: keyof typeof AUTHORITIES
   readonly stateDir: string
-  /** DNS names and IP addresses of the appliance. These names, and those below them, are all that the authority can sign for. */
+  /** DNS names and IP addresses of the appliance. The authority can sign only for these names and those below them. */
   readonly names: readonly string[]
   readonly nowMs: () => number
   readonly random: RandomBytes
 }
 
-/** Opens the authority of this state directory, or makes it. Fault internal: its files do not fit together, or cannot be written. */
+/** Opens or makes the authority of a state directory. Fault internal: its files do not match or cannot be written. */
 export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
   const { directory, title, addresses } = AUTHORITIES[deps.kind]
   const dir = join(deps.stateDir, directory)
@@ -81,15 +82,15 @@ export async function openAuthority(deps: AuthorityDeps): Promise<Authority> {
   const earlier = existsSync(caFile) ? readAuthority(readFileSync(caFile, 'utf8'), files) : null
   const replaced = earlier === null ? null : whyReplace(earlier, constraints)
   if (replaced === 'unconstrained') {
-    // The certificate first, then the key: killed in between, the next start finds a key without a certificate, and constrains it.
+    // Certificate first: after a crash in between, the next start makes a constrained root for the key that is left.
     rmSync(caFile)
     rmSync(keyFile)
   }
-  // The key first: if we are killed in between, the next start finds a key that has signed nothing yet.
+  // Key first: after a crash in between, the next start finds a key that has signed nothing.
   if (!existsSync(keyFile)) writeFileAtomic(keyFile, await newKeyPem(), { mode: 0o600 })
   const keys = await importKeys(readFileSync(keyFile, 'utf8'), keyFile)
   if (earlier === null || replaced !== null) {
-    // Each authority has a name of its own, so that the roots of two appliances differ in one trust store.
+    // Each root has a subject of its own, so two appliances' roots differ in one trust store.
     const name = replaced === 'names' && earlier !== null ? earlier.subject : `CN=${title} ${deps.random(4).toHex()}`
     writeFileAtomic(caFile, await selfSign(keys, { name, constraints }, deps), { mode: 0o644 })
   }
@@ -182,13 +183,14 @@ async function selfSign(keys: CryptoKeyPair, { name, constraints }: Root, deps: 
 }
 
 /**
- * RFC 5280 4.2.1.10. A DNS name permits all below it. `addresses` 'none' excludes every address. Single addresses cannot be permitted:
- * BoringSSL, and so Bun, refuses every certificate with an address below a root that says anything of addresses
- * (X509_V_ERR_UNSUPPORTED_CONSTRAINT_TYPE); so clients, who know the appliance by addresses too, have a root that says nothing of them.
+ * RFC 5280 4.2.1.10. A DNS name permits all names below it; `addresses: 'none'` excludes every address. Single
+ * addresses cannot be permitted: below a root that constrains addresses BoringSSL, and so Bun, refuses every
+ * certificate with an address (X509_V_ERR_UNSUPPORTED_CONSTRAINT_TYPE). Clients know the appliance by addresses too, so
+ * their root leaves addresses unconstrained.
  */
 function constraintsOf(names: readonly string[], addresses: 'any' | 'none'): Extension {
   const domains = new Set(names.filter(name => isIP(name) === 0).map(name => name.replace(/^\*\./, '')))
-  // Without one, DNS names would not be constrained at all.
+  // Without any entry, DNS names would be unconstrained.
   if (domains.size === 0) throw new Fault('internal', 'an authority must be held to at least one DNS name')
   const isBelowAnother = (name: string) => [...domains].some(domain => name.endsWith(`.${domain}`))
   const permitted = [...domains].filter(name => !isBelowAnother(name)).sort()
@@ -225,7 +227,7 @@ async function leafExtensions(
   ]
 }
 
-/** Positive and 127 bits, so that it stays within 16 octets and never needs a leading zero (RFC 5280 4.1.2.2). */
+/** Positive and 127 bits long: at most 16 octets, and never a leading zero (RFC 5280 4.1.2.2). */
 function serialOf(random: RandomBytes): string {
   const bytes = random(16)
   bytes[0] = ((bytes[0] ?? 0) & 0x3f) | 0x40

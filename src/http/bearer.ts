@@ -1,6 +1,5 @@
-// Bearer keys `<tag>_<prefix>_<secret>` of all services: how they are read from a header, drawn and compared. Pure: randomness comes in.
-// Only the SHA-256 of a secret is stored. A secret has 93 bits or more from a strong source, so a plain hash is enough:
-// there is no dictionary to try.
+// Bearer keys `<tag>_<prefix>_<secret>` of all services: parsing, drawing, comparing. Pure: randomness is an argument.
+// Only the SHA-256 of a secret is stored. A secret has at least 93 random bits, so a plain hash is enough.
 
 import { equalConstantTime } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
@@ -19,7 +18,7 @@ export type PresentedKey = {
 }
 
 export type MintedKey = {
-  /** The whole key. It is shown once, to whoever asked for it; never stored, never logged. */
+  /** The whole key. Shown once, to its requester; never stored, never logged. */
   readonly key: string
   readonly prefix: string
   readonly secretSha256: Uint8Array
@@ -29,7 +28,8 @@ const prefixLength = 8
 
 /** The format of one service's keys; `tag` is what they begin with, such as `gw`. */
 export function createKeyFormat({ tag, secretLength }: { tag: string; secretLength: number }): KeyFormat {
-  // The scheme in any case and one or more spaces (RFC 9110 11.4), the key exactly. A header that is sent twice arrives joined, and fails.
+  // The scheme in any case and one or more spaces (RFC 9110 11.4), then exactly the key. A repeated header arrives
+  // joined and does not match.
   const pattern = new RegExp(
     `^[Bb][Ee][Aa][Rr][Ee][Rr] +${tag}_([a-z0-9]{${prefixLength}})_([a-z0-9]{${secretLength}})$`,
   )
@@ -48,7 +48,7 @@ export function createKeyFormat({ tag, secretLength }: { tag: string; secretLeng
   }
 }
 
-/** Whether this secret has the stored hash. Null, for a key that is not known, costs the same hash and comparison. */
+/** Whether the secret has the stored hash. Null, for an unknown key, costs the same hash and comparison. */
 export function secretMatches(secret: string, storedSha256: Uint8Array | null): boolean {
   const isEqual = equalConstantTime(sha256(secret), storedSha256 ?? NO_SECRET)
   return isEqual && storedSha256 !== null
@@ -56,7 +56,7 @@ export function secretMatches(secret: string, storedSha256: Uint8Array | null): 
 
 const drawsMax = 8
 
-/** Draws keys until `insert` finds one whose prefix is free. Fault internal: the prefixes of eight keys in a row are taken. */
+/** Draws keys until `insert` finds a free prefix. Fault internal: eight keys in a row had a taken prefix. */
 export function mintUnused(draw: () => MintedKey, insert: (minted: MintedKey) => boolean): MintedKey {
   for (let count = 1; count <= drawsMax; count += 1) {
     const minted = draw()

@@ -1,4 +1,4 @@
-// Request bodies: their headers, then their bytes within a limit and a deadline, with a declared length and chunked alike. Effects: reads one request.
+// Request bodies, with a declared length or chunked: header checks, size limit, deadline. Effects: reads a request.
 
 import { Fault } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
@@ -14,7 +14,7 @@ export type JsonLimits = BodyLimits & { readonly depthMax: number }
 
 export type AcceptedBody = {
   readonly bytesMax: number
-  /** Which charset the Content-Type may name. JSON is UTF-8 by definition (RFC 8259 8.1), so `any` ignores the parameter. */
+  /** Charsets that Content-Type may name. JSON is UTF-8 by definition (RFC 8259 8.1): `any` ignores the parameter. */
   readonly charset: 'utf-8' | 'any'
 }
 
@@ -25,8 +25,8 @@ export async function readJson(request: Request, limits: JsonLimits, deadlines: 
 }
 
 /**
- * Refuses, before the first byte, a declared length over the limit and anything that is not plain JSON. Faults: body_too_large, invalid_request.
- * A body without a Content-Type is taken for JSON: the contract asks for no header.
+ * Checks the headers before the body is read: declared length, and plain JSON. A body without a Content-Type counts as
+ * JSON, because the contract asks for no header. Faults: body_too_large, invalid_request.
  */
 export function checkBodyHeaders(headers: Headers, { bytesMax, charset }: AcceptedBody): void {
   const length = headers.get('content-length')
@@ -46,12 +46,12 @@ const JSON_TYPES = {
   any: /^application\/json[ \t]*(;|$)/i,
 } as const
 
-/** The bytes of a body whose headers were checked. Faults: body_too_large, body_timeout, invalid_request when it is cut short or empty. */
+/** The bytes of a body with checked headers. Faults: body_too_large, body_timeout, invalid_request (cut, empty). */
 export async function readBody(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
   const read = await readWithin(request, limits, deadlines)
   if (read.kind === 'too_large') throw tooLarge(limits.bytesMax)
   if (read.kind === 'late') throw new Fault('body_timeout', `The body did not arrive within ${limits.timeoutMs} ms.`)
-  // The connection went away in the middle: nobody will read this, but it is the client's failure, not ours.
+  // The client closed the connection: nobody reads this response, but the failure is the client's.
   if (read.kind === 'cut') throw new Fault('invalid_request', 'The body ended early.', { cause: read.cause })
   if (read.bytes.length === 0) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
   return read.bytes
@@ -64,11 +64,11 @@ type Read =
   | { readonly kind: 'cut'; readonly cause: unknown }
 
 /**
- * A body with a declared length is read in one go, several times faster than piece by piece.
- * For that, `request.body` may not even be looked at: the look turns the body into a stream.
+ * Reads a body with a declared length in one go, several times faster than piece by piece. Reading the property
+ * `request.body` would already turn the body into a stream.
  */
 function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadlines: Deadlines): Promise<Read> {
-  // One promise for all that may come first: each one more is paid for by every request.
+  // A single promise for all outcomes: every request pays for each further promise.
   return new Promise(resolve => {
     const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
     const stop = deadlines.after(timeoutMs, () => {
@@ -97,7 +97,7 @@ async function readPieces(reader: Reader, bytesMax: number): Promise<Read> {
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     lengthBytes += next.value.length
     if (lengthBytes > bytesMax) {
-      // The rest of the body is not waited for.
+      // Does not wait for the rest of the body.
       void reader.cancel().catch(() => {})
       return { kind: 'too_large' }
     }

@@ -1,6 +1,5 @@
-// The certificate in service: the operator's files where configured, else one from the local authority. Effects: files, timer.
-//
-// A pair that cannot be used never replaces one that can: the old one stays, and the reason is logged and journalled.
+// The certificate in service: the operator's files if configured, else one from the local authority. Effects: files,
+// timer. A pair that cannot be used never replaces a working one: the old pair stays; log and journal get the reason.
 
 import { createPublicKey, X509Certificate } from 'node:crypto'
 import { readFileSync, statSync } from 'node:fs'
@@ -22,7 +21,7 @@ import { isIssuedBy, readPair, sameNames, type TlsPair } from './pair.ts'
 const dayMs = 86_400_000
 const watchIntervalMs = 2_000
 const renewIntervalMs = 3_600_000
-/** Less than this before the end of the operator's certificate, the log warns at start and every day. */
+/** Within this time before the end of the operator's certificate the log warns at start and every day. */
 const expiryWarnMs = 14 * dayMs
 
 export type TlsDeps = {
@@ -36,8 +35,8 @@ export type TlsDeps = {
 }
 
 /**
- * Faults at start: config.file when the operator's files cannot be used, internal when the authority cannot.
- * Afterwards nothing throws: the pair that works stays.
+ * Faults at start: config.file (the operator's files cannot be used), internal (the authority cannot). Later failures
+ * keep the working pair and throw nothing.
  */
 export async function createTls(deps: TlsDeps): Promise<Tls> {
   const { config, stateDir, clock, random } = deps
@@ -52,11 +51,11 @@ export type GatewayChains = { readonly clients: string; readonly guests: string 
 
 type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
 
-/** It is made at every start and is of use to nobody else, so it may be valid for long. */
+/** Made at every start and useful to nobody else, so it may be valid for long. */
 const guestValidityDays = 365
 const guestRenewBeforeMs = 90 * dayMs
 
-/** For the key of the pair in service: receipts name one key, whoever connects. */
+/** For the key of the pair in service, because receipts name one key for all connections. */
 async function certifyGuest(guests: Authority, { key }: TlsPair, clock: Clock): Promise<GuestCertificate> {
   const spki = createPublicKey(key).export({ format: 'der', type: 'spki' })
   const cert = await guests.certify(spki, [guestGatewayName], guestValidityDays)
@@ -81,7 +80,7 @@ class Tls {
   readonly #guests: Authority
   readonly #listeners: (() => void)[] = []
   readonly #stopping = new AbortController()
-  /** One check after the other: a SIGHUP during a renewal waits for it. */
+  /** Serializes checks: a SIGHUP during a renewal waits. */
   readonly #checks = createSerial()
   #pair: TlsPair
   #guest: GuestCertificate
@@ -105,14 +104,14 @@ class Tls {
     return this.#pair
   }
 
-  /** For connections of instances: PEM of another certificate for the same key, by the authority that they trust. */
+  /** For connections of instances: PEM of a certificate for the same key, by the authority that instances trust. */
   guestCertificate(): string {
     return this.#guest.cert
   }
 
   /**
-   * Certificates, by this appliance's authorities, for a key that stays in its VM: for clients, and for instances. `csr`: PKCS #10, DER; of what
-   * it asks for only the key counts. Fault invalid_request: it is no request, or not signed by its own key.
+   * Certificates by this appliance's authorities, for clients and for instances, for a key that stays in its VM. `csr`:
+   * PKCS #10, DER; only its key counts. Fault invalid_request: malformed, or not signed by its key.
    */
   async certify(csr: Uint8Array): Promise<GatewayChains> {
     const { config } = this.#deps
@@ -124,12 +123,12 @@ class Tls {
     }
   }
 
-  /** Calls `listener` after every change; what it throws is logged. */
+  /** Calls `listener` after every change; its exceptions are logged. */
   onChange(listener: () => void): void {
     this.#listeners.push(listener)
   }
 
-  /** Reads the operator's files again, or renews the local certificate when it is due, now. For SIGHUP. Never throws. */
+  /** For SIGHUP: reads the operator's files again, or renews the local certificate if due. Never throws. */
   reload(): Promise<void> {
     return this.#check({ forced: true })
   }
@@ -201,7 +200,7 @@ class Tls {
 
 type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'>
 
-/** DNS names and addresses in a local certificate. Instances of earlier releases know the appliance by the gateway address. */
+/** DNS names and addresses of a local certificate. Instances of earlier releases use the gateway's address. */
 export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
   const address = parseListen(listen.instances)?.hostname ?? ''
   const specific = isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address) ? [address] : []
@@ -224,7 +223,7 @@ type Source = {
   readonly caFile: string | null
   readonly intervalMs: number
   readonly warnMs: number
-  /** Signs for keys that are not this process's own. */
+  /** Signs for keys of other processes. */
   readonly authority: () => Promise<Pick<Authority, 'certify'>>
   /** The pair to serve from now on, or null for no change. */
   readonly check: (now: { readonly current: TlsPair; readonly forced: boolean }) => Promise<TlsPair | null>
@@ -233,7 +232,7 @@ type Source = {
 async function localSource(deps: TlsDeps): Promise<Source> {
   const { config, stateDir, clock } = deps
   const dir = join(stateDir, 'tls')
-  // Key and chain in one file, so that no crash parts them.
+  // Key and chain share a file, so a crash cannot separate them.
   const file = join(dir, 'server.pem')
   ensureDir(dir, { mode: 0o700 })
   const names = certificateNames(config)
@@ -257,7 +256,7 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     first: stored === null || isDue(stored) ? await renew() : stored,
     caFile: authority.caFile,
     intervalMs: renewIntervalMs,
-    // Renewal begins long before. So little time left means that it keeps failing, or that the authority itself ends.
+    // Renewal starts long before. So little time left means that renewal keeps failing or the authority itself ends.
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
     authority: async () => authority,
     check: async ({ current }) => (isDue(current) ? await renew() : null),
@@ -296,7 +295,7 @@ async function issuePair(authority: Authority, names: readonly string[], validit
   return verdict.pair
 }
 
-/** The certificate of an earlier start when this authority issued it for these names, else null. */
+/** The certificate of an earlier start if this authority issued it for these names, else null. */
 function readStored(file: string, authority: Authority, names: readonly string[]): TlsPair | null {
   let text: string
   try {
@@ -336,14 +335,14 @@ function operatorSource({ config, stateDir, clock, random, log, onEvent }: TlsDe
     caFile: null,
     intervalMs: watchIntervalMs,
     warnMs: expiryWarnMs,
-    // The operator's key is of no use for another's: a gateway VM gets its certificate from an authority of this appliance.
+    // The operator's certificate cannot sign, so a gateway VM gets its certificate from an authority of this appliance.
     authority: () =>
       openAuthority({ kind: 'clients', stateDir, names: certificateNames(config), nowMs: clock.nowMs, random }),
     check: async ({ current, forced }) => {
       const now = stamp()
       if (now === seen && !forced) return null
       const verdict = readQuietly(read)
-      // Nobody replaces two files at once. A pair that does not fit is refused only when it has not changed for one interval.
+      // Two files cannot be replaced atomically: a mismatched pair is refused once it stayed unchanged for an interval.
       if (!verdict.ok && !forced && unsettled !== now) {
         unsettled = now
         return null
@@ -368,7 +367,7 @@ function readQuietly(read: () => ReturnType<typeof readPair>): ReturnType<typeof
   }
 }
 
-/** Changes whenever the file does, through symbolic links too. */
+/** Changes with the file, also through symbolic links. */
 function stampOf(file: string): string {
   try {
     const { dev, ino, size, mtimeMs, ctimeMs } = statSync(file)

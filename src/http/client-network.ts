@@ -1,8 +1,11 @@
-// Which addresses share a limit: those that one client may have all of. Pure.
+// Groups client addresses under shared limits: a group is the addresses that one client may own. Pure.
 
 import { isIPv4, isIPv6 } from 'node:net'
 
-/** An IPv4 address as it is, also inside an IPv6 one (RFC 4291 2.5.5.2); the first 64 bits of other IPv6 addresses. Texts that are no address share one limit. */
+/**
+ * An IPv4 address itself, also in its IPv6 form (RFC 4291 2.5.5.2); the first 64 bits of other IPv6 addresses. All
+ * other texts share one limit.
+ */
 export function limitedPrefix(address: string): string {
   const [plain = ''] = address.split('%')
   if (isIPv4(plain)) return plain
@@ -20,11 +23,11 @@ export function limitedPrefix(address: string): string {
     .join(':')}::/64`
 }
 
-/** How many hosts it may have: what one customer is given, what one site is given, what a provider is given. */
+/** Size of a network: that of a customer, a site, a provider. */
 export type NetworkWidth = 'narrow' | 'middle' | 'wide'
 export type Network = { readonly name: string; readonly width: NetworkWidth }
 
-/** The networks of an address that one client may have all of, the narrowest first. Texts that are no address are one network. */
+/** The networks around an address that one client may own, narrowest first. All other texts form one network. */
 export function networksOf(address: string): readonly Network[] {
   const prefix = limitedPrefix(address)
   if (isIPv4(prefix)) {

@@ -1,10 +1,10 @@
-// What is checked of a request before anything else looks at it. Pure.
+// The check of a request's headers that comes before all others. Pure.
 
 import { Fault } from '../base/fault.ts'
 
 /**
- * RFC 9112 3.2: two Host headers are refused, for proxies before us might believe the other one. Bun hands them over joined by a comma,
- * which no host has. Fault invalid_request.
+ * Fault invalid_request for two Host headers (RFC 9112 3.2), because a proxy in front may believe the other. Bun joins
+ * them with a comma, which no host contains.
  */
 export function checkHost(headers: Headers): void {
   if (headers.get('host')?.includes(',') === true) {

@@ -1,4 +1,5 @@
-// When a bearer key was last used. A request must neither fail because this small write does, nor wait for it each time. Effects: through `write`.
+// Records when a bearer key was last used. This small write must not fail a request, nor delay each. Effects: through
+// `write`.
 
 import type { Logger } from '../base/log.ts'
 
@@ -6,14 +7,14 @@ export type KeyUseDeps = {
   readonly log: Logger
   /** Such as `a gateway key`. */
   readonly what: string
-  /** A use is noted so often at most. */
+  /** Shortest time between two writes for a key. */
   readonly intervalMs: number
   readonly write: (use: { readonly prefix: string; readonly nowMs: number }) => void
 }
 
 type UsedKey = { readonly prefix: string; readonly lastUsedAtMs: number | null }
 
-/** While the database cannot be written, each attempt may hold the event loop for as long as a lock is waited for. */
+/** While the database cannot be written, each attempt may block the event loop for the whole lock timeout. */
 const failurePauseMs = 10_000
 
 export function createKeyUse({ log, what, intervalMs, write }: KeyUseDeps): (key: UsedKey, nowMs: number) => void {
@@ -30,7 +31,7 @@ export function createKeyUse({ log, what, intervalMs, write }: KeyUseDeps): (key
   }
 }
 
-/** A time from the future, as after the clock was set back, counts for nothing. */
+/** Ignores a time in the future, as after the clock was set back. */
 function isWithin(ms: number, atMs: number | null, nowMs: number): boolean {
   return atMs !== null && nowMs >= atMs && nowMs - atMs < ms
 }

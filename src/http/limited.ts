@@ -1,4 +1,5 @@
-// A request that comes too soon, or cannot be served now. Pure. Status and Retry-After say what they are; the wires have no codes of their own for these.
+// Requests that come too soon or cannot be served now. Pure. Status and Retry-After express them; the wires have no
+// error codes for them.
 
 import { Fault, type FaultCode, type FaultOptions } from '../base/fault.ts'
 import { type StorageCode, storageCodeOf } from '../base/storage-failure.ts'
@@ -20,7 +21,7 @@ export class LimitedFault extends LaterFault {
   }
 }
 
-/** Status 503 with Retry-After: what was asked for cannot be had now. The message is for the client. */
+/** Status 503 with Retry-After: temporarily unavailable. Clients see the message. */
 export class UnavailableFault extends LaterFault {
   constructor(message: string, waitMs: number, { code, ...options }: UnavailableOptions = {}) {
     super(code ?? 'attestation_unavailable', message, waitMs, options)
@@ -30,17 +31,18 @@ export class UnavailableFault extends LaterFault {
 type UnavailableOptions = FaultOptions & { readonly code?: 'attestation_unavailable' | StorageCode }
 
 /**
- * A request that failed since the database cannot be written now, in words for clients or in `ownMessage`; null: it failed for another reason. That
- * nothing was changed holds for what is one transaction.
+ * The failure of a request because the database cannot be written now, in words for clients or in `ownMessage`; null
+ * for other failures. The words say that nothing was changed, so the request must be a single transaction.
  */
 export function storageFault(error: unknown, ownMessage?: string): UnavailableFault | null {
   const code = isInternal(error) ? storageCodeOf(error) : null
   if (code === null || error instanceof UnavailableFault) return null
-  const { message, waitMs } = STORAGE[code]
+  const { message, waitMs } = STORAGE_FAILURES[code]
   return new UnavailableFault(ownMessage ?? message, waitMs, { code, cause: error })
 }
 
-const STORAGE = {
+/** Words for clients, and the time until the next attempt. */
+export const STORAGE_FAILURES = {
   'store.busy': {
     message:
       'The database of this service is held by another program for the moment. Nothing was changed; send the request again as soon as Retry-After says.',
@@ -57,5 +59,5 @@ export function retryAfterOf(error: unknown): number | null {
   return error instanceof LaterFault ? error.retryAfterSeconds : null
 }
 
-/** Whatever a clock has done, no client is told to wait for years. */
+/** Clients must not wait for years because of a clock that jumped. */
 const waitSecondsMax = 45 * 24 * 60 * 60

@@ -1,6 +1,11 @@
 // OpenAPI 3.1 documents from a service's tables of operations, failures, parameters and headers. Pure.
 
 import type { TSchema } from '@sinclair/typebox'
+import { FAULTS, type FaultCode, statusOf } from '../base/fault.ts'
+import type { Problem } from '../contract/http/problem.ts'
+import { STORAGE_FAILURES } from './limited.ts'
+import type { Joined, Operation } from './operations.ts'
+import { internalErrorMessage } from './problem.ts'
 
 export type OpenApiDocument = { readonly openapi: '3.1.0'; readonly paths: Record<string, object> } & Record<
   string,
@@ -8,7 +13,12 @@ export type OpenApiDocument = { readonly openapi: '3.1.0'; readonly paths: Recor
 >
 
 /** A service as its document describes it. `Parameter`, `Header` and `Failure` are the names of its tables' rows. */
-export type ApiTables<Parameter extends string, Header extends string, Failure extends string> = {
+export type ApiTables<
+  Parameter extends string,
+  Header extends string,
+  Failure extends string,
+  Code extends FaultCode,
+> = {
   readonly info: {
     readonly title: string
     readonly version: string
@@ -17,82 +27,121 @@ export type ApiTables<Parameter extends string, Header extends string, Failure e
   }
   /** The form of a key, such as `gw_<8>_<32>`, and a sentence about it. */
   readonly bearer: { readonly format: string; readonly description: string }
-  readonly operations: readonly ApiOperation<Parameter, Header, Failure>[]
+  readonly operations: readonly Joined<string, ApiOperation<Parameter, Header, Failure>>[]
   readonly schemas: Readonly<Record<string, unknown>>
   readonly parameters: Readonly<Record<Parameter, object>>
   readonly headers: Readonly<Record<Header, object>>
-  readonly failures: Readonly<Record<Failure, ApiFailure<Header>>>
-  /** What all failures have in common. */
+  readonly failures: Readonly<Record<Failure, ApiFailure<Header, Code>>>
+  /** The document that all failures share. */
   readonly failureDocument: {
     readonly schema: string
     readonly headers: HeaderNames<Header>
-    /** A row's `error` as it looks on the wire. */
-    readonly toExample: (error: unknown) => unknown
+    readonly toExample: (failure: ApiFailure<Header, Code>) => unknown
   }
 }
 
 /** From the header's name on the wire to its row in the table. */
 export type HeaderNames<Header extends string> = Readonly<Record<string, Header>>
 
-/** Rows of every service's table of headers that mean the same in each. */
+/** Headers that mean the same in every service. */
 export const COMMON_HEADERS = {
   RetryAfter: { description: 'Seconds until it is worth trying again.', required: true, schema: { type: 'integer' } },
   Allow: { description: 'Methods of this path.', required: true, schema: { type: 'string' } },
   WwwAuthenticate: { description: 'Always `Bearer`.', required: true, schema: { const: 'Bearer' } },
 } as const
 
-/** A method at a path. */
+/** The documentation of an operation, besides its method and path. */
 export type ApiOperation<Parameter extends string, Header extends string, Failure extends string> = {
-  readonly method: 'get' | 'post' | 'delete'
-  readonly path: string
-  readonly id: string
   readonly summary: string
   readonly description?: string
-  /** Needs no key. */
-  readonly isPublic: boolean
-  readonly parameters: readonly Parameter[]
-  readonly body: { readonly schema: string; readonly example: unknown } | null
-  readonly success: {
-    readonly status: number
-    readonly description: string
-    readonly headers: HeaderNames<Header>
-    /** By media type. */
-    readonly content: Readonly<Record<string, object>>
-  }
+  readonly parameters?: readonly Parameter[]
+  readonly body?: { readonly schema: string; readonly example: unknown }
+  readonly success: ApiSuccess<Header>
   readonly failures: readonly Failure[]
 }
 
-export type ApiFailure<Header extends string> = {
+export type ApiSuccess<Header extends string> = {
   readonly status: number
   readonly description: string
+  readonly headers: HeaderNames<Header>
+  /** By media type. */
+  readonly content: Readonly<Record<string, object>>
+}
+
+/** Status and wire code are those of `fault` in FAULTS. */
+export type ApiFailure<Header extends string, Code extends FaultCode = FaultCode> = {
+  readonly fault: Code
+  /** Only if no fault has the status. */
+  readonly status?: number
+  readonly description: string
   readonly headers?: HeaderNames<Header>
-  readonly error: unknown
-  /** By media type; left out where it is the common document. */
+  readonly message: string
+  readonly param?: string
+  /** By media type; left out for the common document. */
   readonly content?: Readonly<Record<string, object>>
 }
 
-/** Of what must be stored to be answered: `storageFault` of limited.ts. */
-export const NOT_WRITABLE = {
-  status: 503,
-  description:
-    'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
-  headers: { 'Retry-After': 'RetryAfter' },
-  error: {
-    code: 'internal_error',
-    message:
-      'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+const RETRY_AFTER = { 'Retry-After': 'RetryAfter' } as const
+
+/** Failures, and parts of them, that read alike in several services. */
+export const COMMON_FAILURES = {
+  unauthenticated: {
+    fault: 'unauthenticated',
+    message: 'The Bearer token is missing or invalid.',
+    headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
   },
-} as const satisfies ApiFailure<'RetryAfter'>
+  forbidden: {
+    fault: 'forbidden',
+    description: 'The organization is suspended, or the key may only read.',
+    message: 'This key may only read.',
+  },
+  methodNotAllowed: {
+    fault: 'method_not_allowed',
+    description: 'The path exists, the method does not.',
+    headers: { Allow: 'Allow' },
+  },
+  bodyTimeout: { fault: 'body_timeout', description: 'The body took too long to arrive.' },
+  bodyTooLarge: { fault: 'body_too_large', description: 'The body is too large.' },
+  rateLimited: { fault: 'rate_limited', headers: RETRY_AFTER },
+  internal: {
+    fault: 'internal',
+    description: 'Unexpected; give the request id to the operator if it persists.',
+    message: internalErrorMessage,
+  },
+  /** The responses of `storageFault`. */
+  notWritable: {
+    fault: 'store.unwritable',
+    description:
+      'The database of this service cannot be written now: another program on its host holds it, or its disk is full. Nothing was changed. Wait as long as Retry-After says.',
+    headers: RETRY_AFTER,
+    message: STORAGE_FAILURES['store.unwritable'].message,
+  },
+  unavailable: { fault: 'attestation_unavailable', headers: RETRY_AFTER },
+} as const satisfies Record<string, Partial<ApiFailure<keyof typeof COMMON_HEADERS>>>
+
+/** A parameter of operations; those in the path are required. */
+export function parameter(
+  place: 'path' | 'query' | 'header',
+  name: string,
+  description: string,
+  schema: unknown = { type: 'string' },
+): object {
+  return { name, in: place, required: place === 'path', description, schema }
+}
 
 /** The whole document, as plain JSON. */
-export function toOpenApi<Parameter extends string, Header extends string, Failure extends string>(
-  api: ApiTables<Parameter, Header, Failure>,
-): OpenApiDocument {
+export function toOpenApi<
+  Parameter extends string,
+  Header extends string,
+  Failure extends string,
+  Code extends FaultCode,
+>(api: ApiTables<Parameter, Header, Failure, Code>): OpenApiDocument {
   const paths: Record<string, Record<string, object>> = {}
   for (const operation of api.operations) {
-    paths[operation.path] = { ...paths[operation.path], [operation.method]: toOperation(operation, api.failures) }
+    const method = operation.method.toLowerCase()
+    paths[operation.path] = { ...paths[operation.path], [method]: toOperation(operation, api.failures) }
   }
-  const failures = Object.entries<ApiFailure<Header>>(api.failures)
+  const failures = Object.entries<ApiFailure<Header, Code>>(api.failures)
   return {
     openapi: '3.1.0',
     info: api.info,
@@ -116,19 +165,35 @@ export function toOpenApi<Parameter extends string, Header extends string, Failu
   }
 }
 
+/** Routes missing in the document, and documented operations without a route, one line each. */
+export function routeFaults(
+  { paths }: OpenApiDocument,
+  routes: readonly Pick<Operation, 'method' | 'path'>[],
+): readonly string[] {
+  const documented = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.keys(methods).map(method => `${method.toUpperCase()} ${path}`),
+  )
+  const served = routes.map(({ method, path }) => `${method} ${path}`)
+  return [
+    ...served.filter(place => !documented.includes(place)).map(place => `${place} is not documented`),
+    ...documented.filter(place => !served.includes(place)).map(place => `${place} has no route`),
+  ]
+}
+
 function toOperation<Failure extends string>(
-  operation: ApiOperation<string, string, Failure>,
+  { id, isPublic, row }: Joined<string, ApiOperation<string, string, Failure>>,
   failures: Readonly<Record<Failure, ApiFailure<string>>>,
 ): object {
-  const { parameters, body, success } = operation
-  const failed = [...operation.failures].sort((a, b) => failures[a].status - failures[b].status)
+  const { parameters = [], body, success } = row
+  const statusOfRow = (name: Failure) => failures[name].status ?? statusOf(failures[name].fault)
+  const failed = [...row.failures].sort((a, b) => statusOfRow(a) - statusOfRow(b))
   return {
-    operationId: operation.id,
-    summary: operation.summary,
-    ...(operation.description === undefined ? {} : { description: operation.description }),
-    ...(operation.isPublic ? { security: [] } : {}),
+    operationId: id,
+    summary: row.summary,
+    ...(row.description === undefined ? {} : { description: row.description }),
+    ...(isPublic ? { security: [] } : {}),
     ...(parameters.length === 0 ? {} : { parameters: parameters.map(name => ref('parameters', name)) }),
-    ...(body === null
+    ...(body === undefined
       ? {}
       : { requestBody: { required: true, content: jsonContent(ref('schemas', body.schema), body.example) } }),
     responses: {
@@ -137,17 +202,25 @@ function toOperation<Failure extends string>(
         headers: headerRefs(success.headers),
         content: success.content,
       },
-      ...Object.fromEntries(failed.map(name => [failures[name].status, ref('responses', name)])),
+      ...Object.fromEntries(failed.map(name => [statusOfRow(name), ref('responses', name)])),
     },
   }
 }
 
-function toFailure(row: ApiFailure<string>, common: ApiTables<never, string, never>['failureDocument']): object {
+function toFailure<Header extends string, Code extends FaultCode>(
+  row: ApiFailure<Header, Code>,
+  common: ApiTables<never, Header, never, Code>['failureDocument'],
+): object {
   return {
     description: row.description,
     headers: headerRefs({ ...common.headers, ...row.headers }),
-    content: row.content ?? jsonContent(ref('schemas', common.schema), common.toExample(row.error)),
+    content: row.content ?? jsonContent(ref('schemas', common.schema), common.toExample(row)),
   }
+}
+
+/** A failure as services A and C send it. */
+export function problemExample({ fault, message, param }: ApiFailure<string>): Problem {
+  return { code: FAULTS[fault].wire, message, ...(param === undefined ? {} : { param }) }
 }
 
 function headerRefs(names: HeaderNames<string>): Record<string, object> {
@@ -174,7 +247,7 @@ export function toJsonSchema(schema: TSchema, named: Readonly<Record<string, TSc
     const { anyOf, ...rest } = fields
     return Array.isArray(anyOf) ? { ...rest, ...toEnum(anyOf) } : fields
   }
-  // Through text, because TypeBox keeps symbols beside the fields.
+  // Serialized first, because TypeBox keeps symbols beside the fields.
   return visit(JSON.parse(JSON.stringify(schema)))
 }
 

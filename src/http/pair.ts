@@ -1,4 +1,4 @@
-// A certificate chain with its private key, as PEM, and the digest by which attestation names its public key. Pure: reads text, no files.
+// A certificate chain with its private key, as PEM, and the digest of its public key in attestations. Pure: no files.
 
 import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
 import { isIPv6 } from 'node:net'
@@ -13,7 +13,7 @@ export type TlsPair = {
   readonly notAfterMs: number
   /** SHA-256 of the leaf, colon-separated hex, as openssl prints it. */
   readonly fingerprint: string
-  /** Of the leaf, as node prints it: `DNS:a, IP Address:1.2.3.4`. */
+  /** The leaf's names, as node prints them: `DNS:a, IP Address:1.2.3.4`. */
   readonly names: string
 }
 
@@ -21,7 +21,7 @@ export type PairVerdict =
   | { readonly ok: true; readonly pair: TlsPair }
   | { readonly ok: false; readonly reason: string }
 
-/** Whether these belong together and can be served. Dates are the caller's concern. */
+/** Whether certificate and key match and can be served. Callers check the dates. */
 export function readPair(cert: string, key: string): PairVerdict {
   let leaf: X509Certificate
   try {
@@ -64,7 +64,7 @@ export function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string })
   return leaf.checkIssued(ca) && leaf.verify(ca.publicKey)
 }
 
-/** Whether a certificate's names are exactly these, in whatever order. */
+/** Whether a certificate has exactly these names, in any order. */
 export function sameNames(subjectAltName: string, names: readonly string[]): boolean {
   const found = subjectAltName.split(', ').map(entry => entry.slice(entry.indexOf(':') + 1))
   return canonical(found) === canonical(names)
@@ -74,12 +74,15 @@ function canonical(names: readonly string[]): string {
   return [...new Set(names.map(canonicalName))].sort().join(' ')
 }
 
-/** IPv6 addresses have many spellings; the URL parser knows one. */
+/** IPv6 addresses have many spellings; the URL parser returns the canonical one. */
 function canonicalName(name: string): string {
   return isIPv6(name) ? new URL(`http://[${name}]`).hostname : name
 }
 
-/** SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of a certificate, DER or PEM; of a PEM chain, of the first. Throws on anything else. */
+/**
+ * SHA-256 of the SubjectPublicKeyInfo (RFC 5280 4.1.2.7) of a certificate, DER or PEM, or of the first of a PEM chain.
+ * Throws on anything else.
+ */
 export function spkiDigestOf(certificate: Uint8Array | string): Uint8Array {
   const { publicKey } = new X509Certificate(typeof certificate === 'string' ? certificate : Buffer.from(certificate))
   const spki = publicKey.export({ format: 'der', type: 'spki' })

@@ -1,5 +1,5 @@
-// Requests per minute of those who show no key, per IPv4 address or IPv6 /64, which is what one household or host is given. State in memory, which no
-// sender can fill for others: when the table is full, further addresses share a window with those of their own /16 or /32.
+// Requests per minute without a key, for each IPv4 address or IPv6 /64, which is what a household or host gets. State
+// in memory, bounded: when the table is full, further addresses share the window of their /16 or /32.
 
 import type { Clock } from '../base/clock.ts'
 import { limitedPrefix, networksOf } from './client-network.ts'
@@ -8,7 +8,7 @@ import { createWindow, type Window, wholeSeconds, windowMs } from './window.ts'
 export type PublicLimiterDeps = {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly requestsPerMinute: number
-  /** Addresses with a window of their own, and wide networks besides; about 0.7 KB each. */
+  /** Addresses with a window, and as many wide networks; about 0.7 KB each. */
   readonly addressesMax?: number
 }
 
@@ -28,7 +28,7 @@ const addressesMaxDefault = 8_192
 
 type Windows = Map<string, { readonly window: Window; usedAtMs: number }>
 
-/** Networks of a /16 or /32 that have a window of their own, once the addresses have filled their table; the last resort is one window for all others. */
+/** Once the table of addresses is full, a /16 or /32 gets a window; once that is full, all others share a window. */
 export function createPublicLimiter(deps: PublicLimiterDeps): PublicLimiter {
   const { clock, requestsPerMinute, addressesMax = addressesMaxDefault } = deps
   const ofAddresses: Windows = new Map()

@@ -1,4 +1,4 @@
-// Requests per minute of each key. State in memory: one bucket for each key that is not full, and keys are few and ours.
+// Requests per minute of each key, as token buckets. State in memory: a bucket for each key that is not full.
 
 import type { Clock } from '../base/clock.ts'
 import { LimitedFault } from './limited.ts'
@@ -6,7 +6,7 @@ import { LimitedFault } from './limited.ts'
 export type RequestRate = {
   /** Counts a request. Fault rate_limited. */
   readonly take: (keyPrefix: string) => void
-  /** Keys that state is kept for. */
+  /** Number of buckets. */
   readonly size: () => number
 }
 
@@ -14,18 +14,18 @@ type Bucket = { left: number; atMs: number }
 
 const minuteMs = 60_000
 
-/** A minute's requests may come at once; they come back one by one, over a minute. */
+/** A burst of a minute's requests is allowed; the bucket refills evenly over a minute. */
 export function createRequestRate(deps: {
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly requestsPerMinute: number
-  /** What is counted, in the plural. */
+  /** Plural noun for messages. */
   readonly what?: string
 }): RequestRate {
   const { clock, requestsPerMinute: capacity, what = 'requests' } = deps
   const buckets = new Map<string, Bucket>()
   let sweptAtMs = clock.monotonicMs()
 
-  /** After a minute without a request a bucket is full, which is what a key without one has. */
+  /** Drops buckets that a minute without requests has refilled. */
   const sweep = (nowMs: number) => {
     if (nowMs - sweptAtMs < minuteMs) return
     sweptAtMs = nowMs

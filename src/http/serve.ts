@@ -1,7 +1,6 @@
-// HTTPS that follows a certificate without a restart. Effects: listening sockets.
-//
-// Bun.serve keeps its certificate for life: `reload({ tls })` is accepted and does nothing (tried on 1.4.5). So a second server
-// takes the port over by SO_REUSEPORT, and the first one stops listening and lets its requests in flight end.
+// HTTPS that changes its certificate without a restart. Effects: listening sockets. Bun.serve keeps its certificate for
+// life: `reload({ tls })` has no effect (tried on 1.4.5). So a second server takes the port over by SO_REUSEPORT; the
+// first stops listening and finishes its requests.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
@@ -14,28 +13,31 @@ export type ServedTls = Pick<Tls, 'guestCertificate' | 'onChange'> & {
 
 export type ServeTlsOptions = {
   readonly hostname: string
-  /** 0: any free port, which then stays. */
+  /** 0: any free port, which is then kept. */
   readonly port: number
-  /** Other processes of ours listen there, too. */
+  /** Other processes of the appliance listen there, too. */
   readonly isShared?: boolean
   readonly tls: ServedTls
-  /** Whoever asks for this name (SNI, RFC 6066 section 3) gets the certificate of `tls.guestCertificate`. */
+  /** Connections to this name (SNI, RFC 6066 section 3) get the certificate of `tls.guestCertificate`. */
   readonly guestName?: string
   readonly idleTimeoutSeconds: number
-  /** Bun refuses a larger body before the handler is asked; leave room above what the handler itself reports. */
+  /** Bun refuses a larger body before the handler runs; must exceed the handler's own limit. */
   readonly requestBodyBytesMax: number
   readonly log: Logger
 }
 
 export type TlsServer = {
   readonly port: number
-  /** With `graceful`, requests in flight may end; otherwise they are cut off. */
+  /** `graceful`: requests in flight may finish; otherwise they are cut off. */
   readonly stop: (graceful: boolean) => Promise<void>
 }
 
 export type FetchHandler = (request: Request, server: Bun.Server<undefined>) => Response | Promise<Response>
 
-/** The port of this address that processes of ours can share: it is nobody's now. Port 0: any. Fault host.unsupported when it cannot be listened on. */
+/**
+ * A port of this address that no process uses now, for several processes of the appliance. Port 0: any. Fault
+ * host.unsupported when the address cannot be listened on.
+ */
 export function unusedPortOf({ hostname, port }: { readonly hostname: string; readonly port: number }): number {
   try {
     const server = Bun.serve({ hostname, port, reusePort: false, development: false, fetch: () => new Response() })
@@ -76,7 +78,7 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
     })
   let current: Bun.Server<undefined>
   try {
-    // Sharing would hide that another process has the port, so the first attempt does not share it.
+    // Sharing would hide another process on the port, so the first attempt does not share.
     if (options.port !== 0 && options.isShared !== true) listen(options.port, false).stop(true)
     current = listen(options.port, true)
   } catch (error) {
@@ -90,7 +92,7 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
   tls.onChange(() => {
     if (stopped) return
     const old = current
-    // Should this throw, the old one goes on as before.
+    // If this throws, the old server stays in service.
     current = listen(port, true)
     outgoing.add(old)
     const end = old

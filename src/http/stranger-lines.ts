@@ -1,5 +1,5 @@
-// How much of the access log requests may fill that show no good key: anybody can send them, and a journal that is filled drops what the operator needs.
-// State in memory.
+// Limits the access log's lines of requests without a good key: anybody can send them, and a full journal drops lines
+// that the operator needs. State in memory.
 
 import type { Clock } from '../base/clock.ts'
 import type { LogFields, LogLevel } from '../base/log.ts'
@@ -7,10 +7,10 @@ import { createWindow } from './window.ts'
 
 const linesPerMinute = 120
 
-/** The level of a line, and what else is in it. */
+/** The level of a line, and its additional fields. */
 export type StrangerLines = (level: LogLevel) => { readonly level: LogLevel; readonly more: LogFields }
 
-/** Lines beyond so many a minute are for `debug`; the next one of a higher level says how many were left out. */
+/** Lines above the limit become `debug`; the next line of a higher level reports how many. */
 export function createStrangerLines(clock: Pick<Clock, 'monotonicMs'>): StrangerLines {
   const window = createWindow()
   let leftOut = 0

@@ -1,21 +1,21 @@
-// A sliding window of one minute in constant memory: how much was taken within the last 60 seconds. Pure: times are arguments.
-// An amount counts from the second in which it was taken until that whole second is a minute old, which is 60 to 61 seconds. So no more than the
-// limit is taken within any 60 seconds, and it is known exactly when an amount leaves the window.
+// A sliding window of one minute in constant memory: the amount taken in the last 60 seconds. Pure: takes the time.
+// An amount counts until the whole second in which it was taken is a minute old, 60 to 61 seconds. So no 60 seconds
+// exceed the limit, and the moment at which an amount leaves the window is exact.
 
 import { assert } from '../base/assert.ts'
 
 export type Window = {
   readonly take: (nowMs: number, amount: number) => TakenAt
-  /** Gives back at most `amount` of what was taken at `at`. No effect once that second has left the window. */
+  /** Gives back at most `amount` of the amount taken at `at`. No effect after that second left the window. */
   readonly giveBack: (nowMs: number, at: TakenAt, amount: number) => void
   readonly total: (nowMs: number) => number
-  /** Milliseconds until `amount` more stays within `limit`; 0: now. */
+  /** Milliseconds until `amount` fits within `limit`; 0: now. */
   readonly waitMs: (nowMs: number, amount: number, limit: number) => number
   /** Milliseconds until the window is empty. */
   readonly emptyInMs: (nowMs: number) => number
 }
 
-/** The second that an amount was taken in. */
+/** The second in which an amount was taken. */
 export type TakenAt = number
 
 const secondMs = 1_000
@@ -28,7 +28,7 @@ export function createWindow(): Window {
   let newest = 0
   let sum = 0
 
-  /** Moves the window to the current second. No effect when the clock stands still or runs back. */
+  /** Moves the window to the current second. No effect when the clock stands still or goes back. */
   const advance = (nowMs: number) => {
     const second = Math.floor(nowMs / secondMs)
     if (second <= newest) return

@@ -1,4 +1,4 @@
-// What can go wrong with an upstream, in our own words: nothing that it said goes any further. Pure.
+// Failures of an upstream in the gateway's own words: no text of an upstream reaches a client. Pure.
 
 import { Fault } from '../base/fault.ts'
 import type { Tokens } from './types.ts'
@@ -12,7 +12,7 @@ type ReasonRow = {
   readonly countsAgainstHealth: boolean
   /** `x-should-retry`. False where tokens were generated: a client that retries pays for them again. */
   readonly clientShouldRetry: boolean
-  /** Whether the client pays for what was generated: its request asked for what the model did not keep to. */
+  /** True if the client pays for generated text that breaks the format it requested. */
   readonly isCharged: boolean
 }
 
@@ -78,7 +78,7 @@ export type UpstreamReason = keyof typeof REASONS
 /** An upstream's failure. Fault upstream_failed. */
 export class UpstreamFault extends Fault {
   readonly reason: UpstreamReason
-  /** What a failure that is charged has cost; null where nothing is charged or known. */
+  /** Tokens to charge for the failure; null if nothing is charged or known. */
   readonly tokens: Tokens | null
 
   constructor(reason: UpstreamReason, tokens: Tokens | null = null) {
@@ -87,7 +87,7 @@ export class UpstreamFault extends Fault {
     this.tokens = tokens
   }
 
-  /** This failure with what it has cost, where its kind is charged. */
+  /** The same failure with its cost, if its kind is charged. */
   charged(tokens: Tokens): UpstreamFault {
     return this.row.isCharged ? new UpstreamFault(this.reason, tokens) : this
   }

@@ -1,5 +1,5 @@
-// Strict JSON from untrusted text, for bodies of megabytes: bounded depth, no duplicate names; strings are passed over by native search.
-// And the members of an object as text, so that a body can be changed without converting its numbers. Pure.
+// Strict JSON from untrusted text, for bodies of megabytes: bounded depth, no duplicate names; native search skips
+// strings. Also an object's members as text, so that a body is changed without converting its numbers. Pure.
 
 import { Fault } from '../base/fault.ts'
 import { stringEnd } from '../base/json.ts'
@@ -14,7 +14,9 @@ export type JsonLimits = {
   readonly depthMax: number
   /** Fields of all objects together: JSON.parse takes far longer for one than for as many bytes of text. */
   readonly namesMax: number
-  /** Values of all lists and objects together: a million empty lists take JSON.parse a tenth of a second and much memory. */
+  /**
+   * Values of all lists and objects. JSON.parse takes a tenth of a second and much memory for a million empty lists.
+   */
   readonly valuesMax: number
   /** Escapes of all texts together: JSON.parse takes 20 to 25 ns for one, and less than 1 ns for a plain character. */
   readonly escapesMax: number
@@ -32,12 +34,13 @@ export function parseJsonText(text: string, limits: JsonLimits): unknown {
   }
   // Only an escape can make one in well-formed text; engines fail on it.
   if (/\\u[dD]/.test(text)) checkWellFormed(value, [])
-  // Of duplicate names JSON.parse takes the last, and an upstream may take the first. The value then has fewer names than the text.
+  // JSON.parse takes the last of duplicate names, an upstream may take the first. The value then has fewer names than
+  // the text.
   if (countNames(value) !== nameCount) throw invalidRequest('The body has a field twice.')
   return value
 }
 
-/** Each begins with a backslash, which stands nowhere else in JSON. Native search finds them, and the count ends with the bound. */
+/** Finds escapes by native search: JSON uses the backslash for nothing else. Counting ends at the bound. */
 function checkEscapes(text: string, { escapesMax }: JsonLimits): void {
   let left = escapesMax
   for (let at = text.indexOf('\\'); at >= 0; at = text.indexOf('\\', at + 2)) {
@@ -90,7 +93,7 @@ function countNames(value: unknown): number {
   return sum
 }
 
-/** Fault invalid_request, with the path, for a text or a name with a lone surrogate. Recursion is bounded as in `countNames`. */
+/** Fault invalid_request, with the path, for a value or name with a lone surrogate. Recursion: as in `countNames`. */
 function checkWellFormed(value: unknown, path: readonly string[]): void {
   if (typeof value === 'string' && !value.isWellFormed()) {
     const where = path.join('.').replaceAll(/\.(\d+)(?=\.|$)/g, '[$1]')
@@ -107,7 +110,7 @@ function isNested(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null
 }
 
-/** One member of an object: its name, its value's text, and the text of both as it is written. */
+/** One member of an object: its name, its value's text, and the text of both. */
 export type Member = { readonly name: string; readonly value: string; readonly text: string }
 
 /** The members of an object's checked text, exactly as they are written. */
@@ -143,12 +146,12 @@ export function partsOf(text: string): string[] {
   return parts.filter(part => part.trim() !== '')
 }
 
-/** For what is wrong with the body as a whole. */
+/** A fault of the body as a whole. */
 export function invalidRequest(message: string): Fault {
   return new Fault('invalid_request', message)
 }
 
-/** Of a path that an error shows: clients choose the names of fields. */
+/** Longest path that an error shows, because clients choose the names of fields. */
 const pathCharsMax = 256
 
 /** For one field, which the error names: `path` as in `messages[0].content`, `problem` as in `must be a text.` */

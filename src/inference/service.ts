@@ -1,4 +1,5 @@
-// Service B, put together from what its place gives it: a host process, or a measured VM. Effects: those of its parts; all begin with `start`.
+// Service B, composed from its dependencies, for a host process or a measured VM. Effects: those of its parts; all
+// begin with `start`.
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, pause } from '../base/clock.ts'
@@ -19,15 +20,15 @@ import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
 import { createGateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
-import { Budgets, type Reserved } from './limits/budgets.ts'
 import { createLimiter } from './limits/limiter.ts'
-import type { MeteringCounts } from './metering/ledger.ts'
+import { Budgets, type Reserved } from './metering/budgets.ts'
 import type { Cost } from './metering/price.ts'
+import type { MeteringCounts, RecordUsage, SpentSource } from './metering/types.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
 import { type GatewayListen, type GatewayServer, serveGateway } from './relay/serve.ts'
 import { createTracer } from './traces/tracer.ts'
-import type { Authenticate, RecordUsage, SpentSource } from './types.ts'
+import type { Authenticate } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
 
@@ -40,9 +41,9 @@ export type InferenceServiceDeps = {
   /** Takes the spans of requests, where the settings say that there are any; must not throw. */
   readonly offerSpan: (span: TraceSpan) => void
   readonly metering: { readonly record: RecordUsage; readonly counts: () => MeteringCounts }
-  /** What keys have used. */
+  /** Sums of usage. */
   readonly spent: SpentSource
-  /** What tokens cost now. */
+  /** Current prices. */
   readonly cost: () => Cost
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
@@ -67,12 +68,12 @@ export type InferenceService = {
   readonly metrics: Collector
   /** Requests under way, streams included. */
   readonly running: () => number
-  /** What those requests that have budgets may cost, by key. */
+  /** Budget reservations by key. */
   readonly reserved: () => readonly Reserved[]
-  /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the upstream now if it is ejected: its owner has seen that it is healthy. */
   readonly probeNow: (upstream: string) => void
   readonly start: () => void
-  /** Serves clients, by as many processes as the settings say; once. Fault host.unsupported: the address cannot be listened on. */
+  /** Serves clients by as many processes as configured. Call once. Fault host.unsupported: cannot listen. */
   readonly listen: (where: GatewayListen) => Promise<GatewayServer>
   /** Ends waiting and probing; requests under way go on. */
   readonly close: () => void
@@ -141,10 +142,18 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     listen: async where => {
       server = await serveGateway(
         {
-          ...{ gateway, upstreams, keptReceipts, clock, log, offerSpan: deps.offerSpan },
+          gateway,
+          upstreams,
+          keptReceipts,
+          clock,
+          log,
+          offerSpan: deps.offerSpan,
           encryptionCounts: encryption.counts,
           setup: {
-            ...{ settings, padsStreams, inside: [...deps.inside], keptReceiptsMs: keptReceipts.retentionMs },
+            settings,
+            padsStreams,
+            inside: [...deps.inside],
+            keptReceiptsMs: keptReceipts.retentionMs,
             receiptSeeds: toHex(deps.keys.seeds),
             cacheSecret: toHex(gateway.cacheSecret),
           },
@@ -221,7 +230,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
           endpoint = endpointOf(await deps.openEvidence())
           return
         } catch (error) {
-          // A full disk, for example: somebody makes room, and nobody should have to start the daemon again for that.
+          // For example a full disk: once there is room, the daemon recovers without a restart.
           log.error('the evidence source cannot be prepared; it will be tried again', { error, retryMs })
           endpoint = endpointOf({ kind: 'unavailable', reason: 'the evidence source cannot be prepared; see the log' })
         }

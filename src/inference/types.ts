@@ -1,21 +1,18 @@
-// What several parts of the gateway share, as narrow interfaces: the same code is to run in a measured VM one day, with the host reached over
-// the agent channel. Types only.
+// Interfaces that several parts of the gateway share, narrow because it runs on a host and in a measured VM. Types
+// only.
 
 import type { KeyRules } from '../contract/key-rules.ts'
-import type { TokensSource, UsageOutcome } from '../store/directory/usage/usage.table.ts'
-import type { DayScope, DaySum } from '../store/directory/usage/usage-day.query.ts'
-import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 
-/** What a client asks for. */
+/** Operation of a client's request. */
 export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'
 
-/** What an upstream is asked for. */
+/** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'
 
 /** The sender of a request, known by its gateway key. */
 export type Caller = {
   readonly keyPrefix: string
-  /** SHA-256 of the key's secret, in hexadecimal: tells the key from another one under the same prefix. */
+  /** SHA-256 of the key's secret, in hexadecimal: distinguishes the key from another under the same prefix. */
   readonly keyDigest: string
   readonly organizationId: string
   readonly instanceId: string | null
@@ -26,10 +23,13 @@ export type Caller = {
   readonly budgets: { readonly key: Budget; readonly organization: Budget }
 }
 
-/** Of one calendar month (UTC). Null: no bound. */
+/** Budget of one calendar month (UTC). Null: unbounded. */
 export type Budget = { readonly nanoUsd: number | null; readonly tokens: number | null }
 
-/** Takes headers alone, so that it is done before the body is read. Fault unauthenticated: missing, malformed, unknown, expired or revoked key, suspended organization. */
+/**
+ * Reads the headers only, so it runs before the body is read. Fault unauthenticated: missing, malformed, unknown,
+ * expired or revoked key, or a suspended organization.
+ */
 export type Authenticate = (headers: Headers) => Caller
 
 export type Tokens = { readonly prompt: number; readonly completion: number }
@@ -38,7 +38,7 @@ export type Tokens = { readonly prompt: number; readonly completion: number }
 export type Ticket = {
   /** `x-ratelimit-*`, for the response to this request. */
   readonly headers: Readonly<Record<string, string>>
-  /** Ends the request, once: the real tokens replace the reserved ones, and the key may run another request. Further calls have no effect. */
+  /** Ends the request: real tokens replace the reserved ones, the key's slot is free. Further calls have no effect. */
   readonly settle: (tokens: Tokens) => void
 }
 
@@ -58,38 +58,7 @@ export type Admit = (
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
-export type UsageRecord = {
-  /** The gateway's request id: writing it again changes nothing. */
-  readonly id: string
-  readonly atMs: number
-  readonly caller: Caller
-  readonly model: string
-  readonly upstream: string
-  readonly tokens: Tokens
-  readonly tokensSource: TokensSource
-  readonly outcome: UsageOutcome
-}
-
-/**
- * Appends to the ledger; never throws into a request, failures are logged and counted. Where the ledger is somebody else's, a promise of bounded
- * time: it resolves once the record outlives this process.
- */
-export type RecordUsage = (record: UsageRecord) => void | Promise<void>
-
-/** What a key, and its organization, have used in one calendar month (UTC). */
-export type MonthSpent = { readonly key: MonthSum; readonly organization: MonthSum }
-
-/** The sums of the books and of all that has been recorded here and is not in the books yet. `month`: as 2026-11. */
-export type SpentSource = {
-  /** As it is now. Null: it has to be loaded. */
-  readonly spent: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => MonthSpent | null
-  /** Afterwards `spent` knows, for a while at least. Fault metering_unavailable. */
-  readonly load: (caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string) => Promise<void>
-  /** By day (UTC), then model, in pieces. Faults: invalid_request (more rows than are read for one response), metering_unavailable. */
-  readonly days: (scope: DayScope) => AsyncIterable<readonly DaySum[]>
-}
-
-/** Makes signed receipts of responses: over the hashes of the request's and the response's bytes, chained over events, and who answered. */
+/** Makes signed receipts over the hashes of request and response, chained over events, and the upstream's name. */
 export type ResponseSealer = {
   readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => {
     /** Hashed with both: only the response bears it. */
@@ -118,26 +87,26 @@ export type EncryptionCounts = Record<
 
 /** Opens encrypted requests (EHBP) and encrypts their responses. */
 export type Encryption = {
-  /** What stock clients fetch, `application/ohttp-keys`. */
+  /** Key configuration that stock clients fetch, `application/ohttp-keys`. */
   readonly keyConfig: Uint8Array
-  /** Null: the request is plain, and so is its response. Looks at the headers alone. Fault invalid_request: a header that is no encapsulated key. */
+  /** Null: a plain request with a plain response. Reads headers only. Fault invalid_request: no encapsulated key. */
   readonly begin: (request: Request) => EncryptedExchange | null
   readonly counts: EncryptionCounts
 }
 
 /** One encrypted request and its response. */
 export type EncryptedExchange = {
-  /** How long the encrypted body may be, for a plain one of at most so many bytes. */
+  /** Longest encrypted body of a plain body of at most `plainBytes`. */
   readonly encryptedBytesMaxOf: (plainBytes: number) => number
   /** The most that an encrypted body of this length can hold. */
   readonly plainBytesOf: (encryptedBytes: number) => number
   /** The plain body. Faults: key_config_mismatch, invalid_request, body_too_large for a plain body over `bytesMax`. */
   readonly decrypt: (body: Uint8Array, bytesMax: number) => Promise<Uint8Array>
-  /** Of any response but a key_config_mismatch. Rejects rather than give a response of value in the clear. */
+  /** Encrypts any response but a key_config_mismatch. Rejects rather than return content in the clear. */
   readonly encrypt: (response: Response) => Promise<Response>
 }
 
-/** What happened to a request, for metrics. Durations in milliseconds. */
+/** One request for the metrics. Durations in milliseconds. */
 export type RequestObservation = {
   readonly operation: Operation
   readonly model: string

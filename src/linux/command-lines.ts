@@ -1,5 +1,5 @@
-// Commands whose output may be longer than anybody wants to hold: it is read line by line as it comes. Effects: starts processes and kills those
-// that take too long.
+// Commands whose output may be too long to hold: read line by line as it comes. Effects: starts processes, kills slow
+// ones.
 
 import { Fault, messageOf } from '../base/fault.ts'
 import { plainEnv } from './command.ts'
@@ -8,15 +8,15 @@ import { piecesOf } from './output-pieces.ts'
 
 export type LinesCommand = {
   readonly timeoutMs: number
-  /** Longer lines are passed over. */
+  /** Longer lines are skipped. */
   readonly lineBytesMax: number
-  /** Called for each line, without its end. False: no further line is wanted, and the command is ended. */
+  /** Called for each line, without its end. False ends the command. */
   readonly onLine: (line: string) => boolean
 }
 
 /**
- * Runs a command until it ends or no more of it is wanted. `whole`: every line was seen. Between pieces of its output other work of this thread
- * goes on, so that long output takes time and holds nobody up. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
+ * Runs a command until it ends or the caller wants no more. `whole`: every line was seen. Between pieces of output
+ * other work of this thread goes on. Faults: host.command_failed (cannot start, exit code not 0), host.command_timeout.
  */
 export async function runLines(argv: readonly string[], command: LinesCommand): Promise<{ readonly whole: boolean }> {
   const name = argv[0] ?? ''
@@ -61,7 +61,7 @@ function start(argv: readonly string[], name: string) {
   }
 }
 
-/** Reads to the end, so that the command never waits for a reader, and keeps the beginning. Never rejects. */
+/** Keeps the beginning, and reads to the end so that the command never waits. Never rejects. */
 export async function beginningOf(stream: ReadableStream<Uint8Array>, charsMax: number): Promise<string> {
   let text = ''
   try {

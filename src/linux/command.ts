@@ -3,18 +3,20 @@
 import type { ReadableStreamDefaultReader } from 'node:stream/web'
 import { Fault, messageOf } from '../base/fault.ts'
 
-export type Command = {
+type Command = {
   readonly stdin?: string | Uint8Array
   readonly timeoutMs: number
-  /** Of stdout and of stderr, each. */
+  /** For stdout and stderr each. */
   readonly outputBytesMax: number
   /** The whole environment; a short one with a plain PATH and the C locale unless given. */
   readonly env?: Record<string, string>
 }
 
-export type CommandOutput = { readonly stdout: string; readonly stderr: string }
+type CommandOutput = { readonly stdout: string; readonly stderr: string }
 
-/** Runs a command to its end. Faults: host.command_failed (cannot start, exit code not 0, too much output), host.command_timeout (killed, group and all). */
+/**
+ * Runs a command to its end. Faults: host.command_failed (no start, exit code, too much output), host.command_timeout.
+ */
 export async function run(argv: readonly string[], command: Command): Promise<CommandOutput> {
   const name = argv[0] ?? ''
   const child = start(argv, command)
@@ -47,7 +49,7 @@ export async function run(argv: readonly string[], command: Command): Promise<Co
 }
 
 const stderrCharsMax = 2_000
-/** What a command of ours sees of the environment, unless it is given another. */
+/** The environment of our commands unless the caller gives another. */
 export const plainEnv = { PATH: '/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin', LC_ALL: 'C' }
 
 function start(argv: readonly string[], command: Command) {

@@ -1,12 +1,12 @@
-// Gives up, for the rest of this process's life, what work on hostile text does not need. Effects: system calls on this process.
+// Drops for good every right that work on hostile text does not need. Effects: system calls on this process.
 
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { constants } from 'node:os'
 import { Fault } from '../base/fault.ts'
 
 /**
- * No new files, sockets or pipes; no privileges, now or by an exec; the user `nobody` where we are root; no core dump; killed when the parent dies.
- * What is open stays open, and threads and memory stay possible. Fault host.unsupported: not confined, or not wholly.
+ * No new files, sockets or pipes; no new privileges, also by exec; user `nobody` instead of root; no core dump; killed
+ * with the parent. Open files, threads and memory stay. Fault host.unsupported: not, or only partly, confined.
  */
 export function confineForGood(): void {
   const { i32, u64, ptr: pointer } = FFIType
@@ -14,7 +14,7 @@ export function confineForGood(): void {
     setrlimit: { args: [i32, pointer], returns: i32 },
     setgroups: { args: [u64, pointer], returns: i32 },
     setresgid: { args: [i32, i32, i32], returns: i32 },
-    // glibc changes the identity of all threads, not of the caller alone (nptl(7)).
+    // glibc changes the identity of all threads (nptl(7)).
     setresuid: { args: [i32, i32, i32], returns: i32 },
     prctl: { args: [i32, u64, u64, u64, u64], returns: i32 },
   })
@@ -32,7 +32,7 @@ export function confineForGood(): void {
   }
   must('PR_SET_NO_NEW_PRIVS', libc.prctl(PRCTL.noNewPrivileges, 1, 0, 0, 0))
   must('PR_SET_DUMPABLE', libc.prctl(PRCTL.dumpable, 0, 0, 0, 0))
-  // After the identity: to change it clears this signal (prctl(2)).
+  // After setresuid(2), which clears this signal (prctl(2)).
   must('PR_SET_PDEATHSIG', libc.prctl(PRCTL.parentDeathSignal, constants.signals.SIGKILL, 0, 0, 0))
   // Every descriptor below is in use: stdin, stdout and stderr.
   limit('RLIMIT_NOFILE', RLIMIT.files, 3)

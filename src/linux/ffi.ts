@@ -5,13 +5,13 @@ import { Fault, messageOf } from '../base/fault.ts'
 
 type Functions = Readonly<Record<string, FFIFunction>>
 
-/** What is returned loads them once. Fault host.unsupported. */
+/** The returned function loads them once. Fault host.unsupported. */
 export function libcOf<F extends Functions>(functions: F): () => Library<F>['symbols'] {
   let loaded: Library<F>['symbols'] | undefined
   return () => {
     if (loaded === undefined) {
       loaded = load(functions)
-      // With the first of them: to load it later could change what it is to tell.
+      // Loaded first: loading it later could change errno.
       errnoLocation ??= load(locating)
     }
     return loaded
@@ -21,7 +21,7 @@ export function libcOf<F extends Functions>(functions: F): () => Library<F>['sym
 const locating = { __errno_location: { args: [], returns: FFIType.ptr } } as const
 let errnoLocation: Library<typeof locating>['symbols'] | undefined
 
-/** errno(3) of the last call of such a function: per thread, and read at once, for nothing of ours runs on this thread in between. */
+/** errno(3) of the last call of such a function on this thread. Read it at once. */
 export function errno(): number {
   const location = errnoLocation?.__errno_location()
   return typeof location === 'number' ? read.i32(location, 0) : 0

@@ -23,7 +23,7 @@ import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 
 export type Owner = { readonly uid: number; readonly gid: number }
 
-/** A reader sees the whole old content or the whole new one, after a crash too. The temporary file is always `PATH.tmp`, so that crashes leave at most one. Fault internal. */
+/** A reader or a crash sees old content or new. The temporary file is always `PATH.tmp`. Fault internal. */
 export function writeFileAtomic(
   path: string,
   content: string | Uint8Array,
@@ -55,7 +55,7 @@ function writeAll(fd: number, bytes: Uint8Array): void {
   for (let at = 0; at < bytes.length; ) at += writeSync(fd, bytes, at)
 }
 
-/** Waits until what was renamed in it, or into it, is on disk. */
+/** Waits until renames in this directory are on disk. */
 export function syncDirectory(path: string): void {
   const fd = openSync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
   try {
@@ -75,15 +75,15 @@ export function readTextOrNull(path: string): string | null {
   }
 }
 
-/** Makes the directory, parents too, and gives it this mode and owner whether it was there or not. Fault internal, also when it is no directory. */
+/** Makes the directory with its parents; sets mode and owner also if it exists. Fault internal. */
 export function ensureDir(path: string, { mode, owner }: { readonly mode: number; readonly owner?: Owner }): void {
   try {
     mkdirSync(path, { recursive: true, mode })
-    // By descriptor: what is checked is what is changed.
+    // By descriptor, so that the checked directory is the changed one.
     const { O_RDONLY, O_DIRECTORY, O_NOFOLLOW } = fsConstants
     const fd = openSync(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW)
     try {
-      // First the owner: an earlier one could undo the mode.
+      // Owner first: chown could clear mode bits.
       if (owner) fchownSync(fd, owner.uid, owner.gid)
       fchmodSync(fd, mode)
     } finally {
@@ -94,24 +94,24 @@ export function ensureDir(path: string, { mode, owner }: { readonly mode: number
   }
 }
 
-/** Added to the flags of whatever is opened where others may have put something: no links, no wait for the other end of a FIFO. */
+/** Extra flags for files where others may have put something: no links, no wait for the other end of a FIFO. */
 export const guardedFlags = fsConstants.O_NOFOLLOW | fsConstants.O_NONBLOCK
 
-/** Of something that was opened with `guardedFlags`. Fault internal unless it is a regular file with no second name somewhere else. */
+/** For files opened with `guardedFlags`. Fault internal unless it is a regular file with a single name. */
 export function checkRegular(found: { isFile: () => boolean; readonly nlink: number }, path: string): void {
   if (!found.isFile()) throw new Fault('internal', `${path} is no regular file`)
   if (found.nlink > 1) throw new Fault('internal', `${path} is a hard link to a file that has another name`)
 }
 
 /**
- * The same for a file that has not changed: device, inode, size, and times of the last write and the last change. Two writes within one tick of
- * the file system's clock that keep the size look alike; so does what is written to the block device below.
+ * Equal for an unchanged file: device, inode, size, times of the last write and change. Two writes of one size within a
+ * tick of the file system's clock look alike; so do writes to the block device below.
  */
 export function fileIdentity({ dev, ino, size, mtimeNs, ctimeNs }: BigIntStats): string {
   return [dev, ino, size, mtimeNs, ctimeNs].join(' ')
 }
 
-/** Opens a regular file and nothing else, never waiting; the caller closes the descriptor. A missing one is ENOENT in the cause. Fault internal. */
+/** Opens a regular file only, never waiting; the caller closes it. ENOENT is in the cause. Fault internal. */
 export function openRegular(path: string, flags: number, mode = 0o600): number {
   let fd: number
   try {
@@ -128,7 +128,7 @@ export function openRegular(path: string, flags: number, mode = 0o600): number {
   }
 }
 
-/** Removes a file or a whole directory of ours, synchronously. No effect if already removed. Does not follow symbolic links. Fault internal. */
+/** Removes a file or directory of ours, if any, synchronously. Does not follow symbolic links. Fault internal. */
 export function removeTree(path: string): void {
   try {
     rmSync(path, { recursive: true, force: true })
@@ -137,9 +137,9 @@ export function removeTree(path: string): void {
   }
 }
 
-export type DiskSpace = { readonly freeBytes: number; readonly totalBytes: number }
+type DiskSpace = { readonly freeBytes: number; readonly totalBytes: number }
 
-/** Of the file system that holds `path`; free for others than root. Fault internal. */
+/** For the file system of `path`; `free` is for users other than root. Fault internal. */
 export function diskSpace(path: string): DiskSpace {
   try {
     const { bavail, blocks, bsize } = statfsSync(path)
@@ -158,7 +158,7 @@ export function removeFile(path: string): void {
   }
 }
 
-/** Empties a regular file that is larger than `bytesMax`; refuses anything else. No effect if there is none. Fault internal. */
+/** Empties a regular file larger than `bytesMax`, if any; refuses anything else. Fault internal. */
 export function truncateAbove(path: string, bytesMax: number): void {
   let fd: number
   try {

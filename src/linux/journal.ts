@@ -4,7 +4,7 @@ import { fstatSync } from 'node:fs'
 
 export const stderrFd = 2
 
-/** By systemd.exec(5), JOURNAL_STREAM: device and inode of the stream that it set up. A redirected descriptor has others. */
+/** systemd.exec(5), JOURNAL_STREAM: device and inode of systemd's stream. A redirected descriptor differs. */
 export function isJournal(fd: number, env: { readonly [name: string]: string | undefined }): boolean {
   const match = /^([0-9]+):([0-9]+)$/.exec(env.JOURNAL_STREAM ?? '')
   if (match === null) return false

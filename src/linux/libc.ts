@@ -1,17 +1,16 @@
 // Linux system calls that neither Bun nor its node: modules offer. Effects: each function is one call into glibc.
-// Numbers: x86-64 and aarch64 share those of pidfd (include/uapi/asm-generic/unistd.h). ioctl, fcntl and syscall are variadic in C;
-// integer and pointer arguments travel in the same registers either way on both (System V x86-64 psABI 3.2.3, AAPCS64 6.4).
+// Numbers: x86-64 and aarch64 share those of pidfd (include/uapi/asm-generic/unistd.h). ioctl, fcntl and syscall are
+// variadic in C; integer and pointer arguments travel in the same registers either way on both (System V x86-64 psABI
+// 3.2.3, AAPCS64 6.4).
 
 import { FFIType, ptr } from 'bun:ffi'
 import { constants } from 'node:os'
 import { errno, libcOf } from './ffi.ts'
 
 /** `errno` is the number of errno(3); compare with `os.constants.errno`. */
-export type SystemResult =
-  | { readonly ok: true; readonly value: number }
-  | { readonly ok: false; readonly errno: number }
+type SystemResult = { readonly ok: true; readonly value: number } | { readonly ok: false; readonly errno: number }
 
-/** pidfd_open(2): a descriptor that means this process and never a later one of the same number. Fails with ESRCH when there is none. */
+/** pidfd_open(2): a descriptor of this process, never of a later one with its number. ESRCH: there is none. */
 export function pidfdOpen(pid: number): SystemResult {
   return syscall(SYSCALL.pidfdOpen, pid, 0, 0, 0)
 }
@@ -76,7 +75,7 @@ export function collectChild(pid: number): void {
   libc().waitpid(pid, null, WAIT.noHang)
 }
 
-/** reboot(2): restarts the machine at once. Nothing is written to any disk before. Returns only where it may not. */
+/** reboot(2): restarts the machine at once, without syncing disks. Returns only on failure. */
 export function restartMachine(): SystemResult {
   return result(libc().reboot(rebootAutoboot))
 }

@@ -1,10 +1,10 @@
 // Cuts a byte stream into LF-terminated lines with a bounded memory. Pure.
 
-export type LineSplitter = {
+type LineSplitter = {
   readonly push: (chunk: Uint8Array) => void
 }
 
-export type LineSplitterOptions = {
+type LineSplitterOptions = {
   /** Longest line, without its LF. */
   readonly lineBytesMax: number
   /** A line without its LF. */

@@ -16,7 +16,7 @@ import { errnoName, flock, LOCK } from './libc.ts'
 
 export type FileLock = { readonly release: () => void } & Disposable
 
-/** Holds the file for this process alone until released or dead; the kernel lets go by itself. Fault conflict when another process holds it. */
+/** Holds the file for this process until released or dead. Fault conflict if another process holds it. */
 export function lockFile(path: string): FileLock {
   const { O_RDWR, O_CREAT, O_NOFOLLOW } = fsConstants
   let fd: number
@@ -51,8 +51,8 @@ export function lockFile(path: string): FileLock {
 const lockRetryMs = 20
 
 /**
- * Like `lockFile`, but waits for a holder that is dead: a child that it was just starting has its copy of the lock until execve(2).
- * Fault conflict at once when the holder lives, else after `timeoutMs`.
+ * Like `lockFile`, but waits for a dead holder's child, which has its copy of the lock until execve(2). Fault conflict
+ * at once if the holder lives, else after `timeoutMs`.
  */
 export async function lockFileOfDead(
   path: string,

@@ -3,7 +3,7 @@
 import { Fault } from '../base/fault.ts'
 import { errnoName, MOUNT, mount } from './libc.ts'
 
-/** Of a device that others may have written: nothing on it is executed, changes a user, or is a device. Fault host.command_failed. */
+/** For a device that others may have written: no execution, setuid or device files. Fault host.command_failed. */
 export function mountReadOnly(device: string, target: string, type: string): void {
   const flags = MOUNT.readOnly | MOUNT.noSuid | MOUNT.noDevices | MOUNT.noExecution
   const mounted = mount(device, target, type, flags)

@@ -1,4 +1,4 @@
-// AES-256-GCM by the runtime's native cryptography, at once and in place: 3 µs for a short message, where WebCrypto takes 30 to 40. Effects: none.
+// AES-256-GCM by the runtime's native cryptography, synchronous: 3 µs for a short message (WebCrypto: 30 to 40). Pure.
 
 import { createCipheriv, createDecipheriv } from 'node:crypto'
 

@@ -1,5 +1,5 @@
-// The sender's half of X25519 and ML-KEM-768 by the runtime's native cryptography: 0.07 ms of a processor for both, where JavaScript takes 1.4. Effects:
-// randomness.
+// The sender's half of X25519 and ML-KEM-768 by the runtime's native cryptography: 0.07 ms for both, JavaScript takes
+// 1.4. Effects: randomness.
 
 import { createPublicKey, diffieHellman, generateKeyPairSync } from 'node:crypto'
 
@@ -7,7 +7,7 @@ import { createPublicKey, diffieHellman, generateKeyPairSync } from 'node:crypto
 const x25519SpkiHead = Buffer.from('302a300506032b656e032100', 'hex')
 const x25519Bytes = 32
 
-/** Of the draft "Modern Algorithms in the Web Cryptography API"; Bun's types do not know it yet. */
+/** From the draft "Modern Algorithms in the Web Cryptography API"; Bun's types lack it. */
 type Encapsulation = {
   readonly encapsulateBits: (
     algorithm: string,
@@ -15,7 +15,7 @@ type Encapsulation = {
   ) => Promise<{ readonly sharedKey: ArrayBuffer; readonly ciphertext: ArrayBuffer }>
 }
 
-/** Of the same bytes in the same place: the keys of verified evidence serve many requests, and nobody changes them. */
+/** Keyed by the byte array itself: keys of verified evidence serve many requests and never change. */
 const imported = new WeakMap<Uint8Array, Promise<CryptoKey>>()
 
 function importedKey(publicKey: Uint8Array): Promise<CryptoKey> {

@@ -1,6 +1,6 @@
 // SHA-256 by the runtime. No effects.
 
-/** For hash trees, which use each digest before they ask for the next: a third of the time, for 4 KiB, of one that returns an array of its own. */
+/** For hash trees, which use each digest before the next: 4 KiB take a third of the time of a hash with a new array. */
 export function blockSha256(): (bytes: Uint8Array) => Uint8Array {
   const digest = new Uint8Array(32)
   return bytes => {

@@ -1,8 +1,8 @@
-// Key pairs out of seeds by the runtime's native cryptography. Effects: none but the randomness with which ML-DSA hedges its signatures.
+// Key pairs from seeds by the runtime's native cryptography. Effects: randomness, for ML-DSA's hedged signatures.
 
 import { createHash, createPrivateKey, createPublicKey, diffieHellman, type KeyObject, sign } from 'node:crypto'
 
-/** PKCS #8 of a private key that is a seed, up to the seed: RFC 8410 section 7, RFC 9881 section 6 and RFC 9935 section 6 (the seed forms). */
+/** PKCS #8 of a private key up to its seed: RFC 8410 section 7, RFC 9881 section 6, RFC 9935 section 6. */
 const PKCS8_HEADS = {
   ed25519: '302e020100300506032b657004220420',
   x25519: '302e020100300506032b656e04220420',
@@ -17,7 +17,7 @@ const PUBLIC_KEY_BYTES = { ed25519: 32, x25519: 32, mldsa65: 1952, mlkem768: 118
   KeyName,
   number
 >
-/** Of the draft "Modern Algorithms in the Web Cryptography API". */
+/** From the draft "Modern Algorithms in the Web Cryptography API". */
 type KeyEncapsulation = {
   readonly decapsulateBits: (algorithm: string, key: CryptoKey, ciphertext: Uint8Array) => Promise<ArrayBuffer>
 }

@@ -1,9 +1,9 @@
-// Who has a file open. Effects: reads /proc.
+// The processes that have a file open. Effects: reads /proc.
 
 import { readdirSync, readlinkSync, realpathSync } from 'node:fs'
 import { systemErrorCode } from '../base/fault.ts'
 
-/** Ids of the processes with a descriptor of this file, in any order; root sees all of them. None when there is no such file. */
+/** Ids of processes with a descriptor of this file, in any order; root sees all. Empty if there is no such file. */
 export function processesWithOpen(path: string): number[] {
   const real = orNull(() => realpathSync(path))
   if (real === null) return []

@@ -1,11 +1,11 @@
-// Output of processes in small pieces, with other work of this thread in between. Effects: reads a stream, gives the thread away.
+// Output of processes in small pieces, other work of this thread in between. Effects: reads a stream, yields.
 
 const pieceBytes = 4 * 1024
 const turnMs = 2
 
 /**
- * For who writes as fast as it is read, a stream never waits: read by itself, `yes` kept the timers and sockets of this thread waiting for minutes.
- * Whoever stops early leaves the stream cancelled.
+ * A stream whose writer keeps up never waits: read by itself, `yes` blocked the timers and sockets of this thread for
+ * minutes. Stopping early cancels the stream.
  */
 export async function* piecesOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void> {
   let sinceMs = performance.now()

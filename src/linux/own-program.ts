@@ -2,12 +2,12 @@
 
 import { join } from 'node:path'
 
-/** By this process's number, not by a path: an executable that was replaced meanwhile is another program. */
+/** By this process's number: after an upgrade the path names another program. */
 export function ownProgram(): string[] {
   return [`/proc/${process.pid}/exe`, ...sources()]
 }
 
-/** The program's file where this process runs from sources, nothing where it is compiled. */
+/** The program's file when run from sources; nothing when compiled. */
 function sources(): string[] {
   return import.meta.path.startsWith('/$bunfs/') ? [] : [join(import.meta.dir, '..', 'main.ts')]
 }

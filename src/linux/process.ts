@@ -1,6 +1,7 @@
 // Processes that outlive the program that started them. Effects: starts, identifies and signals processes; reads /proc.
 //
-// Such a process is known by its number, its start time and a UUID in its command line: the number alone may be given out again.
+// A process is identified by its number, its start time and a UUID in its command line, because the kernel reuses
+// numbers.
 
 import { closeSync, existsSync, constants as fsConstants, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
@@ -11,7 +12,7 @@ import { openRegular } from './files.ts'
 import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
 import { readProc, readStat } from './stat.ts'
 
-export type RunningProcess = {
+type RunningProcess = {
   readonly pid: number
   /** Clock ticks from boot to its start, field 22 of /proc/PID/stat. */
   readonly startTicks: number
@@ -25,7 +26,7 @@ export function identifyProcess(pid: number): RunningProcess | null {
     if (before === null) return null
     const argv = readArgv(pid)
     const after = readStat(pid)
-    // Read on both sides, so that the argv is not that of a successor.
+    // Read before and after, so that the argv is not a successor's.
     if (argv === null || after === null || after.startTicks !== before.startTicks) return null
     // In the middle of execve(2) a command line is empty for a moment; also between exit and zombie.
     if (argv.length > 0 || after.isKernelThread || attempt >= execAttemptCountMax) {
@@ -50,14 +51,14 @@ export function isAlive(identity: ProcessIdentity): boolean {
   )
 }
 
-export type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
+type SignalName = 'SIGTERM' | 'SIGKILL' | 'SIGSTOP' | 'SIGCONT' | 'SIGINT'
 
-/** Signals this process; false when it is gone. A later process with its number is never signalled. Fault host.unsupported (no pidfd). */
+/** Signals this process, never a later one with its number; false if it is gone. Fault host.unsupported (no pidfd). */
 export function signalProcess(identity: ProcessIdentity, signal: SignalName): boolean {
   const opened = pidfdOpen(identity.pid)
   if (!opened.ok) return goneOrFault(opened.errno, 'pidfd_open')
   try {
-    // After the pidfd, not before: what is verified now is what the pidfd means for good.
+    // After the pidfd is open, so the verified process is the one that gets the signal.
     if (!isAlive(identity)) return false
     const sent = pidfdSendSignal(opened.value, constants.signals[signal])
     return sent.ok || goneOrFault(sent.errno, 'pidfd_send_signal')
@@ -73,7 +74,7 @@ function goneOrFault(errno: number, call: string): false {
 
 const gonePollMs = 20
 
-/** True as soon as the process is gone, false when it still lives after `timeoutMs`. */
+/** True once the process is gone, false if it lives after `timeoutMs`. */
 export async function waitGone(
   identity: ProcessIdentity,
   timeoutMs: number,
@@ -87,7 +88,7 @@ export async function waitGone(
   return true
 }
 
-export type Detached = {
+type Detached = {
   /** Must be in argv. */
   readonly uuid: string
   /** stdout and stderr are appended here: a regular file, ours, mode 0600. */
@@ -97,15 +98,15 @@ export type Detached = {
   readonly env?: Record<string, string>
   /** Name of the systemd scope, without `.scope`; not used where systemd does not run. */
   readonly scope: string
-  /** Of the scope: systemd.resource-control(5), `Name=value`. */
+  /** The scope's, as `Name=value`: systemd.resource-control(5). */
   readonly scopeProperties?: readonly string[]
   /** Whether systemd runs this machine; looked up unless given. */
   readonly systemd?: boolean
 }
 
-export type DetachedProcess = {
+type DetachedProcess = {
   readonly identity: ProcessIdentity
-  /** Exit code, 128 + signal number when killed. Only the daemon that started it can see this. */
+  /** Exit code, 128 + signal number when killed; visible only to the daemon that started it. */
   readonly exited: Promise<number>
 }
 
@@ -172,8 +173,8 @@ export function scopeArgv(argv: readonly string[], name: string | null, properti
 }
 
 /**
- * Every living process that was started with `-uuid <uuid>`, as QEMU is: to compare with the records, and to find one that was started just
- * before a crash. Their word for it: a process may write what it likes over its arguments.
+ * Every living process started with `-uuid <uuid>`, like QEMU: to compare with the records, and to find one started
+ * just before a crash. The UUID is the process's claim: it may overwrite its arguments.
  */
 export function listWithUuid(): ProcessIdentity[] {
   const identities: ProcessIdentity[] = []
@@ -189,7 +190,7 @@ export function listWithUuid(): ProcessIdentity[] {
   return identities
 }
 
-/** Every living process one of whose arguments holds this text. Their word for it, as above. */
+/** Every living process with this text in an argument; it may lie, as above. */
 export function listWithArgument(text: string): RunningProcess[] {
   return readdirSync('/proc').flatMap(name => {
     const pid = Number(name)

@@ -1,9 +1,9 @@
-// What /proc says of one process (proc_pid_stat(5)). Effects: reads /proc.
+// A process's state in /proc (proc_pid_stat(5)). Effects: reads /proc.
 
 import { readFileSync } from 'node:fs'
 
-export type ProcessStat = {
-  /** Clock ticks from boot to its start. With the process number it tells a process from a later one of that number. */
+type ProcessStat = {
+  /** Clock ticks from boot to its start; together with the process number it identifies a process. */
   readonly startTicks: number
   readonly isKernelThread: boolean
 }

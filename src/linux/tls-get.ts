@@ -1,6 +1,7 @@
 // One GET over one TLS connection, with the certificate of exactly that connection. Effects: the network.
 //
-// Not Bun's fetch: it shows a certificate only when it accepts it, and may use a connection twice (tried on 1.4.5). node:tls always shows it.
+// Not Bun's fetch: it shows a certificate only if it accepts it, and may reuse a connection (1.4.5). node:tls always
+// shows it.
 
 import { isIP } from 'node:net'
 import { connect, type TLSSocket } from 'node:tls'
@@ -8,35 +9,35 @@ import { messageOf } from '../base/fault.ts'
 
 export type TlsResponse = {
   readonly status: number
-  /** Of Retry-After; null when there is none. */
+  /** Retry-After's value, or null. */
   readonly retryAfter: string | null
   readonly body: Uint8Array
   /** DER. */
   readonly certificate: Uint8Array
-  /** What is wrong with the certificate; null when the given authority, or one of the system's, issued it for this host. */
+  /** The problem with the certificate; null: the given authority, or one of the system's, issued it for this host. */
   readonly certificateFault: string | null
 }
 
 export type TlsGet = {
   /** https, no credentials. */
   readonly url: URL
-  /** Value of the Authorization field. A secret: it is sent only where nothing is wrong with the certificate. */
+  /** Value of the Authorization field. A secret: sent only after the certificate is verified. */
   readonly authorization?: string | undefined
   /** PEM of an authority; undefined: the system's. */
   readonly ca: string | undefined
-  /** For everything, from the begin of the connection to the last byte of the response. */
+  /** From the start of the connection to the last byte of the response. */
   readonly timeoutMs: number
   readonly bodyBytesMax: number
 }
 
 const headBytesMax = 16 * 1024
 
-/** A secret was to be sent, and the certificate is not good. The message is what is wrong with it. */
+/** The certificate is not valid, so the secret was not sent. The message names the problem. */
 export class CertificateError extends Error {}
 
 /**
- * Connects whatever the certificate is, where nothing secret is sent: then the caller judges it. Throws an Error that says what went wrong,
- * a CertificateError when a secret was kept back.
+ * Without a secret to send it connects whatever the certificate, which the caller then judges. Throws an Error that
+ * names the problem, or a CertificateError if a secret was withheld.
  */
 export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
   const { url, ca, timeoutMs, bodyBytesMax, authorization } = get
@@ -69,7 +70,8 @@ export async function getOverTls(get: TlsGet): Promise<TlsResponse> {
   }
 }
 
-async function connected(socket: TLSSocket): Promise<void> {
+/** Resolves after the handshake, also with a certificate that is not valid. */
+export async function connected(socket: TLSSocket): Promise<void> {
   await new Promise<void>((resolve, reject) => {
     socket.once('secureConnect', resolve)
     socket.once('error', reject)

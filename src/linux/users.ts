@@ -1,7 +1,7 @@
 // Processes by the user they run as. Effects: reads /proc, signals processes.
 //
-// A process may belong to somebody hostile. Its first thread may have ended, so that it looks like a zombie while others go on; its
-// command line may be a lie. Its user it cannot change.
+// A hostile process may end its first thread, so that it looks like a zombie while others go on, and lie in its command
+// line. It cannot change its user.
 
 import { closeSync, readdirSync } from 'node:fs'
 import { constants } from 'node:os'
@@ -21,7 +21,7 @@ export function processesByUid(): Map<number, number[]> {
   return byUid
 }
 
-/** Kills every process of this user; returns when none is left. Faults: host.command_timeout, host.unsupported (no pidfd). */
+/** Kills every process of this user and waits. Faults: host.command_timeout, host.unsupported (no pidfd). */
 export async function endProcessesOf(uid: number, timeoutMs: number, clock: Clock = systemClock): Promise<void> {
   const deadlineMs = clock.monotonicMs() + timeoutMs
   for (;;) {
@@ -44,7 +44,7 @@ function kill(pid: number, uid: number): void {
     return
   }
   try {
-    // After the pidfd: from here on it means the process that is looked at now.
+    // After the pidfd is open: it now stands for the process that is checked.
     if (!uidsOf(pid).has(uid)) return
     const sent = pidfdSendSignal(opened.value, constants.signals.SIGKILL)
     if (!sent.ok) refuseUnlessGone(sent.errno, 'pidfd_send_signal')

@@ -1,7 +1,8 @@
-// The claim document of an instance: that its receipt vouches for it, and that the gateway in it is one that the owner expects. Pure.
+// The claim document of an instance: its receipt vouches for it, and its gateway is the one that the owner expects.
+// Pure.
 //
-// Whoever runs the gateway reads the prompts. `attested` means that the VM itself sends none before the gateway's evidence verifies against what
-// stands here; so what stands here is what an owner pins.
+// The operator of the gateway reads the prompts. `attested` means that the VM itself sends none before the gateway's
+// evidence verifies against this document; so an owner pins the document.
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import { sha256 } from '../attest/hash.ts'
@@ -16,9 +17,9 @@ import { shapeOf } from '../contract/shape.ts'
 import { ClaimDocument, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 
-/** What the gateway has to be that the claim names. */
+/** The expected gateway of the claim. */
 export type ExpectedGateway = {
-  /** The claim's launch digests have to be among these, its operator key this one. 'any' names nothing: pins.ts says what that takes. */
+  /** Allowed launch digests and operator key of the claim. 'any' skips the check; pins.ts says what that takes. */
   readonly policy: Pick<Policy, 'measurements' | 'idKeyDigest'> | 'any'
   /** Upstreams outside of the gateway's VM that may get prompts: `NAME`, or `NAME=ORIGIN`. */
   readonly outside: readonly string[]
@@ -26,8 +27,8 @@ export type ExpectedGateway = {
   readonly unattested: UnattestedReason | 'none'
 }
 
-/** What a receipt has to say of the claim document. */
-export type ExpectedClaim = Pick<
+/** Expected fields of the receipt about the claim document. */
+type ExpectedClaim = Pick<
   Expected<'claim'>,
   | 'claimDigest'
   | 'inferenceUrl'
@@ -66,10 +67,7 @@ export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
   const nothing = new Uint8Array(0)
   const fields = claim.ok
     ? claimFieldsOf(claim.value, text => sha256(utf8(text)))
-    : {
-        ...{ claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing },
-        ...noEgress,
-      }
+    : { claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing, ...noEgress }
   return {
     claimDigest: { equals: fields.claimDigest },
     inferenceUrl: { equals: fields.inferenceUrl },
@@ -116,12 +114,12 @@ function egressWords({ claim: { egress } }: ClaimDocument): string {
 }
 
 /** Where prompts go, in words. Null: the instance has no gateway. */
-export function promptWords({ claim: { inference } }: ClaimDocument): string | null {
+function promptWords({ claim: { inference } }: ClaimDocument): string | null {
   const { baseUrl, model, gateway } = inference
   if (gateway.kind === 'none') return null
   const where = `prompts go to ${baseUrl}, model ${model}`
   if (gateway.kind === 'unattested') return `OUTSIDE, ${UNATTESTED[gateway.why]}: ${where}`
-  // What leaves comes first: a summary may cut the line.
+  // Models outside come first: a summary may cut the line.
   const outside =
     gateway.outside.length === 0 ? '' : `OUTSIDE upstreams may get them from there (${gateway.outside.join(', ')}): `
   const [first = '', ...more] = gateway.measurements
@@ -137,13 +135,13 @@ const UNATTESTED = {
   elsewhere: 'to a gateway that the operator names',
 } as const satisfies Record<UnattestedReason, string>
 
-export type GatewayAsked = {
+type GatewayAsked = {
   readonly expected: ExpectedGateway
   /** The receipt calls itself simulated, which another check holds against its root. */
   readonly simulated: boolean
 }
 
-/** Whether prompts go where the owner expects. What is expected by name is compared, whatever is waived. */
+/** Whether prompts go where the owner expects. Expectations stated by name are compared, even if the pin is waived. */
 export function promptsCheck(claim: Parsed<ClaimDocument>, { expected, simulated }: GatewayAsked): Check {
   const name = 'prompts'
   if (!claim.ok) return notChecked(name, 'the claim document cannot be read', true)
@@ -186,7 +184,7 @@ function gatewayProblem(
     : `upstream ${leak} is OUTSIDE of the measured VM and may get prompts; accept that by --allow-outside ${leak}`
 }
 
-/** What is pinned of the gateway, for pins.ts; null when nothing is. */
+/** The gateway's pinned values, for pins.ts; null without any. */
 export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy }: ExpectedGateway): string | null {
   if (claim.ok && claim.value.claim.inference.gateway.kind === 'none') return 'the instance has no gateway'
   if (policy === 'any' || policy.measurements === 'any' || policy.idKeyDigest === 'any') return null

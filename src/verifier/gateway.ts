@@ -1,7 +1,8 @@
-// Verifies a gateway's attestation document: each of its five receipts, and the five together, against what the relying party expects. Pure.
+// Verifies a gateway's attestation document: each of its five receipts, and the five together, against what the relying
+// party expects. Pure.
 //
-// Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract (4.2) wants checked;
-// the verdict of each receipt has every check.
+// Every receipt has some seventy checks. The verdict has them in groups, one group for each thing that the contract
+// (4.2) wants checked; the verdict of each receipt has every check.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { sha256 } from '../attest/hash.ts'
@@ -31,7 +32,7 @@ export const attestationBytesMax = 2 * 1024 * 1024
 /** Length of the random nonce that a relying party sends, in bytes. */
 export const nonceBytes = 32
 
-/** For `ageMsMax` when the document was asked for with a fresh nonce: it cannot be older than the nonce, so that this only bears with clocks that differ, either way. */
+/** For `ageMsMax` with a fresh nonce, which the document cannot predate: this only bounds clock differences. */
 export const freshAgeMsMax = 300_000
 
 export type GatewayQuestion = {
@@ -41,10 +42,10 @@ export type GatewayQuestion = {
   readonly asOf: number
   /** How old the statements may be at `asOf`. */
   readonly ageMsMax: number | 'any'
-  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
+  /** Trusted roots: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only if the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  /** A caller waives a pin by saying 'any' to it; see pins.ts. */
   readonly pins: Pins
   /** DER of a revocation list, used in place of the one in each receipt; undefined: that one is used. */
   readonly crl: Uint8Array | undefined
@@ -54,11 +55,11 @@ export type GatewayQuestion = {
   /** SHA-256 of the gateway's configuration, which lists its upstreams; the operator hands out the text. */
   readonly configurationDigest: Uint8Array | 'any'
   /**
-   * workload.json of a gateway in a VM of its own, as it was served or as the operator handed it out: HOST_DATA has to be its digest. Null or
-   * absent: there is none, and HOST_DATA has to be the allowlist's.
+   * workload.json of a gateway in a VM of its own, as it was served or as the operator handed it out: HOST_DATA has to
+   * be its digest. Null or absent: there is none, and HOST_DATA has to be the allowlist's.
    */
   readonly workload?: Uint8Array | null
-  /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none, and a workload.json that has one fails. */
+  /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none may. */
   readonly outside?: readonly string[]
 }
 
@@ -70,7 +71,7 @@ export type GatewayVerdict = Verdict & {
   readonly keys: PublicKeys | null
   /** The gateway's own statement, under the same conditions as `keys`. */
   readonly gateway: StatementOf<'workload'> | null
-  /** What workload.json says, under the same conditions; null where there is none, or it cannot be read. */
+  /** workload.json as read, under the same conditions; null if there is none, or it cannot be read. */
   readonly workload: WorkloadDocument | null
 }
 
@@ -211,7 +212,7 @@ function configurationCheck(gateway: StatementOf<'workload'> | null, expected: U
   return check(name, found === toHex(expected), `the receipt names ${found}, not ${toHex(expected)}`, found)
 }
 
-/** What workload.json names is expected where the caller names nothing: it is bound by HOST_DATA, and that by a pin. */
+/** workload.json supplies expectations that the caller leaves open: HOST_DATA binds it, and a pin binds HOST_DATA. */
 function withWorkload(question: GatewayQuestion, workload: ReadWorkload | null): GatewayQuestion {
   if (workload === null || workload.document === null) return question
   const { digest, allowlist } = workload

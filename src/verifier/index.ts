@@ -1,7 +1,9 @@
-// The relying party's public API: the attestation library, and the verification of an instance, of a gateway and of its responses. Pure.
+// The relying party's public API: the attestation library, and the verification of an instance, of a gateway and of its
+// responses. Pure.
 //
-// scripts/build-verifier.ts bundles this file for browsers. The verification of builds, which would add a tenth to what every page loads, stays out of
-// it: build.ts beside this file is as portable. Modules inside this repository are imported by their own names.
+// scripts/build-verifier.ts bundles this file for browsers. The verification of builds, which would add a tenth to what
+// every page loads, stays out of it: build.ts beside this file is as portable. Modules inside this repository are
+// imported by their own names.
 
 export * from '../attest/index.ts'
 export type { ResponseClaim } from '../attest/receipt/response.ts'

@@ -1,6 +1,8 @@
-// Verifies an instance's attestation: that this host name's SSH host key was made inside a VM of the expected image, claimed for this owner. Pure.
+// Verifies an instance's attestation: that this host name's SSH host key was made inside a VM of the expected image,
+// claimed for this owner. Pure.
 //
-// The verdict has the checks in groups, one for each thing that an owner wants to know before the first login. The receipt's own verdict has each check.
+// The verdict has the checks in groups, one for each thing that an owner wants to know before the first login. The
+// receipt's own verdict has each check.
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { parsedJson } from '../attest/encoding/json.ts'
@@ -52,10 +54,10 @@ export type InstanceQuestion = {
   readonly asOf: number
   /** How old the statement may be at `asOf`. */
   readonly ageMsMax: number | 'any'
-  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
+  /** Trusted roots: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only if the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  /** A caller waives a pin by saying 'any' to it; see pins.ts. */
   readonly pins: InstancePins
   /** DER of a revocation list, used in place of the one in the receipt; undefined: that one is used. */
   readonly crl: Uint8Array | undefined
@@ -72,15 +74,15 @@ export type InstanceVerdict = Verdict & {
   readonly simulated: boolean
   /** Every check of the receipt; null when the document cannot be read. */
   readonly receipt: ReceiptVerdict<'claim'> | null
-  /** What it was launched from. Null when it cannot be read; to be trusted only in a good verdict. */
+  /** Its launch document. Null when it cannot be read; to be trusted only in a good verdict. */
   readonly launch: LaunchDocument | null
-  /** What its host handed to it, the gateway key as a digest, under the same conditions. */
+  /** Its claim document, with the gateway key as a digest, under the same conditions. */
   readonly claim: ClaimDocument | null
   /** The SSH host key, under the same conditions. */
   readonly hostKey: SshKey | null
   /** For known_hosts(5). Null unless the verdict is good. */
   readonly knownHost: KnownHost | null
-  /** The instance's X-Wing public key (draft-connolly-cfrg-xwing-kem): ML-KEM-768, then X25519; 1216 bytes. Null unless the verdict is good. */
+  /** The instance's X-Wing public key: ML-KEM-768, then X25519. Null unless the verdict is good. */
   readonly xwingPublicKey: Uint8Array | null
 }
 
@@ -97,8 +99,8 @@ export function readInstanceHostname(text: string): (InstanceIdentity & { readon
 }
 
 /**
- * Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or as what a strict reader made of them.
- * Never throws: what cannot be read is a failed check.
+ * Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or as what a strict reader made of
+ * them. Never throws: what cannot be read is a failed check.
  */
 export async function verifyInstance(
   given: Uint8Array | InstanceAttestation,
@@ -108,7 +110,8 @@ export async function verifyInstance(
   const document: Parsed<InstanceAttestation> = read.ok ? read.value : read
   const claim: Parsed<ClaimDocument> = document.ok ? parsed(() => readClaim(document.value.claim)) : document
   const pins = pinChecks(INSTANCE_PINS, question.pins, {
-    ...{ policy: question.policy, allowlist: 'any' },
+    policy: question.policy,
+    allowlist: 'any',
     source: question.image === 'any' ? undefined : `the manifest of the image ${question.image.name}`,
     gateway: pinnedGateway(claim, question.gateway),
     unattested: acceptedReason(claim, question.gateway),
@@ -143,7 +146,7 @@ function readDocument(given: unknown): Parsed<InstanceAttestation> {
   return shape.ok ? { ok: true, value: shape.value.data } : { ok: false, reason: shape.problem }
 }
 
-/** Of another realm too, where `instanceof` would not do. */
+/** Accepts arrays of another realm, for which `instanceof` is false. */
 function isBytes(given: unknown): given is Uint8Array {
   return ArrayBuffer.isView(given)
 }
@@ -191,14 +194,19 @@ async function judge(
   // The groups hold every check of the receipt; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipt.ok
   return {
-    ...{ ok, checks, simulated: receipt.simulated, receipt, launch, claim: claim.ok ? claim.value : null },
+    ok,
+    checks,
+    simulated: receipt.simulated,
+    receipt,
+    launch,
+    claim: claim.ok ? claim.value : null,
     hostKey: knownHost.ok ? knownHost.value.key : null,
     knownHost: ok && knownHost.ok ? knownHost.value : null,
     xwingPublicKey: ok ? xwingPublicKeyOf(document) : null,
   }
 }
 
-/** What of the receipt an owner wants to see by name. The rest of its checks is `receipt/evidence`. */
+/** Checks of the receipt that an owner sees by name. The others are `receipt/evidence`. */
 const GROUPS: readonly Group[] = [
   ...COMMON_GROUPS,
   {
@@ -215,12 +223,18 @@ async function judgeReceipt(
   nonce: Uint8Array,
   { asOf, ageMsMax, roots, policy, pins, crl, instance, image }: InstanceQuestion,
 ): Promise<ReceiptVerdict<'claim'>> {
-  // What cannot be read fails by a check of its own; nothing has an empty digest.
+  // An unreadable key fails by a check of its own; no value has an empty digest.
   const digestOf = (key: SshKey | null) => ({ equals: key === null ? new Uint8Array(0) : key.digest })
   const ofImage = image === 'any' || !launch.ok ? null : expectedMeasurement(image, launch.value)
   const isPinnedByImage = ofImage !== null && policy.measurements === 'any'
   const found = await verifyReceipt(withCrl(document.receipt, crl), {
-    ...{ kind: 'claim', nonce, asOf, ageMsMax, roots, requireCrl: pins.crl !== 'any', tpm: 'any' },
+    kind: 'claim',
+    nonce,
+    asOf,
+    ageMsMax,
+    roots,
+    requireCrl: pins.crl !== 'any',
+    tpm: 'any',
     policy: isPinnedByImage ? { ...policy, measurements: [ofImage] } : policy,
     expected: {
       imageName: { equals: launch.ok ? launch.value.image.name : '' },

@@ -1,4 +1,4 @@
-// What a VM was launched from: the launch document that its report vouches for, and the image that a relying party expects. Pure; throws Malformed.
+// Compares a VM's launch document, for which its report vouches, with the expected image. Pure; throws Malformed.
 
 import { parsedJson } from '../attest/encoding/json.ts'
 import type { LaunchVehicle } from '../attest/launch/digest.ts'
@@ -10,7 +10,7 @@ import { shapeOf } from '../contract/shape.ts'
 import { ImageManifest } from '../contract/vm/image.ts'
 import { LaunchDocument, launchText } from '../contract/vm/launch.ts'
 
-/** Of an image's manifest.json, what a launch is compared with. */
+/** Parts of an image's manifest.json that a launch is compared with. */
 export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha256' | 'files' | 'launchDigests'>
 
 /** Takes the bytes of manifest.json. */
@@ -66,7 +66,7 @@ export function imageCheck(image: ExpectedImage | 'any', launch: LaunchDocument 
   )
 }
 
-/** What manifests call each vehicle: firmware outside an IGVM file is given to QEMU by -bios. */
+/** Names of vehicles in manifests: QEMU gets firmware outside an IGVM file by -bios. */
 const VEHICLE_NAMES = { ovmf: 'bios', igvm: 'igvm' } as const satisfies Record<LaunchDocument['vehicle'], LaunchVehicle>
 
 function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }: LaunchDocument): string | null {
@@ -74,7 +74,7 @@ function digestOf({ launchDigests }: ExpectedImage, { vehicle, vcpuType, vcpus }
   return Object.hasOwn(launchDigests, key) ? (launchDigests[key] ?? null) : null
 }
 
-/** What a launch document says, for people. */
+/** A launch document as text for people. */
 export function launchWords({ image, vehicle, vcpus, vcpuType, memoryMib }: LaunchDocument): string {
   return `image ${image.name}, ${vehicle}, ${vcpus} vCPU of ${vcpuType}, ${memoryMib} MiB`
 }

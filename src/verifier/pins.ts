@@ -1,6 +1,8 @@
-// What a relying party has to pin before a verdict can be good: otherwise any confidential VM that somebody rents would do. Pure.
+// The pins that a relying party must set before a verdict can be good: without them any rented confidential VM would
+// pass. Pure.
 //
-// Leaving one out is said, pin by pin, and the verdict repeats it. It never loosens the policy: what that names is compared all the same.
+// Pins are waived one by one, and the verdict repeats each waiver. A waiver never loosens the policy: values that it
+// names are still compared.
 
 import { floorsCompiledOn } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
@@ -8,12 +10,13 @@ import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex } from '../base/bytes.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** Of a gateway, in the order in which they are shown. */
+/** Pins of a gateway, in the order in which they are shown. */
 export const PINS = ['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'] as const
 
 /**
- * Of an instance. It has no allowlist: what runs in it is what its owner starts. The operator's key is a pin of its own, because the measured
- * image is public: anybody may launch it, and what the key says beyond the measurement is whose host it is. So is the gateway that gets its prompts.
+ * Pins of an instance. It has no allowlist: its owner starts what runs in it. The operator's key is a pin of its own:
+ * anybody may launch the public, measured image, and only the key tells whose host it is on. So is the gateway that
+ * gets its prompts.
  */
 export const INSTANCE_PINS = ['measurement', 'operator-key', 'gateway', 'vmpl', 'crl', 'tcb'] as const
 
@@ -47,7 +50,7 @@ export const allInstancePins: InstancePins = {
   tcb: 'required',
 }
 
-/** What is said of a pin: that anything was accepted, or what is missing and where it is to be named. */
+/** Texts about a pin: that anything was accepted, or that it is missing and where to set it. */
 export const PIN_WORDS: Readonly<Record<Pin, { readonly accepted: string; readonly missing: string }>> = {
   measurement: {
     accepted: 'accepted any measurement',
@@ -85,7 +88,7 @@ export type Pinned = {
   readonly source?: string | undefined
   /** There is a workload.json, which says more than its allowlist: that alone does not say whose it is. */
   readonly hasWorkload?: boolean
-  /** What is expected of the gateway that an instance's claim names; null: nothing. */
+  /** The expected gateway of an instance's claim; null: none. */
   readonly gateway?: string | null
   /** Why its gateway is unattested, where the caller accepts that by name. */
   readonly unattested?: string | null
@@ -115,7 +118,7 @@ function unattestedWords(reason: string): string {
   return `accepted a gateway that nothing vouches for (${reason}), by that name`
 }
 
-/** What is pinned; null when nothing is. Revocation lists and floors have checks of their own, which are made unless they are waived. */
+/** The pinned value; null without one. Revocation lists and floors have checks of their own, unless waived. */
 const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string | null>> = {
   measurement: ({ policy: { measurements }, source }) => {
     if (measurements === 'any') return source === undefined ? null : `those of ${source}`

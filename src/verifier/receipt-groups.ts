@@ -1,4 +1,5 @@
-// What the verdicts on a gateway and on an instance have in common: some seventy checks of a receipt in a few groups, its floors and its nonce. Pure.
+// Common parts of the verdicts on a gateway and on an instance: some seventy checks of a receipt in a few groups, its
+// floors and its nonce. Pure.
 
 import { productOfCpuid } from '../attest/amd/product.ts'
 import { floorChecks } from '../attest/policy/floors.ts'
@@ -11,11 +12,11 @@ import type { Pins } from './pins.ts'
 export type Group = {
   readonly name: string
   readonly members: readonly string[]
-  /** When this check was skipped by choice, the group is shown as not checked, with `otherwise` as the reason, whatever else of it passed. */
+  /** If this check was skipped by choice, the group counts as not checked, with `otherwise` as the reason. */
   readonly decides?: { readonly check: string; readonly otherwise: string }
 }
 
-/** Of every kind of receipt. */
+/** Groups for every kind of receipt. */
 export const COMMON_GROUPS: readonly Group[] = [
   { name: 'nonce', members: ['statement-nonce', 'statement-age'] },
   {

@@ -15,15 +15,15 @@ import { pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
 export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy'> &
   ChainInput & { readonly policy: Policy; readonly pins: ReportPins }
 
-/** Without a policy what nobody wants is refused (debugging, migration), and every VMPL but 0, unless that is waived. */
+/** Default policy: refuses debug, migration and every VMPL but 0, unless waived. */
 export function defaultPolicy({ vmpl }: Pick<ReportPins, 'vmpl'>): Policy {
   return vmpl === 'any' ? { ...strictPolicy(), vmpls: 'any' } : strictPolicy()
 }
 
 /**
- * As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside, the pins and the floors are checked, and a report
- * of version 2 needs no product where the chain of its VEK names one. The first check says which form it is; for an HCL report the second,
- * `hcl-claims`, whether the SNP report covers its claims. Never throws.
+ * As verifyEvidence, but `report` may also be an Azure HCL report with the SNP report inside, the pins and the floors
+ * are checked, and a report of version 2 needs no product where the chain of its VEK names one. The first check says
+ * which form it is; for an HCL report the second, `hcl-claims`, whether the SNP report covers its claims. Never throws.
  */
 export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVerdict> {
   const { form, found: inner } = formOf(saved.report)
@@ -32,9 +32,14 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   const prepared = await prepareChain(saved)
   const signed = saved.product === undefined ? signedProduct(report, prepared) : null
   const found = await verifyEvidence({
-    ...{ report, prepared, asOf, policy, requireCrl: pins.crl !== 'any' },
-    ...{ product: saved.product ?? signed ?? undefined },
-    ...{ reportData: saved.reportData, maskedChipId: saved.maskedChipId },
+    report,
+    prepared,
+    asOf,
+    policy,
+    requireCrl: pins.crl !== 'any',
+    product: saved.product ?? signed ?? undefined,
+    reportData: saved.reportData,
+    maskedChipId: saved.maskedChipId,
   })
   const floors = pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product), floorAgeCheck(asOf)]
   const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []
@@ -46,8 +51,9 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
 }
 
 /**
- * A report of version 2 does not name its processor. Its VEK does, and is signed below the root of that product: to believe it is no more than to
- * believe the chain, which has to be good anyway. Null for other reports, and for a chain that is not good.
+ * A report of version 2 does not name its processor. Its VEK does, and is signed below the root of that product: to
+ * believe it is no more than to believe the chain, which has to be good anyway. Null for other reports, and for a chain
+ * that is not good.
  */
 function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Product | null {
   const decoded = parsed(() => decodeReport(report))

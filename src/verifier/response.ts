@@ -12,20 +12,20 @@ export type GatewayResponse = {
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, with the receipt in it. */
   readonly response: Uint8Array
-  /** Value of the response's X-Strongroom-Receipt header, or what GET /v1/receipts/ID gave; null when there was neither. */
+  /** Value of the response's X-Strongroom-Receipt header, or the answer to GET /v1/receipts/ID; null without either. */
   readonly receipt: string | null
-  /** Value of the response's X-Strongroom-Receipt-Salt header: of a receipt that was fetched later. Left out: the receipt carries its salt. */
+  /** Value of X-Strongroom-Receipt-Salt, for a receipt fetched later. Left out: the receipt's own. */
   readonly salt?: Uint8Array | undefined
 }
 
 export type GatewayResponseVerdict = Verdict & {
   readonly simulated: boolean
-  /** What the receipt says. Null when it cannot be read; to be trusted only in a good verdict. */
+  /** The receipt's claim. Null when it cannot be read; to be trusted only in a good verdict. */
   readonly claim: ResponseClaim | null
 }
 
 export type ResponseWaivers = {
-  /** Upstreams (`NAME`, or `NAME=ORIGIN`) that the attestation does not cover and whose answers are accepted; the verdict says so. Left out: none. */
+  /** Accepted upstreams outside of the attestation (`NAME`, `NAME=ORIGIN`); the verdict names them. Left out: none. */
   readonly outside?: readonly string[] | undefined
 }
 

@@ -1,4 +1,5 @@
-// The root of a simulated platform, for a relying party that chooses to trust it: ARK, ASK and, for VLEKs, ASVK in one PEM file. Pure; throws Malformed.
+// A simulated platform's root, for relying parties that choose to trust it: ARK, ASK and, for VLEKs, ASVK in one PEM
+// file. Pure; throws Malformed.
 
 import type { Product } from '../attest/amd/product.ts'
 import { AMD_ROOTS, type TrustedRoot } from '../attest/amd/roots.ts'
@@ -7,7 +8,7 @@ import { derBlocks } from '../attest/encoding/pem.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../attest/x509/certificate.ts'
 
-/** The ARK is the certificate that issued itself; the ASVK, which only VLEKs need, is the one whose name says VLEK. The product is the last part of the ARK's name. */
+/** The ARK issued itself; the name of the ASVK, which only VLEKs need, says VLEK. The ARK's name ends in a product. */
 export function readSimulatedRoot(pem: Uint8Array): TrustedRoot {
   const certificates = derBlocks(pem, 'CERTIFICATE', 'simulated root').map(decodeCertificate)
   const ark = only(certificates.filter(isSelfIssued), 'ARK, which is issued by itself,')

@@ -1,5 +1,6 @@
-// SSH public keys as OpenSSH writes them, and the one form of a known_hosts line that a relying party accepts. Pure; throws Malformed.
-// Blobs: RFC 4253 section 6.6 (a string that names the type, then the rest), RFC 8709 section 4. Lines: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
+// SSH public keys as OpenSSH writes them, and the one form of a known_hosts line that a relying party accepts. Pure;
+// throws Malformed. Blobs: RFC 4253 section 6.6 (a string that names the type, then the rest), RFC 8709 section 4.
+// Lines: sshd(8), SSH_KNOWN_HOSTS FILE FORMAT.
 
 import { sha256 } from '../attest/hash.ts'
 import { wellFormed } from '../attest/malformed.ts'
@@ -35,7 +36,7 @@ export function readSshKey(line: string): SshKey {
   return keyOf(type, base64, 'SSH key')
 }
 
-/** Exactly `hostname ssh-ed25519 base64`: whatever else known_hosts may say would trust more than this one key for this one host. */
+/** Exactly `hostname ssh-ed25519 base64`: other forms of known_hosts would trust more than this key for this host. */
 export function readKnownHost(line: string, hostname: string): KnownHost {
   const what = 'known_hosts'
   wellFormed(!/[\r\n]/.test(line), `${what}: more than one line`)

@@ -12,7 +12,7 @@ import { encodeAllowlist } from '../contract/vm/allowlist.ts'
 import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
-/** What a gateway answers to GET /workload.json: the document, or that it has none. */
+/** A gateway's answer to GET /workload.json: the document, or that it has none. */
 export function workloadIn({
   status,
   body,
@@ -46,7 +46,7 @@ export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
   }
 }
 
-/** That the receipts were made under this very workload.json; that HOST_DATA is its digest, each receipt's own checks say. */
+/** The receipts were made under this workload.json. Each receipt's own checks say that HOST_DATA is its digest. */
 export function workloadChecks(
   gateway: StatementOf<'workload'> | null,
   workload: ReadWorkload | null,
@@ -87,7 +87,7 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
     ({ models, ...item }) =>
       `OUTSIDE: ${models.map(word).join(', ')} to ${word(item.name)} at ${word(item.url)} (${trustText(item)})`,
   )
-  // What leaves comes first: a summary may cut the line.
+  // Models outside come first: a summary may cut the line.
   return [...outside, ...inside].join('; ') || 'no models'
 }
 

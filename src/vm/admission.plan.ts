@@ -1,4 +1,4 @@
-// Whether a new VM fits. Pure. Counts memory, vCPUs, room for disks, addresses and, on snp, ASIDs; and how many may boot at the same time.
+// Whether a new VM fits: memory, vCPUs, disk room, addresses, ASIDs on snp, and VMs that boot at a time. Pure.
 
 import type { Reserved, Room } from '../store/ledger/vm.query.ts'
 
@@ -6,21 +6,21 @@ export type Capacity = {
   readonly memoryMib: number
   readonly vcpus: number
   readonly addresses: number
-  /** SEV-SNP address space ids, one per VM; null where the platform needs none. */
+  /** SEV-SNP address space ids, one per VM. Null: the platform needs none. */
   readonly asids: number | null
   readonly bootingMax: number
 }
 
-/** How the host's room is taken. */
+/** Use of the host's room. */
 export type Occupancy = {
   readonly reserved: Reserved
-  /** What those will take that have waited for longer: who cannot have a place learns so at once, not when the last turn has passed. */
+  /** Room for VMs that have waited longer. A VM that cannot fit is refused at once, not at its turn. */
   readonly ahead: Room
-  /** The part of `reserved` that is being given back. */
+  /** The part of `reserved` that is being released. */
   readonly ending: Room
-  /** Addresses that no VM holds, but that nobody gets yet. */
+  /** Released addresses that may not be reused yet. */
   readonly restingAddresses: number
-  /** What the disks of all VMs may hold together, as the file system is now. */
+  /** GiB for the disks of all VMs, from the file system's present state. */
   readonly diskGibMax: number
 }
 
@@ -28,9 +28,9 @@ export type Lacking = 'memory' | 'vcpus' | 'disk' | 'addresses' | 'asids'
 
 export type Admission =
   | { readonly kind: 'admit' }
-  /** It fits, but as many as may boot at a time are booting: it waits for its turn. */
+  /** It fits, but the maximum of VMs is booting. */
   | { readonly kind: 'queue' }
-  /** `isEnding`: there will be room as soon as what is ending has ended. */
+  /** `isEnding`: there will be room when the ending VMs have ended. */
   | { readonly kind: 'full'; readonly lacking: Lacking; readonly isEnding: boolean }
 
 export type Request = { readonly vcpus: number; readonly memoryMib: number; readonly diskGib: number }
@@ -41,7 +41,7 @@ export function admission(request: Request, occupancy: Occupancy, capacity: Capa
   const lacking = lackingOf(request, taken, occupancy, capacity)
   if (lacking !== null) {
     const afterwards = plus(taken, ending, -1)
-    // An address that is given back rests first.
+    // A released address rests first.
     const later = { ...occupancy, restingAddresses: occupancy.restingAddresses + ending.vms }
     return { kind: 'full', lacking, isEnding: lackingOf(request, afterwards, later, capacity) === null }
   }

@@ -1,4 +1,4 @@
-// What service C sees of the VM engine beside what every service does. Pure: types, and the failures that they may meet.
+// The part of the VM engine that only service C uses. Pure: types and their Faults.
 
 import type { AttestedStage, BuildProgress } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
@@ -7,21 +7,21 @@ import type { VmEngine, VmEvidence } from './engine.ts'
 /** The stage that the guest waits at, and the build's nonce. */
 export type VouchWanted = { readonly stage: AttestedStage; readonly nonce: Uint8Array }
 
-/** Every request's Faults: channel.timeout, channel.refused (the message begins with the guest's code), channel.closed. */
+/** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
 export type BuildEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange' | 'open'> & {
-  /** Path of the VM's exchange disk on this host, root's alone; there from the state `running` on. */
+  /** Path of the VM's exchange disk on this host, root's alone. It exists from the state `running` on. */
   readonly exchange: (vmId: string) => string
-  /** SHA-256 of the verification summary of the image that the VM was launched from, hexadecimal; null where there is none any more. */
+  /** SHA-256 of the verification summary of the VM's image, hexadecimal. Null: there is none any more. */
   readonly imageSummary: (vmId: string) => string | null
   readonly order: (vmId: string, order: BuildOrder, timeoutMs: number) => Promise<void>
-  /** Lines from `from` on, and what the guest waits for. */
+  /** Log lines from `from` on, and what the guest waits for. */
   readonly progress: (vmId: string, from: number, timeoutMs: number) => Promise<BuildProgress>
   /**
-   * Completes the evidence of the stage that the guest waits for, and hands it to the guest. It is complete, not verified. Faults beside:
-   * attest.unavailable, whose message says what is missing and what to do.
+   * Completes the evidence of the stage that the guest waits for, and hands it to the guest. It is complete, not
+   * verified. More Faults: attest.unavailable, whose message says what is missing and what to do.
    */
   readonly vouch: (vmId: string, wanted: VouchWanted, timeoutMs: number) => Promise<VmEvidence>
   readonly cancel: (vmId: string, timeoutMs: number) => Promise<void>
-  /** Has the firewall drop everything of the VM, for good. Idempotent; no effect on one that was never opened. */
+  /** Makes the firewall drop all packets of the VM for good. Idempotent; no effect on a VM that was never opened. */
   readonly close: (vmId: string) => void
 }

@@ -1,20 +1,20 @@
-// Names and paths that follow from a VM's id, and the pool's addresses. Pure: a restarted daemon finds what an earlier one made.
+// Names and paths derived from a VM's id, which a restarted daemon finds again, and addresses of the pools. Pure.
 
 import { assert } from '../base/assert.ts'
 import { formatIpv6, rangeOfV6 } from '../base/ipv6.ts'
 
 export type VmPaths = {
-  /** Root's alone, as is everything in it: QEMU gets what it needs of it as open descriptors. */
+  /** Only root can enter it: QEMU gets its files as open descriptors. */
   readonly directory: string
   readonly qmp: string
-  /** Second monitor: a socket serves one client, and a wedged one must not lock the operator out. */
+  /** Second monitor, for the operator: a socket serves one client, and a wedged one must not lock the operator out. */
   readonly qmpRescue: string
   readonly channel: string
   readonly console: string
   readonly qemuLog: string
   readonly scratch: string
   readonly exchange: string
-  /** Of the VM's swtpm, where it has one. */
+  /** State of the VM's swtpm, if it has one. */
   readonly tpmState: string
   readonly tpmLog: string
 }
@@ -38,14 +38,14 @@ export function vmPaths(stateDir: string, vmId: string): VmPaths {
   }
 }
 
-/** User ids that VMs run as, one each, both ends included. Nobody else on this host has one of these. */
+/** User ids of VMs, one each, both ends included. Nobody else on this host may have them. */
 export type UidRange = { readonly min: number; readonly max: number }
 
 export function uidCount({ min, max }: UidRange): number {
   return max - min + 1
 }
 
-/** The first of the range that is not taken, looked for from `start` on and around the end; null when all are. */
+/** The first free uid from `start` on, around the end. Null: all are taken. */
 export function freeUid(range: UidRange, start: number, isTaken: (uid: number) => boolean): number | null {
   const count = uidCount(range)
   for (let step = 0; step < count; step += 1) {
@@ -68,12 +68,12 @@ export function macAddress(vmId: string): string {
   return ['02', ...[0, 2, 4, 6, 8].map(at => hex.slice(at, at + 2))].join(':')
 }
 
-/** Usable addresses of an IPv4 pool: every one but the network's first and last. */
+/** Number of usable addresses of an IPv4 pool: all but the network's first and last. */
 export function poolSize(pool: string): number {
   return 2 ** (32 - prefixOf(pool)) - 2
 }
 
-/** The lowest address of the pool that is not taken, or null. */
+/** The lowest free address of the pool. Null: all are taken. */
 export function freeAddress(pool: string, taken: ReadonlySet<string>): string | null {
   const base = toNumber(pool.slice(0, pool.indexOf('/')))
   const first = base - (base % 2 ** (32 - prefixOf(pool)))
@@ -84,12 +84,12 @@ export function freeAddress(pool: string, taken: ReadonlySet<string>): string | 
   return null
 }
 
-/** Of an IPv6 pool, however many it has: as many as the largest IPv4 pool. */
+/** Usable addresses of any IPv6 pool, as many as the largest IPv4 pool has. */
 export const poolSizeV6 = 65_534
 
 /**
- * The lowest address of an IPv6 pool that is not taken, after the first, which is the anycast address of routers (RFC 4291 2.6.1); or null. Of a
- * pool of 48 bits each VM gets the first of a network of 64 bits, by which others tell who is who.
+ * The lowest free address of an IPv6 pool after the first, the routers' anycast address (RFC 4291 2.6.1). Null: all are
+ * taken. In a /48 pool each VM gets the first address of its own /64, by which others tell clients apart.
  */
 export function freeAddressV6(pool: string, taken: ReadonlySet<string>): string | null {
   const { first } = rangeOfV6(pool)

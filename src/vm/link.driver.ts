@@ -1,6 +1,7 @@
-// Our connections to one running QEMU: monitor, agent channel, console. Effects: three UNIX sockets.
+// Connections to one running QEMU: monitor, agent channel, console. Effects: three UNIX sockets.
 //
-// Events sent while nobody was connected are lost, so attaching asks for the status; a VM that waits for its first `cont` gets it.
+// Events sent without a connection are lost, so attaching asks for the status; a VM that waits for its first `cont`
+// gets it.
 
 import { lstatSync } from 'node:fs'
 import { Fault } from '../base/fault.ts'
@@ -16,21 +17,21 @@ export type VmLink = {
   readonly qmp: Qmp
   readonly channel: Channel
   readonly observe: () => LinkObservation
-  /** Asks the guest who it is, unless that question is open already. What it says comes as a change. */
+  /** Asks the guest for its hello unless a question is open. The answer comes as a change. */
   readonly greet: (timeoutMs: number) => void
-  /** Drops what the guest said: its agent has restarted and has other keys. */
+  /** Drops the guest's hello: its agent has restarted with other keys. */
   readonly forget: () => void
-  /** Lets a paused VM run again. It may be paused once more before this resolves. Faults: qmp.*. */
+  /** Lets a paused VM run again. It may pause once more before this resolves. Faults: qmp.*. */
   readonly resume: () => Promise<void>
   readonly close: () => void
 }
 
 export type LinkObservation = {
-  /** A connection has ended: QEMU is gone, or about to be. */
+  /** A connection has ended: QEMU is gone or about to be. */
   readonly closed: boolean
   /** The guest has powered off or panicked; QEMU holds it paused. */
   readonly stopped: boolean
-  /** QEMU holds it until its scratch disk can be written to again. */
+  /** QEMU holds it until its scratch disk can be written again. */
   readonly paused: boolean
   readonly hello: Hello | null
 }
@@ -127,8 +128,8 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
         greeting = true
         channel
           .hello(timeoutMs)
-          .then(said => {
-            hello = said
+          .then(answer => {
+            hello = answer
           })
           .catch(error => deps.log.warn('the agent has not said hello', { error }))
           .finally(() => {
@@ -143,7 +144,9 @@ export async function attachLink(deps: LinkDeps): Promise<VmLink> {
   }
 }
 
-/** connect(2) follows links, to the socket of another VM for example. Nothing here yet is fine: connecting waits. Fault qmp.closed. */
+/**
+ * connect(2) follows links, even to another VM's socket. A missing socket is fine: connecting waits. Fault qmp.closed.
+ */
 function refuseUnlessSocket(path: string): void {
   if (lstatSync(path, { throwIfNoEntry: false })?.isSocket() === false) {
     throw new Fault('qmp.closed', `${path} is no socket`)

@@ -1,4 +1,4 @@
-// What is left of a host: for the VM whose turn it is, and for one that nobody has asked for yet. Effects: SQL.
+// Room left on a host: for the VM whose turn it is, and for one that is not defined yet. Effects: SQL.
 
 import type { LedgerDb } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
@@ -8,27 +8,27 @@ import type { Vm } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity, type Request } from './admission.plan.ts'
 import { freeAddress, freeAddressV6 } from './launch.plan.ts'
 
-/** A host, and what VMs may have of it. */
+/** A host, and the room that VMs may have of it. */
 export type Host = {
   readonly hostId: string
   readonly capacity: Capacity
-  /** What the disks of all VMs may hold together, as the file system is now. */
+  /** GiB for the disks of all VMs, from the file system's present state. */
   readonly diskGibMax: () => number
   readonly addressRestMs: number
 }
 
-/** Networks that VMs get their addresses from; null: none of this family. */
+/** Networks of VMs' addresses. Null: VMs have none of this family. */
 export type Pools = { readonly v4: string | null; readonly v6: string | null }
 
-/** Of a VM; at least one is there. */
+/** Addresses of a VM, at least one. */
 export type VmAddresses = Pick<Vm, 'address' | 'addressV6'>
 
-/** A place on the host with an address of each pool; or why there is none now. */
+/** A place on the host with an address of each pool, or why there is none now. */
 export type Place = ({ readonly kind: 'place' } & VmAddresses) | Exclude<Admission, { readonly kind: 'admit' }>
 
 /**
- * For a VM whose row waits, behind those that have waited for longer. In the transaction that takes the place. VMs that fetch, and the gateway's,
- * have IPv4 alone.
+ * The place for a VM in state `waiting`, behind those that have waited longer. Runs in the transaction that takes the
+ * place. VMs of networks `fetch` and `gateway` have IPv4 alone.
  */
 export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pools: Pools; readonly nowMs: number }): Place {
   const { vcpus, memoryMib } = vm
@@ -41,11 +41,11 @@ export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pools: Po
   const address = v4 === null ? null : freeAddress(v4, taken('address'))
   const addressV6 = v6 === null ? null : freeAddressV6(v6, taken('address_v6'))
   const lacks = (v4 !== null && address === null) || (v6 !== null && addressV6 === null) || (v4 ?? v6) === null
-  // Addresses of an earlier pool, or those that failed VMs have not given back yet.
+  // Held addresses of an earlier pool, or those that failed VMs have not released yet.
   return lacks ? { kind: 'full', lacking: 'addresses', isEnding: false } : { kind: 'place', address, addressV6 }
 }
 
-/** Behind every VM that waits: `queue` while there is one, even where room is left. */
+/** Room behind every waiting VM: `queue` while one waits, even where room is left. */
 export function roomFor(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Admission {
   const ahead = waitingOn(db, host.hostId)
   const { verdict } = judge(db, wanted, { ...host, ahead })
@@ -64,7 +64,7 @@ function judge(
     reserved: reservedBy(db, hostId),
     ahead,
     ending: endingOn(db, hostId),
-    // A VM gives back one of each family at most.
+    // A VM releases at most one address of each family.
     restingAddresses: Math.max(...[true, false].map(is => resting.filter(text => text.includes(':') === is).length)),
     diskGibMax: diskGibMax(),
   }

@@ -55,7 +55,9 @@ async function serve(toml: string) {
     fetch(`https://127.0.0.1:${server.port}${path}`, { ...init, tls: { rejectUnauthorized: false } } as RequestInit)
   const key = addKey(parts.store.directory, { nowMs: certainClock.nowMs } as never, 'acme', 'write')
   return {
-    ...{ get, key, names: tls.current().names },
+    get,
+    key,
+    names: tls.current().names,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
       await builds.stop()

@@ -23,8 +23,14 @@ async function compose(stateDir: string, store: Store, toml: string): Promise<st
   if (!verdict.ok) throw new Error('the configuration is valid')
   const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
   const inference = await composeInference({
-    ...{ config: verdict.config, stateDir, store, metering, log, platform: 'snp' },
-    ...{ clock: systemClock, random: systemRandom },
+    config: verdict.config,
+    stateDir,
+    store,
+    metering,
+    log,
+    platform: 'snp',
+    clock: systemClock,
+    random: systemRandom,
     simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     tls: {
       current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),

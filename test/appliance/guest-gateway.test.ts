@@ -43,7 +43,10 @@ async function claimed({ toml, platform = 'tcg', serving }: Host) {
     }
     const { authority } = await simulatedPlatform('genoa')
     const found = await composeGuestGateway({
-      ...{ config: verdict.config, store, guestCaPem, operatorKey: { digest: operatorKey } },
+      config: verdict.config,
+      store,
+      guestCaPem,
+      operatorKey: { digest: operatorKey },
       engine: { platform },
       log: silentLogger,
       simulatedPlatform: async () => {
@@ -125,14 +128,19 @@ test('goal: an image that the operator has announced beside the present one is n
 test('goal: what nothing vouches for is named so, with its reason', async () => {
   const onHost = 'placement = "host"\n'
   expect((await claimed({ toml: `[inference]\n${onHost}` })).gateway).toEqual({
-    ...{ kind: 'unattested', why: 'host', ca: guestCaPem },
+    kind: 'unattested',
+    why: 'host',
+    ca: guestCaPem,
   })
   expect((await claimed({ toml: upstream('far') })).gateway).toEqual({
-    ...{ kind: 'unattested', why: 'no-worker', ca: guestCaPem },
+    kind: 'unattested',
+    why: 'no-worker',
+    ca: guestCaPem,
   })
   const elsewhere = await claimed({ toml: '[instances]\ninference_base_url = "https://far.example/v1"\n' })
   expect(elsewhere).toEqual({
-    ...{ baseUrl: 'https://far.example/v1', address: null },
+    baseUrl: 'https://far.example/v1',
+    address: null,
     gateway: { kind: 'unattested', why: 'elsewhere', ca: null },
   })
   const none = await claimed({ toml: '[listen]\ninference = ""\n' })

@@ -36,14 +36,16 @@ test('retention', async () => {
   const nowMs = systemClock.nowMs()
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   const row = {
-    ...{ organizationId: 'o1', keyPrefix: 'abcdefgh', instanceId: null, model: 'm', upstream: 'u' },
-    ...{
-      promptTokens: 1,
-      completionTokens: 1,
-      costNanoUsd: 1,
-      outcome: 'completed' as const,
-      tokensSource: 'reported' as const,
-    },
+    organizationId: 'o1',
+    keyPrefix: 'abcdefgh',
+    instanceId: null,
+    model: 'm',
+    upstream: 'u',
+    promptTokens: 1,
+    completionTokens: 1,
+    costNanoUsd: 1,
+    outcome: 'completed' as const,
+    tokensSource: 'reported' as const,
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }
@@ -101,13 +103,25 @@ test('traces', async () => {
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
   const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
   insertGatewayKey(store.directory.db, {
-    ...{ organizationId: 'o1', instanceId: null, requestsPerMinute: null, tokensPerMinute: null },
-    ...{ concurrencyMax: null, expiresAtMs: null, nowMs: 1, prefix, secretSha256 },
+    organizationId: 'o1',
+    instanceId: null,
+    requestsPerMinute: null,
+    tokensPerMinute: null,
+    concurrencyMax: null,
+    expiresAtMs: null,
+    nowMs: 1,
+    prefix,
+    secretSha256,
   })
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
   const inference = await composeInference({
-    ...{ config: verdict.config, stateDir, store, metering, log: silentLogger, platform: 'snp' },
+    config: verdict.config,
+    stateDir,
+    store,
+    metering,
+    log: silentLogger,
+    platform: 'snp',
     tls: {
       current: () => ({ cert: '', key: '', notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' }),
       guestCertificate: () => '',
@@ -115,7 +129,8 @@ test('traces', async () => {
     },
     simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
-    ...{ clock: systemClock, random: systemRandom },
+    clock: systemClock,
+    random: systemRandom,
   })
   inference.start()
   const response = await inference.fetch(

@@ -16,7 +16,11 @@ function compose(toml: string) {
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
   const upstreams = [target('https://far.example/v1', { name: 'far', engine: 'sglang', models: ['m'] })]
   return composeTraces({
-    ...{ config: verdict.config, upstreams, clock: systemClock, random: systemRandom, log: silentLogger },
+    config: verdict.config,
+    upstreams,
+    clock: systemClock,
+    random: systemRandom,
+    log: silentLogger,
   })
 }
 

@@ -13,7 +13,11 @@ import { loadUpstream } from '../../src/inference/upstream/target.ts'
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
 const manifest: ImageManifest = {
   schemaVersion: 1,
-  ...{ name: 'inference', inputsSha256: rootHash, rootHash, kernelVersion: '6', launchDigests: {} },
+  name: 'inference',
+  inputsSha256: rootHash,
+  rootHash,
+  kernelVersion: '6',
+  launchDigests: {},
   files: { firmware: file, root: file, kernel: file, initrd: file, cmdline: file },
   gateway: { sha256: rootHash, command: ['strongroom-enclave', 'serve'] },
 }

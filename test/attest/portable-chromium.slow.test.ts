@@ -1,4 +1,5 @@
-// The attestation library and the verifier in a real browser give what they give in Bun. Here and not beside its other tests because a browser takes a while.
+// The attestation library and the verifier in a real browser give what they give in Bun. Here and not beside its other
+// tests because a browser takes a while.
 
 import { expect, test } from 'bun:test'
 import { expectResults } from '../rigs/portable/expectations.ts'
@@ -6,7 +7,8 @@ import { suiteInput } from '../rigs/portable/prepare.ts'
 import { bundledSuite, runChromium } from '../rigs/portable/runtimes.ts'
 import { runSuite } from '../rigs/portable/suite.ts'
 
-// Goal: every field, digest, verdict and reason is the same in Chromium, under a policy that forbids eval and WebAssembly, and nothing is fetched.
+// Goal: every field, digest, verdict and reason is the same in Chromium, under a policy that forbids eval and
+// WebAssembly, and nothing is fetched.
 test('the suite in Chromium', async () => {
   const input = await suiteInput()
   const { text } = await bundledSuite()

@@ -1,5 +1,5 @@
-// The attestation library and the verifier run unchanged in Bun and in Node, and their bundle for browsers needs nothing but what browsers have.
-// The same suite in a browser: test/attest/portable-chromium.slow.test.ts.
+// The attestation library and the verifier run unchanged in Bun and in Node, and their bundle for browsers needs
+// nothing but what browsers have. The same suite in a browser: test/attest/portable-chromium.slow.test.ts.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -88,7 +88,8 @@ describe("the verifier's bundle", () => {
     }
   })
 
-  // Goal: no source in it, ours or a package's, imports what only Bun and Node have: the bundler would put an empty object in its place.
+  // Goal: no source in it, ours or a package's, imports what only Bun and Node have: the bundler would put an empty
+  // object in its place.
   test('imports of its sources', () => {
     const found = [...bundle.inputs.keys()].flatMap(path =>
       importsOf(readFileSync(resolve(repo, path), 'utf8'))
@@ -107,14 +108,16 @@ describe("the verifier's bundle", () => {
     expect(found).toEqual([])
   })
 
-  // Goal: packages look whether a runtime's global is there before they use it: each that names one also asks for its type.
+  // Goal: packages look whether a runtime's global is there before they use it: each that names one also asks for its
+  // type.
   test('globals of packages', () => {
     const named = [...bundle.inputs.keys()].flatMap(path => {
       const code = path.startsWith('node_modules/') ? codeOf(readFileSync(resolve(repo, path), 'utf8')) : ''
       const names = new Set([...code.matchAll(new RegExp(runtimeGlobal, 'g'))].map(match => match[0]))
       return [...names].filter(name => !new RegExp(`typeof ${name}\\b`).test(code)).map(name => `${path}: ${name}`)
     })
-    // It joins byte strings of indefinite length, which cbor.codec.ts refuses before cbor-x sees them; the suite shows it.
+    // It joins byte strings of indefinite length, which encoding/cbor.ts refuses before cbor-x sees them; the suite
+    // shows it.
     expect(named).toEqual(['node_modules/cbor-x/decode.js: Buffer'])
   })
 

@@ -1,4 +1,4 @@
-// Goal: text from elsewhere moves no cursor, turns no line around and hides nothing, and stays readable where it is harmless.
+// Goal: foreign text moves no cursor, reverses no line and hides nothing, and stays readable if it is harmless.
 
 import { expect, test } from 'bun:test'
 import { harmless, harmlessJson, harmlessLine } from '../../src/base/harmless.ts'

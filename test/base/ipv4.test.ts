@@ -36,8 +36,8 @@ test('goal: merged ranges hold the same addresses, and none touches another', ()
     fc.property(ranges, given => {
       const result = merged(given)
       for (let at = 0; at < 60; at += 1) {
-        const item = { first: at, last: at }
-        expect(result.some(range => covers(range, item))).toBe(given.some(range => covers(range, item)))
+        const single = { first: at, last: at }
+        expect(result.some(range => covers(range, single))).toBe(given.some(range => covers(range, single)))
       }
       for (const [at, range] of result.slice(1).entries())
         expect(range.first).toBeGreaterThan((result[at]?.last ?? 0) + 1)

@@ -43,7 +43,8 @@ test('goal: merged ranges hold the same addresses, and none touch', () => {
     fc.property(fc.array(range, { maxLength: 8 }), pairs => {
       const ranges = pairs.map(([first, size]) => ({ first: BigInt(first), last: BigInt(first + size) }))
       const result = mergedV6(ranges)
-      const holds = (list: typeof ranges, value: bigint) => list.some(item => item.first <= value && value <= item.last)
+      const holds = (list: typeof ranges, value: bigint) =>
+        list.some(range => range.first <= value && value <= range.last)
       for (let value = 0n; value < 72n; value += 1n) expect(holds(result, value)).toBe(holds(ranges, value))
       for (const [at, range] of result.entries()) expect(range.first > (result[at - 1]?.last ?? -2n) + 1n).toBe(true)
     }),

@@ -1,4 +1,4 @@
-// What of SQLite's failures, and of the system's, is said to be the storage's.
+// Which failures of SQLite and of the system count as storage failures.
 
 import { expect, test } from 'bun:test'
 import { Fault, wrapFault } from '../../src/base/fault.ts'
@@ -6,7 +6,7 @@ import { storageCodeOf } from '../../src/base/storage-failure.ts'
 
 const sqlite = (code: string) => Object.assign(new Error('of SQLite'), { code })
 
-// Goal: a database that cannot be written now is told from a mistake of ours, however deep its failure lies in what was thrown.
+// Goal: a database that cannot be written now is distinct from a bug, however deep its failure lies in the error.
 test('by the result codes of SQLite', () => {
   const CODES = {
     SQLITE_BUSY: 'store.busy',

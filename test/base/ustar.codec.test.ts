@@ -20,7 +20,13 @@ import {
 
 const text = (bytes: Uint8Array) => Buffer.from(bytes).toString('utf8')
 const plain: NewUstarHeader = {
-  ...{ name: 'a', prefix: '', type: '0', mode: 0o644, sizeBytes: 5, mtimeSeconds: 0, linkName: '' },
+  name: 'a',
+  prefix: '',
+  type: '0',
+  mode: 0o644,
+  sizeBytes: 5,
+  mtimeSeconds: 0,
+  linkName: '',
 }
 
 test('the fields of a header follow each other without a gap, up to 12 bytes of padding', () => {
@@ -70,7 +76,7 @@ describe('a header', () => {
   })
 
   test('is refused with one bit flipped anywhere', () => {
-    // Goal: damage is told from content.
+    // Goal: damage and content are distinct.
     const sound = encodeUstar(plain)
     for (let at = 0; at < tarBlockBytes; at += 1) {
       const block = sound.slice()

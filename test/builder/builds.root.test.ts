@@ -73,7 +73,8 @@ function filesOf({ archive, result }: BuildEnd): Map<string, Uint8Array> {
 const jsonOf = (bytes: Uint8Array | undefined) => JSON.parse(Buffer.from(bytes ?? []).toString('utf8'))
 
 describe.skipIf(noCargo)('builds with Cargo', () => {
-  // Goal: the whole of a build: every file of the result, each bound to the next, from the source's tree to the report over the provenance.
+  // Goal: a whole build: every file of the result, each bound to the next, from the source's tree to the report over
+  // the provenance.
   test(
     'a project without dependencies, with everything that proves it',
     async () => {
@@ -107,7 +108,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
       }
 
       const evidence = jsonOf(files.get('evidence.json'))
-      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(item => decodeReceipt(item))
+      const receipts = [evidence.strongroom.dispatch, evidence.strongroom.completion].map(text => decodeReceipt(text))
       const [dispatch, completion] = receipts.map(receipt => decodeStatement(receipt.statement))
       if (dispatch?.kind !== 'build-dispatch' || completion?.kind !== 'build') throw new Error('other kinds')
       expect(toHex(dispatch.nonce)).toBe(buildNonce)
@@ -129,8 +130,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: our own verifier takes what the VM wrote, for both toolchains, and finds out one changed bit of an artifact, and that another archive was
-  // built than the one that the client has: client and VM compute the same tree id.
+  // Goal: our verifier accepts the VM's output for both toolchains, and detects a changed bit of an artifact and a
+  // build of another archive than the client's: client and VM compute the same tree id.
   test(
     'the verifier takes the result',
     async () => {
@@ -139,11 +140,17 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
         const files = filesOf(await built(source))
         const yours = await treeOfPacked(archiveOf(source), 'source', null)
         const request: AskedRequest = {
-          ...{ source: yours, sourceName: null, projectDir: null, toolchain: null, reproduce: false },
-          ...{ fetchCaSha256: null, cratesMirror: null },
+          source: yours,
+          sourceName: null,
+          projectDir: null,
+          toolchain: null,
+          reproduce: false,
+          fetchCaSha256: null,
+          cratesMirror: null,
         }
         const asked = await buildQuestion(Uint8Array.from(Buffer.from(buildNonce, 'hex')), {
-          ...{ asOf: Date.now(), request },
+          asOf: Date.now(),
+          request,
           pins: { measurement: 'required', vmpl: 'required', crl: 'any', tcb: 'required' },
           policy: { ...policyWithFloors(), measurements: [Uint8Array.from(Buffer.from(buildMeasurement, 'hex'))] },
         })
@@ -161,8 +168,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: two VMs that build the same source give the same bytes for each artifact, whatever else of the two differs; build scripts, members that
-  // are C libraries, and paths in binaries included.
+  // Goal: two VMs that build the same source give the same bytes for each artifact, despite all other differences;
+  // build scripts, members that are C libraries, and paths in binaries included.
   test(
     'a workspace, twice: identical artifacts, and the tar is in order',
     async () => {
@@ -203,7 +210,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: vendored packages need no network, are in the provenance with the lock's checksum, and a file of them that was changed is seen by cargo.
+  // Goal: vendored packages need no network, are in the provenance with the lock's checksum, and cargo detects a
+  // changed file in them.
   test(
     'vendored packages',
     async () => {
@@ -227,7 +235,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: a project in a directory, a member whose lock stands above it, and a source whose one top-level directory is named in project_dir.
+  // Goal: a project in a directory, a member whose lock is above it, and a source whose one top-level directory is
+  // named in project_dir.
   test(
     'project_dir',
     async () => {
@@ -282,7 +291,8 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: one VM takes one build; again with the same job changes nothing; what is not for it is refused; cancelling ends it and all of it.
+  // Goal: a VM takes one build; the same job again changes nothing; others are refused; cancelling ends the whole
+  // build.
   test(
     'the wire of a build VM',
     async () => {
@@ -319,7 +329,7 @@ describe.skipIf(noCargo)('builds with Cargo', () => {
     timeoutMs,
   )
 
-  // Goal: a builder that is killed takes its build with it, and whatever ran for it; the next one says so, and takes no other build.
+  // Goal: a killed builder takes its build's processes with it; the next builder reports this and takes no other build.
   test(
     'a builder that is started again',
     async () => {
@@ -392,7 +402,8 @@ describe.skipIf(noNix)('builds with Nix', () => {
     timeoutMs,
   )
 
-  // Goal: a flake's own settings, fixed-output derivations and its builder see no network, no host and no way to run outside of the sandbox.
+  // Goal: a flake's own settings, fixed-output derivations and its builder see no network and no host, and cannot run
+  // outside the sandbox.
   test(
     'a hostile flake',
     async () => {

@@ -16,10 +16,10 @@ async function collected(make: (root: string) => readonly Omit<Candidate, 'root'
   fs.writeFileSync(join(dir, 'outside'), 'secret')
   try {
     const found = await collect(
-      make(root).map(item => ({ ...item, root })),
+      make(root).map(candidate => ({ ...candidate, root })),
       limits,
     )
-    return found.map(({ path: _, ...item }) => item)
+    return found.map(({ path: _, ...artifact }) => artifact)
   } catch (error) {
     if (error instanceof BuildFailure) return `${error.errorType}: ${error.message}`
     throw error
@@ -83,7 +83,8 @@ test('what is no artifact', async () => {
   for (const [make, why] of cases) expect(await collected(make)).toMatch(why)
 })
 
-// Goal: of cargo's messages, only programs and C libraries of the source's own packages count; anything else, forged or odd, is passed over.
+// Goal: cargo's messages count only for programs and C libraries of the source's own packages; anything else, forged or
+// odd, is skipped.
 test('messages of cargo', () => {
   const own = 'path+file:///build/source/app#0.1.0'
   const message = (kind: string[], more: object = {}) =>
@@ -122,7 +123,9 @@ test('messages of cargo', () => {
     'Compiling',
     '{"reason":"compiler-artifact","target":[]}',
   ]) {
-    expect(filesOf(line)).toSatisfy((item: unknown) => item === 'other' || (Array.isArray(item) && item.length === 0))
+    expect(filesOf(line)).toSatisfy(
+      (found: unknown) => found === 'other' || (Array.isArray(found) && found.length === 0),
+    )
   }
   expect(packageOf('registry+https://index.example/#serde@1.0.0')).toBe('serde 1.0.0')
   expect(packageOf(own)).toBe('app 0.1.0')

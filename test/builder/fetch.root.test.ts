@@ -57,7 +57,8 @@ const provenanceOf = ({ archive }: BuildEnd) =>
   )
 
 describe.skipIf(skipped)('sources from git', () => {
-  // Goal: branch, tag, commit and HEAD give the commit and tree that git has; the network is wanted, then done; attributes change no byte.
+  // Goal: branch, tag, commit and HEAD give git's commit and tree; the network is requested, then done; attributes
+  // change no byte.
   test(
     'a repository',
     async () => {
@@ -147,7 +148,8 @@ describe.skipIf(skipped)('sources from git', () => {
     timeoutMs,
   )
 
-  // Goal: a host cannot open the fetch by an authority or a mirror of its own: the VM refuses such an order, and goes on waiting for a true one.
+  // Goal: a host cannot open the fetch with its own authority or mirror: the VM refuses such an order and waits for a
+  // true one.
   test(
     'an authority, and a mirror, that the request does not name',
     async () => {
@@ -164,7 +166,7 @@ describe.skipIf(skipped)('sources from git', () => {
       ] as const) {
         await expect(vm.build({ source, fetch, accepts })).rejects.toThrow(problem)
       }
-      // Without them it does as it is told, and finds that it cannot trust the git host.
+      // Without them it obeys, and does not trust the git host.
       const alone = { ...fetch, ca: null, cratesMirror: null }
       const end = await vm.build({ source, fetch: alone, accepts: none })
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'source_unreachable' })
@@ -174,7 +176,9 @@ describe.skipIf(skipped)('sources from git', () => {
       expect(provenanceOf(good).predicate.buildDefinition.externalParameters.source.digest.gitCommit).toBe(commit)
       const statement = decodeStatement(fromBase64Url(good.evidence.dispatch?.statement ?? '') ?? new Uint8Array(0))
       expect(statement).toMatchObject({
-        ...{ kind: 'build-dispatch', fetchProxy: fetch.proxy, fetchMirror: fetch.cratesMirror },
+        kind: 'build-dispatch',
+        fetchProxy: fetch.proxy,
+        fetchMirror: fetch.cratesMirror,
         fetchAuthoritiesDigest: new Uint8Array(Buffer.from(digestOf(fetch.ca), 'hex')),
       })
     },
@@ -195,7 +199,8 @@ describe.skipIf(skipped)('sources from git', () => {
 })
 
 describe.skipIf(skipped)('packages from a registry', () => {
-  // Goal: what the lock names comes from the mirror by the proxy, each with its checksum, and is built without the network.
+  // Goal: crates of the lock come from the mirror through the proxy, each with its checksum, and build without the
+  // network.
   test(
     'a package',
     async () => {
@@ -252,7 +257,8 @@ describe.skipIf(skipped)('packages from a registry', () => {
 })
 
 describe.skipIf(skipped)('a package from a git repository', () => {
-  // Goal: the locked commit comes by the proxy, is built without the network, and stands in the provenance; a commit that is not there is told.
+  // Goal: the locked commit comes through the proxy, builds without the network, and is in the provenance; a missing
+  // commit is reported.
   test(
     'by its commit',
     async () => {
@@ -274,7 +280,8 @@ describe.skipIf(skipped)('a package from a git repository', () => {
       const lost = { ...repository, commit: '0'.repeat(40) }
       await using other = await startBuildVm()
       expect((await other.build({ archive: archiveOf(gitProject(lost)), fetch: servers.fetch })).result).toMatchObject({
-        ...{ status: 'failed', errorType: 'source_unreachable' },
+        status: 'failed',
+        errorType: 'source_unreachable',
       })
     },
     timeoutMs,
@@ -291,14 +298,16 @@ describe.skipIf(skipped)('a package from a git repository', () => {
         gitIn(dir)('update-index', '--add', '--cacheinfo', `160000,${'1'.repeat(40)},x`)
       })
       const refused = { url: `https://${refusedHost}/reply.git`, commit: hostile.commit }
-      for (const [item, why] of [
+      for (const [project, why] of [
         [hostile, /submodule/],
         [refused, /403/],
       ] as const) {
         await using vm = await startBuildVm()
-        const end = await vm.build({ archive: archiveOf(gitProject(item)), fetch: servers.fetch })
+        const end = await vm.build({ archive: archiveOf(gitProject(project)), fetch: servers.fetch })
         expect(end.result).toMatchObject({
-          ...{ status: 'failed', errorType: 'source_unreachable', error: expect.stringMatching(why) },
+          status: 'failed',
+          errorType: 'source_unreachable',
+          error: expect.stringMatching(why),
         })
       }
     },
@@ -307,7 +316,8 @@ describe.skipIf(skipped)('a package from a git repository', () => {
 })
 
 describe.skipIf(noNix)('inputs of a flake', () => {
-  // Goal: git takes the proxy, the authorities and the rules of the build's own clone; another commit or hash than the locked one is found out.
+  // Goal: git uses the proxy, the authorities and the rules of the build's own clone; another commit or hash than the
+  // locked is detected.
   test(
     'a git repository',
     async () => {
@@ -335,7 +345,8 @@ describe.skipIf(noNix)('inputs of a flake', () => {
     timeoutMs,
   )
 
-  // Goal: an input comes by the proxy with its narHash, and is there for a build without a network; another one than the locked is found out.
+  // Goal: an input comes through the proxy with its narHash and is there for a build without a network; another than
+  // the locked is detected.
   test(
     'a tarball',
     async () => {

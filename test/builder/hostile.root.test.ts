@@ -37,8 +37,8 @@ const withLinker = (script: string): SourceFiles => ({
 })
 
 describe.skipIf(skipped)('hostile sources', () => {
-  // Goal: a build script finds six devices, its own processes and environment, no network, no privilege, and nothing of the VM: not the report
-  // device, configfs, TPM, keys, the agent's channel, socket or environment.
+  // Goal: a build script finds six devices, its own processes and environment, no network, no privilege, and nothing of
+  // the VM: no report device, configfs, TPM, keys, agent channel, socket or environment.
   test(
     'a build script that goes for everything',
     async () => {
@@ -61,7 +61,8 @@ describe.skipIf(skipped)('hostile sources', () => {
     timeoutMs,
   )
 
-  // Goal: what a build prints is text of the type build, without what a terminal would act on; it ends no build, and forges no line of another type.
+  // Goal: a build's output is text of the type build without terminal control characters; it ends no build and forges
+  // no line of another type.
   test(
     'forged event lines',
     async () => {
@@ -76,7 +77,7 @@ describe.skipIf(skipped)('hostile sources', () => {
       expect(end.result).toMatchObject({ status: 'failed', errorType: 'build_failed' })
       const forged = end.lines.filter(({ msg }) => /complete|cleared/.test(msg))
       expect(forged.length).toBeGreaterThan(1)
-      expect(new Set(forged.map(item => item.type))).toEqual(new Set(['build']))
+      expect(new Set(forged.map(line => line.type))).toEqual(new Set(['build']))
       expect(end.lines.map(line => line.msg).join('')).not.toMatch(/[\p{Cc}\u202e]/u)
     },
     timeoutMs,
@@ -130,7 +131,7 @@ describe.skipIf(skipped)('hostile sources', () => {
     async () => {
       const config = {
         '.cargo/config.toml': '[build]\nrustc-wrapper = "/build/source/wrap"\n',
-        // What cargo asks of rustc before the build it keeps in memory: only the compiler itself floods.
+        // Cargo keeps rustc's answers from before the build in memory, so only the compiler itself floods.
         wrap: '#!/bin/sh\ncase "$*" in *"--crate-name hello"*) exec yes >&2 ;; esac\nexec "$@"\n',
       }
       const end = await built({ ...plainProject, ...config }, { logBytes: MiB / 8 })
@@ -201,7 +202,8 @@ describe.skipIf(skipped)('hostile sources', () => {
     timeoutMs,
   )
 
-  // Goal: a source cannot choose programs for the time before its build: settings of cargo that run something are read where there is no network.
+  // Goal: a source cannot choose programs for the time before its build: cargo settings that run something are read
+  // without a network.
   test(
     'settings of cargo in the source',
     async () => {

@@ -4,7 +4,8 @@ import { join } from 'node:path'
 import { succeed } from '../../scripts/rigs/guest/root.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 
-// Goal: when the fetch phase ends, the VM has no address, no way and no interface that is up; to do it again changes nothing.
+// Goal: after the fetch phase the VM has no address, no route and no interface that is up; a second call changes
+// nothing.
 test.skipIf(skipUnless(userInfo().uid === 0, 'needs root'))('the network is taken down', () => {
   const name = `sr-build-${process.pid}`
   succeed(['ip', 'netns', 'add', name])

@@ -55,7 +55,7 @@ describe('Cargo.lock', () => {
   })
 })
 
-// Goal: flake inputs are read with their narHash; inputs inside of the source are the source's; what is not locked is refused.
+// Goal: flake inputs are read with their narHash; inputs inside the source belong to it; unlocked inputs are refused.
 test('flake.lock', () => {
   const narHash = `sha256-${Buffer.from(sum, 'hex').toString('base64')}`
   const lock = (node: object) => JSON.stringify({ version: 7, root: 'root', nodes: { root: {}, x: node } })
@@ -72,7 +72,8 @@ test('flake.lock', () => {
 })
 
 describe('clone', () => {
-  // Goal: one public https repository and the name of a branch, tag or commit; nothing that git takes for an option, a helper, a refspec or a file.
+  // Goal: one public https repository and the name of a branch, tag or commit; nothing that git takes for an option, a
+  // helper, a refspec or a file.
   test('what is refused', () => {
     const urls = [
       'http://git.example/a',
@@ -153,7 +154,7 @@ describe('clone', () => {
   })
 })
 
-// Goal: what the host says of proxy and mirror becomes a part of command lines and settings only in the one form that it has.
+// Goal: the host's proxy and mirror become part of command lines and settings only in their one form.
 test('proxy and mirror', () => {
   expect(proxyAddress('http://10.1.2.3:8080')).toEqual({ host: '10.1.2.3', port: 8080 })
   for (const proxy of [
@@ -178,7 +179,8 @@ test('proxy and mirror', () => {
   }
 })
 
-// Goal: the world of a build has no network, no nested namespaces, no device but six, and only what is named is writable; that of git has the network.
+// Goal: a build's sandbox has no network, no nested namespaces, six devices, and only named places are writable; git's
+// has the network.
 test('the root of a program', () => {
   const plan = {
     uid: 61_002,
@@ -262,7 +264,8 @@ describe('job', () => {
     expect(job.progress(1_000_000)).toMatchObject({ lines: [] })
   })
 
-  // Goal: one answer fits into a line of the wire, whatever a build prints: many lines, long ones, bytes that are no text, no line end.
+  // Goal: a response fits into a line of the wire for any output of a build: many lines, long lines, bytes that are no
+  // text, no line end.
   test('output', () => {
     const job = new Job()
     const take = job.output('build')
@@ -298,7 +301,7 @@ describe('job', () => {
     for (let at = 0; at < 60; at += 1) take(Buffer.from('x\n'.repeat(1000)))
     job.say('provenance', 'done')
     const last = job.progress(10_000).lines
-    expect(last.map(item => item.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
+    expect(last.map(line => line.msg)).toEqual(['(more lines are in build.log alone)', 'done'])
     expect(job.logBytes().length).toBeGreaterThan(120_000)
   })
 

@@ -31,6 +31,8 @@ let server: AdminServer
 let leaks: AdminLeak[] = []
 const problems: AdminStatus['problems'] = []
 
+const vm = { vm: 'v1', state: 'starting', problem: 'the worker: it is not healthy yet' } as const
+
 beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
@@ -65,19 +67,19 @@ beforeAll(async () => {
       tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
       operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
       collateral: null,
-      ...{ organizations: 0, instances: { ready: 1, failed: 0 }, vms: {} },
+      organizations: 0,
+      instances: { ready: 1, failed: 0 },
+      vms: {},
       capacity: {
-        ...{ memory_mib_used: 1, memory_mib_total: 2, vcpus_used: 3 },
-        ...{ vcpus_total: 4, addresses_used: 5, addresses_total: 6 },
+        memory_mib_used: 1,
+        memory_mib_total: 2,
+        vcpus_used: 3,
+        vcpus_total: 4,
+        addresses_used: 5,
+        addresses_total: 6,
       },
-      pool: { ...{ wanted: 3, warm: 1, booting: 0, lacking: null }, last_failure: null, next_attempt_at: null },
-      gateway: {
-        placement: 'vm',
-        vm: 'v1',
-        state: 'starting',
-        problem: 'the worker: it is not healthy yet',
-        traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' },
-      },
+      pool: { wanted: 3, warm: 1, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
+      gateway: { placement: 'vm', ...vm, traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' } },
     }),
     leaks: async () => leaks,
     collectors: [],

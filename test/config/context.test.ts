@@ -8,7 +8,7 @@ const settings = (worker: object, upstreams: object[], baseUrl = ''): Settings =
 const worker = { model_file: '/m.gguf', model_disk: '', model: 'a', context_tokens: 4096 }
 const upstream = (contextTokens: number, ...models: string[]) => ({ models, context_tokens: contextTokens })
 
-// Goal: an instance is told what every server of its model has room for, and nothing where that is not known.
+// Goal: an instance gets the smallest context of its model's servers, and none where that is not known.
 test.each([
   ['the worker', settings(worker, []), 4096],
   ['the worker, from a disk', settings({ ...worker, model_file: '', model_disk: 'm' }, []), 4096],

@@ -1,4 +1,5 @@
-// Goal: contradictions of the traces' configuration are told with their field, and without an endpoint workload.json has the bytes of before.
+// Goal: errors in the traces' configuration name their field; without an endpoint workload.json stays the same to the
+// byte.
 
 import { expect, test } from 'bun:test'
 import { gatewaySettings } from '../../src/appliance/inference.ts'

@@ -191,8 +191,14 @@ async function brokenImage() {
       const cmdline = readFileSync(join(directory, 'cmdline'), 'utf8')
       const { vcpus, vcpu_type: vcpuType } = defaultConfig().vm
       const { digest } = await launchDigest({
-        ...{ firmware: read('firmware.fd'), kernel, initrd: read('initrd'), cmdline },
-        ...{ vcpus, vcpuType, features: 1n, profile: 'qemu-kvm' },
+        firmware: read('firmware.fd'),
+        kernel,
+        initrd: read('initrd'),
+        cmdline,
+        vcpus,
+        vcpuType,
+        features: 1n,
+        profile: 'qemu-kvm',
       })
       manifest.files.kernel.sha256 = toHex(sha256(kernel))
       manifest.launchDigests[`qemu-kvm/bios/${vcpuType}/${vcpus}`] = toHex(digest)

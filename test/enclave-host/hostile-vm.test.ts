@@ -5,7 +5,6 @@ import { generateKeyPairSync, sign } from 'node:crypto'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { recordOf } from '../../src/appliance/gateway-vm.ts'
 import { toBase64Url, toHex } from '../../src/base/bytes.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
@@ -18,9 +17,10 @@ import {
   usageRowsMax,
   type Want,
 } from '../../src/contract/vm/enclave.ts'
-import { Books } from '../../src/enclave-host/books.ts'
 import { ControlSource } from '../../src/enclave-host/control.ts'
+import { Books } from '../../src/inference/metering/books.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
+import { usageRecordOf } from '../../src/inference/metering/row.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { insertGateway, setReceiptKey } from '../../src/store/ledger/gateway.query.ts'
@@ -197,7 +197,8 @@ describe('reports', () => {
     const { session, clock } = fakeSession({
       status: () => ({ ...fakeStatus, receiptKey: process.repeat(43) }),
       report: ({ logFrom }) => ({
-        ...{ metrics: '', metricsChars: 0 },
+        metrics: '',
+        metricsChars: 0,
         log: lines.filter(({ seq, line }) => line.startsWith(process) && seq >= logFrom),
       }),
     })
@@ -241,7 +242,7 @@ describe('usage', () => {
     stop.defer(() => metering.stop())
     const books = new Books({
       ledger: store.ledger.db,
-      write: rows => metering.book(rows.map(recordOf)),
+      write: rows => metering.book(rows.map(usageRecordOf)),
       log: silentLogger,
     })
     const { privateKey, publicKey } = generateKeyPairSync('ed25519')
@@ -258,8 +259,17 @@ describe('usage', () => {
       return batch
     }
     const rowOf = (at: number, organizationId: string): UsageRow => ({
-      ...{ id: `r${from + at}`, atMs: 1, organizationId, keyPrefix: 'p', instanceId: null, model: 'm', upstream: 'u' },
-      ...{ promptTokens: 1, completionTokens: Number.MAX_SAFE_INTEGER, tokensSource: 'reported', outcome: 'completed' },
+      id: `r${from + at}`,
+      atMs: 1,
+      organizationId,
+      keyPrefix: 'p',
+      instanceId: null,
+      model: 'm',
+      upstream: 'u',
+      promptTokens: 1,
+      completionTokens: Number.MAX_SAFE_INTEGER,
+      tokensSource: 'reported',
+      outcome: 'completed',
     })
     for (let count = 0; count < 10; count += 1) {
       const rows = Array.from({ length: usageRowsMax }, (_, at) => rowOf(at, at === 0 ? 'o1' : `nobody-${at}`))

@@ -1,4 +1,4 @@
-// Goal: the image of the gateway's VM boots to its gateway, keeps it running, gives nobody a way in, and tells the console its stages alone.
+// Goal: the gateway VM's image boots to its gateway, keeps it running, allows no login, and prints only its stages.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtemp, rm } from 'node:fs/promises'
@@ -17,7 +17,7 @@ beforeAll(async () => {
 })
 afterAll(() => rm(dir, { recursive: true, force: true }))
 
-/** What stands behind `strongroom: NAME ` on a line of the console. */
+/** The rest of a console line after `strongroom: NAME `. */
 function told(serial: string, name: string) {
   const line = serial.split(/\r?\n/).find(part => part.startsWith(`strongroom: ${name} `))
   return line === undefined ? undefined : JSON.parse(line.slice(`strongroom: ${name} `.length))
@@ -30,8 +30,8 @@ function stagesOf(serial: string): string[] {
   return lines.slice(first === -1 ? lines.length : first).filter(line => line !== '')
 }
 
-// Goal: from inside, as root: nothing to run but what is measured, nothing that listens, the sandbox and model disks work; and a gateway that
-// is killed comes back, what has ended is collected, the machine powers off.
+// Goal: from inside, as root: only measured programs, no listener, working sandbox and model disks; a killed gateway
+// restarts, ended processes are reaped, the machine powers off.
 test('what runs in the VM, and what does not', async () => {
   await using bench = await programBench(join(import.meta.dir, '../rigs/enclave/program.ts'))
   const image = await buildTestImage({
@@ -93,7 +93,7 @@ test('what runs in the VM, and what does not', async () => {
   ])
 }, 600_000)
 
-// Goal: the image as it is built greets its host, takes its addresses, and powers off when it is told to.
+// Goal: the built image greets its host, takes its addresses, and powers off on request.
 test('the gateway of the real image says hello and powers off', async () => {
   const image = await buildCachedImage('inference')
   const port = join(dir, 'agent')

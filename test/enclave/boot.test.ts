@@ -1,4 +1,4 @@
-// Goal: PID 1 of the gateway's VM keeps the gateway running within bounds, collects what is not its own, and ends the machine once.
+// Goal: PID 1 of the gateway's VM keeps the gateway running within bounds, reaps orphans, and ends the machine once.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
@@ -119,7 +119,7 @@ describe('what has ended', () => {
 })
 
 describe('powering off', () => {
-  // Goal: the gateway is told, the machine ends when it has ended, and nothing is started any more.
+  // Goal: the gateway gets the signal, the machine ends after it, and nothing is started any more.
   test('waits for the gateway', async () => {
     const { clock, starts, stages, powerOff, restarts } = machine()
     await clock.elapse(0)

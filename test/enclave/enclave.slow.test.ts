@@ -1,4 +1,4 @@
-// The enclave as a process with the host's whole side of it: what a client gets, what the host can and cannot do, and where usage ends up.
+// The enclave as a process with the host's whole side: responses to clients, powers of the host, and the path of usage.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'

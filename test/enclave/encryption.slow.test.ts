@@ -1,4 +1,4 @@
-// Encrypted bodies in a gateway VM: to the very keys of its attestation, metered as plain ones are, and its streams padded.
+// Encrypted bodies in a gateway VM: sealed to the keys of its attestation, metered like plain ones, streams padded.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'

@@ -1,4 +1,4 @@
-// A host that turns against its gateway VM, over the channel and with the real enclave: what it may say changes nothing for clients.
+// A host that turns against its gateway VM over the channel, with the real enclave: nothing it sends affects clients.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { writeFileSync } from 'node:fs'
@@ -99,7 +99,10 @@ describe('certificates', () => {
   const dayMs = 86_400_000
   const authorityAt = (bench: EnclaveBench, shiftMs: number): Promise<Authority> =>
     openAuthority({
-      ...{ kind: 'clients', stateDir: `${bench.dir}/at-${shiftMs}`, names: ['localhost'], random: systemRandom },
+      kind: 'clients',
+      stateDir: `${bench.dir}/at-${shiftMs}`,
+      names: ['localhost'],
+      random: systemRandom,
       nowMs: () => systemClock.nowMs() + shiftMs,
     })
   const spkiOf = async (csr: Uint8Array) => {
@@ -254,7 +257,7 @@ describe('books', () => {
       await session.stop()
       const ask = (booked: number) => bench.engine.next(vmId, { known: [], booked, waitMs: 0 }, 5_000)
       for (let count = 0; count < 3; count += 1) await (await chat(bench, vmId, key)).text()
-      // Rows that come while a batch is told are in the next.
+      // Rows that arrive while a batch is being sent are in the next.
       let usage = (await ask(0)).usage
       let booked = 0
       let asked = 0
@@ -303,7 +306,10 @@ describe('floods', () => {
 
   const readBytes = async (pid: number) => Number(/^rchar: (\d+)/m.exec(await Bun.file(`/proc/${pid}/io`).text())?.[1])
 
-  /** Says these bytes again and again, as fast as they are taken: by a program, so that the test has time for its requests. */
+  /**
+   * Sends these bytes repeatedly, as fast as they are read, from another process, so that the test has time for
+   * requests.
+   */
   function pour(bench: EnclaveBench, machine: EnclaveMachine, bytes: Uint8Array): AsyncDisposable {
     const file = `${bench.dir}/flood`
     writeFileSync(file, bytes)
@@ -351,7 +357,7 @@ describe('floods', () => {
       next.start()
       await until('its usage is booked', 20_000, () => next.status?.usageWaiting === 0 && bench.rows.length > 0)
       await next.stop()
-      // Of these the most fit into what has been read already.
+      // Most of these lines fit into what has been read already.
       await judge('the shortest lines', 'x\n')
       expect((await memoryMib(pid)) - before).toBeLessThan(128)
     },
@@ -366,11 +372,11 @@ describe('floods', () => {
       bench.disconnect(vmId)
       const raw = await openRawChannel(machine.socketPath)
       const news = (at: number) => JSON.stringify({ id: `n${at}`, op: 'next', known: [], booked: 0, waitMs: 3_000 })
-      // The first is answered at once, with the status, and so are those that come before it is told.
+      // The first is answered immediately with the status, and so are those before it.
       await raw.write(`\n${Array.from({ length: 1_000 }, (_, at) => news(at)).join('\n')}\n`)
       await until('the enclave has refused', 10_000, () => raw.said.some(item => !item.ok))
       for (let count = 0; count < 20; count += 1) expect((await chat(bench, vmId, key)).status).toBe(200)
-      // Whoever has not read its answers loses some; none has two.
+      // A peer that has not read its answers loses some; none is duplicated.
       await until('those that were held are answered', 10_000, () => raw.said.filter(item => item.ok).length > 0)
       expect(new Set(raw.said.map(item => item.id)).size).toBe(raw.said.length)
       expect([...new Set(raw.said.filter(item => !item.ok).map(item => item.message))]).toEqual([

@@ -1,4 +1,4 @@
-// One gateway VM serves, whatever happens: real enclaves as processes, the keeper over a real store. The firewall's part is on record.
+// One gateway VM serves at all times: real enclaves as processes, the keeper over a real store, a recorded firewall.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
@@ -99,7 +99,7 @@ test(
     await until('the rows of both are booked', 10_000, () => usageOf(bench).requests === 2)
     const routes = bench.routes.map(route => route.serving)
     expect(routes.filter((vm, at) => vm !== routes[at - 1])).toEqual([null, first, second])
-    // Who reads that a VM serves may connect at once: the firewall leads there first.
+    // Route first, then record `serving`: a client that reads the status can connect.
     expect(bench.servingAtRoutes[routes.indexOf(first)]).toBe(null)
     expect(bench.servingAtRoutes[routes.indexOf(second)]).toBe(first)
   },

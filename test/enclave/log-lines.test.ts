@@ -1,4 +1,4 @@
-// Goal: the lines of a report fit into one line of the channel beside the metrics, whatever they are, and none is left out.
+// Goal: any lines of a report fit into one line of the channel beside the metrics, and none is left out.
 
 import { expect, test } from 'bun:test'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'

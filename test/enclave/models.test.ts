@@ -1,5 +1,5 @@
-// Goal: the disk is opened by what workload.json says and by nothing on it, once in a boot, and what goes wrong is a message that names the model.
-// The kernel is a directory here; models.image.test.ts has a real one.
+// Goal: the disk is opened by workload.json alone, once per boot, and a failure is a message that names the model. The
+// kernel is a directory here; boot.image.test.ts has a real one.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
@@ -47,7 +47,11 @@ function kernel(disks: Record<string, string> = { vda: 'root', vdb: 'model' }): 
     if (fails.has(name)) throw new Fault('host.command_failed', `${name}: EIO`)
   }
   return {
-    ...{ root, done, fails, clock: createManualClock(), diskWaitMs: 0 },
+    root,
+    done,
+    fails,
+    clock: createManualClock(),
+    diskWaitMs: 0,
     run: async argv => {
       act([...argv])
       if (argv[1] === 'open') write('sys/block/dm-1/dm/name', `${mapping}\n`)

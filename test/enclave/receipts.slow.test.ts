@@ -1,4 +1,5 @@
-// Receipts of responses in a gateway VM: what its own worker has answered is inside of what is measured, what an upstream has is not. And its metrics.
+// Receipts of responses in a gateway VM: its own worker's responses are inside the measurement, an upstream's are not.
+// And its metrics.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
@@ -28,7 +29,9 @@ test(
     const { receipts } = (await attestation.json()) as { receipts: { receipt: { keys: Record<string, string> } }[] }
     const bytes = (name: string) => fromBase64Url(receipts[0]?.receipt.keys[name] ?? '') ?? new Uint8Array(0)
     const keys = {
-      ...{ ed25519: bytes('ed25519'), mldsa65: bytes('mldsa65'), x25519: bytes('x25519') },
+      ed25519: bytes('ed25519'),
+      mldsa65: bytes('mldsa65'),
+      x25519: bytes('x25519'),
       mlkem768: bytes('mlkem768'),
     }
     // The worker of these tests has no streams.
@@ -40,10 +43,7 @@ test(
       const request = JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }], stream })
       const response = await fetch(`${url}/v1/chat/completions`, {
         method: 'POST',
-        headers: {
-          ...{ authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-          'x-strongroom-receipt': '1',
-        },
+        headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json', 'x-strongroom-receipt': '1' },
         body: request,
         tls,
       })

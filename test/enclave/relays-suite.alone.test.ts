@@ -1,5 +1,5 @@
-// Much of the gateway's suite once more, against an enclave whose clients two relays serve: what clients see must not depend on who serves them. Some of
-// it measures time.
+// Much of the gateway's suite against an enclave with two relays: clients must see no difference. Some tests measure
+// time.
 
 import { expect, test } from 'bun:test'
 import { runAgainstEnclave } from '../rigs/enclave/suite.ts'

@@ -1,4 +1,5 @@
-// Goal: spans that nobody fetches take bounded room, an answer fits into a line of the channel, and what was dropped shows in the numbers.
+// Goal: unfetched spans take bounded memory, a response fits into a line of the channel, and numbers reveal dropped
+// spans.
 
 import { expect, test } from 'bun:test'
 import { agentLineBytesMax } from '../../src/contract/vm/agent.ts'

@@ -1,4 +1,4 @@
-// Of the gateway's suite against the enclave what measures time; the rest is suite.slow.test.ts.
+// The tests of the gateway's suite against the enclave that measure time; suite.slow.test.ts has the rest.
 
 import { test } from 'bun:test'
 import { expectPassesInEnclave, gatewayTestFiles } from '../rigs/enclave/suite.ts'

@@ -1,5 +1,5 @@
-// The gateway's suite once more, against the enclave: a process of its own, fed by the host's side of it, over HTTPS. But for what measures time,
-// which has the processors to itself here, too: suite.alone.test.ts.
+// The gateway's suite against the enclave: a process fed by the host's side, over HTTPS. suite.alone.test.ts has the
+// tests that measure time and need the processors alone.
 
 import { expect, test } from 'bun:test'
 import { expectPassesInEnclave, gatewayPhases, gatewayTestFiles } from '../rigs/enclave/suite.ts'

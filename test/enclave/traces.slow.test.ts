@@ -33,7 +33,9 @@ function chat(bench: EnclaveBench, vmId: string, key: string, stream: boolean): 
   return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
     method: 'POST',
     headers: {
-      ...{ authorization: `Bearer ${key}`, 'content-type': 'application/json', tracestate: `a=${canary}` },
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
+      tracestate: `a=${canary}`,
       traceparent: `00-${traceId}-b7ad6b7169203331-01`,
     },
     body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: canary }], user: canary, stream }),
@@ -53,8 +55,14 @@ test(
     const bench = undo.use(await start({ gateway: { traces }, newMachine: () => machine }))
     const exporter = new TraceExporter({
       deliver: openCollector({ endpoint: receiver.url, headers_file: '', ca_file: '' }, systemClock),
-      ...{ names: traceNames, queueMax: 100, batchMax: 10, intervalMs: 50, timeoutMs: 2_000, log: silentLogger },
-      ...{ clock: systemClock, random: systemRandom },
+      names: traceNames,
+      queueMax: 100,
+      batchMax: 10,
+      intervalMs: 50,
+      timeoutMs: 2_000,
+      log: silentLogger,
+      clock: systemClock,
+      random: systemRandom,
     })
     exporter.start()
     undo.defer(() => exporter.stop())

@@ -7,7 +7,8 @@ import { fromBase64Url, toBase64Url } from '../../src/base/bytes.ts'
 import { ask, startAgent } from '../rigs/guest/agent-process.ts'
 
 describe('the agent', () => {
-  // Goal: over the wire, in a process of its own: every op is answered as the schema says, and nonsense does not end it.
+  // Goal: over the wire, in its own process: every op gets a response of the schema, and nonsense does not end the
+  // agent.
   test('answers every op', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)
@@ -80,7 +81,8 @@ describe('the agent', () => {
     expect(agent.pid).toBeGreaterThan(0)
   })
 
-  // Goal: kill -9 of a claimed agent drops no session; its successor says and states the claim, and the customer gets in as before.
+  // Goal: kill -9 of a claimed agent drops no session; the next agent reports and states the claim, and the customer
+  // gets in as before.
   test('dies without a trace in sessions', async () => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)

@@ -14,7 +14,7 @@ const line = (text: string): ReceivedLine => ({ kind: 'line', text })
 const bytes = (text: string) => new TextEncoder().encode(text)
 
 describe('receiving', () => {
-  // Goal: the guest hears every host that connects, one after the other, and needs next to no processor time while none is there.
+  // Goal: the guest hears every host that connects, one after the other, and needs almost no CPU while there is none.
   test('goes on over many hosts', async () => {
     await using sandbox = await makeSandbox()
     using port = makePort(sandbox)

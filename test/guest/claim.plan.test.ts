@@ -102,7 +102,7 @@ test('the plan of a claim without key or gateway', () => {
 `)
 })
 
-// Goal: the packaged agent is told the model's real context, and leaves seven eighths of it to the prompt.
+// Goal: the packaged agent gets the model's real context, and leaves seven eighths of it to the prompt.
 test('a context that the host knows', () => {
   const inference = { ...makeClaim(publicKey).inference, contextTokens: 16_384 }
   const { files } = planClaim(makeClaim(publicKey, { inference }), paths, 'none')
@@ -111,7 +111,7 @@ test('a context that the host knows', () => {
   expect(models['vendor/model-1'].limit).toEqual({ context: 16_384, output: 2048 })
 })
 
-// Goal: whatever a claim leaves below the login user's home and for sshd is on the list that an undo after a crash goes by.
+// Goal: all files of a claim below the login user's home and for sshd are on the list that an undo after a crash uses.
 test('leftovers', () => {
   const lasting = planClaim(makeClaim(publicKey), paths, 'none').files.filter(file => !file.path.startsWith('/etc/'))
   const own = paths.ownGateway // written later, by the owner
@@ -148,7 +148,8 @@ test.each([
   expect(claimProblem(makeClaim(line), 'none')).toBe('claim.publicKey: not one OpenSSH public key')
 })
 
-// Goal: names and addresses that would break out of their file or mislead are refused, and the refusal does not repeat them.
+// Goal: names and addresses that would break out of their file or mislead are refused, and the refusal does not repeat
+// them.
 test.each([
   [{ hostname: '' }, 'claim.hostname: not a host name'],
   [{ hostname: 'a b' }, 'claim.hostname: not a host name'],
@@ -181,7 +182,7 @@ test.each([
   expect(claimProblem(makeClaim(publicKey, change), 'none')).toBe(problem)
 })
 
-// Goal: a simulated root counts only where this VM has no hardware either; whatever else a claim says, it cannot loosen what is checked.
+// Goal: a simulated root counts only if this VM has no hardware either; nothing in a claim can loosen the checks.
 test('a simulated root', () => {
   const simulated = makeClaim(publicKey, inferenceOf({ gateway: { ...attestedGateway, simulatedRoot: gatewayCa } }))
   expect(claimProblem(simulated, 'none')).toBeNull()

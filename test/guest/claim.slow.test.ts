@@ -69,7 +69,7 @@ describe('a claim', () => {
       gateway: { kind: 'unattested', why: 'elsewhere', ca: null },
       key: 'gw_1_other',
     }
-    // Whatever is added to the claim later counts, too.
+    // Fields added to the claim later count too.
     expect([Object.keys(others), Object.keys(otherInference)].map(names => names.sort())).toEqual([
       Object.keys(claim)
         .filter(name => name !== 'inference')
@@ -137,7 +137,8 @@ describe('a claim that fails', () => {
     ['the file of the gateway', ({ paths }) => block(paths.gatewaySettings), {}],
   ]
 
-  // Goal: at whichever step it fails, everything is as it was, the answer holds nothing of the claim, and a second try can succeed.
+  // Goal: a failure at any step leaves everything as it was, the response holds nothing of the claim, and a second try
+  // can succeed.
   test.each(obstacles)('at %s', async (_at, plant, overrides) => {
     await using sandbox = await makeSandbox()
     const customer = makeCustomerKey(sandbox)
@@ -185,7 +186,8 @@ describe('sshd', () => {
 })
 
 describe('the endpoint of the gateway', () => {
-  // Goal: a claim starts it and changes nothing of the trust store; it answers on loopback, comes back when it dies, and ends with an undone claim.
+  // Goal: a claim starts it and leaves the trust store alone; it answers on loopback, restarts when it dies, and ends
+  // with an undone claim.
   test('runs after the claim', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)
@@ -206,7 +208,7 @@ describe('the endpoint of the gateway', () => {
     expect(await answers()).toBe(false)
   })
 
-  // Goal: without a gateway there is no endpoint; a VM with a report device refuses a claim that brings a simulated root.
+  // Goal: without a gateway there is no endpoint; a VM with a report device refuses a claim with a simulated root.
   test('only where the claim names one', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)
@@ -214,11 +216,13 @@ describe('the endpoint of the gateway', () => {
     const { claiming, identity } = await makeParts(sandbox, { platform: 'snp' })
     const simulated = {
       ...makeClaim(publicKey).inference,
-      ...{ baseUrl: 'https://gateway.example.test/v1', gateway: { ...attestedGateway, simulatedRoot: gatewayCa } },
+      baseUrl: 'https://gateway.example.test/v1',
+      gateway: { ...attestedGateway, simulatedRoot: gatewayCa },
     }
     const refused = makeClaim(publicKey, { inference: simulated })
     expect(await claiming.claim(seal(refused, identity.boxKey), identity)).toEqual({
-      ...{ ok: false, code: 'bad_claim' },
+      ok: false,
+      code: 'bad_claim',
       message: 'claim.inference.gateway.simulatedRoot: this VM has a report device',
     })
     await claiming.claim(seal(makeClaim(publicKey, { inference }), identity.boxKey), identity)

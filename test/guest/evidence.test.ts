@@ -26,7 +26,10 @@ import { createReportDevice, type ReportDevice } from '../../src/guest/report/de
 import { nativeKeys } from '../../src/linux/native-keys.ts'
 
 const document = sampleDocument({
-  ...{ organization: 'acme', name: 'abcd1234', hostname: 'abcd1234.acme.example.test', publicKey: 'ssh-ed25519 AAAA' },
+  organization: 'acme',
+  name: 'abcd1234',
+  hostname: 'abcd1234.acme.example.test',
+  publicKey: 'ssh-ed25519 AAAA',
 })
 const claim: ClaimRecord = {
   claimId: 'claim-1',
@@ -96,8 +99,8 @@ function receiptOf(evidence: GuestEvidence, changes: Partial<Parameters<typeof e
 }
 
 describe('evidence', () => {
-  // Goal: with a device, the statement says the claim, the nonce and what the device reports of this VM, both halves of the signature verify,
-  // and the report is over exactly this statement.
+  // Goal: with a device, the statement holds the claim, the nonce and the device's facts about this VM, both halves of
+  // the signature verify, and the report is over exactly this statement.
   test('of a device', async () => {
     await using sandbox = await makeSandbox()
     const own = evidenceOf(sandbox, await deviceOf({}))
@@ -139,7 +142,8 @@ describe('evidence', () => {
     })
   })
 
-  // Goal: nothing is signed before the claim, for a nonce that is not exactly 32 bytes, or where simulation and hardware mix.
+  // Goal: nothing is signed before the claim, for a nonce that is not exactly 32 bytes, or if simulation and hardware
+  // mix.
   test('is refused', async () => {
     await using sandbox = await makeSandbox()
     const hardware = evidenceOf(sandbox, await deviceOf({}))

@@ -28,7 +28,13 @@ async function claimed(options: { device?: boolean } = {}) {
   const sealed = seal(claim, hello.boxKey)
   expect(await ask(host, { id: 'c', op: 'claim', sealed })).toMatchObject({ ok: true })
   return {
-    ...{ sandbox, agent, host, hello, claim, sealed, publicKey },
+    sandbox,
+    agent,
+    host,
+    hello,
+    claim,
+    sealed,
+    publicKey,
     [Symbol.asyncDispose]: async () => {
       host[Symbol.dispose]()
       await agent[Symbol.asyncDispose]()
@@ -48,7 +54,8 @@ async function stillThere(host: HostEnd, id = 'still'): Promise<void> {
 }
 
 describe('after the claim', () => {
-  // Goal: no message changes a file, an address, a resolver, a key or the host name, whatever order it comes in; the host learns nothing new.
+  // Goal: no message, in any order, changes a file, an address, a resolver, a key or the host name; the host learns
+  // nothing new.
   test('nothing changes any more', async () => {
     await using guest = await claimed()
     const { host, sandbox, hello, claim, publicKey } = guest
@@ -82,7 +89,7 @@ describe('after the claim', () => {
     expect((await ask(host, { id: 'h2', op: 'hello' })).hello).toEqual({ ...hello, claimId: claim.claimId })
   })
 
-  // Goal: whatever nonce the host draws, and whatever it says beside it, what is signed is this guest's own claim over that nonce.
+  // Goal: for any nonce and other input of the host, the guest signs its own claim over that nonce.
   test('nothing but the claim is ever signed', async () => {
     await using guest = await claimed()
     const { host, claim } = guest
@@ -91,7 +98,11 @@ describe('after the claim', () => {
       const { evidence } = await ask(host, { id: 'e', op: 'evidence', nonce, simulated: launch })
       const { organization, name, hostname } = claim
       expect(decodeStatement(fromBase64Url(evidence.statement) ?? new Uint8Array(0))).toMatchObject({
-        ...{ kind: 'claim', scope: 'claim-only', organization, name, hostname },
+        kind: 'claim',
+        scope: 'claim-only',
+        organization,
+        name,
+        hostname,
         nonce: fromBase64Url(nonce),
       })
     }
@@ -109,7 +120,8 @@ describe('after the claim', () => {
     }
   })
 
-  // Goal: the same with a report device: reports are of this guest's own statements alone, and the host's measurement is refused.
+  // Goal: the same with a report device: reports are over this guest's own statements alone, and the host's measurement
+  // is refused.
   test('the device reports nothing else', async () => {
     await using guest = await claimed({ device: true })
     const { host, hello } = guest
@@ -123,7 +135,8 @@ describe('after the claim', () => {
 })
 
 describe('nonsense', () => {
-  // Goal: lines that are malformed, nested without end, too long, not UTF-8 or cut off end nothing and are told apart from requests.
+  // Goal: lines that are malformed, nested without end, too long, not UTF-8 or cut off end nothing and are distinct
+  // from requests.
   test('does not end the agent', async () => {
     await using guest = await claimed()
     const { host, sandbox } = guest
@@ -164,7 +177,7 @@ describe('floods', () => {
     const lines = new TextEncoder().encode(`{"id":"h","op":"hello"}\n${evidence}\n`.repeat(500))
     for (let round = 0; round < 20; round += 1) await host.writeAll(lines)
     expect(rssMiB() - beforeMiB).toBeLessThan(120)
-    // What was not read was dropped; the wire is whole again behind the empty line.
+    // The agent dropped the unread responses; after the empty line the wire is whole again.
     await stillAnswers(host)
     const refusals = agent.log().filter(line => line.reason === 'too many requests at once')
     expect(refusals.length).toBeGreaterThan(0)
@@ -173,7 +186,7 @@ describe('floods', () => {
     }
   })
 
-  // Goal: requests that arrive together are carried out in their order: evidence before the claim is refused, behind it given.
+  // Goal: requests that arrive together are handled in order: evidence is refused before the claim and given after it.
   test('keep their order', async () => {
     await using sandbox = await makeSandbox()
     const { publicKey } = makeCustomerKey(sandbox)

@@ -33,7 +33,8 @@ const planV6 = [
 ]
 const planned = (wanted: Network) => planNetwork(wanted, 'eth0').map(argv => argv.join(' '))
 
-// Goal: IPv6 comes with a fixed neighbour and no address of the kernel's making, before the link is up; IPv4 is as it is without.
+// Goal: IPv6 comes with a fixed neighbour and no address of the kernel's own, before the link is up; IPv4 is the same
+// with and without.
 test('the plan with IPv6, beside IPv4 and alone', () => {
   const none = 'ip link set dev eth0 addrgenmode none'
   expect(planned({ ...network, v6 })).toEqual([none, ...planned(network), ...planV6])
@@ -69,7 +70,8 @@ test.each([
 })
 
 describe('applied', () => {
-  // Goal: the same addresses again, by a restarted agent too, change nothing; others do before a claim and are refused after it.
+  // Goal: the same addresses again, also from a restarted agent, change nothing; others do before a claim and are
+  // refused after it.
   test('once', async () => {
     await using sandbox = await makeSandbox()
     addInterface(sandbox, 'eth0')

@@ -27,7 +27,7 @@ test('the environment', () => {
   expect(names.filter(name => !name.startsWith('OPENCODE_'))).toEqual([])
 })
 
-// Goal: sshd reads back exactly what was meant, whatever visible characters a key has, and takes no second directive from it.
+// Goal: sshd reads back the exact value for any visible characters of a key, and takes no second directive from it.
 test('values that sshd might misread', () => {
   const awkward = { A: `a"b\\c'd #e`, B: '%h= $x "', C: '\\' }
   const dir = mkdtempSync(join(tmpdir(), 'srt-session-'))

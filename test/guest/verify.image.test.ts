@@ -20,8 +20,8 @@ function words(stdout: string): string[] {
 }
 
 describe('strongroom-verify', () => {
-  // Goal: in a claimed VM the login user gets exactly five lines; a simulated platform fails the first and says so, and trusting its root
-  // shows the rest, the lockout among it, as good.
+  // Goal: in a claimed VM the login user gets exactly five lines; a simulated platform fails the first and says so;
+  // with its root trusted the rest, lockout included, is good.
   test(
     'in an instance',
     async () => {
@@ -71,8 +71,8 @@ describe('strongroom-verify', () => {
     timeoutMs,
   )
 
-  // Goal: with a TPM of the host's the second line says what was checked and that it is nobody's proof, with the root trusted or not; a quote
-  // for another nonce fails; a TPM that has died is said, within seconds, and the other lines are as before.
+  // Goal: with the host's TPM the second line says what was checked and that it proves nothing, with the root trusted
+  // or not; a quote for another nonce fails; a dead TPM is reported within seconds, and the other lines are as before.
   test(
     'in an instance with a TPM of the host',
     async () => {
@@ -101,7 +101,7 @@ describe('strongroom-verify', () => {
         'FAIL         TPM measurements: vtpm:host-untrusted: ',
       )
 
-      // What the agent gives over a nonce of ours, and what the receipt of the claim carries over its statement.
+      // The agent's quote over our nonce, and the claim receipt's quote over its statement.
       const nonce = new Uint8Array(32).fill(0x11)
       const reply = await guest.ssh(
         `printf '%s\\n' ${toBase64Url(nonce)} | timeout 20 python3 -c '

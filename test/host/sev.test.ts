@@ -13,8 +13,15 @@ afterAll(() => rmSync(dir, { recursive: true }))
 test('goal: each field stands where the header has it', () => {
   const hex = '01 37 01 01 0a000000 05000000 03000000 0400000000001ad8 0300000000001ad3'.replaceAll(' ', '')
   expect(parseSnpStatus(new Uint8Array(Buffer.from(hex, 'hex')))).toEqual({
-    ...{ apiMajor: 1, apiMinor: 55, build: 10, isInitialized: true, isRmpInitialized: true, isChipMasked: true },
-    ...{ guestCount: 3, currentTcb: 0xd81a_0000_0000_0004n, reportedTcb: 0xd31a_0000_0000_0003n },
+    apiMajor: 1,
+    apiMinor: 55,
+    build: 10,
+    isInitialized: true,
+    isRmpInitialized: true,
+    isChipMasked: true,
+    guestCount: 3,
+    currentTcb: 0xd81a_0000_0000_0004n,
+    reportedTcb: 0xd31a_0000_0000_0003n,
   })
   const none = parseSnpStatus(new Uint8Array(32))
   expect([none.isInitialized, none.isRmpInitialized, none.isChipMasked]).toEqual([false, false, false])

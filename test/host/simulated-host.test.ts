@@ -30,11 +30,19 @@ const launch = {
 async function failures(host: Awaited<ReturnType<typeof open>>, trusted = true): Promise<string[]> {
   const { report, vek, chain, crl } = await host.evidence(launch)
   const { checks, simulated } = await verifyEvidence({
-    ...{ report, vek, crl, chain: [...chain], requireCrl: true, asOf: clock.nowMs(), reportData: launch.reportData },
+    report,
+    vek,
+    crl,
+    chain: [...chain],
+    requireCrl: true,
+    asOf: clock.nowMs(),
+    reportData: launch.reportData,
     roots: trusted ? [readSimulatedRoot(new Uint8Array(readFileSync(first.rootFile)))] : AMD_ROOTS,
     policy: {
       ...strictPolicy(),
-      ...{ measurements: [launch.measurement], hostData: launch.hostData, idKeyDigest: first.operatorKey },
+      measurements: [launch.measurement],
+      hostData: launch.hostData,
+      idKeyDigest: first.operatorKey,
     },
   })
   expect(simulated).toBe(trusted)

@@ -1,5 +1,5 @@
-// Goal: the local authority can sign for the appliance's own names and for no other, whoever holds its key;
-// one that could sign for more is given up at start, and those who trust it are told.
+// Goal: the local authority can sign only for the appliance's own names, even in the hands of a thief; a root that
+// could sign for more is replaced at start, with a notice to the operator.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { createPublicKey } from 'node:crypto'
@@ -54,7 +54,7 @@ function succeed(...argv: string[]): void {
   if (!ok) throw new Error(`openssl ${argv.join(' ')}: ${text}`)
 }
 
-/** What somebody with the authority's key would do: a leaf for these names, signed by openssl, which asks nobody. */
+/** A thief's use of the authority's key: a leaf for these names, signed by openssl. */
 function forge(subject: string, names: string | null): { cert: string; key: string } {
   const [cert, key, request, extensions] = ['f.pem', 'f.key', 'f.csr', 'f.ext'].map(name => join(dir, name)) as [
     ...[string, string, string, string],
@@ -161,8 +161,13 @@ test('goal: the authority that instances trust can sign for the name of their ga
 test('goal: one listener serves clients and instances, each by the authority that they trust, with one key', async () => {
   const { tls } = await start()
   const server = serveTls(() => new Response('here'), {
-    ...{ hostname: '127.0.0.1', port: 0, tls, guestName: guestGatewayName, idleTimeoutSeconds: 10 },
-    ...{ requestBodyBytesMax: 1024, log: silentLogger },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls,
+    guestName: guestGatewayName,
+    idleTimeoutSeconds: 10,
+    requestBodyBytesMax: 1024,
+    log: silentLogger,
   })
   try {
     const { port } = server
@@ -186,7 +191,7 @@ test('goal: one listener serves clients and instances, each by the authority tha
   }
 })
 
-/** What earlier releases made: a root that may sign for any name. */
+/** A root of earlier releases, which may sign for any name. */
 const oldAuthority = () => newRoot('/CN=Strongroom local CA 0a0b0c0d', [])
 
 function newRoot(subject: string, extensions: readonly string[]): void {
@@ -240,7 +245,7 @@ test('goal: other names make a new root of the same key and subject; who trusts 
   const [earlier, later] = [join(dir, 'earlier.pem'), join(dir, 'later.pem')]
   writeFileSync(earlier, first.ca)
   expect(openssl('verify', '-x509_strict', '-CAfile', earlier, leaf).ok).toBe(true)
-  // What must not hold: the root that no longer permits a name still takes it, or the earlier one takes a name that it never permitted.
+  // Must not hold: the root that lost a name still permits it, or the earlier root permits a name it never had.
   forge('/CN=x', 'DNS:box.example')
   expect(verify().ok).toBe(false)
   const more = await start(['other.example'])

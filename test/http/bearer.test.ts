@@ -33,7 +33,7 @@ test('minting and parsing agree, and nothing else is parsed', () => {
   expect(keys.parse(null)).toBeNull()
 })
 
-// Goal: a key gives away its secret's SHA-256 for the store; only the secret itself matches that, and an unknown key matches nothing.
+// Goal: the store gets the SHA-256 of the secret; only the secret matches it, and an unknown key matches nothing.
 test('a secret matches its own hash only', () => {
   const { key, secretSha256 } = keys.mint(systemRandom)
   const secret = key.split('_')[2] ?? ''

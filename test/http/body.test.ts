@@ -40,7 +40,7 @@ test('the limit of bytes', async () => {
   }
 })
 
-// Goal: a body that stops is given up at the deadline, its stream is cancelled, and a body that is whole is not disturbed by it.
+// Goal: at the deadline a stalled body is abandoned and its stream cancelled; a complete body is not disturbed.
 test('the deadline', async () => {
   const clock = createManualClock()
   const deadlines = createDeadlines(clock)
@@ -72,7 +72,7 @@ test('bodies that are cut short or empty', async () => {
   }
 })
 
-// Goal: headers are judged before any byte: declared length, media type with its charset where that matters, no compression.
+// Goal: headers are checked before any byte: declared length, media type, charset if it matters, no compression.
 test('headers', () => {
   const verdict = (headers: Record<string, string>, charset: 'utf-8' | 'any'): string => {
     try {

@@ -23,7 +23,7 @@ beforeEach(() => {
 })
 afterEach(() => rmSync(dir, { recursive: true, force: true }))
 
-/** A clock that moves only when told to. `tick` lets the sleepers wake and waits until they sleep again. */
+/** A clock that only the test moves. `tick` wakes the sleepers and waits until they sleep again. */
 function manualClock(startMs = Date.now()) {
   let nowMs = startMs
   let sleepers: { wakeMs: number; wake: () => void }[] = []
@@ -107,7 +107,7 @@ test('goal: openssl in strict mode accepts chain, purpose, names and addresses',
     expect(openssl('verify', '-x509_strict', '-CAfile', caFile, '-verify_ip', address, leaf).ok).toBe(true)
   }
   expect(openssl('verify', '-x509_strict', '-CAfile', caFile, '-verify_hostname', 'evil.example', leaf).ok).toBe(false)
-  // What must not hold: a leaf that could sign, or serve as a client.
+  // Must not hold: a leaf that could sign, or serve as a client.
   expect(openssl('verify', '-purpose', 'sslclient', '-CAfile', caFile, leaf).ok).toBe(false)
   expect(new X509Certificate(tls.current().cert).ca).toBe(false)
   expect(openssl('verify', '-x509_strict', '-CAfile', caFile, caFile).ok).toBe(true)

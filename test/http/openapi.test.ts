@@ -1,29 +1,60 @@
-// The builder of OpenAPI documents: what becomes of tables and schemas. The services' documents have tests of their own.
+// The builder of OpenAPI documents, from tables and schemas. The services' documents have tests of their own.
 
 import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
-import { jsonContent, ref, toJsonSchema, toOpenApi } from '../../src/http/openapi.ts'
+import {
+  type ApiOperation,
+  jsonContent,
+  parameter,
+  problemExample,
+  ref,
+  routeFaults,
+  toJsonSchema,
+  toOpenApi,
+} from '../../src/http/openapi.ts'
+import { joined, type Operation } from '../../src/http/operations.ts'
 
-// Goal: operations of one path stand together, failures in the order of their status, and only what a row says is in it.
+const OPERATIONS = {
+  getA: { method: 'GET', path: '/a', isPublic: true },
+  makeA: { method: 'POST', path: '/a', isPublic: false },
+} as const satisfies Record<string, Operation>
+
+// Goal: operations of a path stand together, failures in the order of their status, and only what the tables say.
 test('tables become a document', () => {
-  const ok = { status: 200, description: 'Fine.', headers: { 'X-Id': 'Id' }, content: jsonContent({ type: 'object' }) }
-  const common = { path: '/a', summary: 's', body: null, success: ok } as const
-  const { paths, components } = toOpenApi({
+  const ok = {
+    status: 200,
+    description: 'Fine.',
+    headers: { 'X-Id': 'Id' },
+    content: jsonContent({ type: 'object' }),
+  } as const
+  const row = { summary: 's', success: ok } as const
+  const document = toOpenApi({
     info: { title: 't', version: '1', summary: 's', description: 'd' },
     bearer: { format: 'x', description: 'A key.' },
-    operations: [
-      { ...common, method: 'get', id: 'getA', isPublic: true, parameters: [], failures: ['Late', 'Bad'] },
-      { ...common, method: 'post', id: 'makeA', isPublic: false, parameters: ['Which'], failures: ['Bad'] },
-    ],
+    operations: joined<'getA' | 'makeA', ApiOperation<'Which', 'Id' | 'Wait', 'Bad' | 'Late'>>(OPERATIONS, {
+      getA: { ...row, failures: ['Late', 'Bad'] },
+      makeA: { ...row, parameters: ['Which'], failures: ['Bad'] },
+    }),
     schemas: { Problem: { type: 'object' } },
-    parameters: { Which: { name: 'which', in: 'query' } },
+    parameters: { Which: parameter('query', 'which', 'd') },
     headers: { Id: { schema: { type: 'string' } }, Wait: { schema: { type: 'integer' } } },
     failures: {
-      Bad: { status: 400, description: 'Bad.', error: 'bad' },
-      Late: { status: 408, description: 'Late.', headers: { 'Retry-After': 'Wait' }, error: 'late' },
+      Bad: { fault: 'invalid_request', description: 'Bad.', message: 'bad' },
+      Late: {
+        fault: 'body_timeout',
+        description: 'Late.',
+        headers: { 'Retry-After': 'Wait' },
+        message: 'late',
+        param: 'p',
+      },
     },
-    failureDocument: { schema: 'Problem', headers: { 'X-Id': 'Id' }, toExample: error => ({ error }) },
+    failureDocument: {
+      schema: 'Problem',
+      headers: { 'X-Id': 'Id' },
+      toExample: failure => ({ error: problemExample(failure) }),
+    },
   })
+  const { paths, components } = document
   const success = { description: 'Fine.', headers: { 'X-Id': ref('headers', 'Id') }, content: ok.content }
   expect(paths).toEqual({
     '/a': {
@@ -45,13 +76,34 @@ test('tables become a document', () => {
     responses: {
       Late: {
         headers: { 'X-Id': ref('headers', 'Id'), 'Retry-After': ref('headers', 'Wait') },
-        content: jsonContent(ref('schemas', 'Problem'), { error: 'late' }),
+        content: jsonContent(ref('schemas', 'Problem'), {
+          error: { code: 'invalid_request', message: 'late', param: 'p' },
+        }),
       },
     },
   })
+  expect(routeFaults(document, Object.values(OPERATIONS))).toEqual([])
+  const { getA, makeA } = OPERATIONS
+  expect(routeFaults(document, [getA])).toEqual(['POST /a has no route'])
+  expect(routeFaults(document, [getA, makeA, { method: 'DELETE', path: '/a' }])).toEqual([
+    'DELETE /a is not documented',
+  ])
 })
 
-// Goal: schemas come out as plain JSON Schema: named ones as references, unions of constants as enums, other unions as they are.
+// Goal: tables that do not name the same operations are not joined, whichever of them has more.
+test('an operation without a row, and a row without an operation', () => {
+  expect(joined(OPERATIONS, { makeA: 2, getA: 1 })).toEqual([
+    { ...OPERATIONS.makeA, id: 'makeA', row: 2 },
+    { ...OPERATIONS.getA, id: 'getA', row: 1 },
+  ])
+  const { getA } = OPERATIONS
+  const rows: { getA: number } = { getA: 1, ...{ makeA: 2 } }
+  expect(() => joined({ getA }, rows)).toThrow('row makeA belongs to an operation')
+  const operations: { getA: Operation } = OPERATIONS
+  expect(() => joined(operations, { getA: 1 })).toThrow('operation makeA has a row in each table')
+})
+
+// Goal: schemas become plain JSON Schema: named schemas references, unions of constants enums, other unions unchanged.
 test('schemas become plain JSON Schema', () => {
   const Color = Type.Union([Type.Literal('red'), Type.Literal('blue')], { description: 'A color.' })
   const Paint = Type.Object({ color: Color, coat: Type.Union([Type.Literal('matt'), Type.Null()]) })

@@ -1,5 +1,5 @@
-// The canary: keys of clients and of upstreams, prompts and answers are looked for in every place where they do not belong. Of a gateway in a VM
-// that is the whole side of its host, the bytes of the channel between them included.
+// The canary: searches for keys of clients and upstreams, prompts and answers in every place where they do not belong.
+// For a gateway in a VM that is the host's whole side, with the bytes of the channel.
 
 import { expect, test } from 'bun:test'
 import { chatBody, target } from '../../scripts/rigs/gateway/server.ts'
@@ -18,7 +18,7 @@ import { until } from '../../scripts/rigs/until.ts'
 import { type RealGateway, startRealGateway } from '../rigs/gateway/real-gateway.ts'
 
 const PROMPT = 'prompt-canary-7c1e5b'
-/** What clients say beside the prompt, and what they are answered. */
+/** Texts that clients send beside the prompt, and their answers. */
 const TEXTS = {
   system: 'system-canary-93d0aa',
   tool: 'tool-canary-5b7720',
@@ -116,7 +116,8 @@ async function ask(gateway: RealGateway, key: string): Promise<Map<string, strin
   return answers
 }
 
-// Goal: no key of a client or an upstream, good or bad, is in a log, the database, an answer, another's request or the metrics; nor is a prompt kept.
+// Goal: no key of a client or upstream, good or bad, is in a log, the database, a response, another's request or the
+// metrics; nor is a prompt kept.
 test('keys and prompts are nowhere but where they belong', async () => {
   const behave: Behaviour = (response, seen, gone) => BEHAVIOURS[String(seen.body.model)]?.(response, seen, gone)
   const first = await startUpstream(behave)

@@ -63,7 +63,9 @@ test('text', async () => {
     expect([whole.usage.input_tokens, whole.usage.output_tokens]).toEqual([11, 3])
   }
   expect(upstream.seen.at(-1)?.body).toEqual({
-    ...{ model: MODEL, max_tokens: 100, stop: ['END'] },
+    model: MODEL,
+    max_tokens: 100,
+    stop: ['END'],
     messages: [{ role: 'system', content: 'Be brief.' }, ...base.messages],
   })
   const stream = anthropic.messages.stream(base)
@@ -89,7 +91,7 @@ test('events', async () => {
   ])
 })
 
-// Goal: each tool choice does what it says, whole and streamed, and a whole turn with a call and its result goes up as a chat has it.
+// Goal: each tool choice works, whole and streamed, and a turn with a call and its result goes up as a chat.
 test('tools', async () => {
   const rows = [
     [{ type: 'auto' }, undefined],
@@ -186,7 +188,8 @@ test('errors', async () => {
   expect(refused).toMatchObject({ error: { error: { type: 'authentication_error', code: 'unauthenticated' } } })
   upstream.behave = response => sendJson(response, 500, { error: { code: 500 } })
   expect(await caught(anthropic.messages.create(base))).toMatchObject({
-    ...{ status: 502, error: { error: { type: 'api_error', code: 'upstream_failed' } } },
+    status: 502,
+    error: { error: { type: 'api_error', code: 'upstream_failed' } },
   })
 })
 

@@ -1,4 +1,4 @@
-// OpenAI's own client over the Responses API, unchanged, against the gateway: whole, streamed, tools, structured output, errors.
+// OpenAI's stock client over the Responses API against the gateway: whole, streamed, tools, structured output, errors.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import OpenAI from 'openai'

@@ -116,7 +116,8 @@ describe('openai', () => {
     const { embeddings } = await embedMany({ model: provider.embeddingModel(EMBEDDING_MODEL), values: request.input })
     expect(embeddings.map(vector => vector.map(Math.fround))).toEqual([vectorOf(0), vectorOf(1)])
     const langchain = new OpenAIEmbeddings({
-      ...{ model: EMBEDDING_MODEL, apiKey: KEY },
+      model: EMBEDDING_MODEL,
+      apiKey: KEY,
       configuration: { baseURL: `${gateway.url}/v1` },
     })
     expect((await langchain.embedDocuments(request.input)).map(vector => vector.map(Math.fround))).toEqual([

@@ -29,9 +29,18 @@ function organization(count = recordCount) {
     const name = (10_000 + names.length).toString(36).padStart(8, '0')
     const made = transact(tx =>
       insertInstance(tx, {
-        ...{ id: instanceId, hostId: 'h', organizationId: id, name, hostname: `${name}.${slug}.agents.example` },
-        ...{ agent: 'opencode', inferenceMode: 'default_gateway', inferenceModel: 'tiny', publicKey, vmId: newUuid() },
-        ...{ platform: 'tcg' as const, nowMs: names.length },
+        id: instanceId,
+        hostId: 'h',
+        organizationId: id,
+        name,
+        hostname: `${name}.${slug}.agents.example`,
+        agent: 'opencode',
+        inferenceMode: 'default_gateway',
+        inferenceModel: 'tiny',
+        publicKey,
+        vmId: newUuid(),
+        platform: 'tcg' as const,
+        nowMs: names.length,
       }),
     )
     expect(made).not.toBeNull()

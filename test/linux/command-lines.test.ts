@@ -1,4 +1,4 @@
-// Goal: long output is read by lines, and neither its length, nor its lines, nor a command that never ends decide what that costs.
+// Goal: long output is read by lines at a bounded cost, whatever its length, its lines, or a command that never ends.
 
 import { expect, test } from 'bun:test'
 import { plainEnv } from '../../src/linux/command.ts'

@@ -1,4 +1,4 @@
-// Goal: the journal is recognized by what systemd says and the kernel confirms, and a redirected stderr is not taken for it.
+// Goal: the journal is recognized by systemd's variable and the kernel's confirmation; a redirected stderr is not.
 
 import { expect, test } from 'bun:test'
 import { fstatSync } from 'node:fs'

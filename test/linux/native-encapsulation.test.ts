@@ -12,7 +12,8 @@ import { nativeKeys } from '../../src/linux/native-keys.ts'
 const { publicKeys, decapsulate } = makeReceiptKeys(systemRandom, nativeKeys)
 
 describe.each([...kemNames])('%s', kem => {
-  // Goal: what the runtime encapsulates, the holder of the keys opens, as it opens what JavaScript encapsulates; each time it is another secret.
+  // Goal: the holder of the keys opens what the runtime encapsulates, as it opens what JavaScript encapsulates; each
+  // secret is new.
   test('opens', async () => {
     const native = await encapsulateWith(kem, publicKeys, nativeEncapsulation)
     expect(await decapsulate(kem, native.encapsulated)).toEqual(native.sharedSecret)

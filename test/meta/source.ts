@@ -15,7 +15,7 @@ export type Import = {
 export type FunctionSpan = { readonly line: number; readonly lineCount: number }
 
 /** The text with comments and contents of strings, templates and patterns blanked; same length and lines. */
-export function codeOf(text: string): string {
+export const codeOf = remembered((text: string): string => {
   const out = text.split('')
   const blank = (from: number, to: number) => {
     for (let i = from; i < to && i < out.length; i += 1) if (out[i] !== '\n') out[i] = ' '
@@ -58,6 +58,12 @@ export function codeOf(text: string): string {
     }
   }
   return out.join('')
+})
+
+/** Several rules read the same files: each text is scanned once. */
+function remembered<Result>(scan: (text: string) => Result): (text: string) => Result {
+  const results = new Map<string, Result>()
+  return text => results.getOrInsertComputed(text, scan)
 }
 
 const clause = String.raw`(?:(?!\b(?:import|export)\b)[\w$*{},\s])*?`
@@ -69,7 +75,7 @@ const bareImport = /(?<![.\w$])import\s*(['"])/g
 const dynamicImport = /(?<![.\w$])(?:import|require)\s*\(\s*(['"`])?/g
 
 /** Every import and re-export, in order. A dynamic import of something computed has the specifier ''. */
-export function importsOf(text: string): Import[] {
+export const importsOf = remembered((text: string): readonly Import[] => {
   const code = codeOf(text)
   const lineAt = (index: number) => code.slice(0, index).split('\n').length
   const quoted = (end: number) => text.slice(end, code.indexOf(code[end - 1] ?? '', end))
@@ -100,7 +106,7 @@ export function importsOf(text: string): Import[] {
     found.push({ index: match.index, specifier, isTypeOnly: false, isDynamic: true, line: lineAt(match.index) })
   }
   return found.sort((a, b) => a.index - b.index).map(({ index: _index, ...item }) => item)
-}
+})
 
 const functionStart =
   /(?:\bfunction\b.*|=>\s*\(?|^\s*(?:(?:async|static|public|private|protected|override|get|set)\s+)*\*?#?[\w$]+(?:<.*>)?\(.*\).*|^\s*\).*)\{$/

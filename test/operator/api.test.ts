@@ -422,10 +422,9 @@ test('goal: while another program holds the database, a change is refused whole,
   const before = kinds()
   {
     await using _ = await holdLock(join(dir, 'strongroom.db'))
-    const response = await fetch('http://admin/organizations/acme/keys', {
-      ...{ unix: server.path, method: 'POST', headers: { 'content-type': 'application/json' } },
-      body: JSON.stringify({ scope: 'write' }),
-    })
+    const post = { unix: server.path, method: 'POST', headers: { 'content-type': 'application/json' } }
+    const body = JSON.stringify({ scope: 'write' })
+    const response = await fetch('http://admin/organizations/acme/keys', { ...post, body })
     expect([response.status, response.headers.get('retry-after')]).toEqual([503, '2'])
     expect(await response.json()).toEqual({
       error: { code: 'store.busy', message: 'nothing was changed: the database says: database is locked' },

@@ -16,9 +16,7 @@ test('goal: a limit is raised once however often that is said, with who, from wh
   const { store, firewall, raise, run, limit, events } = egressAdmin()
   run()
   recordEgress(store.ledger.db, [
-    {
-      ...{ vmId, usedBytes: egressLimitBytes, rescueBytes: 0, observedAtMs: nowMs, blockedAtMs: nowMs },
-    },
+    { vmId, usedBytes: egressLimitBytes, rescueBytes: 0, observedAtMs: nowMs, blockedAtMs: nowMs },
   ])
   const asked = { to_bytes: 20 * gib, reason: 'ticket 7' }
   for (let time = 0; time < 3; time += 1) expect(await raise(asked)).toMatchObject({ status: 200, limit: 20 * gib })

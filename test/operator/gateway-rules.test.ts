@@ -18,14 +18,12 @@ function opened() {
       { models: ['inside'], isInside: true },
       { models: ['outside'], isInside: false },
     ]),
-    ...{
-      store: ledger.store,
-      clock: ledger.clock,
-      random: systemRandom,
-      log: ledger.log,
-      mintGatewayKey,
-      gateway: 'off',
-    },
+    store: ledger.store,
+    clock: ledger.clock,
+    random: systemRandom,
+    log: ledger.log,
+    mintGatewayKey,
+    gateway: 'off',
     collectors: [],
   } as unknown as AdminDeps)
   const post = async (path: string, body: unknown) => {
@@ -45,7 +43,8 @@ test('goal: what is left out stays, null is the default, and only a change is an
   const prefix = prefixOf(the.ledger.addKey({ tokensPerMinute: 5, models: ['tiny'] }))
   const set = (body: unknown) => the.post(`/gateway-keys/${prefix}/terms`, body)
   expect(await set({ requests_per_minute: 7 })).toMatchObject({
-    ...{ status: 200, body: { requests_per_minute: 7, tokens_per_minute: 5, models: ['tiny'], aliases: null } },
+    status: 200,
+    body: { requests_per_minute: 7, tokens_per_minute: 5, models: ['tiny'], aliases: null },
   })
   expect((await set({ requests_per_minute: 7 })).status).toBe(200)
   expect((await set({})).status).toBe(200)

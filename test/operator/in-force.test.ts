@@ -13,7 +13,9 @@ test('goal: a change of keys is answered once the VMs of the gateway have them, 
   const { admin, store } = egressAdmin({
     clock,
     gateway: {
-      ...{ view: () => ({ gateways: [], problem: null }), replace: () => false, session: () => null },
+      view: () => ({ gateways: [], problem: null }),
+      replace: () => false,
+      session: () => null,
       pushControl: () => {
         told.push(listGoodGatewayKeys(store.directory.db).map(({ prefix }) => prefix))
         return isTold.promise

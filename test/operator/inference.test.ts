@@ -21,7 +21,9 @@ const gateway = (vmId: string, state: View['gateways'][number]['state'], problem
 const summary = (gateways: View['gateways'], problem: string | null = null) =>
   gatewaySummary({
     view: () => ({ gateways, problem }),
-    ...{ replace: () => false, session: () => null, pushControl: async () => {} },
+    replace: () => false,
+    session: () => null,
+    pushControl: async () => {},
   })
 
 // Goal: whatever the keeper knows, one line of the status says what counts.

@@ -31,7 +31,10 @@ test('goal: days are those of UTC, both ends included, and other organizations h
   ])
   const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
   expect(await the.ask('2026-11-01', '2026-11-02')).toEqual({
-    ...{ organization: 'acme', from: '2026-11-01', to: '2026-11-02', by: ['key', 'model', 'day'] },
+    organization: 'acme',
+    from: '2026-11-01',
+    to: '2026-11-02',
+    by: ['key', 'model', 'day'],
     rows: [
       { day: '2026-11-01', key: 'k1', model: 'big', ...sums },
       { day: '2026-11-01', key: 'k1', model: 'tiny', ...sums },
@@ -58,7 +61,9 @@ test('goal: days are those of UTC, both ends included, and other organizations h
 test('goal: what is read in many pieces has the same sums as the ledger, many rows of one millisecond too', async () => {
   const rows = Array.from({ length: 12_345 }, (_, index) =>
     usageRow({
-      ...{ id: `r${index}`, promptTokens: index, model: `m${index % 7}` },
+      id: `r${index}`,
+      promptTokens: index,
+      model: `m${index % 7}`,
       // More rows than a piece has are of one millisecond.
       atMs: index < 6_000 ? at('2026-11-05T00:00') : at('2026-11-06T00:00') + index * 1000,
     }),

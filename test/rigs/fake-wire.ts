@@ -46,7 +46,9 @@ export async function createFakeGateway(
   const rig = await openRig({ ...options, keys, tlsSpkiDigest })
   const seen: string[] = []
   return {
-    ...{ keys, tlsSpkiDigest, seen },
+    keys,
+    tlsSpkiDigest,
+    seen,
     attest: async url => {
       const response = await rig.endpoint(new Request(url.href))
       return { status: response.status, body: new Uint8Array(await response.arrayBuffer()) }
@@ -110,15 +112,19 @@ export type FakeWire = {
 export function createFakeWire(gateway: FakeGateway, { pins }: { readonly pins: boolean }): FakeWire {
   let closed = 0
   const honest = (gateway: FakeGateway) => ({
-    ...{ respond: gateway.respond, tlsSpkiDigest: gateway.tlsSpkiDigest },
+    respond: gateway.respond,
+    tlsSpkiDigest: gateway.tlsSpkiDigest,
     attest: async (url: URL): Promise<FakeAttestation> => ({
       ...(await gateway.attest(url)),
-      ...{ retryAfter: null, tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any' },
+      retryAfter: null,
+      tlsSpkiDigest: pins ? wire.tlsSpkiDigest : 'any',
     }),
   })
   const wire: FakeWire = {
     ...honest(gateway),
-    ...{ nonces: [], sent: [], closed: () => closed },
+    nonces: [],
+    sent: [],
+    closed: () => closed,
     workload: { status: 404, retryAfter: null, body: new Uint8Array(0) },
     connect: next => void Object.assign(wire, honest(next)),
     transport: {

@@ -163,7 +163,11 @@ export async function startProxy(
   const { caPem: ca } = await serverAuthority()
   const seen: Proxy['seen'] = []
   const server = Bun.serve({
-    ...{ hostname: '127.0.0.1', port: 0, tls: { cert, key }, development: false, idleTimeout: 60 },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { cert, key },
+    development: false,
+    idleTimeout: 60,
     fetch: async request => {
       const { pathname, search } = new URL(request.url)
       const body = new Uint8Array(await request.arrayBuffer())
@@ -171,14 +175,17 @@ export async function startProxy(
       const { method, headers } = request
       const forward = () =>
         fetch(`${behind()}${pathname}${search}`, {
-          ...{ method, headers, tls: { ca } },
+          method,
+          headers,
+          tls: { ca },
           ...(body.length === 0 ? {} : { body }),
         })
       return await answer(request, forward)
     },
   })
   return {
-    ...{ port: server.port ?? 0, seen },
+    port: server.port ?? 0,
+    seen,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
     },

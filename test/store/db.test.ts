@@ -6,10 +6,9 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
-import { Fault } from '../../src/base/fault.ts'
+import { FAULTS, Fault } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
-import { MIGRATIONS, openStore, type RoomName } from '../../src/store/db.ts'
-import { attestationOf, storeAttestation } from '../../src/store/directory/attestation.query.ts'
+import { MIGRATIONS, openStore, type RoomName, schemaVersionOf } from '../../src/store/db.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
 import { buildNonces, builds, buildVms } from '../../src/store/directory/build.table.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
@@ -25,10 +24,8 @@ import { usageMonths } from '../../src/store/directory/usage/usage-month.table.t
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { gateways } from '../../src/store/ledger/gateway.table.ts'
-import { launchOf } from '../../src/store/ledger/launch.query.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
-import { recordResource, resourcesOf } from '../../src/store/ledger/resource.query.ts'
-import { insertVm, listVms, openVm, vmById } from '../../src/store/ledger/vm.query.ts'
+import { resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 import { holdLock } from '../rigs/lock-holder.ts'
 
@@ -51,6 +48,14 @@ const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
   ],
   ledger: [vms, resources, restingAddresses, egress, launches, gateways, nonces, events],
 }
+const newest = schemaVersionOf(MIGRATIONS)
+
+/** Upgrades of a later executable. */
+function upgradedBy(...later: readonly string[]): typeof MIGRATIONS {
+  const upgrades = later.map((sql, index) => ({ to: newest + 1 + index, sql }))
+  return { ...MIGRATIONS, upgrades: [...MIGRATIONS.upgrades, ...upgrades] }
+}
+
 const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 
 function place(): { path: string } & Disposable {
@@ -131,7 +136,8 @@ describe('schema', () => {
     store.close()
   })
 
-  // Goal: a fleet may keep the directory in another database than a host's ledger: no key leads from one room to the other.
+  // Goal: a fleet may keep the directory in another database than a host's ledger: no foreign key leads from one room
+  // to the other.
   test('no foreign key spans both rooms', () => {
     const store = openStore(':memory:')
     for (const [room, tables] of Object.entries(ROOMS)) {
@@ -168,14 +174,14 @@ describe('versions', () => {
     using at = place()
     openStore(at.path).close()
     const sqlite = new Database(at.path)
-    sqlite.run(`PRAGMA user_version = ${MIGRATIONS.length + 1}`)
+    sqlite.run(`PRAGMA user_version = ${newest + 1}`)
     sqlite.run('PRAGMA wal_checkpoint(TRUNCATE)')
     sqlite.close()
     const before = readFileSync(at.path)
     const fault = faultOf(() => openStore(at.path))
     expect([fault.code, fault.message]).toEqual([
       'store.newer',
-      `database ${at.path} has schema ${MIGRATIONS.length + 1}, this executable knows up to ${MIGRATIONS.length}; nothing was changed`,
+      `database ${at.path} has schema ${newest + 1}, this executable knows up to ${newest}; nothing was changed`,
     ])
     expect(readFileSync(at.path).equals(before)).toBe(true)
   })
@@ -186,7 +192,7 @@ describe('versions', () => {
     const first = openStore(at.path)
     insertOrganization(first.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
     first.close()
-    const further = [...MIGRATIONS, 'CREATE TABLE later (id TEXT PRIMARY KEY) STRICT', "INSERT INTO later VALUES ('x')"]
+    const further = upgradedBy('CREATE TABLE later (id TEXT PRIMARY KEY) STRICT', "INSERT INTO later VALUES ('x')")
     for (let i = 0; i < 2; i += 1) {
       const store = openStore(at.path, further)
       expect(store.directory.db.all('SELECT id FROM later')).toEqual([{ id: 'x' }])
@@ -197,148 +203,53 @@ describe('versions', () => {
     expect(faultOf(() => openStore(at.path)).code).toBe('store.newer')
   })
 
-  // Goal: when an older database's table is made anew, its rows and all that refers to them are kept, and the references still hold.
-  test('an instance of schema 2, with its log and its key, comes along', () => {
+  // Goal: a database that this executable cannot upgrade is refused with what to do, and not changed by a single byte.
+  test('too old', () => {
     using at = place()
-    openStore(at.path, MIGRATIONS.slice(0, 2)).close()
+    const sqlite = new Database(at.path)
+    sqlite.run('PRAGMA journal_mode = WAL')
+    sqlite.run('CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT')
+    sqlite.run('PRAGMA user_version = 20')
+    sqlite.run('PRAGMA wal_checkpoint(TRUNCATE)')
+    sqlite.close()
+    const before = readFileSync(at.path)
+    const fault = faultOf(() => openStore(at.path))
+    expect([fault.code, fault.message]).toEqual([
+      'store.older',
+      `database ${at.path} has schema 20, this executable upgrades from 21; nothing was changed`,
+    ])
+    expect(FAULTS['store.older'].remedy).toStartWith('open it once with the version before this one')
+    expect(readFileSync(at.path).equals(before)).toBe(true)
+  })
+
+  // Goal: an upgrade that makes a table anew keeps its rows and the rows that refer to them, and the references still
+  // hold.
+  test('a table made anew', () => {
+    using at = place()
+    openStore(at.path).close()
     const old = new Database(at.path)
     old.run('PRAGMA foreign_keys = ON')
     old.run(`
-      INSERT INTO organizations VALUES ('o1', 'acme', 'active', 1);
       INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
         VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
-      INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key, inference_mode,
-        inference_model, vm_id, egress_bytes, created_at_ms, ready_at_ms, changed_at_ms)
-        VALUES ('i1', 'h', 'o1', 'n', 'n.x', 'present', 'ready', 'a', 'k', 'm', 't', 'v1', 77, 1, 2, 3);
-      INSERT INTO instance_changes (instance_id, status, at_ms) VALUES ('i1', 'ready', 2);
-      INSERT INTO gateway_keys (prefix, organization_id, instance_id, secret_sha256, created_at_ms)
-        VALUES ('p', 'o1', 'i1', zeroblob(32), 1);`)
-    const before = old.query<Record<string, unknown>, []>('SELECT * FROM instances').all()
+      INSERT INTO resources VALUES (7, 'v1', 'address', '10.0.0.1', 1), (9, 'v1', 'qemu', '1:2', 2);
+      INSERT INTO egress (vm_id, used_bytes, observed_at_ms) VALUES ('v1', 4321, 7);`)
+    const [table] = old.query<{ sql: string }, []>("SELECT sql FROM sqlite_schema WHERE name = 'vms'").all()
     old.close()
-    const store = openStore(at.path)
-    const { db } = store.directory
-    expect(db.all<Record<string, unknown>>('SELECT * FROM instances')).toEqual(
-      before.map(row => ({ ...row, platform: null })),
+    const anew = table?.sql.replace('CREATE TABLE vms', 'CREATE TABLE vms_anew')
+    const store = openStore(
+      at.path,
+      upgradedBy(
+        `${anew}; INSERT INTO vms_anew SELECT * FROM vms; DROP TABLE vms; ALTER TABLE vms_anew RENAME TO vms;`,
+      ),
     )
-    expect(db.all('SELECT instance_id FROM instance_changes')).toEqual([{ instance_id: 'i1' }])
-    expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: 'i1' }])
-    db.run("DELETE FROM vms WHERE id = 'v1'")
-    db.run("DELETE FROM instances WHERE id = 'i1'")
-    expect(db.all('SELECT * FROM instance_changes')).toEqual([])
-    expect(db.all('SELECT instance_id FROM gateway_keys')).toEqual([{ instance_id: null }])
-    store.close()
-  })
-
-  // Goal: what an older version made for a VM is still on record in its order, and a uid can join it.
-  test('resources of schema 3 come along', () => {
-    using at = place()
-    openStore(at.path, MIGRATIONS.slice(0, 3)).close()
-    const old = new Database(at.path)
-    old.run(`
-      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
-        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
-      INSERT INTO resources VALUES (7, 'v1', 'address', '10.0.0.1', 1), (9, 'v1', 'qemu', '1:2', 2);`)
-    old.close()
-    const store = openStore(at.path)
-    recordResource(store.ledger.db, { vmId: 'v1', kind: 'uid', name: '70000', nowMs: 3 })
-    expect(resourcesOf(store.ledger.db, 'v1').map(({ seq, kind }) => [seq, kind])).toEqual([
-      [10, 'uid'],
+    const { db } = store.ledger
+    expect(resourcesOf(db, 'v1').map(({ seq, kind }) => [seq, kind])).toEqual([
       [9, 'qemu'],
       [7, 'address'],
     ])
-    expect(() => store.ledger.db.run("UPDATE resources SET kind = 'other'")).toThrow()
-    store.close()
-  })
-
-  // Goal: VMs that ran before the upgrade keep what they have, and a TPM can join it, between the user id and QEMU.
-  test('resources of schema 10 come along', () => {
-    using at = place()
-    openStore(at.path, MIGRATIONS.slice(0, 10)).close()
-    const old = new Database(at.path)
-    old.run(`
-      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms)
-        VALUES ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 1);
-      INSERT INTO resources VALUES (7, 'v1', 'uid', '70000', 1), (9, 'v1', 'disk', '/d', 2);`)
-    old.close()
-    const store = openStore(at.path)
-    for (const [kind, name] of [
-      ['tpm', '1:2'],
-      ['qemu', '3:4'],
-    ] as const)
-      recordResource(store.ledger.db, { vmId: 'v1', kind, name, nowMs: 3 })
-    expect(resourcesOf(store.ledger.db, 'v1').map(({ kind, name }) => `${kind} ${name}`)).toEqual([
-      'qemu 3:4',
-      'tpm 1:2',
-      'disk /d',
-      'uid 70000',
-    ])
-    store.close()
-  })
-
-  // Goal: guests that ran before the upgrade keep their network and what they have sent; the attestation of an instance goes with its record.
-  test('guests of schema 6 count as opened', () => {
-    using at = place()
-    openStore(at.path, MIGRATIONS.slice(0, 6)).close()
-    const old = new Database(at.path)
-    old.run(`
-      INSERT INTO organizations VALUES ('o1', 'acme', 'active', 1);
-      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms) VALUES
-        ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 5),
-        ('v2', 'h', 'instance', 'running', 'booting', 1, 512, 1, 6);
-      INSERT INTO egress VALUES ('v1', 4321, 7, NULL);
-      INSERT INTO instances (id, host_id, organization_id, name, hostname, desired, status, agent, public_key, inference_mode,
-        inference_model, vm_id, egress_bytes, created_at_ms, ready_at_ms, changed_at_ms)
-        VALUES ('i1', 'h', 'o1', 'n', 'n.x', 'present', 'ready', 'a', 'k', 'm', 't', 'v1', 77, 1, 2, 3);`)
-    old.close()
-    const store = openStore(at.path)
-    expect([vmById(store.ledger.db, 'v1')?.openedAtMs, vmById(store.ledger.db, 'v2')?.openedAtMs]).toEqual([5, null])
-    expect(egressOf(store.ledger.db, 'v1')).toMatchObject({ usedBytes: 4321, rescueBytes: 0 })
-    expect([openVm(store.ledger.db, { id: 'v1', nowMs: 9 }), openVm(store.ledger.db, { id: 'v3', nowMs: 9 })]).toEqual([
-      true,
-      false,
-    ])
-    expect(vmById(store.ledger.db, 'v1')?.openedAtMs).toBe(5)
-    const row = {
-      instanceId: 'i1',
-      nonce: 'n'.repeat(43),
-      sshHostKey: 'ssh-ed25519 A',
-      attestedAtMs: 1,
-      document: '{}',
-    }
-    storeAttestation(store.directory.db, row)
-    storeAttestation(store.directory.db, { ...row, attestedAtMs: 2 })
-    expect(attestationOf(store.directory.db, 'i1')).toEqual({ ...row, attestedAtMs: 2 })
-    store.directory.db.run("DELETE FROM instances WHERE id = 'i1'")
-    expect(attestationOf(store.directory.db, 'i1')).toBeNull()
-    store.close()
-  })
-
-  // Goal: VMs that ran before the upgrade keep their network, their turn and their records; a gateway's can join them.
-  test('VMs of schema 13 come along', () => {
-    using at = place()
-    openStore(at.path, MIGRATIONS.slice(0, 13)).close()
-    const old = new Database(at.path)
-    old.run(`
-      INSERT INTO vms (id, host_id, image, desired, state, vcpus, memory_mib, created_at_ms, changed_at_ms, network) VALUES
-        ('v2', 'h', 'builder', 'running', 'running', 1, 512, 1, 5, 'fetch'),
-        ('v1', 'h', 'instance', 'running', 'running', 1, 512, 1, 5, 'world');
-      INSERT INTO resources (vm_id, kind, name, created_at_ms) VALUES ('v1', 'address', '10.0.0.1', 1);
-      INSERT INTO launches VALUES ('v1', '{}', 'm', 'h', 'o', 1);`)
-    old.close()
-    const store = openStore(at.path)
-    const { db } = store.ledger
-    expect(listVms(db, 'h').map(({ id, network }) => [id, network])).toEqual([
-      ['v2', 'fetch'],
-      ['v1', 'world'],
-    ])
-    expect(vmById(db, 'v1')).toMatchObject({ workload: null, modelDisk: null })
-    expect(launchOf(db, 'v1')).toMatchObject({ document: '{}', hostData: 'h', workload: null })
-    const vm = { hostId: 'h', image: 'inference', vcpus: 1, memoryMib: 512, nowMs: 9 }
-    insertVm(db, { ...vm, id: 'v3', network: 'gateway', workload: '{}', modelDisk: '/m.img' })
-    insertVm(db, { ...vm, id: 'v4' })
-    expect(vmById(db, 'v3')).toMatchObject({ network: 'gateway', workload: '{}', modelDisk: '/m.img' })
-    expect(vmById(db, 'v4')).toMatchObject({ network: 'world', workload: null, modelDisk: null })
-    expect(() => db.run("UPDATE vms SET network = 'other'")).toThrow()
+    expect(egressOf(db, 'v1')).toMatchObject({ usedBytes: 4321 })
+    expect(() => db.run("DELETE FROM vms WHERE id = 'v1'")).toThrow()
     store.close()
   })
 
@@ -346,7 +257,7 @@ describe('versions', () => {
   test('a migration that fails', () => {
     using at = place()
     openStore(at.path).close()
-    const broken = [...MIGRATIONS, 'CREATE TABLE later (id TEXT) STRICT; INSERT INTO nowhere VALUES (1)']
+    const broken = upgradedBy('CREATE TABLE later (id TEXT) STRICT; INSERT INTO nowhere VALUES (1)')
     expect(faultOf(() => openStore(at.path, broken)).code).toBe('store.corrupt')
     const store = openStore(at.path)
     expect(store.directory.db.all("SELECT name FROM sqlite_schema WHERE name = 'later'")).toEqual([])
@@ -412,7 +323,8 @@ describe('use', () => {
   })
 })
 
-// Goal: whoever else holds the database holds the event loop for half a second at a time, keeps nobody from reading, and is told from a damaged file.
+// Goal: another program with the lock delays the event loop by half a second per write, stops no reader, and is
+// distinct from a damaged file.
 test('another program holds the lock', async () => {
   using at = place()
   const store = openStore(at.path)

@@ -1,4 +1,4 @@
-// Whatever of a gateway's answer is changed, exchanged or expected otherwise, the verdict of a relying party is bad, by the name of what is wrong.
+// Any change of a gateway's answer, or of an expectation, gives a bad verdict that names the fault.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -55,7 +55,8 @@ describe('the answer', () => {
   })
 
   test('is of one gateway', async () => {
-    // Goal: a good receipt of another process of the same image, over the same nonce, does not complete somebody else's five.
+    // Goal: a good receipt of another process of the same image, over the same nonce, does not complete somebody else's
+    // five.
     using other = await openRig({ origin, keys: makeReceiptKeys(systemRandom) })
     const foreign: Document = JSON.parse((await other.get(`?nonce=${nonce}`)).body)
     const document: Document = JSON.parse(answer)

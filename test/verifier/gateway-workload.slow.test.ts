@@ -1,4 +1,5 @@
-// A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its workload.json.
+// A gateway in a VM of its own, as a relying party judges it: the evidence of a real enclave process under its
+// workload.json.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
@@ -30,14 +31,19 @@ const sha256 = (text: string) => new Uint8Array(Bun.CryptoHasher.hash('sha256', 
 
 async function judge(changes: Partial<GatewayQuestion> = {}, body = answer.body) {
   const found = await verifyGateway(body, {
-    ...{ nonce, asOf: systemClock.nowMs(), ageMsMax: 60_000, roots: [bench.host.root], policy: byKey },
-    ...{ pins: { ...allPins, tcb: 'any', crl: 'any' }, crl: undefined, allowlist: 'any', configurationDigest: 'any' },
-    ...{
-      tlsSpkiDigest: spkiDigestOf(answer.certificate),
-      workload: utf8(bench.workloadText),
-      outside: ['far'],
-      ...changes,
-    },
+    nonce,
+    asOf: systemClock.nowMs(),
+    ageMsMax: 60_000,
+    roots: [bench.host.root],
+    policy: byKey,
+    pins: { ...allPins, tcb: 'any', crl: 'any' },
+    crl: undefined,
+    allowlist: 'any',
+    configurationDigest: 'any',
+    tlsSpkiDigest: spkiDigestOf(answer.certificate),
+    workload: utf8(bench.workloadText),
+    outside: ['far'],
+    ...changes,
   })
   const bad = found.checks.filter(check => check.outcome === 'fail').map(check => check.name)
   expect(found.ok).toBe(bad.length === 0)

@@ -32,7 +32,9 @@ const rig = await openRig({
     operatorKey,
     evidence: async (reportData, hostData) => ({
       report: await report({ reportData, hostData, measurement, report: { idKeyDigest: operatorKey } }),
-      ...{ vek: vcek, chain: [ask, ark], crl },
+      vek: vcek,
+      chain: [ask, ark],
+      crl,
     }),
   },
 })
@@ -41,8 +43,13 @@ const document = utf8((await rig.get(`?nonce=${nonce}`)).body)
 
 async function verify(pins: Pins, changes: Partial<GatewayQuestion> = {}) {
   const found = await verifyGateway(document, {
-    ...{ nonce: fromBase64Url(nonce) ?? 'any', asOf: simulatedAsOf.getTime(), ageMsMax: freshAgeMsMax },
-    ...{ roots: [authority.root], crl: undefined, tlsSpkiDigest, pins },
+    nonce: fromBase64Url(nonce) ?? 'any',
+    asOf: simulatedAsOf.getTime(),
+    ageMsMax: freshAgeMsMax,
+    roots: [authority.root],
+    crl: undefined,
+    tlsSpkiDigest,
+    pins,
     policy: { ...strictPolicy(), measurements: [measurement] },
     allowlist: readAllowlist(utf8(allowlistText)),
     configurationDigest: 'any',

@@ -111,7 +111,12 @@ describe('what is required', () => {
       gateway,
     })
     const waived: InstancePins = {
-      ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+      measurement: 'any',
+      'operator-key': 'any',
+      gateway: 'any',
+      vmpl: 'any',
+      crl: 'any',
+      tcb: 'any',
     }
     const { found } = await judge(good, { policy, image: 'any', gateway, pins: waived })
     const said = found.checks.filter(check => check.outcome === 'not-checked' && check.name.startsWith('pin-'))
@@ -293,7 +298,8 @@ describe('the document', () => {
 
 describe('the receipt', () => {
   type Leaf = readonly [path: string, at: number, expected: string]
-  // Goal: one bit anywhere in what was signed, in a key, a signature, a certificate or the report fails by a check that says where.
+  // Goal: one bit anywhere in what was signed, in a key, a signature, a certificate or the report fails by a check that
+  // says where.
   test.each<Leaf>([
     ['statement', 100, 'receipt/evidence'],
     ['keys.ed25519', 3, 'receipt/evidence'],
@@ -375,7 +381,8 @@ describe('the launch', () => {
     expect(await expectBad(await of({ report: { vmpl: 1 } }), ['receipt/evidence'])).toContain('vmpl')
   })
 
-  // Goal: one document has one text; every other spelling, and what is no document, is refused though HOST_DATA is its digest.
+  // Goal: one document has one text; every other spelling, and what is no document, is refused though HOST_DATA is its
+  // digest.
   test.each<readonly [string, string]>([
     ['white space', JSON.stringify(sampleLaunch, null, 1)],
     ['another order', JSON.stringify({ ...sampleLaunch, image: undefined, measurement: sampleLaunch.measurement })],
@@ -415,7 +422,9 @@ test('goal: a name out of the prototype is no launch digest', async () => {
 
 test('goal: names of instances are read exactly', () => {
   expect(readInstanceHostname('k3v9x2ma.acme.agents.example')).toEqual({
-    ...{ name: 'k3v9x2ma', organization: 'acme', domain: 'agents.example' },
+    name: 'k3v9x2ma',
+    organization: 'acme',
+    domain: 'agents.example',
     hostname: 'k3v9x2ma.acme.agents.example',
   })
   const wrong = ['', 'k3v9x2ma', 'k3v9x2ma.acme', 'K3V9X2MA.acme.x', 'k3v9x2m.acme.x', 'k3v9x2ma..x', 'k3v9x2ma.a_b.x']

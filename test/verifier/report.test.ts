@@ -93,8 +93,11 @@ test('goal: a pin that is not said at all is required, in JavaScript too', async
 
 test('goal: a report of version 2 has the product that the signed VCEK names, and the name of another is refused', async () => {
   const evidence = {
-    ...{ report: await bytes('milan-v2.bin'), vek: await bytes('milan-v2.vcek.der') },
-    ...{ asOf, policy: defaultPolicy(unpinned), pins: unpinned },
+    report: await bytes('milan-v2.bin'),
+    vek: await bytes('milan-v2.vcek.der'),
+    asOf,
+    policy: defaultPolicy(unpinned),
+    pins: unpinned,
   }
   const found = await verifySavedReport(evidence)
   expect([found.ok, found.product]).toEqual([true, 'milan'])

@@ -1,4 +1,5 @@
-// Goal: a response is trusted only with a receipt for exactly its bytes, by the keys of an attestation that is trusted itself.
+// Goal: a response is trusted only with a receipt for exactly its bytes, by the keys of an attestation that is trusted
+// itself.
 
 import { afterAll, expect, test } from 'bun:test'
 import {
@@ -102,7 +103,7 @@ test('goal: an answer from outside is not good, however well it is signed, and t
   const accepted = await verifyGatewayResponse(outside, trusted, { outside: ['other'] })
   expect(failuresOf(accepted)).toEqual([true, []])
   expect(accepted.claim).toMatchObject({ upstream: 'other', coverage: 'outside' })
-  // Whoever says something else, in JavaScript, has not said it.
+  // Other values, possible in JavaScript, waive nothing.
   for (const said of ['any', 'other', true, undefined, [], ['another']] as unknown as string[][]) {
     expect((await verifyGatewayResponse(outside, trusted, { outside: said })).ok).toBe(false)
   }

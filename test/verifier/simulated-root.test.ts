@@ -1,4 +1,5 @@
-// Goal: a simulated root is read from exactly one ARK and ASK, and at most one ASVK, in any order, and from nothing else.
+// Goal: a simulated root is read from exactly one ARK and ASK, and at most one ASVK, in any order, and from nothing
+// else.
 
 import { expect, test } from 'bun:test'
 import { simulatedPlatform } from '../../scripts/rigs/launch/simulated-platform.ts'

@@ -1,4 +1,4 @@
-// Who gets room on the host, and who learns at once that there is none.
+// Admission: which VM gets room on the host, and which is refused at once.
 
 import { expect, test } from 'bun:test'
 import { newUuid } from '../../src/base/ids.ts'

@@ -73,11 +73,7 @@ export async function requestCost(
   const values = await load.run(target, { kind: 'rate', connections, ms })
   const [perSecond = Number.NaN, , p99Ms = Number.NaN, closedCount = 0] = values
   const each = (spentMs: number) => (spentMs * 1_000_000) / (perSecond * ms)
-  return {
-    ...{ perSecond, p99Ms, closedCount },
-    cpuUs: each(cpuMsOf(pid) - allMs),
-    ownCpuUs: each(ownCpuMsOf(pid) - ownMs),
-  }
+  return { perSecond, p99Ms, closedCount, cpuUs: each(cpuMsOf(pid) - allMs), ownCpuUs: each(ownCpuMsOf(pid) - ownMs) }
 }
 
 export type ChunkCost = {

@@ -21,8 +21,12 @@ const { stateDir, stubPort, listener }: OursSettings = JSON.parse(process.argv[2
 const pair = listener?.pair ?? null
 const read = (file: string | undefined) => (file === undefined ? '' : readFileSync(file, 'utf8'))
 const current = {
-  ...{ cert: read(pair?.certFile), key: read(pair?.keyFile) },
-  ...{ notBeforeMs: 0, notAfterMs: 0, fingerprint: '', names: '' },
+  cert: read(pair?.certFile),
+  key: read(pair?.keyFile),
+  notBeforeMs: 0,
+  notAfterMs: 0,
+  fingerprint: '',
+  names: '',
 }
 const tls = { current: () => current, guestCertificate: () => current.cert, onChange: () => {} }
 
@@ -82,7 +86,9 @@ const listen = { hostname: '127.0.0.1', port: 0 }
 const server =
   listener === null
     ? Bun.serve({
-        ...{ ...listen, idleTimeout: 255, development: false },
+        ...listen,
+        idleTimeout: 255,
+        development: false,
         fetch: (request, socket) => inference.fetch(request, () => socket.requestIP(request)?.address ?? ''),
       })
     : await inference.listen({ listen, tls: pair === null ? null : tls, guestName: 'guests.test' })

@@ -1,4 +1,5 @@
-// Service C as its clients meet it: real HTTP on a free local port, a real database and files in a directory of its own, VMs that play scripts.
+// Service C as its clients meet it: real HTTP on a free local port, a real database and directory, VMs that play
+// scripts.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -202,7 +203,13 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
   }
   const builds = createBuilds({
     directory: join(directory, 'builds'),
-    ...{ store, engine, clock, random: systemRandom, log, settings, gate: watched },
+    store,
+    engine,
+    clock,
+    random: systemRandom,
+    log,
+    settings,
+    gate: watched,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
     ownUrl: 'https://builds.example',

@@ -28,7 +28,8 @@ export const cargoRecord: BuildRecord = {
     projectDir: null,
     toolchain: null,
     reproduce: true,
-    ...{ fetchCaSha256: null, cratesMirror: null },
+    fetchCaSha256: null,
+    cratesMirror: null,
   },
   source: {
     uri: 'https://git.example/demo.git',
@@ -72,8 +73,14 @@ export const cargoRecord: BuildRecord = {
 export const nixRecord: BuildRecord = {
   ...cargoRecord,
   request: {
-    ...{ nonce: '0001', repoUrl: null, repoRef: null, projectDir: 'sub', toolchain: 'nix', reproduce: false },
-    ...{ fetchCaSha256: null, cratesMirror: null },
+    nonce: '0001',
+    repoUrl: null,
+    repoRef: null,
+    projectDir: 'sub',
+    toolchain: 'nix',
+    reproduce: false,
+    fetchCaSha256: null,
+    cratesMirror: null,
     archive: { name: 'demo.tar.gz', sha256: hexOf('archive'), sizeBytes: 1234 },
   },
   source: { uri: '', commit: null, treeSha1: 'b'.repeat(40), treeSha256: 'c'.repeat(64) },
@@ -84,12 +91,20 @@ export const nixRecord: BuildRecord = {
   packages: [
     { kind: 'flake-input', name: 'nixpkgs', uri: `github:nixos/nixpkgs/${'f'.repeat(40)}`, narSha256: hexOf('nar') },
     {
-      ...{ kind: 'nix-fetch', name: 'acl-2.3.2.tar.gz', drvPath: 'hash-acl-2.3.2.tar.gz.drv', outputHashMode: 'flat' },
-      ...{ hash: { algorithm: 'sha256', hex: hexOf('acl') }, url: 'https://src.example/acl.tar.gz' },
+      kind: 'nix-fetch',
+      name: 'acl-2.3.2.tar.gz',
+      drvPath: 'hash-acl-2.3.2.tar.gz.drv',
+      outputHashMode: 'flat',
+      hash: { algorithm: 'sha256', hex: hexOf('acl') },
+      url: 'https://src.example/acl.tar.gz',
     },
     {
-      ...{ kind: 'nix-fetch', name: 'b', drvPath: 'hash-b.drv', outputHashMode: null },
-      ...{ hash: { algorithm: 'sha512', hex: 'ab'.repeat(64) }, url: null },
+      kind: 'nix-fetch',
+      name: 'b',
+      drvPath: 'hash-b.drv',
+      outputHashMode: null,
+      hash: { algorithm: 'sha512', hex: 'ab'.repeat(64) },
+      url: null,
     },
   ],
   evaluation: { derivationCount: 4, fetchCount: 2 },
@@ -97,15 +112,17 @@ export const nixRecord: BuildRecord = {
 }
 
 const limits: BuildLimits = {
-  ...{
-    sourceBytes: 1024,
-    sourceEntries: 10,
-    fetchSeconds: 60,
-    fetchBytes: 1024,
-    buildSeconds: 3600,
-    memoryBytes: 1024,
-  },
-  ...{ pids: 10, diskBytes: 1024, logBytes: 1024, artifactBytes: 1024, artifactCount: 2 },
+  sourceBytes: 1024,
+  sourceEntries: 10,
+  fetchSeconds: 60,
+  fetchBytes: 1024,
+  buildSeconds: 3600,
+  memoryBytes: 1024,
+  pids: 10,
+  diskBytes: 1024,
+  logBytes: 1024,
+  artifactBytes: 1024,
+  artifactCount: 2,
 }
 
 /** The order that a host gave for this record. */
@@ -113,7 +130,14 @@ export function orderOf(record: Omit<BuildRecord, 'order'>): BuildOrder {
   const { request, jobId, builderId, imageSummary } = record
   const { nonce, projectDir, toolchain, reproduce, archive, repoUrl, repoRef, fetchCaSha256, cratesMirror } = request
   return {
-    ...{ jobId, nonce, projectDir, toolchain, reproduce, builderId, imageSummary, limits },
+    jobId,
+    nonce,
+    projectDir,
+    toolchain,
+    reproduce,
+    builderId,
+    imageSummary,
+    limits,
     source: archive === null ? { kind: 'git', url: repoUrl ?? '', ref: repoRef } : { kind: 'archive', ...archive },
     accepts: { caSha256: fetchCaSha256, cratesMirror },
     fetch: record.networkPolicy === 'none' ? null : { proxy: 'http://10.0.0.1:8444', cratesMirror, ca: null },
@@ -124,7 +148,11 @@ export function orderOf(record: Omit<BuildRecord, 'order'>): BuildOrder {
 export function requestOf({ request, source }: BuildRecord): AskedRequest {
   const { projectDir, toolchain, reproduce, archive, repoUrl, repoRef, fetchCaSha256, cratesMirror } = request
   return {
-    ...{ projectDir, toolchain, reproduce, fetchCaSha256, cratesMirror },
+    projectDir,
+    toolchain,
+    reproduce,
+    fetchCaSha256,
+    cratesMirror,
     sourceName: archive?.name ?? null,
     source:
       source.commit === null

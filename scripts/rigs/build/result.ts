@@ -50,12 +50,17 @@ export async function sampleResult(changes: ResultChanges = {}): Promise<SampleR
   const nonce = present(fromHex(record.request.nonce), 'a nonce')
   const issue = async (fields: StatementFields, nowMs: number): Promise<Receipt> =>
     await issueReceipt({
-      ...{ fields, publicKeys, platform: 'simulated', nowMs },
+      fields,
+      publicKeys,
+      platform: 'simulated',
+      nowMs,
       sign: portableSigner(secretKeys, countingRandom(3)),
       evidenceSource: simulatedSource(reportOf(vm, changes.report)),
     })
   const common = {
-    ...{ nonce, operatorKey, image: { name: 'builder', measurement: vm } },
+    nonce,
+    operatorKey,
+    image: { name: 'builder', measurement: vm },
     sourceDigest: present(fromHex(record.source.treeSha256), 'a tree'),
     networkPolicy: record.networkPolicy,
   }
@@ -67,7 +72,9 @@ export async function sampleResult(changes: ResultChanges = {}): Promise<SampleR
     sign: message => signHybrid(secretKeys, message, { context: new Uint8Array(0), random: countingRandom(9) }),
   })
   const completed = {
-    ...{ ...common, kind: 'build', provenanceDigest: documents.provenanceDigest },
+    ...common,
+    kind: 'build',
+    provenanceDigest: documents.provenanceDigest,
     dispatchDigest: sha256(decodeReceipt(dispatch).statement),
     ...changes.completion,
   } as const

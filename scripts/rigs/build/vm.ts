@@ -104,7 +104,11 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   const port: PortPaths = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }
   succeed(['mkfifo', port.toGuest, port.fromGuest])
   const settings: BuilderProcessSettings = {
-    ...{ root, scratch, exchange, port, device },
+    root,
+    scratch,
+    exchange,
+    port,
+    device,
     cgroupRoot,
     tools: {
       path: '/opt/rust/bin:/usr/bin',
@@ -131,7 +135,9 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   }
   let running = await start()
   return {
-    ...{ root, scratch, exchange },
+    root,
+    scratch,
+    exchange,
     request: op => running.client.request(op),
     build: (order, follow = {}) => runBuild(running.client, exchange, order, follow),
     restart: async () => {
@@ -226,7 +232,9 @@ async function runBuild(
   if (ended === undefined) throw new Error('no result')
   const archiveOf = (sizeBytes: number) => fs.readFileSync(exchange).subarray(0, sizeBytes)
   return {
-    ...{ lines, evidence, networks },
+    lines,
+    evidence,
+    networks,
     result: ended,
     archive: ended.status === 'ok' ? archiveOf(ended.sizeBytes) : null,
     elapsedMs: performance.now() - startedMs,

@@ -4,7 +4,6 @@
 import * as fs from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { recordOf } from '../../../src/appliance/gateway-vm.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
@@ -18,19 +17,20 @@ import {
   workloadText,
 } from '../../../src/contract/vm/workload.ts'
 import { Addresses } from '../../../src/enclave-host/addresses.ts'
-import { Books } from '../../../src/enclave-host/books.ts'
 import { ControlSource } from '../../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../../src/enclave-host/control-key.ts'
 import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
 import type { GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
-import { createTellUsed } from '../../../src/enclave-host/used.ts'
 import { type VerifiedGateway, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
 import { createTls } from '../../../src/http/certificate.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { Books } from '../../../src/inference/metering/books.ts'
+import { createHostSums } from '../../../src/inference/metering/host-sums.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
+import { usageRecordOf } from '../../../src/inference/metering/row.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -102,7 +102,10 @@ export class EnclaveBench {
     const tls = await createTls({
       config: defaultConfig(),
       stateDir: options.authorityDir ?? dir,
-      ...{ clock: systemClock, random: systemRandom, log: createLogger(quiet), onEvent: () => {} },
+      clock: systemClock,
+      random: systemRandom,
+      log: createLogger(quiet),
+      onEvent: () => {},
     })
     undo.defer(() => tls.stop())
     const bench = new EnclaveBench({ undo, dir, host, tls, options })
@@ -147,7 +150,7 @@ export class EnclaveBench {
       log,
     })
     const write = (rows: readonly UsageRow[]) => {
-      this.metering.book(rows.map(recordOf))
+      this.metering.book(rows.map(usageRecordOf))
       this.rows.push(...rows)
     }
     this.books = new Books({ ledger: this.store.ledger.db, write, log })
@@ -173,8 +176,16 @@ export class EnclaveBench {
   addKey(changes: Partial<NewGatewayKey> = {}): string {
     const { key, prefix, secretSha256 } = mintGatewayKey(systemRandom)
     insertGatewayKey(this.store.directory.db, {
-      ...{ organizationId: 'o1', instanceId: null, requestsPerMinute: 100_000, tokensPerMinute: null },
-      ...{ concurrencyMax: 10_000, expiresAtMs: null, nowMs: systemClock.nowMs(), prefix, secretSha256, ...changes },
+      organizationId: 'o1',
+      instanceId: null,
+      requestsPerMinute: 100_000,
+      tokensPerMinute: null,
+      concurrencyMax: 10_000,
+      expiresAtMs: null,
+      nowMs: systemClock.nowMs(),
+      prefix,
+      secretSha256,
+      ...changes,
     })
     return key
   }
@@ -189,7 +200,12 @@ export class EnclaveBench {
     const hostData = toHex(hostDataOf({ document: launchDocument, workload: text }))
     const operatorKey = toHex(this.host.operatorKey)
     recordLaunch(db, {
-      ...{ vmId, document: launchDocument, workload: text, measurement: launchMeasurement, hostData, operatorKey },
+      vmId,
+      document: launchDocument,
+      workload: text,
+      measurement: launchMeasurement,
+      hostData,
+      operatorKey,
       launchedAtMs: 3,
     })
     const machine = this.#options.newMachine?.() ?? new EnclaveMachine(this.#options.machine)
@@ -251,9 +267,17 @@ export class EnclaveBench {
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
     const certify = (csr: Uint8Array) => this.certify(csr)
     return new GatewaySession({
-      ...{ vmId, engine, control, addresses, books, certify, clock: systemClock, log, onChange: () => {} },
+      vmId,
+      engine,
+      control,
+      addresses,
+      books,
+      certify,
+      clock: systemClock,
+      log,
+      onChange: () => {},
       spans: null,
-      tell: createTellUsed({ ...this.store, statusOf: () => null }),
+      tell: createHostSums({ ...this.store, statusOf: () => null }),
       ...changes,
     })
   }

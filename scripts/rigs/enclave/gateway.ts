@@ -3,14 +3,14 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { recordOf } from '../../../src/appliance/gateway-vm.ts'
 import type { PublicKeys } from '../../../src/attest/receipt/public-keys.ts'
 import { fromBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import type { EnclaveReport } from '../../../src/contract/vm/enclave.ts'
 import type { GatewaySettings, WorkloadUpstream } from '../../../src/contract/vm/workload.ts'
 import type { GatewaySession } from '../../../src/enclave-host/session.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
+import { usageRecordOf } from '../../../src/inference/metering/row.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { type NewGatewayKey, revokeGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -50,7 +50,9 @@ export async function startEnclaveGateway(parts: EnclaveGatewayParts): Promise<S
     throw new Error('no authority: start tests against the enclave by test/rigs/enclave/suite.ts')
   const machine = takeMachine()
   const bench = await EnclaveBench.start({
-    ...{ authorityDir, newMachine: () => machine, gateway: { ...parts.settings, ...testProcesses } },
+    authorityDir,
+    newMachine: () => machine,
+    gateway: { ...parts.settings, ...testProcesses },
     upstreams: parts.upstreams.map(workloadUpstream),
     upstreamKeys: Object.fromEntries(parts.upstreams.flatMap(({ name, key }) => (key === null ? [] : [[name, key]]))),
   })
@@ -105,7 +107,7 @@ class EnclaveGateway implements StoredGateway {
     const of = (name: string) => samples.find(sample => sample.name === name)?.value ?? Number.NaN
     const recorded = of('strongroom_usage_records_total') + of('strongroom_usage_records_waiting')
     await until(`${recorded} rows are booked`, waitMs, () => bench.rows.length >= recorded)
-    return bench.rows.map(recordOf)
+    return bench.rows.map(usageRecordOf)
   }
 
   async log(): Promise<readonly string[]> {

@@ -40,7 +40,10 @@ export class EnclaveMachine {
     this.port = unusedPort()
     this.#tap = tap ?? null
     const settings: EnclaveProcessSettings = {
-      ...{ root, port, listenPort: this.port, usageRowsMax },
+      root,
+      port,
+      listenPort: this.port,
+      usageRowsMax,
       executable: join(root, 'program'),
       commandLine: join(root, 'cmdline'),
       modelFile: join(root, 'model.gguf'),
@@ -85,7 +88,10 @@ export class EnclaveMachine {
   async connect(): Promise<void> {
     this.disconnect()
     const channel = await connectChannel(this.socketPath, {
-      ...{ idPrefix: systemRandom(6).toHex(), timeoutMs: 10_000, onClose: () => {}, limits: gatewayChannelLimits },
+      idPrefix: systemRandom(6).toHex(),
+      timeoutMs: 10_000,
+      onClose: () => {},
+      limits: gatewayChannelLimits,
     })
     await until('the enclave says hello', 20_000, async () => {
       const hello = await channel.hello(2_000).catch(() => null)

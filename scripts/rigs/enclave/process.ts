@@ -23,7 +23,10 @@ export type EnclaveProcessSettings = {
 const startScriptedWorker: StartSandboxed = ({ mounts }) => {
   const socketDir = mounts.flatMap(mount => (mount.kind === 'bind' && mount.writable ? [mount.source] : []))[0]
   const answer = {
-    ...{ id: 'x', object: 'chat.completion', created: 1, model: 'w' },
+    id: 'x',
+    object: 'chat.completion',
+    created: 1,
+    model: 'w',
     choices: [{ index: 0, message: { role: 'assistant', content: 'from inside' }, finish_reason: 'stop' }],
     usage: { prompt_tokens: 5, completion_tokens: 2, total_tokens: 7 },
   }

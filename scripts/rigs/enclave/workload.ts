@@ -28,8 +28,14 @@ const launchOfGateway: LaunchDocument = {
   format: launchFormat,
   image: { name: 'inference', rootHash, inputsSha256: rootHash },
   vehicle: 'ovmf',
-  ...{ firmwareSha256: rootHash, kernelSha256: rootHash, initrdSha256: rootHash, cmdlineSha256: rootHash },
-  ...{ ...gatewayVmSize, vcpuType: 'EPYC-v4', policy: '0x30000', measurement: launchMeasurement },
+  firmwareSha256: rootHash,
+  kernelSha256: rootHash,
+  initrdSha256: rootHash,
+  cmdlineSha256: rootHash,
+  ...gatewayVmSize,
+  vcpuType: 'EPYC-v4',
+  policy: '0x30000',
+  measurement: launchMeasurement,
 }
 export const launchDocument = launchText(launchOfGateway)
 
@@ -38,10 +44,18 @@ const modelDigest = sha256(utf8(modelText))
 const workloadWorker: WorkloadWorker = {
   model: 'w',
   disk: {
-    ...{ name: 'tiny', rootHash, hashOffset: 4096, fileBytes: modelText.length, golden: null },
+    name: 'tiny',
+    rootHash,
+    hashOffset: 4096,
+    fileBytes: modelText.length,
+    golden: null,
     fileSha256: modelDigest.toHex(),
   },
-  ...{ contextTokens: 1024, parallel: 2, threads: 1, memoryMibMax: 512, startTimeoutMs: 10_000 },
+  contextTokens: 1024,
+  parallel: 2,
+  threads: 1,
+  memoryMibMax: 512,
+  startTimeoutMs: 10_000,
 }
 const workerArgv = workerCommand(
   { ...defaultConfig().inference.worker, model: 'w', context_tokens: 1024, parallel: 2, threads: 1 },
@@ -74,8 +88,19 @@ export function workloadOf({ controlKey, upstreams, gateway }: Parts): WorkloadD
 
 export function upstreamOf(changes: Partial<WorkloadUpstream>): WorkloadUpstream {
   return {
-    ...{ name: 'far', url: 'http://127.0.0.1:1/v1', engine: 'openai', models: ['m'], weight: 1, concurrencyMax: 1_000 },
-    ...{ choicesMax: 4, contextTokens: null, content: [], remoteUrls: false, ca: null, spkiSha256: null, hasKey: true },
+    name: 'far',
+    url: 'http://127.0.0.1:1/v1',
+    engine: 'openai',
+    models: ['m'],
+    weight: 1,
+    concurrencyMax: 1_000,
+    choicesMax: 4,
+    contextTokens: null,
+    content: [],
+    remoteUrls: false,
+    ca: null,
+    spkiSha256: null,
+    hasKey: true,
     ...changes,
   }
 }

@@ -1,4 +1,5 @@
-// Streams that their clients leave, at every point that there is, and what is left of them afterwards. Effects: a gateway, an upstream, connections.
+// Streams that clients abandon at every possible point, and what remains of them. Effects: a gateway, an upstream,
+// connections.
 
 import type { Socket } from 'bun'
 import { until } from '../until.ts'
@@ -34,7 +35,9 @@ export type Abandoned = {
   readonly early: State
   readonly late: State
   readonly ledger: LedgerVerdict
-  /** Tokens that the limits have counted for a key whose requests were all within the last minute, and its rows'. Null: they were not. */
+  /**
+   * Tokens of a key whose requests all ended within the last minute, by its limits and by its rows. Null: they did not.
+   */
   readonly counted: { readonly byLimits: number; readonly byLedger: number } | null
 }
 
@@ -163,7 +166,7 @@ function newStream(serial: number, { streams, key }: { streams: number; key: (at
   }
 }
 
-/** What the upstream says that the stream has used: of no other stream with the same key. */
+/** The upstream's usage of this stream alone. */
 function countsOf({ serial }: Stream) {
   return { prompt: 1 + (serial % 4_000), completion: 1 + (Math.floor(serial / 4_000) % 60) }
 }
@@ -230,7 +233,7 @@ async function settled(gateway: EnduranceGateway, upstream: ScriptedUpstream): P
   await until('nothing runs', 20_000, async () => (await gateway.state()).running === 0)
 }
 
-/** What the limits have counted within the last minute. */
+/** Tokens that the limits counted within the last minute. */
 async function tokensCounted(url: string, key: string): Promise<number> {
   const { headers } = await fetch(`${url}/v1/models`, { headers: { authorization: `Bearer ${key}` } })
   return Number(headers.get('x-ratelimit-limit-tokens')) - Number(headers.get('x-ratelimit-remaining-tokens'))
@@ -273,7 +276,7 @@ function compared(rows: readonly Row[], streams: readonly Stream[], prefixes: re
       row.prompt,
       row.source === 'reported' ? row.completion : '*',
     ].join(' ')
-    // Who left at once may have left before the upstream was asked, or just then.
+    // A client that left immediately may have left before the upstream was asked.
     if (!take(must, name) && !take(may, name)) unexpected.push(JSON.stringify(row))
     const organizationId = prefixes.indexOf(row.keyPrefix) % 2 === 0 ? 'even' : 'odd'
     const isRight =

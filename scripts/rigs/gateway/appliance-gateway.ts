@@ -1,5 +1,5 @@
-// Service B of a whole appliance for end-to-end tests: its built-in worker's configuration, and a client with a key of its own.
-// Effects: files in a temporary directory, requests to the appliance.
+// Service B of a whole appliance for end-to-end tests: its built-in worker's configuration, and a client with its own
+// key. Effects: files in a temporary directory, requests.
 
 import { chmodSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,4 +1,5 @@
-// A gateway's attestation for tests: real store, simulated platform with small keys made once per process, real HTTP on a free port.
+// A gateway's attestation for tests: real store, simulated platform with small keys made once per process, HTTP on a
+// free port.
 
 import { mkdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -44,7 +45,10 @@ export const workloads: AdmittedWorkloads = {
 
 const path = join(tmpdir(), `srt-attestation-${process.pid}`)
 
-/** One per process, made at the first call: test files that share a process share this module, and each calls `clearRig` at its end. */
+/**
+ * A directory per process, made at the first call. Test files of one process share it; each calls `clearRig` at its
+ * end.
+ */
 export function rigDir(): string {
   mkdirSync(path, { recursive: true })
   return path
@@ -116,10 +120,7 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const clock = options.clock ?? systemClock
   const store = openStore(options.database ?? ':memory:')
   const respond = createAttestationEndpoint({
-    nonces: createNonceLedger({
-      ...{ store: store.ledger, clock, retentionMs },
-      countMax: options.noncesMax ?? 1000,
-    }),
+    nonces: createNonceLedger({ store: store.ledger, clock, retentionMs, countMax: options.noncesMax ?? 1000 }),
     attester: createAttester({
       origin: options.origin ?? (await simulatedOrigin()),
       describeWorkloads: options.describeWorkloads ?? (() => workloads),
@@ -169,7 +170,7 @@ export async function openSample(): Promise<Sample> {
   return { rig, origin, nonce, answer, [Symbol.dispose]: () => rig[Symbol.dispose]() }
 }
 
-/** What a relying party expects who trusts the simulation and pins everything else. */
+/** Expectations of a relying party that trusts the simulation and pins everything else. */
 export async function gatewayQuestion(nonce: string, changes: Partial<GatewayQuestion> = {}): Promise<GatewayQuestion> {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   return {

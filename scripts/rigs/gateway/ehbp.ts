@@ -1,4 +1,5 @@
-// Both halves of EHBP without a gateway: receipt keys, a server's context for a sealed request, bodies in frames. Effects: randomness.
+// Both halves of EHBP without a gateway: receipt keys, a server's context of a sealed request, framed bodies. Effects:
+// randomness.
 
 import { AEAD_AES_256_GCM, KDF_HKDF_SHA256, KEM_DHKEM_X25519_HKDF_SHA256 } from '@panva/hpke-noble'
 import { CipherSuite } from 'hpke'
@@ -21,7 +22,7 @@ type ServerOptions = {
   readonly pause?: () => Promise<void>
 }
 
-/** What a server makes of the header of a sealed request. */
+/** The server's context of a sealed request's header. */
 export async function serverContext(encapsulatedHex: string, options: ServerOptions = {}): Promise<ServerContext> {
   const encapsulated = fromHex(encapsulatedHex)
   const suite = encapsulated === null ? null : suiteOfEncapsulated(encapsulated)

@@ -1,4 +1,4 @@
-// How an upstream answers requests for embeddings in tests: deterministic, in both encodings, and with whatever is changed of it.
+// An upstream's embeddings in tests: deterministic, in both encodings, with the given changes.
 
 import { type Behaviour, sendJson } from './upstream-server.ts'
 
@@ -6,7 +6,7 @@ export const EMBEDDING_MODEL = 'embed/small'
 
 type Json = Record<string, unknown>
 
-/** Of the input in that place. Not all of them are whole as 32-bit floats. */
+/** Vector of the input at that index. Some of its numbers are not exact as 32-bit floats. */
 export function vectorOf(at: number, dimensions = 4): number[] {
   return Array.from(
     { length: dimensions },

@@ -1,4 +1,4 @@
-// A client of the gateway that encrypts, of our own codec: one request, its response opened. Effects: requests over the network.
+// A client of the gateway that encrypts by our own codec: sends one request and opens its response. Effects: requests.
 
 import { Value } from '@sinclair/typebox/value'
 import {
@@ -16,11 +16,11 @@ import type { AnyGateway } from './test-gateway.ts'
 
 export type EncryptedInit = {
   readonly suite?: EhbpSuite
-  /** Those of the gateway, unless they are given. */
+  /** Default: the gateway's. */
   readonly keys?: AgreementKeys
   readonly headers?: Record<string, string>
   readonly signal?: AbortSignal
-  /** What is sent in place of the sealed body. */
+  /** Replaces the sealed body. */
   readonly change?: (sealed: Uint8Array) => Uint8Array | ReadableStream<Uint8Array>
   readonly key?: string
 }

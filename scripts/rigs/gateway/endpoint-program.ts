@@ -1,4 +1,5 @@
-// The endpoint of an instance's gateway as a process of its own over a sandbox: `bun gateway-endpoint-program.ts ROOT PORT`. Effects.
+// The endpoint of an instance's gateway as a process over a sandbox: `bun endpoint-program.ts ROOT PORT`.
+// Effects.
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { createLogger } from '../../../src/base/log.ts'

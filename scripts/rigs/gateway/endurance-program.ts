@@ -1,5 +1,5 @@
-// The gateway as the appliance puts it together, in a process of its own, for proofs over many requests: store, keys, limits, budgets, prices, ledger.
-// Run with a directory and the upstream's port. Answers over IPC: what it holds now, or that its ledger is written. Effects: a port, a store.
+// The gateway composed as in the appliance, in its own process, for proofs over many requests: store, keys, limits,
+// budgets, prices, ledger. Arguments: a directory and the upstream's port. Reports over IPC. Effects: a port, a store.
 
 import { heapStats } from 'bun:jsc'
 import { readdirSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// A gateway in a process of its own for proofs over many requests, and its ledger row by row. Effects: a process, a directory.
+// A gateway in its own process for proofs over many requests, and its ledger row by row. Effects: a process, a
+// directory.
 
 import { Database } from 'bun:sqlite'
 import { mkdtempSync, rmSync } from 'node:fs'

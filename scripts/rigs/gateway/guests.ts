@@ -1,10 +1,11 @@
-// VMs of the gateway, an instance and a VM that builds, as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
+// A gateway VM, an instance and a build VM as the firewall's plan names them, shared by golden text and namespaces.
+// Pure.
 
 import type { GatewayService, NftPlan, NftVm } from '../../../src/vm/network/nft.plan.ts'
 import { gateway, guest, plan, unspent } from '../guest/two-guests.ts'
 
 export const servicePort = 8442
-/** Of this host, which gives it to the gateway's VMs. */
+/** The host's port for gateway VMs. */
 export const listenPort = 9442
 export const upstream = { address: '192.0.2.9', port: 443 } as const
 /** On this host. */

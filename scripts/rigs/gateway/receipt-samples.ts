@@ -1,4 +1,4 @@
-// Receipts of every kind over simulated evidence, for tests. Deterministic but for the salts of the simulator's signatures.
+// Receipts of every kind over simulated evidence. Deterministic but for the salts of the simulator's signatures.
 
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { HybridKeys } from '../../../src/attest/receipt/hybrid-keys.ts'
@@ -149,7 +149,7 @@ export function expectedOf<Kind extends StatementKind>(kind: Kind): Expected<Kin
   return { imageName: { equals: common.image.name }, ...Object.fromEntries(expected) } as Expected<Kind>
 }
 
-/** What a relying party asks that trusts the simulation. */
+/** The question of a relying party that trusts the simulation. */
 export async function questionOf<Kind extends StatementKind>(kind: Kind): Promise<ReceiptQuestion<Kind>> {
   const { authority } = await simulatedPlatform('genoa')
   return {

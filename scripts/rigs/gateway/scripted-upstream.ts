@@ -1,5 +1,5 @@
-// An upstream on bare sockets that answers each request by a script: pieces of bytes with gaps between them, and then the connection is kept, held or cut.
-// Effects: a port.
+// An upstream on bare sockets that answers each request by a script: pieces of bytes with gaps, then the connection is
+// kept, held or cut. Effects: a port.
 
 import type { Socket } from 'bun'
 import { EMBEDDING_MODEL } from './embeddings-upstream.ts'
@@ -19,7 +19,7 @@ export type ScriptedUpstream = AsyncDisposable & {
   readonly port: number
   /** Connections that are open. */
   readonly open: () => number
-  /** Of them, those with a request that is not answered whole. */
+  /** Number of connections with an unfinished request. */
   readonly busy: () => number
 }
 

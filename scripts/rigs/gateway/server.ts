@@ -1,5 +1,5 @@
-// A whole gateway for tests: real HTTP on a free port. In this process, with narrow fakes for keys and ledger; or, where enclave-suite.ts runs the
-// tests, in an enclave. Effects: a port, or a host with a gateway VM.
+// A whole gateway for tests over real HTTP on a free port: in this process with narrow fakes for keys and ledger, or,
+// under enclave-suite.ts, in an enclave. Effects: a port, or a host with a gateway VM.
 
 import { afterEach, beforeEach } from 'bun:test'
 import { systemClock } from '../../../src/base/clock.ts'
@@ -18,11 +18,12 @@ import {
   type GatewayDeps,
   type GatewayLimits,
 } from '../../../src/inference/gateway/gateway.ts'
-import { Budgets, NO_BUDGETS } from '../../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import { Budgets, NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { gatewayFamilies } from '../../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
-import type { Caller, UsageRecord } from '../../../src/inference/types.ts'
+import type { Caller } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { ehbpKeys } from './ehbp.ts'
 import { SpentRecords } from './spent-records.ts'
@@ -88,7 +89,7 @@ export function target(url: string, more: Partial<UpstreamTarget> = {}): Upstrea
   }
 }
 
-/** What a gateway may be told wherever it runs. */
+/** Options for both places. */
 type Options = {
   readonly limits?: Partial<GatewayLimits>
   /** Limits of `KEY`. */

@@ -17,7 +17,7 @@ export async function gatewaysOf({ stateDir }: Pick<Appliance, 'stateDir'>): Pro
   return ((await response.json()) as AdminGateways).gateways
 }
 
-/** The VM that serves with all that it should, once it is another than `other`. What was said meanwhile is in the error. */
+/** The VM that serves all models, once it differs from `other`. The error holds the last status. */
 export async function servingGateway(appliance: Appliance, other: string | null = null): Promise<string> {
   let found = ''
   const isThere = async () => {

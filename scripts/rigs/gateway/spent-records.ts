@@ -1,8 +1,9 @@
-// What a gateway under test has recorded, as its books: no store. Each request costs 7 nano-dollars. State in memory.
+// The records of a gateway under test as its books, without a store. Each request costs 7 nano-dollars. State in
+// memory.
 
 import { type DatedRow, readDays, withUnbooked } from '../../../src/inference/metering/day-sums.ts'
 import { MonthSums, scopesOf } from '../../../src/inference/metering/month-sums.ts'
-import type { SpentSource, UsageRecord } from '../../../src/inference/types.ts'
+import type { SpentSource, UsageRecord } from '../../../src/inference/metering/types.ts'
 
 export class SpentRecords implements SpentSource {
   readonly #rows: DatedRow[] = []

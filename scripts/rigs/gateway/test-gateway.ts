@@ -1,18 +1,18 @@
-// A gateway under test, whichever process it runs in, and what its metrics and headers tell of it. Effects: requests over the network.
+// A gateway under test in any process, and the state that its metrics and headers show. Effects: requests.
 
 import { relative, resolve } from 'node:path'
 import type { PublicKeys } from '../../../src/attest/receipt/public-keys.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import type { NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import type { UsageSum } from '../../../src/store/directory/usage/usage.query.ts'
 import { skipUnless } from '../skip.ts'
 
-/** Set by enclave-suite.ts: the same tests run against the enclave, as a process of its own with the host's side of it. */
+/** Set by enclave-suite.ts: the same tests run against the enclave as a process, with the host's side. */
 export const isEnclave = process.env.STRONGROOM_TEST_GATEWAY === 'enclave'
 
 /**
- * For `test.skipIf(needsHost('it sets the clock'))`: what no gateway in a VM lets a test do. Its place is told, by which enclave-suite.ts finds
- * the test whose reason it is.
+ * For `test.skipIf(needsHost('it sets the clock'))`: the reason why a test cannot run against a VM. Reports its
+ * location, so that enclave-suite.ts finds the test.
  */
 export function needsHost(reason: string): boolean {
   const [, , caller = ''] = new Error().stack?.split('\n') ?? []
@@ -45,7 +45,7 @@ export type StoredGateway = AnyGateway & {
   readonly revokeKey: (key: string) => Promise<void>
   /** The sum of the ledger. */
   readonly usage: () => Promise<UsageSum>
-  /** All that is kept or said outside of the gateway: files of the store, log, metrics; where it is in a VM, the bytes of its channel. */
+  /** Everything visible outside the gateway: files of the store, log, metrics; for a VM, the bytes of its channel. */
   readonly traces: () => Promise<Map<string, Uint8Array | string>>
 }
 
@@ -85,7 +85,7 @@ export type GatewayView = {
   readonly errors: Readonly<Record<string, number>>
 }
 
-/** What its metrics say now. */
+/** Current values of its metrics. */
 export async function viewOf(gateway: Pick<AnyGateway, 'metrics'>): Promise<GatewayView> {
   const samples = samplesOf(await gateway.metrics())
   const of = (name: string) => samples.filter(sample => sample.name === name)
@@ -116,8 +116,8 @@ export type Charged = { readonly requests: number; readonly tokens: number }
 const lookCounts = new WeakMap<object, number>()
 
 /**
- * What a key has been charged within the last minute, by the headers of one more request: admitted requests but for those looks, and their tokens
- * once they have ended.
+ * A key's charges within the last minute, by the headers of another request: admitted requests without such looks, and
+ * their tokens once they have ended.
  */
 export async function chargedTo(gateway: Pick<AnyGateway, 'url'>, key: string): Promise<Charged> {
   const looks = (lookCounts.get(gateway) ?? 0) + 1

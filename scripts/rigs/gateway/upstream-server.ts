@@ -1,4 +1,4 @@
-// An upstream for tests: OpenAI-compatible over real HTTP, deterministic, and able to misbehave in every way we know of.
+// An upstream for tests: OpenAI-compatible over real HTTP, deterministic, able to misbehave in every known way.
 
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -81,7 +81,7 @@ export const USAGE = { prompt_tokens: 11, completion_tokens: 3, total_tokens: 14
 
 type Body = Record<string, unknown>
 
-/** Text in three pieces; calls the first tool when one must be called; JSON when it is asked for. Sloppy where engines are. */
+/** Text in three pieces; calls the first tool if one is required; JSON if requested. Sloppy where engines are. */
 export const wellBehaved: Behaviour = (response, { path, body }) => {
   const isChat = path.endsWith('/chat/completions')
   if (body.stream === true) {
@@ -157,7 +157,7 @@ function messageOf(body: Body): Body {
   return { role: 'assistant', content, reasoning_content: 'engine thoughts' }
 }
 
-/** Like llama-server it does not understand a named choice; "required" it does, and "auto" calls when the last message says so. */
+/** As in llama-server a named choice has no effect; "required" has, and "auto" calls if the last message says so. */
 function toolOf(body: Body): string | null {
   const tools = body.tools as { function: { name: string } }[] | undefined
   const wants = body.tool_choice === 'required' || JSON.stringify(body.messages).includes('call a tool')

@@ -1,4 +1,5 @@
-// QEMU's socket of an agent port, without QEMU: while a client is connected, the guest's FIFOs have a host. Effects: a socket, two FIFOs.
+// QEMU's socket of an agent port, without QEMU: the guest's FIFOs have a host while a client is connected. Effects: a
+// socket, two FIFOs.
 
 import * as fs from 'node:fs'
 import { createServer, type Socket } from 'node:net'
@@ -8,7 +9,7 @@ import type { PortPaths } from './agent-port.ts'
 /** Sees every byte that passes. */
 export type BridgeTap = (direction: 'to-guest' | 'from-guest', bytes: Uint8Array) => void
 
-export type BridgeOptions = {
+type BridgeOptions = {
   readonly path: string
   readonly port: PortPaths
   readonly tap?: BridgeTap

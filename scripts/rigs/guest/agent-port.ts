@@ -1,4 +1,5 @@
-// A stand-in for the virtio-serial port: two FIFOs. As with the port, a reader gets 0 bytes without a writer, and EAGAIN from a silent one.
+// A stand-in for the virtio-serial port: two FIFOs. Like the port, a reader gets 0 bytes without a writer and EAGAIN
+// from a silent writer.
 
 import * as fs from 'node:fs'
 import { join } from 'node:path'
@@ -9,8 +10,8 @@ import { type Sandbox, succeed } from './root.ts'
 const waitMs = 4_000
 
 export type PortPaths = { readonly toGuest: string; readonly fromGuest: string }
-export type GuestEnd = { readonly readFd: number; readonly writeFd: number }
-export type Port = PortPaths & GuestEnd & Disposable
+type GuestEnd = { readonly readFd: number; readonly writeFd: number }
+type Port = PortPaths & GuestEnd & Disposable
 
 export type HostEnd = Disposable & {
   readonly write: (text: string) => void

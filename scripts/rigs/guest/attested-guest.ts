@@ -1,4 +1,4 @@
-// What a claimed guest proves of itself, on a simulated platform: right unless a test says otherwise.
+// Evidence of a claimed guest on a simulated platform, correct unless a test changes it.
 
 import { sha256 } from '../../../src/attest/hash.ts'
 import { portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
@@ -33,13 +33,13 @@ export const launchDocument: LaunchDocument = {
   measurement: toHex(measurement),
 }
 
-/** What evidence of the guest differs in from what it ought to be. */
+/** Deviations from correct evidence. */
 export type EvidenceChange = {
-  /** Of the statement. */
+  /** Fields of the statement. */
   readonly fields?: Partial<Extract<StatementFields, { kind: 'claim' }>>
-  /** Of the report. */
+  /** Fields of the report. */
   readonly report?: Partial<SimulatedReport>
-  /** Of what the host says that it launched. */
+  /** The launch that the host claims. */
   readonly launch?: string
   /** And with which operator key. */
   readonly launchedWith?: Uint8Array
@@ -57,7 +57,7 @@ export async function simulatedTrust(): Promise<AttestationTrust> {
   return { roots: [authority.root], simulated: true, operatorKeys: [operatorKey] }
 }
 
-/** Of a guest that was claimed so, over a nonce. */
+/** Evidence of a guest with this claim, over a nonce. */
 export async function evidenceOf(
   { nonce, claimed }: { readonly nonce: Uint8Array; readonly claimed: ClaimedAs },
   change: EvidenceChange = {},

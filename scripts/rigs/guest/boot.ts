@@ -2,7 +2,7 @@
 
 import { join } from 'node:path'
 
-export type GuestBoot = AsyncDisposable & {
+type GuestBoot = AsyncDisposable & {
   /** Serial output so far. */
   readonly serial: () => string
   /** True when the console shows `text` in time; false when QEMU ended or time ran out. */
@@ -14,8 +14,8 @@ export type GuestBoot = AsyncDisposable & {
 const serialCharsMax = 1_000_000
 const pollMs = 100
 
-/** What a test does to the machine, or leaves out. */
-export type BootOptions = {
+/** Changes to the machine, or parts of it to leave out. */
+type BootOptions = {
   /** Further arguments of QEMU, after all others. */
   readonly devices?: readonly string[]
   /** The kernel's command line in the place of the image's. */

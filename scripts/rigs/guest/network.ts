@@ -1,4 +1,4 @@
-// A host with two guests and an uplink to the world: four namespaces joined by veth pairs that are named as taps would be. Needs root.
+// A host with two guests and an uplink: four namespaces joined by veth pairs with the names of taps. Needs root.
 
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createNetns, type Netns } from '../netns.ts'
@@ -15,18 +15,18 @@ export type GuestNetwork = Disposable & {
   readonly quotas: () => Promise<Record<string, number>>
   /** Bytes of IPv4 that have come to the world or to a guest, fragment by fragment. */
   readonly countArrivals: (where: Netns) => Promise<number>
-  /** Tells whoever connects its address, behind a greeting if there is one; then sends as many bytes more as a line asks for. */
+  /** Sends each client its address, after a greeting if any; then as many more bytes as a line asks for. */
   readonly listen: (where: Netns, address: string, port: number, greeting?: string) => Promise<void>
   /** The address that the server saw us as, or null when there is no way through. */
   readonly reach: (from: Netns, address: string, port: number, local?: Local) => Promise<string | null>
-  /** Those of the targets that answer, tried at once. */
+  /** The targets that answer, all tried at once. */
   readonly reachAny: (from: Netns, targets: readonly Target[]) => Promise<Target[]>
   /** A program that runs until the end; resolves once it has said `up`. */
   readonly program: (where: Netns, code: string) => Promise<Program>
 }
 
 /** Where a connection comes from. */
-export type Local = { readonly localAddress?: string; readonly localPort?: number }
+type Local = { readonly localAddress?: string; readonly localPort?: number }
 
 export type Target = readonly [address: string, port: number]
 
@@ -104,7 +104,10 @@ const arrivals = `add table inet seen
   add rule inet seen pre iifname "eth0" udp dport 9 drop
 `
 
-/** Guest `n` with its default route, as a tap would join it. Without segmentation offload, as a guest's tap: packets have the sizes that leave. */
+/**
+ * Joins guest `n` with its default route, as a tap would. No segmentation offload, like a guest's tap: packets leave
+ * with their own sizes.
+ */
 export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {
   const { tap, mac, address } = guest(n)
   await host.run(['ip', '-batch', '-'], {

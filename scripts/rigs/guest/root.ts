@@ -1,4 +1,4 @@
-// A guest's file system in a directory of its own, with a real sshd on a loopback port. Effects; cleans up after itself.
+// A guest's file system in a directory, with a real sshd on a loopback port. Effects; cleans up after itself.
 
 import * as fs from 'node:fs'
 import { homedir, userInfo } from 'node:os'
@@ -22,7 +22,7 @@ export type Sandbox = AsyncDisposable & {
   readonly gatewayPort: number
   readonly gatewayArgv: readonly [string, ...string[]]
   readonly owner: { readonly uid: number; readonly gid: number }
-  /** What claims have started, each stopped when it is disposed. */
+  /** Programs that claims started; each is stopped on dispose. */
   readonly daemons: Daemon[]
 }
 
@@ -112,7 +112,7 @@ export async function makeParts(sandbox: Sandbox, overrides: Overrides = {}): Pr
   return { sshd, gateway, identity, claiming }
 }
 
-export type Parts = {
+type Parts = {
   readonly sshd: Daemon
   readonly gateway: Daemon
   readonly identity: Identity
@@ -122,7 +122,7 @@ export type Parts = {
 /** Has the form of an authority's file; nothing here reads the certificate in it. */
 export const gatewayCa = '-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n'
 
-/** What a gateway has to prove that nobody runs. */
+/** Requirements for a gateway that does not exist. */
 export const attestedGateway: AttestedGateway = {
   kind: 'attested',
   measurements: ['11'.repeat(48)],

@@ -1,5 +1,5 @@
-// The kernel behind configfs-tsm, as far as reports go: a fake at the outermost edge, because no machine of ours has the hardware and a
-// plain directory cannot answer a write. Its reports have the true layout and no signature.
+// The kernel behind configfs-tsm for reports: a fake at the outermost edge, because test machines lack the hardware and
+// a plain directory cannot answer a write. Its reports have the true layout and no signature.
 
 import { sha512 } from '../../../src/attest/hash.ts'
 import { FIELDS, reportSizeBytes } from '../../../src/attest/report/report.ts'
@@ -27,7 +27,7 @@ export function bareReport(
   return bytes
 }
 
-export type TsmKernel = ConfigFiles & {
+type TsmKernel = ConfigFiles & {
   /** Entries that exist now. */
   readonly entries: Map<string, Map<string, Uint8Array>>
   /** Every inblob and the privilege level that it was asked for with. */

@@ -10,7 +10,7 @@ export const guest = (n: number) => ({
   addressV6: null as string | null,
 })
 export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50_000, rescueUsedBytes: 0 } as const
-/** What is in the kernel of a guest with this tap. */
+/** Kernel objects of a guest with this tap. */
 export const objectsOf = (tap: string | null) =>
   tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
 export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
@@ -51,7 +51,7 @@ export const planV6 = ({ alone = false, v6 = {}, ...change }: PlanV6Change = {})
     ...change,
   })
 type PlanV6Change = Partial<Omit<NftPlan, 'v6'>> & { readonly alone?: boolean; readonly v6?: Partial<NftPlan['v6']> }
-/** What a guest has used of its cap and of its allowance. */
+/** Bytes that a guest used of its cap and of its allowance. */
 export function quotaOf(used: Readonly<Record<string, number>>, n: number): { cap: number; rescue: number } {
   const { tap } = guest(n)
   return { cap: used[tap] ?? -1, rescue: used[`${tap}_rescue`] ?? -1 }

@@ -44,7 +44,10 @@ export async function startEndpoint({ baseUrl, gateway, key = 'gw_x_y', platform
   const served = serveEndpoint({ paths, port: 0, log })
   const url = `http://127.0.0.1:${served.port}`
   const endpoint: InstanceEndpoint = {
-    ...{ url, paths, claim, log: lines },
+    url,
+    paths,
+    claim,
+    log: lines,
     command: async (argv, input = '') => {
       let text = ''
       const write = (more: string) => {

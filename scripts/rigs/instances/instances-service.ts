@@ -1,5 +1,5 @@
-// Service A as its clients meet it: real HTTP on a free local port, a real database in a directory of its own, a manual clock.
-// No reconciler runs: a test sees what a request alone has done, and moves instances itself.
+// Service A as its clients meet it: real HTTP on a free local port, a real database, a manual clock. No reconciler
+// runs: a test sees the effects of a request alone, and moves instances itself.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -13,8 +13,8 @@ import { Attestations } from '../../../src/instances/attestation.ts'
 import type { AttestationTrust } from '../../../src/instances/evidence.verify.ts'
 import { createAuthenticate, mintKey } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
-import { instanceRoutes } from '../../../src/instances/http/routes.ts'
-import { createHttp, type Http, type HttpDeps } from '../../../src/instances/http/server.ts'
+import { INSTANCE_ROUTES } from '../../../src/instances/http/routes.ts'
+import { createHttp, type HttpDeps, type HttpFetch } from '../../../src/instances/http/server.ts'
 import { createInstancesService, type InstancesDeps } from '../../../src/instances/service.ts'
 import { type DirectoryStore, openStore, type Store } from '../../../src/store/db.ts'
 import { findInstance } from '../../../src/store/directory/instance.query.ts'
@@ -44,7 +44,7 @@ export type Appliance = {
   readonly clock: ManualClock
   /** With the handles of the directory, which is all of the store that service A's requests touch. */
   readonly store: Store & DirectoryStore
-  readonly http: Http
+  readonly http: HttpFetch
   readonly port: number
   /** Requests that wait for their response now. */
   readonly pendingRequests: () => number
@@ -159,7 +159,9 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
-    routes: changes.routes ?? instanceRoutes(service, attestations),
+    service,
+    attestations,
+    routes: changes.routes ?? INSTANCE_ROUTES,
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({
@@ -167,7 +169,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     port: 0,
     development: false,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-    fetch: http.fetch,
+    fetch: request => http(request),
   })
   const port = present(listener.port, 'a TCP listener has a port')
   const stop = async () => {

@@ -38,7 +38,11 @@ export type ClaimOwner = {
 export function sampleClaim(owner: ClaimOwner, gateway: InferenceGateway = sampleGateway): Claim {
   const { organization, name, hostname, publicKey } = owner
   return {
-    ...{ claimId: 'claim-1', organization, name, hostname, publicKey },
+    claimId: 'claim-1',
+    organization,
+    name,
+    hostname,
+    publicKey,
     inference: {
       baseUrl: 'https://inference.strongroom.internal:8442/v1',
       address: '169.254.88.1',

@@ -86,18 +86,30 @@ export async function writeLaunchImage(
 export function writeImageProvenance(directory: string, { name, inputsSha256, rootHash, files }: ImageManifest): void {
   const manifest = readFileSync(join(directory, imageManifestName))
   const bytes = imageProvenance({
-    ...{ recipe: name, variant: null, inputsSha256, sourceDateEpoch: 1, tools: { bun: '1' }, agent: null },
+    recipe: name,
+    variant: null,
+    inputsSha256,
+    sourceDateEpoch: 1,
+    tools: { bun: '1' },
+    agent: null,
     executable: { name: 'strongroom-guest', sha256: 'ab'.repeat(32), madeOf: null },
-    ...{ packagesLockSha256: 'ee'.repeat(32), packages: [samplePackage] },
+    packagesLockSha256: 'ee'.repeat(32),
+    packages: [samplePackage],
     output: {
       manifestSha256: new Bun.CryptoHasher('sha256').update(manifest).digest('hex'),
-      ...{ files: Object.values(files), root: files.root.path, rootHash },
+      files: Object.values(files),
+      root: files.root.path,
+      rootHash,
     },
   })
   writeFileSync(join(directory, imageProvenanceName), bytes)
 }
 
 const samplePackage = {
-  ...{ name: 'base-files', version: '13.8+deb13u7', role: 'root', archive: 'debian' },
-  ...{ file: 'pool/main/b/base-files/base-files_13.8+deb13u7_amd64.deb', sha256: 'fc'.repeat(32) },
+  name: 'base-files',
+  version: '13.8+deb13u7',
+  role: 'root',
+  archive: 'debian',
+  file: 'pool/main/b/base-files/base-files_13.8+deb13u7_amd64.deb',
+  sha256: 'fc'.repeat(32),
 }

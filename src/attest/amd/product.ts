@@ -1,4 +1,4 @@
-// AMD EPYC products and the CPUIDs by which they are told apart. Pure. A CPUID that the table does not name is unknown.
+// AMD EPYC products and the CPUIDs that tell them apart. Pure. A CPUID outside the table is unknown.
 
 /** Families of processors that share one AMD root key and one TCB layout. */
 export const PRODUCTS = ['milan', 'genoa', 'turin'] as const

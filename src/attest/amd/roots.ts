@@ -1,16 +1,18 @@
-// The roots that this library trusts unless its caller says otherwise: AMD's certificate authorities for each EPYC product. Data.
+// The roots that this library trusts unless its caller says otherwise: AMD's certificate authorities for each EPYC
+// product. Data.
 //
-// ARK (root), ASK (signs VCEKs) and ASVK (signs VLEKs), issued by AMD, as its key distribution service serves them. Taken from virtee/sev
-// and confidential-containers/trustee (both Apache-2.0). Their SHA-256 fingerprints are pinned in test/attest/amd/trusted-roots.test.ts.
+// ARK (root), ASK (signs VCEKs) and ASVK (signs VLEKs), issued by AMD, as its key distribution service serves them.
+// Taken from virtee/sev and confidential-containers/trustee (both Apache-2.0). Their SHA-256 fingerprints are pinned in
+// test/attest/amd/trusted-roots.test.ts.
 
 import type { PemOrDer } from '../encoding/pem.ts'
 import type { Product } from './product.ts'
 
-/** A root that a relying party trusts, with the two intermediates below it. trusted-roots.ts finds out whether it is AMD's or simulated. */
+/** A root that a relying party trusts, with its two intermediates. trusted-roots.ts tells AMD's from simulated. */
 export type TrustedRoot = {
   readonly product: Product
   readonly ark: PemOrDer
-  /** Used where the evidence brings no intermediate; its subject is the only one that may issue VCEKs, the ASVK's VLEKs. */
+  /** Default intermediates. The subject of `ask` alone may issue VCEKs, that of `asvk` VLEKs. */
   readonly ask: PemOrDer
   /** Null: the root vouches for no VLEK. */
   readonly asvk: PemOrDer | null

@@ -18,7 +18,7 @@ export type Tcb = {
 
 export const TCB_COMPONENTS = ['fmc', 'bootloader', 'tee', 'snp', 'microcode'] as const
 
-export type TcbComponent = (typeof TCB_COMPONENTS)[number]
+type TcbComponent = (typeof TCB_COMPONENTS)[number]
 
 /** Component of each byte, lowest first; null is reserved and zero. */
 export const TCB_LAYOUTS = {
@@ -32,7 +32,7 @@ export function tcbComponentsOf(product: Product): TcbComponent[] {
   return TCB_LAYOUTS[product].flatMap(component => (component === null ? [] : [component]))
 }
 
-/** Throws Malformed when a reserved byte is not zero: then the bytes are of another product, or of one newer than this table. */
+/** Throws Malformed when a reserved byte is not zero: the bytes are of another product, or of a newer one. */
 export function decodeTcb(raw: RawTcb, product: Product): Tcb {
   wellFormed(raw >= 0n && raw <= 0xffff_ffff_ffff_ffffn, 'TCB: not a u64')
   const tcb: Record<TcbComponent, number | null> = { fmc: null, bootloader: 0, tee: 0, snp: 0, microcode: 0 }

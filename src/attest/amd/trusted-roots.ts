@@ -36,7 +36,7 @@ export function decodeRoot(root: TrustedRoot): DecodedRoot {
   return made
 }
 
-/** Product names that AMD writes into VEKs, without their stepping. Siena and Bergamo are certified below the Genoa root. */
+/** Product names in AMD's VEKs, without their stepping. Siena and Bergamo are certified below the Genoa root. */
 export const PRODUCT_NAMES = {
   milan: ['Milan'],
   genoa: ['Genoa', 'Siena', 'Bergamo'],

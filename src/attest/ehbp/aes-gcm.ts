@@ -3,7 +3,7 @@
 
 import { webBytes } from '../hash.ts'
 
-export type AesGcm = {
+type AesGcm = {
   /** The ciphertext, then its tag of 16 bytes. A nonce is never used twice with a key. */
   readonly seal: (nonce: Uint8Array, plaintext: Uint8Array) => Uint8Array | Promise<Uint8Array>
   /** Throws or rejects when the tag is not right. */

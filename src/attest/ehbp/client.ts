@@ -1,9 +1,9 @@
-// EHBP (encrypted HTTP body protocol), the client's half: seals one request's body to a gateway's attested keys and opens its response. Pure:
-// randomness comes from the caller; requests are sent by the caller.
+// EHBP (encrypted HTTP body protocol), client: seals a request to a gateway's attested keys and opens its response.
+// Pure: randomness comes from the caller, who also sends the requests.
 //
-// 1. sealRequest(...) gives a header and a body for `fetch`. The caller's own headers (authorization, content-type) go beside it, in the clear.
-// 2. isKeyConfigProblem(...) of key-config.ts says that the gateway has other keys now: attest it again, then seal anew.
-// 3. openResponse(head) refuses a response that is not sealed, and gives a ResponseOpener for the pieces of its body as they arrive.
+// 1. sealRequest gives a header and a body for `fetch`. The caller's other headers go beside it, in the clear.
+// 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
+// 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -22,7 +22,7 @@ import { createWholeCheck, type WholeCheck } from './whole.ts'
 export type EhbpSuite = KemName
 
 /** The key agreement pair of an attestation receipt's `keys`. */
-export type EhbpKeys = AgreementKeys
+type EhbpKeys = AgreementKeys
 
 export type SealOptions = {
   readonly keys: EhbpKeys
@@ -38,10 +38,7 @@ export type SealedRequest = {
   /** To be added to the request's headers. */
   readonly headers: Readonly<Record<'ehbp-encapsulated-key', string>>
   readonly body: Uint8Array<ArrayBuffer>
-  /**
-   * For the response to this request. Rejects with Malformed when it is not sealed, whatever its status: then nobody vouches for any of it, and a caller
-   * may show a plain error only as an unauthenticated one.
-   */
+  /** Rejects with Malformed for an unsealed response of any status: nobody vouches for any of it. */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
 }
 
@@ -50,7 +47,7 @@ export type ResponseHead = { readonly headers: { readonly get: (name: string) =>
 
 /** Bounds on what a gateway, or whoever stands before it, can make a client keep. */
 export type ResponseLimits = {
-  /** Of one frame: 1 MiB by default. Gateways of this project send at most 64 KiB. */
+  /** Largest frame: 1 MiB by default. Gateways of this project send at most 64 KiB. */
   readonly frameBytesMax: number
   /** Frames without content in one response: 64 by default. */
   readonly emptyFramesMax: number
@@ -93,7 +90,7 @@ type OpenerParts = {
 }
 
 export class ResponseOpener {
-  /** Headers that were sealed, such as `x-strongroom-receipt`: they take the place of any of the same name among the response's own. */
+  /** Sealed headers, such as `x-strongroom-receipt`: they replace the response's own of the same name. */
   readonly headers: SealedHeaders
   readonly #frames: FrameReader
   readonly #cipher: OrderedCipher
@@ -108,8 +105,8 @@ export class ResponseOpener {
   }
 
   /**
-   * The next bytes of the body, in any pieces; gives the plain bytes of the frames that they complete. Rejects with Malformed at a frame that does not
-   * open, and at every call after that. One call at a time.
+   * The next bytes of the body, in any pieces; gives the plain bytes of the frames that they complete. Rejects with
+   * Malformed at a frame that does not open, and at every call after that. One call at a time.
    */
   async push(bytes: Uint8Array): Promise<Uint8Array> {
     wellFormed(!this.#isBroken, 'response: it has failed before')
@@ -123,8 +120,8 @@ export class ResponseOpener {
   }
 
   /**
-   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]`, `message_stop` or an error event, and any other
-   * response must be one whole JSON object.
+   * At the body's end. Throws Malformed when it was cut: EHBP has no end marker, so a stream must end with `[DONE]`,
+   * `message_stop` or an error event, and any other response must be one whole JSON object.
    */
   finish(): void {
     wellFormed(!this.#isBroken, 'response: it has failed before')

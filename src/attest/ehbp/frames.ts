@@ -1,11 +1,11 @@
-// Frames: a u32be length and as many bytes (SPEC.md section 4.3). Pure. The reader takes any split of the bytes and keeps at most one frame.
+// Frames: a u32be length and that many bytes (SPEC.md section 4.3). Pure. The reader keeps at most one frame.
 
 import { concat } from '../../base/bytes.ts'
 import { wellFormed } from '../malformed.ts'
 import { SIZES } from './protocol.ts'
 
 export type FrameLimits = {
-  /** Of one frame's ciphertext. */
+  /** Largest ciphertext of one frame. */
   readonly bytesMax: number
   /** Frames without content, all together. */
   readonly emptyMax: number
@@ -24,7 +24,7 @@ export class FrameReader {
   /** Pieces of a frame whose length is known, so that a long one is joined once. */
   #pieces: Uint8Array[] = []
   #piecesBytes = 0
-  /** Of the frame that has begun; null while its length is being read. */
+  /** Length of the frame that has begun; null while its length is being read. */
   #wantedBytes: number | null = null
   #emptyCount = 0
 
@@ -32,7 +32,7 @@ export class FrameReader {
     this.#limits = limits
   }
 
-  /** The ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed: too long a frame, one that can hold no tag, too many empty ones. */
+  /** Ciphertexts that these bytes complete; they may share memory with `bytes`. Throws Malformed for bad lengths. */
   push(bytes: Uint8Array): Uint8Array[] {
     const frames: Uint8Array[] = []
     let rest = bytes

@@ -8,7 +8,7 @@ import type { NewAesGcm } from './aes-gcm.ts'
 import { keyInside, suiteOf, unusedKem } from './hpke.ts'
 import { LABELS } from './protocol.ts'
 
-export type Sender = Pick<SenderContext, 'Seal' | 'Export'>
+type Sender = Pick<SenderContext, 'Seal' | 'Export'>
 
 /** Rejects with Malformed for keys that cannot be keys. */
 export async function setUpSender(

@@ -1,5 +1,6 @@
-// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and the recipient's context. Pure:
-// private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway has no use for.
+// HPKE in base mode (RFC 9180 section 5.1.1) by the package `hpke`, over our KEMs and any AES-256-GCM: the suite, and
+// the recipient's context. Pure: private keys are the caller's. The sender's context is hpke-sender.ts, which a gateway
+// has no use for.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -31,14 +32,25 @@ export function suiteOf(kem: KEM): (newAesGcm: NewAesGcm) => CipherSuite {
     )
 }
 
-/** A KEM of the package has functions for keys. Keys of ours never come near it, and each suite is for one direction of one message. */
+/** The package asks a KEM for key functions. Our keys never reach it; a suite is for one direction of one message. */
 export function unusedKem(name: KemName): KEM {
   const { id, publicKeyBytes, encapsulatedBytes } = KEMS[name]
   return {
-    ...{ id, type: 'KEM', name, Nsecret: SIZES.key, Nenc: encapsulatedBytes, Npk: publicKeyBytes, Nsk: SIZES.key },
-    ...{ Encap: unused, Decap: unused, DeriveKeyPair: unused, GenerateKeyPair: unused },
-    ...{ SerializePublicKey: unused, DeserializePublicKey: unused },
-    ...{ SerializePrivateKey: unused, DeserializePrivateKey: unused },
+    id,
+    type: 'KEM',
+    name,
+    Nsecret: SIZES.key,
+    Nenc: encapsulatedBytes,
+    Npk: publicKeyBytes,
+    Nsk: SIZES.key,
+    Encap: unused,
+    Decap: unused,
+    DeriveKeyPair: unused,
+    GenerateKeyPair: unused,
+    SerializePublicKey: unused,
+    DeserializePublicKey: unused,
+    SerializePrivateKey: unused,
+    DeserializePrivateKey: unused,
   }
 }
 
@@ -47,7 +59,11 @@ export function keyInside(type: 'public' | 'private'): Key {
 }
 
 const hkdfSha256: KDF = {
-  ...{ id: kdfId, type: 'KDF', name: 'HKDF-SHA256', Nh: 32, stages: 2 },
+  id: kdfId,
+  type: 'KDF',
+  name: 'HKDF-SHA256',
+  Nh: 32,
+  stages: 2,
   Extract: async (salt, ikm) => extract(sha256, ikm, salt),
   Expand: async (prk, info, lengthBytes) => expand(sha256, prk, info, lengthBytes),
   Derive: unused,
@@ -55,7 +71,12 @@ const hkdfSha256: KDF = {
 
 function aeadOf(newAesGcm: NewAesGcm): AEAD {
   return {
-    ...{ id: aeadId, type: 'AEAD', name: 'AES-256-GCM', Nk: SIZES.key, Nn: SIZES.nonce, Nt: SIZES.tag },
+    id: aeadId,
+    type: 'AEAD',
+    name: 'AES-256-GCM',
+    Nk: SIZES.key,
+    Nn: SIZES.nonce,
+    Nt: SIZES.tag,
     Seal: async (key, nonce, _aad, plaintext) => newAesGcm(key).seal(nonce, plaintext),
     Open: async (key, nonce, _aad, ciphertext) => newAesGcm(key).open(nonce, ciphertext),
   }

@@ -1,7 +1,9 @@
-// The key configuration that stock EHBP clients fetch, and the problem document that sends them to fetch it again. Pure.
+// The key configuration that stock EHBP clients fetch, and the problem document that sends them to fetch it again.
+// Pure.
 //
-// One bare key configuration (RFC 9458 section 3.1), without the length that RFC 9458 section 3.2 puts before each: so EHBP has it (SPEC.md section 3).
-// It holds the X25519 key alone. Nobody signs it: who wants to know whose key it is takes the keys of the attestation, X-Wing's with it.
+// One bare key configuration (RFC 9458 section 3.1), without the length that RFC 9458 section 3.2 puts before each: so
+// EHBP has it (SPEC.md section 3). It holds the X25519 key alone. Nobody signs it: who wants to know whose key it is
+// takes the keys of the attestation, X-Wing's with it.
 
 import { concat } from '../../base/bytes.ts'
 import { type AgreementKeys, KEMS, kemPublicKey } from '../receipt/kem.ts'
@@ -26,8 +28,9 @@ export function keyConfigProblemOf(title: string): {
 }
 
 /**
- * Whether a response says that the gateway cannot open what was sealed to these keys: then attest it again, for it has others now. Nobody signs such a
- * response; it proves nothing but that this request was not answered. `body`: its text, within the caller's bound.
+ * Whether a response says that the gateway cannot open what was sealed to these keys: then attest it again, for it has
+ * others now. Nobody signs such a response; it proves nothing but that this request was not answered. `body`: its text,
+ * within the caller's bound.
  */
 export function isKeyConfigProblem(response: {
   readonly status: number

@@ -1,9 +1,10 @@
-// EHBP (encrypted HTTP body protocol) 0.1, as the npm package `ehbp` speaks it: names, sizes and labels, each once. Pure.
-// Specification: SPEC.md of github.com/tinfoilsh/encrypted-http-body-protocol. HPKE: RFC 9180.
+// EHBP (encrypted HTTP body protocol) 0.1, as the npm package `ehbp` speaks it: names, sizes and labels, each once.
+// Pure. Specification: SPEC.md of github.com/tinfoilsh/encrypted-http-body-protocol. HPKE: RFC 9180.
 //
-// A body is a row of frames: a u32be length, then that many bytes of AES-256-GCM ciphertext with its tag; a length of zero is passed over.
-// Request: the frames of one HPKE context in base mode. Response: a key of its own out of that context, the request's encapsulated key and a nonce.
-// There is no end marker: whoever reads a response looks for the end of what is in it (whole.ts).
+// A body is a row of frames: a u32be length, then that many bytes of AES-256-GCM ciphertext with its tag; a length of
+// zero is passed over. Request: the frames of one HPKE context in base mode. Response: a key of its own out of that
+// context, the request's encapsulated key and a nonce. There is no end marker: whoever reads a response looks for the
+// end of what is in it (whole.ts).
 
 import { utf8 } from '../../base/bytes.ts'
 
@@ -22,8 +23,8 @@ export const keyConfigProblem = {
 } as const
 
 /**
- * This project's own header of a sealed response: base64url of headers that would tell what is in the body, as one more AES-GCM ciphertext. Inside is a
- * JSON object of names in lowercase and texts. Clients of others ignore it.
+ * This project's own header of a sealed response: base64url of headers that would tell what is in the body, as one more
+ * AES-GCM ciphertext. Inside is a JSON object of names in lowercase and texts. Clients of others ignore it.
  */
 export const sealedHeadersHeader = 'X-Strongroom-Sealed-Headers'
 /** A receipt holds hashes of the bodies, by which a guess could be tried; the other names fields of the request. */
@@ -38,7 +39,7 @@ export const aeadId = 0x0002
 /** In bytes. `responseNonce`: the larger of the AEAD's key and nonce (RFC 9458 section 4.4). */
 export const SIZES = { key: 32, nonce: 12, tag: 16, responseNonce: 32, exported: 32, frameLength: 4 } as const
 
-/** What a frame is longer than what is in it. */
+/** Bytes that a frame adds to its content. */
 export const frameOverheadBytes = SIZES.frameLength + SIZES.tag
 
 export const LABELS = {
@@ -46,7 +47,7 @@ export const LABELS = {
   response: utf8('ehbp response'),
   key: utf8('key'),
   nonce: utf8('nonce'),
-  /** Of this project's sealed headers. */
+  /** Key of this project's sealed headers. */
   headersKey: utf8('strongroom headers key'),
   headersNonce: utf8('strongroom headers nonce'),
 } as const

@@ -1,4 +1,4 @@
-// The keys of a response, which client and server derive alike, and the two ciphers made of them (SPEC.md section 4.4; RFC 9458 section 4.4). Pure.
+// A response's keys, derived alike by client and server, and their ciphers (SPEC.md 4.4; RFC 9458 section 4.4). Pure.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -8,8 +8,8 @@ import { wellFormed } from '../malformed.ts'
 import type { NewAesGcm } from './aes-gcm.ts'
 import { LABELS, SIZES } from './protocol.ts'
 
-export type ResponseSecrets = {
-  /** What the HPKE context exports under the label of responses. */
+type ResponseSecrets = {
+  /** Secret that the HPKE context exports under the label of responses. */
   readonly exported: Uint8Array
   readonly encapsulated: Uint8Array
   readonly responseNonce: Uint8Array

@@ -1,4 +1,4 @@
-// EHBP, the server's half: opens one request's body and seals its response. Pure: the private keys, randomness and AES come from the caller.
+// EHBP's server: opens a request's body and seals its response. Pure: private keys, randomness and AES are passed in.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
@@ -75,8 +75,8 @@ export class ServerContext {
   }
 
   /**
-   * The plain body. Rejects with NotOurs when its first frame does not open, and with Malformed for frames that are not whole, too many, or changed.
-   * The caller has bounded `sealed` by `sealedBytesMaxOf`, and bounds what comes out.
+   * The plain body. Rejects with NotOurs when its first frame does not open, and with Malformed for frames that are not
+   * whole, too many, or changed. The caller has bounded `sealed` by `sealedBytesMaxOf`, and bounds what comes out.
    */
   async open(sealed: Uint8Array, plainBytesMax: number): Promise<Uint8Array> {
     const framesMax = framesMaxOf(plainBytesMax)
@@ -159,7 +159,7 @@ export class ResponseSealing {
 
 /** So that a client need not keep more than this before it can read on. */
 const framePlainBytesMax = 65_536
-/** What is taken apart at a time. */
+/** Bytes decoded at a time. */
 const sliceBytes = 65_536
 /** After so much work others have their turn: about a millisecond. A frame costs as much as this many bytes. */
 const pauseBytes = 524_288

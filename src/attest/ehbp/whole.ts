@@ -1,7 +1,9 @@
-// Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one response's state.
+// Whether a response that was opened is whole: EHBP has no end marker, so its content must say so. Pure; holds one
+// response's state.
 //
-// A stream ends with the event `[DONE]` or `message_stop`, or with one that holds `error`: the gateway ends a stream that broke in that way. Events may have names.
-// Anything else is one JSON object, and no beginning of an object is an object. Frames open only in their order, so what is whole here was whole when it was sealed.
+// A stream ends with the event `[DONE]` or `message_stop`, or with one that holds `error`: the gateway ends a stream
+// that broke in that way. Events may have names. Anything else is one JSON object, and no beginning of an object is an
+// object. Frames open only in their order, so what is whole here was whole when it was sealed.
 
 import { concat, fromUtf8 } from '../../base/bytes.ts'
 

@@ -1,6 +1,7 @@
-// Deterministic CBOR, the part that statements use: unsigned integers, byte strings, text strings, arrays, maps with text keys, null. Pure.
-// RFC 8949 section 4.2.1: shortest heads, definite lengths, map keys in the bytewise order of their encodings.
-// cbor-x writes and reads the values; the scan here first decides whether the bytes may be read at all.
+// Deterministic CBOR, the part that statements use: unsigned integers, byte strings, text strings, arrays, maps with
+// text keys, null. Pure. RFC 8949 section 4.2.1: shortest heads, definite lengths, map keys in the bytewise order of
+// their encodings. cbor-x writes and reads the values; the scan here first decides whether the bytes may be read at
+// all.
 
 import { Encoder } from 'cbor-x/encode'
 import { equalConstantTime, fromUtf8, utf8 } from '../../base/bytes.ts'
@@ -11,7 +12,7 @@ export type CborMap = ReadonlyMap<string, CborValue>
 
 export type CborLimits = { readonly sizeBytesMax: number; readonly depthMax: number }
 
-/** Deterministic bytes. Throws Malformed on a number that is no safe unsigned integer and on text that is not well-formed Unicode. */
+/** Deterministic bytes. Throws Malformed on numbers other than safe unsigned integers and on ill-formed Unicode. */
 export function encodeCbor(value: CborValue): Uint8Array {
   return new Uint8Array(codec.encode(writable(value)))
 }
@@ -114,7 +115,7 @@ function textOf(bytes: Uint8Array): string {
   }
 }
 
-/** What cbor-x is given so that it writes deterministic bytes: sorted maps, and BigInt where it would choose a float. */
+/** The value in the form that makes cbor-x deterministic: maps sorted, BigInt where it would choose a float. */
 function writable(value: CborValue): unknown {
   if (value === null || value instanceof Uint8Array) return value
   if (typeof value === 'number') {

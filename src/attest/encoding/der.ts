@@ -1,6 +1,7 @@
 // DER, the part of X.690 that certificates and CRLs of AMD use. Pure; throws Malformed.
 //
-// Strict: definite and shortest lengths, one-byte tags, nothing after the end. It reads views into the input, copies nothing, and never recurses.
+// Strict: definite and shortest lengths, one-byte tags, nothing after the end. It reads views into the input, copies
+// nothing, and never recurses.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 
@@ -81,7 +82,7 @@ export class DerFields {
   }
 }
 
-/** An INTEGER that is not negative, shortest form, as hexadecimal of whole bytes without a sign byte: '00', 'd9', '010001'. */
+/** A non-negative INTEGER in its shortest form, as hexadecimal without a sign byte: '00', 'd9', '010001'. */
 export function integerHex(contents: Uint8Array, what: string): string {
   const first = contents[0]
   const second = contents[1]

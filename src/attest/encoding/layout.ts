@@ -1,5 +1,5 @@
-// Records with fields at fixed offsets: one table describes a record, one reader and one writer serve every table. Little-endian. Pure.
-// Structures whose length depends on their contents are read with reader.ts.
+// Records with fields at fixed offsets: one table describes a record, one reader and one writer serve every table.
+// Little-endian. Pure. Structures whose length depends on their contents are read with reader.ts.
 
 import { assert, present } from '../../base/assert.ts'
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
@@ -17,14 +17,14 @@ export function layoutBytes(layout: Layout): number {
   return listed(layout).sizeBytes
 }
 
-/** Throws Malformed when `bytes` is not exactly as long as the layout. `what` names the record. Byte fields are copies. */
+/** Throws Malformed unless `bytes` is exactly as long as the layout. `what` names the record. Fields are copies. */
 export function readRecord<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const sizeBytes = layoutBytes(layout)
   wellFormed(bytes.length === sizeBytes, `${what}: ${bytes.length} bytes instead of ${sizeBytes}`)
   return readFields(what, bytes, layout)
 }
 
-/** Reads a record at the start of longer bytes. Throws Malformed when they end before the layout does. Byte fields are copies. */
+/** Reads a record at the start of longer bytes. Throws Malformed when they are too short. Byte fields are copies. */
 export function readFields<const L extends Layout>(what: string, bytes: Uint8Array, layout: L): Values<L> {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const values: { [field: string]: number | bigint | Uint8Array } = {}
@@ -48,7 +48,7 @@ export function writeRecord<const L extends Layout>(what: string, layout: L, val
   return bytes
 }
 
-/** Writes the fields that are given into bytes that hold the record. Throws Malformed when a value does not fit its field. */
+/** Writes the given fields into bytes that hold the record. Throws Malformed when a value does not fit its field. */
 export function writeFields<const L extends Layout>(
   what: string,
   into: Uint8Array,
@@ -99,9 +99,7 @@ export function isZero(bytes: Uint8Array): boolean {
   return bytes.every(byte => byte === 0)
 }
 
-export const guidSizeBytes = 16
-
-/** The 16 bytes of a GUID written in its usual form (UEFI 2.10, appendix A: the first three groups little-endian, the rest as written). */
+/** The 16 bytes of a GUID in its usual form (UEFI 2.10, appendix A: the first three groups are little-endian). */
 export function guidBytes(text: string): Uint8Array {
   assert(/^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(text), `a GUID: ${text}`)
   const bytes = present(fromHex(text.replaceAll('-', '')), 'a GUID is hexadecimal')

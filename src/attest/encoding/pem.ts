@@ -6,7 +6,7 @@ import { Malformed, wellFormed } from '../malformed.ts'
 /** DER bytes, or PEM as text or bytes, where one text may carry several blocks. */
 export type PemOrDer = string | Uint8Array
 
-export type PemLabel = 'CERTIFICATE' | 'X509 CRL' | 'PUBLIC KEY'
+type PemLabel = 'CERTIFICATE' | 'X509 CRL' | 'PUBLIC KEY'
 
 /** Limits on what anyone may hand in. AMD's certificates are about 1.7 KiB. */
 export const BUNDLE_LIMITS = { bytesMax: 64 * 1024, blocksMax: 16, derBytesMax: 32 * 1024 } as const

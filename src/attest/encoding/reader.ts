@@ -1,5 +1,6 @@
-// Reads structures whose length depends on their contents: forward, never past the end. Pure. Fixed records are read with layout.ts.
-// TPM structures are big-endian (TPM 2.0 Library, Part 1, section 4.2); event logs (TCG PFP, section 10) and IGVM files are little-endian.
+// Reads structures whose length depends on their contents: forward, never past the end. Pure. Fixed records are read
+// with layout.ts. TPM structures are big-endian (TPM 2.0 Library, Part 1, section 4.2); event logs (TCG PFP, section
+// 10) and IGVM files are little-endian.
 
 import { wellFormed } from '../malformed.ts'
 

@@ -1,4 +1,4 @@
-// What an IGVM file would launch, for people and verifiers: platforms, digests, and the kernel that its firmware will accept. Pure.
+// Describes an IGVM file for people and verifiers: platforms, digests, and the kernel that its firmware accepts. Pure.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import { type Hash, digest as webDigest } from '../hash.ts'
@@ -12,7 +12,7 @@ import { type IgvmFile, readIgvm } from './file.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, type IgvmKind } from './headers.ts'
 import { IGVM_PROFILES, type IgvmProfile, measureIgvm, snpHeaders } from './measure.ts'
 
-export type IgvmPlatform = { readonly name: string; readonly compatibilityMask: number; readonly highestVtl: number }
+type IgvmPlatform = { readonly name: string; readonly compatibilityMask: number; readonly highestVtl: number }
 
 /** A digest, or why the profile's loader would refuse the file. */
 export type IgvmDigestOrReason =
@@ -36,8 +36,9 @@ export type IgvmDescription = {
   /** The measurement that an ID block in the file signs; null without one. */
   readonly idBlockMeasurement: Uint8Array | null
   /**
-   * `igvm-layout`: the file loads this firmware and nothing else, so that the hashes in the file decide what boots. Then whether these are
-   * the hashes of the given files: `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`; not-checked for a file that is not given.
+   * `igvm-layout`: the file loads this firmware and nothing else, so that the hashes in the file decide what boots.
+   * Then whether these are the hashes of the given files: `igvm-kernel`, `igvm-initrd`, `igvm-cmdline`; not-checked for
+   * a file that is not given.
    */
   readonly checks: readonly Check[]
 }
@@ -78,14 +79,14 @@ export async function describeIgvm(
   }
 }
 
-export type IgvmBoot = {
+type IgvmBoot = {
   /** The firmware that ends at 4 GiB, with its tables; null when there is none that this library can read. */
   readonly loaded: { readonly firmware: Uint8Array; readonly metadata: OvmfMetadata } | null
   readonly kernelHashes: KernelHashes | null
   readonly policy: bigint | null
 }
 
-/** What boots from a file. Throws Malformed when it is not for SEV-SNP, or loads a page twice. */
+/** Kernel and firmware that boot from a file. Throws Malformed when it is not for SEV-SNP, or loads a page twice. */
 export function bootOfIgvm(file: IgvmFile): IgvmBoot {
   const headers = snpHeaders(file)
   const loaded = firmwareOf(headers)
@@ -158,7 +159,7 @@ function firmwareOf(headers: readonly IgvmHeader[]): IgvmBoot['loaded'] {
   }
 }
 
-/** The table where the firmware looks for it. Null when the page is missing or holds no table: the firmware then boots nothing. */
+/** The table where the firmware looks for it. Null when there is none: the firmware then boots nothing. */
 function committedHashes(headers: readonly IgvmHeader[], { kernelHashes: area }: OvmfMetadata): KernelHashes | null {
   if (area === null) return null
   const offset = area.gpa % pageBytes

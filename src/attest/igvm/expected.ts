@@ -1,7 +1,7 @@
 // Whether an IGVM file loads one firmware the way QEMU would load it, and nothing else. Pure.
 //
-// Only then do the kernel hashes in the file decide what boots: otherwise a file could hold good firmware and good hashes, and start
-// its processors in another page.
+// Only then do the kernel hashes in the file decide what boots: otherwise a file could hold good firmware and good
+// hashes, and start its processors in another page.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { firmwareRegion, type LaunchRegion, laterRegions, launchPages } from '../launch/digest.ts'
@@ -13,13 +13,13 @@ import { type Check, fail, pass } from '../verdict.ts'
 import type { IgvmFile } from './file.ts'
 import { igvmRegions } from './measure.ts'
 
-export type IgvmFirmware = {
+type IgvmFirmware = {
   readonly firmware: Uint8Array
   readonly metadata: OvmfMetadata
   readonly kernelHashes: KernelHashes | null
 }
 
-/** `igvm-layout`: passes for what `buildIgvm` makes of this firmware and these hashes, whatever the number and model of processors. */
+/** `igvm-layout`: passes for `buildIgvm`'s file of this firmware and these hashes, with any processors. */
 export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Check {
   const name = 'igvm-layout'
   if (loaded === null) return fail(name, 'no OVMF firmware that ends at 4 GiB')
@@ -33,7 +33,7 @@ export function checkIgvmLayout(file: IgvmFile, loaded: IgvmFirmware | null): Ch
   }
 }
 
-/** What is loaded for this firmware, on processors like the file's. */
+/** Regions that are loaded for this firmware, on processors like the file's. */
 function expectedRegions(regions: readonly LaunchRegion[], loaded: IgvmFirmware): LaunchRegion[] {
   const states = regions.filter(({ type }) => type === 'vmsa')
   const first = states[0]?.contents

@@ -1,4 +1,4 @@
-// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. headers.ts knows the structures of the headers.
+// IGVM v1 files: fixed header, variable headers, data (microsoft/igvm, igvm_defs). Pure. headers.ts has the headers.
 
 import { isZero, type Layout, layoutBytes, readFields, readRecord, writeRecord } from '../encoding/layout.ts'
 import { reader } from '../encoding/reader.ts'
@@ -14,7 +14,7 @@ export const IGVM_FIXED_HEADER = {
   checksum: [20, 4],
 } as const satisfies Layout
 
-/** What stands before each structure; the length is that of the structure without its padding. */
+/** Header of each structure; `length` leaves out the padding of the structure. */
 export const IGVM_HEADER_PREFIX = { type: [0, 4], length: [4, 4] } as const satisfies Layout
 
 const fixedBytes = layoutBytes(IGVM_FIXED_HEADER)
@@ -27,7 +27,7 @@ const headerCountMax = 1 << 17
 /** The headers in file order, each with its data. */
 export type IgvmFile = { readonly headers: readonly IgvmHeader[] }
 
-/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a loader of version 1 could not load. */
+/** Reads a whole file. Data are views of `bytes`. Throws Malformed for files that a version 1 loader would refuse. */
 export function readIgvm(bytes: Uint8Array): IgvmFile {
   wellFormed(bytes.length >= fixedBytes && bytes.length <= igvmBytesMax, `IGVM: ${bytes.length} bytes`)
   const fixed = readFields('IGVM fixed header', bytes, IGVM_FIXED_HEADER)
@@ -81,7 +81,7 @@ function paddingBytes(length: number): number {
   return Math.ceil(length / 8) * 8 - length
 }
 
-/** Rules between headers: masks are declared before they are used, parameter areas are declared once and inserted once. */
+/** Rules between headers: masks are declared before use; parameter areas are declared once and inserted once. */
 class References {
   readonly #platforms = new Map<number, number>()
   readonly #areas = new Map<number, { sizeBytes: number; isInserted: boolean }>()
@@ -130,7 +130,7 @@ class References {
   }
 }
 
-/** Writes a file: data after the headers, in their order. What it writes, `readIgvm` reads. Throws Malformed when it could not. */
+/** Writes a file: headers, then data in their order. `readIgvm` reads it back. Throws Malformed if it could not. */
 export function writeIgvm(file: IgvmFile): Uint8Array {
   // Data come after the headers, so their offsets need the length of all headers: a first pass finds it.
   const end = fixedBytes + headerBytes(file, () => 0).length

@@ -65,7 +65,7 @@ type Layouts = typeof IGVM_LAYOUTS
 type Fields<Name extends keyof Layouts, Omitted extends string = never> = Omit<Values<Layouts[Name]>, Omitted>
 
 /** Header types (IGVM_VHT_*). */
-export const IGVM_TYPES = {
+const IGVM_TYPES = {
   supportedPlatform: 0x001,
   guestPolicy: 0x101,
   parameterArea: 0x301,
@@ -78,7 +78,7 @@ export const IGVM_TYPES = {
 } as const
 
 /** Types whose structure is IGVM_VHS_PARAMETER: what the loader is to write into a parameter area. Never measured. */
-export const IGVM_PARAMETERS = {
+const IGVM_PARAMETERS = {
   vpCount: 0x307,
   srat: 0x308,
   madt: 0x309,
@@ -91,12 +91,12 @@ export const IGVM_PARAMETERS = {
   environmentInfo: 0x313,
 } as const satisfies Record<string, number>
 
-export type IgvmParameter = keyof typeof IGVM_PARAMETERS
+type IgvmParameter = keyof typeof IGVM_PARAMETERS
 
 /** Platform numbers (IgvmPlatformType). */
 export const IGVM_PLATFORMS = { native: 0, vsmIsolation: 1, sevSnp: 2, tdx: 3, sev: 4, sevEs: 5 } as const
 
-export const PAGE_DATA_TYPES = { normal: 0, secrets: 1, cpuid: 2, cpuidXf: 3 } as const
+const PAGE_DATA_TYPES = { normal: 0, secrets: 1, cpuid: 2, cpuidXf: 3 } as const
 export type PageDataType = keyof typeof PAGE_DATA_TYPES
 
 /** IgvmPageDataFlags. 2 MiB pages (bit 0) are not supported, here or in the library that QEMU uses. */
@@ -129,7 +129,9 @@ export type IgvmHeader =
       readonly kind: 'vpContext'
       /** The VMSA: 4096 bytes. Null for platforms other than SEV-ES and SEV-SNP, whose contexts are not read here. */
       readonly state: Uint8Array | null
-      /** The four bytes up to the next header. Zero by the specification; igvm-tooling writes others, and the checksum covers them. */
+      /**
+       * Padding up to the next header. Zero by the specification; igvm-tooling writes others. The checksum covers it.
+       */
       readonly padding: Uint8Array
     } & Fields<'vpContext', 'fileOffset' | 'reserved'>)
   | ({ readonly kind: 'requiredMemory'; readonly isVtl2Protectable: boolean } & Fields<
@@ -143,7 +145,7 @@ export type IgvmHeader =
 export type IgvmKind = IgvmHeader['kind']
 
 /** Where a header's data lies. The reader takes it from the file, the writer puts it there. */
-export type TakeData = (fileOffset: number, sizeBytes: number) => Uint8Array | null
+type TakeData = (fileOffset: number, sizeBytes: number) => Uint8Array | null
 
 const pageBytes = 4096
 const parameterAreaBytesMax = 16 * 1024 * 1024
@@ -239,7 +241,7 @@ function readDirective(
 }
 
 /** Where the writer put a header's data; zero for none. */
-export type PutData = (data: Uint8Array | null) => number
+type PutData = (data: Uint8Array | null) => number
 
 /** Type and body of a header. Throws Malformed for headers whose data this library did not read. */
 export function writeIgvmHeader(header: IgvmHeader, put: PutData): { type: number; body: Uint8Array } {

@@ -5,14 +5,14 @@ import { guestFeatures, guestPolicy } from '../launch/guest.ts'
 import type { KernelHashes } from '../launch/kernel-hashes.ts'
 import { buildIgvm } from './build.ts'
 
-export type ImageParts = {
+type ImageParts = {
   readonly firmware: Uint8Array
   readonly kernelHashes: KernelHashes
   readonly vcpuType: string
   readonly vcpus: number
 }
 
-/** Without an ID block, which is the launching host's. Throws Malformed: firmware that checks no kernel hashes, for example. */
+/** Without an ID block, which the host adds. Throws Malformed, for example if firmware checks no kernel hashes. */
 export function buildImageIgvm(parts: ImageParts, options: { readonly sha384?: Hash } = {}): Promise<Uint8Array> {
   return buildIgvm({ ...parts, features: guestFeatures, policy: guestPolicy, ...options })
 }

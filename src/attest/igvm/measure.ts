@@ -10,8 +10,9 @@ import { type IgvmFile, readIgvm } from './file.ts'
 import { IGVM_PLATFORMS, type IgvmHeader, type PageDataType } from './headers.ts'
 
 /**
- * `directive-order`: as the directives stand in the file (microsoft/igvm, igvm-tooling). `qemu-kvm`: as QEMU 10.1 and later loads it
- * (QEMU backends/igvm.c): runs of pages are added when they end, parameter areas at once, VMSAs last and with what KVM forces.
+ * `directive-order`: as the directives stand in the file (microsoft/igvm, igvm-tooling). `qemu-kvm`: as QEMU 10.1 and
+ * later loads it (QEMU backends/igvm.c): runs of pages are added when they end, parameter areas at once, VMSAs last and
+ * with what KVM forces.
  */
 export const IGVM_PROFILES = ['directive-order', 'qemu-kvm'] as const
 export type IgvmProfile = (typeof IGVM_PROFILES)[number]
@@ -22,7 +23,7 @@ export type IgvmDigest = {
   readonly parts: readonly LaunchPart[]
 }
 
-/** Throws Malformed when the file is not well-formed, is not for SEV-SNP, or would be refused by the profile's loader. */
+/** Throws Malformed when the file is malformed, is not for SEV-SNP, or the profile's loader would refuse it. */
 export async function measureIgvm(
   file: Uint8Array | IgvmFile,
   options: { readonly profile: IgvmProfile; readonly sha384?: Hash },
@@ -45,7 +46,7 @@ function isSnp(header: IgvmHeader): boolean {
   return header.kind === 'supportedPlatform' && header.platform === IGVM_PLATFORMS.sevSnp
 }
 
-/** What is loaded and measured, in the profile's order: without shared pages. */
+/** The measured regions, in the profile's order. Shared pages are left out. */
 export function igvmRegions(file: IgvmFile, profile: IgvmProfile): LaunchRegion[] {
   const regions = profile === 'qemu-kvm' ? qemuOrder(file) : directiveOrder(file)
   const seen = new Set<bigint>()
@@ -97,7 +98,7 @@ function qemuOrder(file: IgvmFile): LaunchRegion[] {
     if (loaded.has(header)) {
       if (header.kind === 'pageData') {
         const at = `0x${header.gpa.toString(16)}`
-        // QEMU backends/igvm.c looks at no such flag: the guest would take for shared what is private, and the digest would cover it.
+        // QEMU backends/igvm.c ignores the flag: it would measure a page as private that the guest shares.
         wellFormed(
           !header.isShared,
           `IGVM: QEMU does not know the shared flag, and would load page ${at} as a private one`,

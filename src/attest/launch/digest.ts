@@ -1,4 +1,4 @@
-// The launch digest that hardware will report for a VM (AMD 56860 rev 1.58, 8.17.2), predicted from what QEMU and KVM load. Pure.
+// The launch digest of a VM (AMD 56860 rev 1.58, 8.17.2), predicted from what QEMU and KVM load. Pure.
 
 import { present } from '../../base/assert.ts'
 import { type Hash, sha384, digest as webDigest } from '../hash.ts'
@@ -23,12 +23,13 @@ import {
 import { vcpuSignature } from './vcpu-types.ts'
 import { kvmVmsaGpa, qemuVmsas } from './vmsa.ts'
 
-/** Who loads the VM: it chooses the order and types of the pages. */
+/** The program that loads the VM: it chooses the order and types of the pages. */
 export type LaunchProfile = 'qemu-kvm'
 
 /**
- * How QEMU is given the firmware. `bios`: by -bios, its zeroed memory added as zero pages. `igvm`: in an IGVM file, where zeroed memory
- * arrives as normal pages of zeros (IGVM_VHS_PAGE_DATA; QEMU target/i386/sev.c). The same inputs give different digests.
+ * How QEMU is given the firmware. `bios`: by -bios, its zeroed memory added as zero pages. `igvm`: in an IGVM file,
+ * where zeroed memory arrives as normal pages of zeros (IGVM_VHS_PAGE_DATA; QEMU target/i386/sev.c). The same inputs
+ * give different digests.
  */
 export type LaunchVehicle = 'bios' | 'igvm'
 
@@ -66,22 +67,22 @@ export type LaunchCpus = {
 
 export type LaunchInput = LaunchCpus & { readonly firmware: Uint8Array } & Partial<BootFiles>
 
-/** For a verifier without the firmware file: the digest after the firmware's pages, the firmware's tables, and the hashes of what boots. */
+/** For a verifier without the firmware file: the digest after the firmware's pages, its tables, and the boot hashes. */
 export type PrecomputedLaunch = LaunchCpus & {
   readonly firmwareDigest: Uint8Array
   readonly metadata: OvmfMetadata
-  /** Null when the firmware is not told to check hashes. */
+  /** Null when the firmware checks no hashes. */
   readonly kernelHashes: KernelHashes | null
 }
 
 export const vcpuCountMax = 1024
 /** 512 MiB: more than any launch loads, and few enough pages to hash quickly. */
-export const launchPagesMax = 1 << 17
+const launchPagesMax = 1 << 17
 
 /** Firmware ends here. */
 export const firmwareEndGpa = 0x1_0000_0000n
 
-/** Throws Malformed for firmware or parameters that cannot be launched. A kernel is needed for an initrd or a command line. */
+/** Throws Malformed for firmware or parameters that cannot launch. An initrd or a command line needs a kernel. */
 export async function launchDigest(input: LaunchInput): Promise<LaunchDigest> {
   const { firmware, kernel, initrd, cmdline } = input
   const metadata = readOvmf(firmware)
@@ -115,7 +116,7 @@ export function firmwareRegion(firmware: Uint8Array): LaunchRegion {
   }
 }
 
-/** What is loaded after the firmware: its sections in table order, then one VMSA for each processor. */
+/** Regions loaded after the firmware: its sections in table order, then one VMSA for each processor. */
 export function laterRegions(launch: Omit<PrecomputedLaunch, 'firmwareDigest'>): LaunchRegion[] {
   const { metadata, kernelHashes, vcpus, features } = launch
   const isCount = Number.isInteger(vcpus) && vcpus >= 1 && vcpus <= vcpuCountMax
@@ -164,7 +165,7 @@ function sectionRegion(section: OvmfSection, vehicle: LaunchVehicle, table: Uint
   return { ...place, type, contents: null }
 }
 
-export type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
+type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
 
 /** Extends the digest by every page of every region, in order. `start` is the digest so far; zeros at first. */
 export async function measureRegions(

@@ -1,13 +1,14 @@
-// What firmware checks of an ID block when a launch is finished (AMD 56860 rev 1.58, 8.18, SNP_LAUNCH_FINISH). Pure.
+// The firmware's checks of an ID block when a launch is finished (AMD 56860 rev 1.58, 8.18, SNP_LAUNCH_FINISH). Pure.
 //
-// BAD_SIGNATURE, BAD_MEASUREMENT and POLICY_FAILURE there are checks by name here. HOST_DATA is not checked: it is only put into reports.
+// BAD_SIGNATURE, BAD_MEASUREMENT and POLICY_FAILURE there are checks by name here. HOST_DATA is not checked: firmware
+// only copies it into reports.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { check, verdict } from '../verdict.ts'
 import { readIdBlock } from './id-block.ts'
 import { type IdBlockVerdict, verifyIdBlock } from './id-block-verify.ts'
 
-export type LaunchFinish = {
+type LaunchFinish = {
   /** The launch digest of what was loaded. */
   readonly digest: Uint8Array
   /** Guest policy with which the launch was begun. */

@@ -1,8 +1,8 @@
-// What every VM of ours is launched with, whatever its image and shape. Pure.
+// Launch settings that all our VMs share, for every image and shape. Pure.
 
 /** SEV-SNP guest policy: bit 17 must be one, bit 16 allows SMT (AMD 56860, table 10). No debugging, no migration. */
 export const guestPolicy = 0x30000n
 /** SEV_FEATURES of a plain SEV-SNP guest: bit 0, SNP itself. */
 export const guestFeatures = 1n
-/** Who lays the VM out in memory; part of the name of a digest. */
+/** The program that lays the VM out in memory; part of a digest's name. */
 export const launchProfile = 'qemu-kvm'

@@ -1,4 +1,4 @@
-// Signs ID blocks with the owner's keys, which the caller passes. Pure, except that WebCrypto takes randomness for the signatures.
+// Signs ID blocks with the owner's keys, which the caller passes. Pure, but WebCrypto draws randomness for signatures.
 
 import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'

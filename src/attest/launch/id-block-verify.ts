@@ -1,4 +1,4 @@
-// Who signed an ID block, and who signed that signer's key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure. A policy says whom to trust.
+// Verifies the signatures of an ID block and of its ID key (AMD 56860 rev 1.58, 8.18 and chapter 10). Pure.
 
 import { concat } from '../../base/bytes.ts'
 import { digest, webBytes } from '../hash.ts'
@@ -13,8 +13,8 @@ export type IdBlockVerdict = Verdict & {
 }
 
 /**
- * Checks the ID key's signature over the block and the author's over the ID key. `author` says whether an author must have signed.
- * Never throws for bad bytes.
+ * Checks the ID key's signature over the block and the author's over the ID key. `author` says whether an author must
+ * have signed. Never throws for bad bytes.
  */
 export async function verifyIdBlock(input: {
   readonly idBlock: Uint8Array

@@ -1,4 +1,4 @@
-// ID_BLOCK and ID_AUTH, which name the owner of a launch (AMD 56860 rev 1.58, 8.18, tables 76 and 77, and chapter 10). Pure.
+// ID_BLOCK and ID_AUTH name the owner of a launch (AMD 56860 rev 1.58, 8.18, tables 76 and 77, and chapter 10). Pure.
 
 import { isZero, type Layout, layoutBytes, readRecord, type Values, writeRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'

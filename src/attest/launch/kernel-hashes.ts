@@ -11,7 +11,7 @@ export type KernelHashes = {
   readonly kernel: Uint8Array
   /** Without an initrd, the hash of no bytes. */
   readonly initrd: Uint8Array
-  /** Of the command line with its trailing NUL. */
+  /** Hash of the command line with its trailing NUL. */
   readonly cmdline: Uint8Array
 }
 
@@ -25,14 +25,14 @@ const ENTRIES = [
 ] as const satisfies readonly (readonly [keyof KernelHashes, string])[]
 
 export const kernelHashSizeBytes = 32
-/** The table begins with a header and holds one entry for each hash. `sizeBytes` is that of the whole table, or of the whole entry. */
+/** A header, then one entry for each hash. `sizeBytes` is the size of the whole table, or of the whole entry. */
 const HEADER = { guid: [0, 16], sizeBytes: [16, 2] } as const satisfies Layout
 const ENTRY = { guid: [0, 16], sizeBytes: [16, 2], hash: [18, kernelHashSizeBytes] } as const satisfies Layout
 const headerBytes = layoutBytes(HEADER)
 const entryBytes = layoutBytes(ENTRY)
 const tableBytes = headerBytes + ENTRIES.length * entryBytes
-/** What QEMU writes: padded to a multiple of 16. */
-export const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
+/** Size that QEMU writes: padded to a multiple of 16. */
+const kernelHashTableBytes = Math.ceil(tableBytes / 16) * 16
 const pageBytes = 4096
 
 /** The table with its padding: 176 bytes. */
@@ -91,7 +91,7 @@ export async function kernelHashesOf(files: BootFiles, sha256?: Hash): Promise<K
   return { kernel, initrd, cmdline }
 }
 
-/** What is hashed for a command line. A NUL inside is refused: its readers would stop there. */
+/** The hashed bytes of a command line. A NUL inside is refused: readers of the command line would stop there. */
 export function cmdlineBytes(cmdline = ''): Uint8Array {
   wellFormed(!cmdline.includes('\0'), 'kernel command line: a NUL inside')
   return concat(utf8(cmdline), nul)

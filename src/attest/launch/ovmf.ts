@@ -27,7 +27,7 @@ export type OvmfSectionKind = keyof typeof OVMF_SECTIONS
 export type OvmfSection = { readonly kind: OvmfSectionKind; readonly gpa: number; readonly sizeBytes: number }
 
 /** The part of memory that holds the kernel hashes; `sizeBytes` is what the firmware reserves. */
-export type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
+type KernelHashArea = { readonly gpa: number; readonly sizeBytes: number }
 
 export type OvmfMetadata = {
   /** In the table's order, which is the order of measurement. */
@@ -51,7 +51,7 @@ const DESCRIPTOR = { gpa: [0, 4], sizeBytes: [4, 4], type: [8, 4] } as const sat
 const metadataHeaderBytes = layoutBytes(METADATA)
 const descriptorBytes = layoutBytes(DESCRIPTOR)
 
-/** What stands after the data of an entry; the size is that of the whole entry. */
+/** Follows the data of an entry; `sizeBytes` is the size of the whole entry. */
 const ENTRY_HEADER = { sizeBytes: [0, 2], guid: [2, 16] } as const satisfies Layout
 const entryHeaderBytes = layoutBytes(ENTRY_HEADER)
 
@@ -88,8 +88,8 @@ export function checkFirmwareSize(firmware: Uint8Array): void {
 }
 
 /**
- * True when the firmware reserves memory for kernel hashes. QEMU aborts on `kernel-hashes=on` without it. Firmware that does not check
- * hashes has the entry all the same, with base and size zero. Never throws.
+ * True when the firmware reserves memory for kernel hashes. QEMU aborts on `kernel-hashes=on` without it. Firmware that
+ * does not check hashes has the entry all the same, with base and size zero. Never throws.
  */
 export function hasKernelHashTable(firmware: Uint8Array): boolean {
   try {
@@ -111,7 +111,7 @@ function readKernelHashArea(entries: readonly Entry[]): KernelHashArea | null {
   return area
 }
 
-/** The data of the entry with this GUID. Two such entries are refused: one reader would take the first, another the last. */
+/** The data of the entry with this GUID. Two such entries are refused: readers would differ on which counts. */
 function only<Name extends keyof typeof ENTRIES>(
   entries: readonly Entry[],
   name: Name,

@@ -21,7 +21,7 @@ export const pageInfoBytes = layoutBytes(PAGE_INFO)
 export const launchDigestBytes = 48
 
 /** Types of launched pages. For the last four the digest covers type and address, but not the contents. */
-export const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
+const PAGE_TYPES = { normal: 1, vmsa: 2, zero: 3, unmeasured: 4, secrets: 5, cpuid: 6 } as const
 
 export type PageType = keyof typeof PAGE_TYPES
 
@@ -31,7 +31,7 @@ export function hasMeasuredContents(type: PageType): boolean {
 
 export type PageInfo = { readonly type: PageType; readonly gpa: bigint }
 
-/** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for types whose contents are not measured. */
+/** Overwrites a record. `digest` (so far) and `contents` are 48 bytes each; `contents` is null for unmeasured types. */
 export function putPageInfo(into: Uint8Array, page: PageInfo, digest: Uint8Array, contents: Uint8Array | null): void {
   wellFormed(into.length === pageInfoBytes, 'PAGE_INFO: not 112 bytes')
   wellFormed(hasMeasuredContents(page.type) === (contents !== null), `PAGE_INFO: contents of a ${page.type} page`)

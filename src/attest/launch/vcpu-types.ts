@@ -1,4 +1,4 @@
-// vCPU models of QEMU, and the CPUID signature that each has in RDX at its start: CPUID Fn0000_0001_EAX (AMD APM volume 3, appendix E). Pure.
+// QEMU's vCPU models, with their CPUID Fn0000_0001_EAX, in RDX at start (AMD APM volume 3, appendix E). Pure.
 
 import { Malformed, wellFormed } from '../malformed.ts'
 

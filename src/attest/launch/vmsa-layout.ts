@@ -1,9 +1,9 @@
-// The save area (VMSA) that holds the state in which a virtual processor starts (AMD APM volume 2, table B-4) and the SEV_FEATURES bits (15.34.10). Pure.
+// The VMSA, a virtual processor's initial state (AMD APM volume 2, table B-4), and SEV_FEATURES (15.34.10). Pure.
 
 import { type Layout, readFields, type Values, writeFields } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
-export const vmsaBytes = 4096
+const vmsaBytes = 4096
 
 /** Registers of the save area. [offset, size]; little-endian. All other bytes are zero at the start. */
 export const VMSA_FIELDS = {
@@ -59,7 +59,7 @@ export type Vmsa = {
 }
 
 /** SEV_FEATURES by name. */
-export const SEV_FEATURES = {
+const SEV_FEATURES = {
   snpActive: 1n << 0n,
   vTom: 1n << 1n,
   reflectVc: 1n << 2n,

@@ -1,4 +1,4 @@
-// The state in which QEMU and KVM start the processors of an SEV-SNP guest (QEMU target/i386/cpu.c and sev.c; KVM arch/x86/kvm/svm). Pure.
+// Initial state of an SEV-SNP guest's processors (QEMU target/i386/cpu.c and sev.c; KVM arch/x86/kvm/svm). Pure.
 
 import type { OvmfMetadata } from './ovmf.ts'
 import { checkLaunchFeatures, type Vmsa, type VmsaSegment, type VmsaSegmentName, writeVmsa } from './vmsa-layout.ts'
@@ -62,7 +62,7 @@ const RESET_SEGMENTS: Record<VmsaSegmentName, VmsaSegment> = {
   tr: segment(0, 0x8b),
 }
 
-export type VmsaLaunch = {
+type VmsaLaunch = {
   /** CPUID signature of the vCPU model. */
   readonly signature: number
   /** SEV_FEATURES; throws Malformed for bits that KVM does not launch with. */

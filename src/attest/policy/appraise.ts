@@ -1,4 +1,4 @@
-// Whether an SNP report meets a relying party's policy. Pure. Signatures are not checked here: a forged report can meet a policy too.
+// Whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
@@ -17,10 +17,11 @@ import {
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
+import type { BitRule, BitRules } from './kinds.ts'
 import type { Policy } from './policy.ts'
-import type { BitRule, TcbMinimums, UnknownRule } from './schema.ts'
+import type { TcbMinimums } from './schema.ts'
 
-/** One check for each thing that a policy can say, in a fixed order; `not-checked` and not required where it says 'any'. Never throws. */
+/** One check for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. Never throws. */
 export function appraise({ report, product }: IdentifiedReport, policy: Policy): Check[] {
   return [
     listCheck('product-allowed', product, policy.products, kind => kind),
@@ -73,7 +74,7 @@ function bitChecks<Name extends string>(
   prefix: string,
   bits: Readonly<Record<Name, number>>,
   value: bigint,
-  rules: Readonly<Record<Name, BitRule>> & { readonly unknown: UnknownRule },
+  rules: BitRules<Name>,
   named: NamedBits<Name>,
 ): Check[] {
   const checks = (Object.keys(bits) as Name[]).map(bit => {

@@ -1,8 +1,8 @@
-// The least firmware that AMD's security bulletins ask for, as data with sources, and whether a report meets it. Pure.
+// The least firmware that AMD's security bulletins ask for, with sources, and whether a report meets it. Pure.
 //
-// AMD publishes no list of good TCBs that programs could read, so these are typed in from the bulletins. AMD's own pages could not be read
-// where this was compiled: every number was taken from public quotations of them, which `source` names. What no source gives stands as
-// 'not established here'. A floor is what a bulletin asks for, and no proof that firmware at the floor has no other hole.
+// AMD publishes no machine-readable list of good TCBs; these numbers are typed in from public quotations of the
+// bulletins, which `source` names, because AMD's own pages could not be read here. A number without a source stands as
+// 'not established here'. A floor does not prove that firmware has no other hole.
 
 import { type Cpuid, cpuidText, PRODUCTS, type Product } from '../amd/product.ts'
 import { decodeTcb, type RawTcb, type Tcb } from '../amd/tcb.ts'
@@ -27,11 +27,11 @@ export const BULLETINS = {
   'AMD-SB-3030': { cve: 'CVE-2025-61971', about: 'BreakFAST', published: '2026-05-12' },
 } as const satisfies Readonly<Record<string, { cve: string; about: string; published: string }>>
 
-export type BulletinId = keyof typeof BULLETINS
+type BulletinId = keyof typeof BULLETINS
 
 export type Floor = LeastFloor | { readonly kind: 'not-established'; readonly note: string }
 
-export type LeastFloor = {
+type LeastFloor = {
   readonly kind: 'least'
   readonly least: number
   readonly bulletin: BulletinId
@@ -62,7 +62,7 @@ export const SNP_FLOORS = {
   turin: least(0x04, 'AMD-SB-3020', `${review}; AMD-SB-3023 has the same number in Linux, drivers/crypto/ccp`),
 } as const satisfies Readonly<Record<Product, LeastFloor>>
 
-export type Silicon = {
+type Silicon = {
   readonly name: string
   readonly product: Product
   readonly family: number
@@ -71,36 +71,64 @@ export type Silicon = {
   readonly microcode: Floor
 }
 
-/** SPL of the microcode: each line of processors counts its own, so that a product has several numbers that have nothing in common. */
+/** SPL of the microcode. Each line of processors counts its own, so a product has several unrelated numbers. */
 export const MICROCODE_FLOORS: readonly Silicon[] = [
   {
-    ...{ name: 'Milan', product: 'milan', family: 0x19, model: 0x01, stepping: 1 },
+    name: 'Milan',
+    product: 'milan',
+    family: 0x19,
+    model: 0x01,
+    stepping: 1,
     // No source gives the value of AMD-SB-3020 or AMD-SB-3027 for Milan. Later patches are 0xde, and 0x47 of Milan-X.
     microcode: least(0xdb, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Milan-X', product: 'milan', family: 0x19, model: 0x01, stepping: 2 },
+    name: 'Milan-X',
+    product: 'milan',
+    family: 0x19,
+    model: 0x01,
+    stepping: 2,
     microcode: least(0x44, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Genoa', product: 'genoa', family: 0x19, model: 0x11, stepping: 1 },
+    name: 'Genoa',
+    product: 'genoa',
+    family: 0x19,
+    model: 0x11,
+    stepping: 1,
     microcode: least(0x56, 'AMD-SB-3027', review),
   },
   {
-    ...{ name: 'Genoa-X', product: 'genoa', family: 0x19, model: 0x11, stepping: 2 },
+    name: 'Genoa-X',
+    product: 'genoa',
+    family: 0x19,
+    model: 0x11,
+    stepping: 2,
     microcode: least(0x51, 'AMD-SB-3027', review),
   },
   {
     // AMD certifies both as Genoa. No source gives their value in AMD-SB-3020 or AMD-SB-3027.
-    ...{ name: 'Bergamo and Siena', product: 'genoa', family: 0x19, model: 0xa0, stepping: 2 },
+    name: 'Bergamo and Siena',
+    product: 'genoa',
+    family: 0x19,
+    model: 0xa0,
+    stepping: 2,
     microcode: least(0x19, 'AMD-SB-3019', fwupd),
   },
   {
-    ...{ name: 'Turin', product: 'turin', family: 0x1a, model: 0x02, stepping: 1 },
+    name: 'Turin',
+    product: 'turin',
+    family: 0x1a,
+    model: 0x02,
+    stepping: 1,
     microcode: least(0x51, 'AMD-SB-3027', review),
   },
   {
-    ...{ name: 'Turin Dense', product: 'turin', family: 0x1a, model: 0x11, stepping: 0 },
+    name: 'Turin Dense',
+    product: 'turin',
+    family: 0x1a,
+    model: 0x11,
+    stepping: 0,
     microcode: unknown('AMD-SB-3027 covers it, no source gives its value'),
   },
 ]
@@ -113,8 +141,9 @@ export const OTHER_FLOORS: Readonly<Record<Product, string>> = {
 }
 
 /**
- * Checks a report against the floors: REPORTED_TCB, LAUNCH_TCB (a guest that old firmware launched is not made better by a later update),
- * and that the firmware has looked for memory aliases. Always the same checks in the same order. Signatures are not checked here.
+ * Checks a report against the floors: REPORTED_TCB, LAUNCH_TCB (a guest that old firmware launched is not made better
+ * by a later update), and that the firmware has looked for memory aliases. Always the same checks in the same order.
+ * Signatures are not checked here.
  */
 export function floorChecks(report: SnpReport | null, product: Product | null): Check[] {
   if (report === null || product === null) {
@@ -135,7 +164,7 @@ const CHECK_NAMES = [
   'tcb-floor-alias-check',
 ]
 
-/** Of a report of version 2, which names no processor, the highest number of its product. */
+/** Reports of version 2 name no processor: they get the highest number of their product. */
 export function microcodeFloor(product: Product, cpuid: Cpuid | null): Floor {
   const ofProduct = MICROCODE_FLOORS.filter(silicon => silicon.product === product)
   if (cpuid === null) {
@@ -149,7 +178,7 @@ export function microcodeFloor(product: Product, cpuid: Cpuid | null): Floor {
   return found?.microcode ?? unknown(`${cpuidText(cpuid)} is not in the table`)
 }
 
-/** strictPolicy with what the floors can say in a policy. A product's microcode has no one number there; `floorChecks` knows the processor. */
+/** strictPolicy with the floors that a policy can state. Microcode depends on the processor: `floorChecks` has it. */
 export function policyWithFloors(): Policy {
   const policy = strictPolicy()
   const minimums = minimumsOf()
@@ -230,7 +259,10 @@ export function floorRows(): readonly {
   return PRODUCTS.flatMap(product => [
     { product, processor: 'all', component: 'snp' as const, floor: SNP_FLOORS[product] },
     ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).map(({ name, microcode }) => ({
-      ...{ product, processor: name, component: 'microcode' as const, floor: microcode },
+      product,
+      processor: name,
+      component: 'microcode' as const,
+      floor: microcode,
     })),
   ])
 }

@@ -1,97 +1,103 @@
-// The JSON form of a relying party's policy for SNP reports: JSON Schema 2020-12 and the types beside it. Pure.
-// Every field is required; 'any' skips a check on purpose.
+// A relying party's policy for SNP reports: the one table of its fields, and the JSON Schema made from it. Pure.
+// To add a field, add a row here, with `whenMissing`, and its check in appraise.ts.
 
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type TCB_LAYOUTS, tcbComponentsOf } from '../amd/tcb.ts'
-import { KEY_BITS, PLATFORM_BITS, POLICY_BITS, type Signer } from '../report/bits.ts'
-
-export const policyFormat = 'strongroom/snp-policy/v1'
-
-/** An empty or an endless list is a mistake. */
-export const policyListCountMax = 1024
-
-export type BitRule = 'required' | 'forbidden' | 'any'
-/** For bits that have no name yet. */
-export type UnknownRule = 'forbidden' | 'any'
-
-export const bitRules: readonly BitRule[] = ['required', 'forbidden', 'any']
-export const unknownRules: readonly UnknownRule[] = ['forbidden', 'any']
-export const policySigners: readonly Exclude<Signer, 'none'>[] = ['vcek', 'vlek']
+import { KEY_BITS, PLATFORM_BITS, POLICY_BITS } from '../report/bits.ts'
+import {
+  type BitRule,
+  type BitRules,
+  bits,
+  chipId,
+  type Field,
+  hex,
+  integer,
+  type Kind,
+  listOf,
+  object,
+  oneOf,
+  orAny,
+  type UnknownRule,
+} from './kinds.ts'
 
 /** Least version of each component that the product has. */
-export type TcbMinimum<P extends Product> = Readonly<
-  Record<NonNullable<(typeof TCB_LAYOUTS)[P][number]>, number | 'any'>
->
+type TcbMinimum<P extends Product> = Readonly<Record<NonNullable<(typeof TCB_LAYOUTS)[P][number]>, number | 'any'>>
 
 /** Components are compared one by one; versions of different products have nothing in common. */
 export type TcbMinimums = { readonly [P in Product]: TcbMinimum<P> | 'any' }
 
-/** Sizes of the fields that are given as lower-case hexadecimal. */
-export const HEX_SIZES = {
-  measurements: 48,
-  hostData: 32,
-  reportData: 64,
-  idKeyDigest: 48,
-  authorKeyDigest: 48,
-  chipIds: 64,
-} as const
+/** `strict`: the value in strictPolicy, in its JSON form. */
+type PolicyField<T> = Field<T> & { readonly strict: unknown }
 
-type JsonSchema = { readonly [keyword: string]: unknown }
+const format = 'strongroom/snp-policy/v1'
+const copyBits = 'copy it from a policy that is whole, and change the rules of its bits'
+const u8 = integer(255)
 
-const u8: JsonSchema = { type: 'integer', minimum: 0, maximum: 255 }
-const u32: JsonSchema = { type: 'integer', minimum: 0, maximum: 0xffff_ffff }
+/** 'any' skips a check. */
+export const POLICY_FIELDS = {
+  format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"`, strict: format },
+  products: field(orAny(listOf(oneOf(PRODUCTS)))),
+  signers: field(orAny(listOf(oneOf(['vcek', 'vlek'])))),
+  /** The guest policy: what the guest's owner allows the host. 'required': the bit must be set; 'forbidden': clear. */
+  guestPolicy: {
+    ...bits(POLICY_BITS),
+    remedy: copyBits,
+    strict: rules(POLICY_BITS, {
+      reservedOne: 'required',
+      migrate: 'forbidden',
+      debug: 'forbidden',
+      unknown: 'forbidden',
+    }),
+  },
+  platformInfo: { ...bits(PLATFORM_BITS), remedy: copyBits, strict: rules(PLATFORM_BITS, { unknown: 'any' }) },
+  /** The flags of key_info. Its signing key is `signers`. */
+  keyInfo: field(bits(KEY_BITS), rules(KEY_BITS, { unknown: 'forbidden' })),
+  /** The bytes that the report's version reserves, in its signed and unsigned parts. */
+  reservedBytes: field(oneOf(['zero', 'any']), 'zero'),
+  vmpls: field(orAny(listOf(integer(3))), [0]),
+  measurements: field(orAny(listOf(hex(48)))),
+  hostData: field(orAny(hex(32))),
+  reportData: field(orAny(hex(64))),
+  idKeyDigest: field(orAny(hex(48))),
+  authorKeyDigest: field(orAny(hex(48))),
+  chipIds: field(orAny(listOf(chipId(64)))),
+  /** For REPORTED_TCB, which the VEK certifies. */
+  minimumTcb: field(orAny(tcbMinimums())),
+  /** For LAUNCH_TCB: a guest that old firmware launched is not made better by later updates. */
+  minimumLaunchTcb: field(orAny(tcbMinimums())),
+  /** For the current firmware, and for the committed one, to which the host may go back. */
+  minimumFirmware: field(orAny(object({ major: u8, minor: u8, build: u8 }))),
+  minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
+  /** 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and current firmware at least committed. */
+  tcbOrder: field(oneOf(['required', 'any']), 'required'),
+} as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 
-export const policySchema = {
+export const policyKind = object(POLICY_FIELDS)
+
+export const policySchema: { readonly [keyword: string]: unknown } = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',
   title: 'Policy for SEV-SNP attestation reports',
-  ...strict({
-    format: { const: policyFormat },
-    products: orAny(listOf({ enum: PRODUCTS })),
-    signers: orAny(listOf({ enum: policySigners })),
-    guestPolicy: bits(Object.keys(POLICY_BITS)),
-    platformInfo: bits(Object.keys(PLATFORM_BITS)),
-    keyInfo: bits(Object.keys(KEY_BITS)),
-    reservedBytes: { enum: ['zero', 'any'] },
-    vmpls: orAny(listOf({ type: 'integer', minimum: 0, maximum: 3 })),
-    measurements: orAny(listOf(hex(HEX_SIZES.measurements))),
-    hostData: orAny(hex(HEX_SIZES.hostData)),
-    reportData: orAny(hex(HEX_SIZES.reportData)),
-    idKeyDigest: orAny(hex(HEX_SIZES.idKeyDigest)),
-    authorKeyDigest: orAny(hex(HEX_SIZES.authorKeyDigest)),
-    // All zeros is the chip_id of every masked chip.
-    chipIds: orAny(listOf({ type: 'string', pattern: `^(?!0+$)[0-9a-f]{${HEX_SIZES.chipIds * 2}}$` })),
-    minimumTcb: orAny(tcbMinimums()),
-    minimumLaunchTcb: orAny(tcbMinimums()),
-    minimumFirmware: orAny(strict({ major: u8, minor: u8, build: u8 })),
-    minimumGuestSvn: orAny(u32),
-    tcbOrder: { enum: ['required', 'any'] },
-  }),
-} as const satisfies JsonSchema
-
-function strict(properties: Readonly<Record<string, JsonSchema>>): JsonSchema {
-  return { type: 'object', properties, required: Object.keys(properties), additionalProperties: false }
+  ...policyKind.schema,
 }
 
-function orAny(schema: JsonSchema): JsonSchema {
-  return { anyOf: [{ const: 'any' }, schema] }
+function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
+  return { ...kind, strict }
 }
 
-function listOf(items: JsonSchema): JsonSchema {
-  return { type: 'array', items, minItems: 1, maxItems: policyListCountMax, uniqueItems: true }
+/** 'any' for the bits that are not named. */
+function rules<Name extends string>(
+  table: Readonly<Record<Name, number>>,
+  named: Partial<Record<NoInfer<Name>, BitRule>> & { readonly unknown: UnknownRule },
+): BitRules<Name> {
+  const all = Object.fromEntries(Object.keys(table).map(name => [name, 'any'])) as Record<Name, BitRule>
+  return { ...all, ...named }
 }
 
-function hex(sizeBytes: number): JsonSchema {
-  return { type: 'string', pattern: `^[0-9a-f]{${sizeBytes * 2}}$` }
-}
-
-function bits(names: readonly string[]): JsonSchema {
-  const rules = names.map(name => [name, { enum: bitRules }] as const)
-  return strict({ ...Object.fromEntries(rules), unknown: { enum: unknownRules } })
-}
-
-function tcbMinimums(): JsonSchema {
-  const ofProduct = (product: Product) => {
-    return orAny(strict(Object.fromEntries(tcbComponentsOf(product).map(component => [component, orAny(u8)]))))
+function tcbMinimums(): Kind<TcbMinimums> {
+  const minimumOf = (product: Product) => {
+    return orAny(object(Object.fromEntries(tcbComponentsOf(product).map(component => [component, orAny(u8)]))))
   }
-  return strict(Object.fromEntries(PRODUCTS.map(product => [product, ofProduct(product)])))
+  return object(
+    Object.fromEntries(PRODUCTS.map(product => [product, minimumOf(product)])),
+  ) as unknown as Kind<TcbMinimums>
 }

@@ -1,7 +1,9 @@
-// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws Malformed.
+// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws
+// Malformed.
 //
-// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named, not certified, and there is
-// no transparency log: whoever wants to trust the key finds it in the receipts, for which the hardware vouches.
+// A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named,
+// not certified, and there is no transparency log: whoever wants to trust the key finds it in the receipts, for which
+// the hardware vouches.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -9,7 +11,7 @@ import { type Envelope, envelopeJson, readEnvelope } from './dsse.ts'
 import { Fields } from './fields.ts'
 import { prettyJson } from './json.ts'
 
-export const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
+const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
 
 /** Exact bytes of attestations/bundle.sigstore.json. Takes the envelope with both signatures. */
 export function bundleBytes(envelope: Envelope): Uint8Array {
@@ -22,7 +24,7 @@ export function bundleBytes(envelope: Envelope): Uint8Array {
   })
 }
 
-export type Bundle = { readonly hint: string; readonly envelope: Envelope }
+type Bundle = { readonly hint: string; readonly envelope: Envelope }
 
 /** Takes bundles of exactly this form. */
 export function readBundle(bytes: Uint8Array): Bundle {

@@ -1,8 +1,10 @@
-// DSSE envelopes (secure-systems-lab/dsse, protocol.md and envelope.md, v1.0.2) of an in-toto statement. Pure; throws Malformed.
+// DSSE envelopes (secure-systems-lab/dsse, protocol.md and envelope.md, v1.0.2) of an in-toto statement. Pure; throws
+// Malformed.
 //
-// Two signatures stand in ours, over the same bytes. DSSE has no field for the algorithm, so that the key id names it:
-// `Ed25519:` or `ML-DSA-65:`, then the SHA-256 of the key's SubjectPublicKeyInfo in DER (RFC 8410; RFC 9881) in hexadecimal.
-// ML-DSA-65 signs as FIPS 204 says, with an empty context. What is signed begins with `DSSEv1 `, as no statement and no response receipt does.
+// Ours have two signatures over the same bytes. DSSE has no field for the algorithm, so the key id names it: `Ed25519:`
+// or `ML-DSA-65:`, then the SHA-256 of the key's SubjectPublicKeyInfo in DER (RFC 8410; RFC 9881) in hexadecimal.
+// ML-DSA-65 signs by FIPS 204 with an empty context. Signed bytes begin with `DSSEv1 `; no statement and no response
+// receipt does.
 
 import { concat, fromBase64, fromHex, toBase64, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -12,7 +14,7 @@ import { fileSha256, prettyJson } from './json.ts'
 
 export const inTotoPayloadType = 'application/vnd.in-toto+json'
 
-export type EnvelopeSignature = { readonly keyid: string; readonly sig: Uint8Array }
+type EnvelopeSignature = { readonly keyid: string; readonly sig: Uint8Array }
 export type Envelope = {
   readonly payloadType: string
   /** Exact bytes of attestations/slsa.json. */
@@ -20,7 +22,7 @@ export type Envelope = {
   readonly signatures: readonly EnvelopeSignature[]
 }
 
-/** The receipt keys; ReceiptKeys of attest/receipt/receipt-keys.ts has both members. Raw public keys; ML-DSA with an empty context. */
+/** The receipt keys, raw; ReceiptKeys of attest/receipt/receipt-keys.ts has both. ML-DSA with an empty context. */
 export type EnvelopeSigner = {
   readonly publicKeys: { readonly ed25519: Uint8Array; readonly mldsa65: Uint8Array }
   readonly sign: (message: Uint8Array) => Both | Promise<Both>
@@ -41,9 +43,9 @@ export async function signEnvelope(payload: Uint8Array, signer: EnvelopeSigner):
 }
 
 export const ENVELOPE_KEYS = ['ed25519', 'mldsa65'] as const
-export type EnvelopeKey = (typeof ENVELOPE_KEYS)[number]
+type EnvelopeKey = (typeof ENVELOPE_KEYS)[number]
 
-/** SubjectPublicKeyInfo of an Ed25519 key (OID 1.3.101.112) and of an ML-DSA-65 key (2.16.840.1.101.3.4.3.18) up to the raw key. */
+/** SubjectPublicKeyInfo up to the raw key: Ed25519 (OID 1.3.101.112) and ML-DSA-65 (2.16.840.1.101.3.4.3.18). */
 const SPKI = {
   ed25519: { label: 'Ed25519', prefix: '302a300506032b6570032100', sizeBytes: 32 },
   mldsa65: { label: 'ML-DSA-65', prefix: '308207b2300b0609608648016503040312038207a100', sizeBytes: 1952 },

@@ -1,7 +1,8 @@
-// evidence.json of a build: the report over its provenance in the shape that every reader of this family parses, and beside it our two receipts.
-// Pure; verifier/build/build.ts decides whether to trust one.
+// evidence.json of a build: the report over its provenance in the shape that every reader of this family parses, and
+// beside it our two receipts. Pure; verifier/build/build.ts decides whether to trust one.
 //
-// The outer object of the family's readers ignores fields that it does not know; `evidence` and `cert_chain` refuse them.
+// The outer object of the family's readers ignores fields that it does not know; `evidence` and `cert_chain` refuse
+// them.
 
 import { concat, fromBase64, fromBase64Url, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -12,7 +13,7 @@ import { prettyJson } from './json.ts'
 /** REPORT_DATA has 64 bytes: SHA-256 of provenance.json, the nonce of exactly 16 bytes, zeros. */
 export const familyNonceBytes = 16
 
-/** Null for a nonce of fewer than 16 bytes: padded, it could not be told from another. `provenanceDigest` has 32 bytes. */
+/** Null for a nonce under 16 bytes: two could look the same once padded. `provenanceDigest` has 32 bytes. */
 export function familyReportData(provenanceDigest: Uint8Array, nonce: Uint8Array): Uint8Array | null {
   wellFormed(provenanceDigest.length === 32, 'evidence: the digest of the provenance has not 32 bytes')
   return nonce.length === familyNonceBytes ? concat(provenanceDigest, nonce, new Uint8Array(16)) : null
@@ -26,7 +27,7 @@ export type SnpEvidence = {
   readonly ark: Uint8Array | null
 }
 
-export type BuildEvidenceFile = {
+type BuildEvidenceFile = {
   readonly platform: 'snp' | 'simulated'
   /** The report over `familyReportData`; null for a nonce of fewer than 16 bytes. */
   readonly evidence: SnpEvidence | null
@@ -56,9 +57,9 @@ export function evidenceBytes(file: BuildEvidenceFile): Uint8Array {
 }
 
 /** Our receipts have some 20 KiB each, a report with its chain 6. */
-export const evidenceBytesMax = 1024 * 1024
+const evidenceBytesMax = 1024 * 1024
 
-/** What is read: ours, or that of another builder of the family. Nothing of it is checked but its form. */
+/** Evidence as read: ours, or that of another builder of the family. Only its form is checked. */
 export type ReadEvidence = {
   readonly platform: string
   readonly evidence: FamilyEvidence | null
@@ -66,7 +67,7 @@ export type ReadEvidence = {
   readonly receipts: { readonly dispatch: unknown; readonly completion: unknown } | null
 }
 
-export type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
+type FamilyEvidence = { readonly kind: 'snp'; readonly snp: SnpEvidence } | VtpmEvidence
 
 /** On Azure: the paravisor's TPM quotes what REPORT_DATA would be, and an HCL report binds the TPM's key. */
 export type VtpmEvidence = {
@@ -77,7 +78,7 @@ export type VtpmEvidence = {
   readonly quote: Uint8Array
   /** RSASSA with SHA-256, without its structure. */
   readonly signature: Uint8Array
-  /** Of the SHA-256 bank, from 0 on. */
+  /** Values of the SHA-256 bank, from PCR 0 on. */
   readonly pcrs: readonly Uint8Array[]
 }
 

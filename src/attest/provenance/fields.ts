@@ -1,4 +1,4 @@
-// Reads plain data by name and refuses every name that nobody asked for. Pure; throws Malformed, whose message names the field.
+// Reads plain data by name and refuses unknown names. Pure; throws Malformed, whose message names the field.
 
 import { wellFormed } from '../malformed.ts'
 

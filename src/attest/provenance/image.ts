@@ -1,8 +1,9 @@
-// provenance.json of a guest image: SLSA provenance v1 of what scripts/build-image.ts has built, as an in-toto Statement v1. Pure; throws Malformed.
+// provenance.json of a guest image: SLSA provenance v1 of what scripts/build-image.ts has built, as an in-toto
+// Statement v1. Pure; throws Malformed.
 //
-// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. Nobody has signed it and no hosted platform has
-// made it, so that it finds mistakes and stale copies, not an attacker who can write to the directory (slsa.dev/spec/v1.2/build-track-basics).
-// No time stands in it: equal inputs give equal bytes.
+// It is of SLSA Build L1 and says so: it exists, and shows what went in and what came out. Nobody has signed it and no
+// hosted platform has made it, so that it finds mistakes and stale copies, not an attacker who can write to the
+// directory (slsa.dev/spec/v1.2/build-track-basics). No time stands in it: equal inputs give equal bytes.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -15,9 +16,9 @@ import { slsaPredicateType, statementType } from './statement.ts'
 export const imageProvenanceName = 'provenance.json'
 export const imageManifestName = 'manifest.json'
 
-/** What `scripts/build-image.ts RECIPE` does. */
+/** A run of `scripts/build-image.ts RECIPE`. */
 export const imageBuildType = 'urn:strongroom:image-build:v1'
-/** Whoever ran the script, on a machine of theirs. */
+/** A person who ran the script on their own machine. */
 export const localImageBuilder = 'urn:strongroom:image-builder:local-unsigned'
 export const imageBuildLevel = 'SLSA_BUILD_LEVEL_1'
 
@@ -29,7 +30,7 @@ const sizeBytesMax = 4 * 1024 * 1024
 /** Digests in hexadecimal; SHA-256 unless named. */
 export type ImageBuild = {
   readonly recipe: string
-  /** Whose files are laid over the recipe's; null for none. */
+  /** Variant whose files are laid over the recipe's; null for none. */
   readonly variant: string | null
   /** One digest over recipe, locks, scripts, our executable and tools. */
   readonly inputsSha256: string
@@ -57,12 +58,12 @@ export type ImageBuild = {
 }
 
 /** The files of an image. */
-export type ImageOutput = {
+type ImageOutput = {
   /** Exact bytes of manifest.json. */
   readonly manifestSha256: string
   readonly files: readonly { readonly path: string; readonly sha256: string }[]
   readonly root: string
-  /** Of `root`. */
+  /** dm-verity root hash of `root`. */
   readonly rootHash: string
 }
 
@@ -88,7 +89,7 @@ export function imageProvenance(build: ImageBuild): Uint8Array {
 }
 
 /** By name; of provenance and verification summary alike. */
-export function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
+function imageSubject({ manifestSha256, files, root, rootHash }: ImageOutput): ResourceDescriptor[] {
   const all = [{ path: imageManifestName, sha256: manifestSha256 }, ...files]
   return all
     .toSorted((a, b) => (a.path < b.path ? -1 : 1))
@@ -126,9 +127,9 @@ function dependenciesOf(build: ImageBuild): ResourceDescriptor[] {
   ]
 }
 
-/** What is taken from the provenance of an image. */
-export type ReadImageProvenance = {
-  /** Of the image: the variant's where there is one. */
+/** The parts of an image's provenance that verifiers use. */
+type ReadImageProvenance = {
+  /** Name of the image: the variant's if there is one. */
   readonly name: string
   readonly inputsSha256: string
   readonly subject: readonly ResourceDescriptor[]

@@ -1,4 +1,4 @@
-// How the documents of a build are written: JSON with two spaces, no line break at the end, as serde_json's pretty form. Pure.
+// JSON of a build's documents: two spaces, no line break at the end, as serde_json's pretty form. Pure.
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { sha256 } from '../hash.ts'

@@ -1,5 +1,5 @@
-// The packages that a lock file names, as package URLs. Pure.
-// Package URLs: ECMA-427; the qualifiers are those that the readers of this service family write (confidential-dot-ai/kettle).
+// The packages that a lock file names, as package URLs. Pure. Package URLs: ECMA-427; the qualifiers are those that the
+// readers of this service family write (confidential-dot-ai/kettle).
 
 import type { LockedPackage } from './record.ts'
 

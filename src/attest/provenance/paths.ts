@@ -1,7 +1,8 @@
-// What stands where in a build's result archive. Pure.
+// Paths in a build's result archive. Pure.
 //
-// One top-level directory, which has the project's name; in it exactly these files. Only `provenance.json` and `evidence.json` are read by
-// other verifiers of this family (confidential-dot-ai/kettle); the others are bound by digest in the provenance's byproducts.
+// The archive has one top-level directory, named after the project, with exactly these files. Other verifiers of this
+// family (confidential-dot-ai/kettle) read only `provenance.json` and `evidence.json`; the provenance's byproducts bind
+// the others by digest.
 
 /** Relative to the top-level directory. */
 export const RESULT_PATHS = {
@@ -15,7 +16,7 @@ export const RESULT_PATHS = {
   log: 'build.log',
 } as const satisfies Record<string, string>
 
-/** What the provenance's byproducts bind, in their order there; a byproduct's name is the file's path. */
+/** Files that the provenance's byproducts bind, in their order there; a byproduct's name is the file's path. */
 export const BYPRODUCTS = ['slsa', 'dsse', 'bundle', 'sbom', 'log'] as const satisfies (keyof typeof RESULT_PATHS)[]
 export type Byproduct = (typeof BYPRODUCTS)[number]
 
@@ -32,8 +33,8 @@ const componentPattern = /^[\x20-\x7e]+$/
 const refusedChars = /[/\\:*?"<>|]/
 
 /**
- * Whether an artifact may have this name: a relative path of plain names. A name without `/` is the only kind that other verifiers of the family
- * find. Names that differ in case alone are for the caller to refuse.
+ * Whether an artifact may have this name: a relative path of plain names. A name without `/` is the only kind that
+ * other verifiers of the family find. Names that differ in case alone are for the caller to refuse.
  */
 export function isArtifactName(name: string): boolean {
   const components = name.split('/')

@@ -1,4 +1,4 @@
-// What a build VM knows of its one build when it is done: of this all the documents of a result are written (write.ts). Pure.
+// A build VM's record of its one build: the source of all documents in a result (write.ts). Pure.
 //
 // Digests are lowercase hexadecimal, times are milliseconds since 1970.
 
@@ -16,7 +16,7 @@ export type LockedPackage =
         /** `commit` of 40 or 64 digits; `url` without `git+` and without fragment. */
         | { readonly kind: 'git'; readonly url: string; readonly commit: string }
     }
-  /** A flake input: `narSha256` is its narHash as hexadecimal, `uri` the locked reference, such as `github:owner/name/REVISION`. */
+  /** A flake input: `narSha256` is its narHash in hex, `uri` the locked reference (`github:owner/name/REVISION`). */
   | { readonly kind: 'flake-input'; readonly name: string; readonly uri: string; readonly narSha256: string }
   /** The output of a fixed-output derivation that the build needs. */
   | {
@@ -29,7 +29,7 @@ export type LockedPackage =
       readonly url: string | null
     }
 
-export type BuildArtifact = {
+type BuildArtifact = {
   /** As `isArtifactName` of paths.ts wants it. */
   readonly name: string
   readonly sha256: string
@@ -39,19 +39,19 @@ export type BuildArtifact = {
 }
 
 /** The source as the VM found it, whatever the client said of it. */
-export type BuildSource = {
-  /** Of the repository, without credentials; '' for an archive. */
+type BuildSource = {
+  /** Address of the repository, without credentials; '' for an archive. */
   readonly uri: string
   /** 40 or 64 digits; null for an archive. */
   readonly commit: string | null
   /** Git's tree id of what is on disk: SHA-1, 40 digits. */
   readonly treeSha1: string
-  /** The same in git's SHA-256 object format, 64 digits. The statements' `sourceDigest` is these 32 bytes: SHA-1 can be made to collide. */
+  /** The same in git's SHA-256 object format, 64 digits; the statements' `sourceDigest`. SHA-1 alone has collisions. */
   readonly treeSha256: string
 }
 
-/** What the client sent, and nothing else. */
-export type BuildRequestRecord = {
+/** The client's own request. */
+type BuildRequestRecord = {
   /** Hexadecimal, 1 to 16 bytes. */
   readonly nonce: string
   readonly repoUrl: string | null
@@ -60,7 +60,7 @@ export type BuildRequestRecord = {
   readonly projectDir: string | null
   readonly toolchain: 'cargo' | 'nix' | null
   readonly reproduce: boolean
-  /** SHA-256 of the authorities' PEM that a fetch may trust beside the public ones, and the mirror that it may ask for crates. */
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, and its mirror for crates. */
   readonly fetchCaSha256: string | null
   readonly cratesMirror: string | null
 }
@@ -72,7 +72,7 @@ export const NETWORK_POLICIES = {
   /** Fetch phase: the operator's list of hosts through one proxy. Build phase: no network. */
   fetchOnly: 'fetch-phase-allow-list-then-none',
 } as const
-export type NetworkPolicy = (typeof NETWORK_POLICIES)[keyof typeof NETWORK_POLICIES]
+type NetworkPolicy = (typeof NETWORK_POLICIES)[keyof typeof NETWORK_POLICIES]
 
 export type BuildRecord = {
   /** UUID. */
@@ -92,14 +92,14 @@ export type BuildRecord = {
   readonly guest: Tool
   readonly command: readonly string[]
   readonly environment: Readonly<Record<string, string>>
-  /** The host's whole order: BuildOrder of contract/vm/build-order.ts, whose digest is in the receipt of the dispatch. */
+  /** The host's whole order (BuildOrder of contract/vm/build-order.ts); the receipt of the dispatch has its digest. */
   readonly order: object
   readonly networkPolicy: NetworkPolicy
   readonly lockFile: { readonly name: 'Cargo.lock' | 'flake.lock'; readonly sha256: string }
   readonly packages: readonly LockedPackage[]
   /** Nix alone. */
   readonly evaluation: { readonly derivationCount: number; readonly fetchCount: number } | null
-  /** What the VM runs on: name, root hash of its image, launch measurement (96 digits). */
+  /** The VM's image: name, dm-verity root hash, launch measurement (96 digits). */
   readonly image: { readonly name: string; readonly rootHash: string | null; readonly measurement: string }
   /** SHA-256 of the host's verification summary of that image; null for none. Said by the host. */
   readonly imageSummary: string | null

@@ -1,7 +1,7 @@
 // The software bill of materials of a build: CycloneDX 1.6 as JSON, of what the lock file names. Pure.
 //
-// Written here rather than by @cyclonedx/cyclonedx-library, which brings four packages into the measured guest for one JSON object; the tests
-// validate ours with that library and its schema.
+// Written here rather than by @cyclonedx/cyclonedx-library, which brings four packages into the measured guest for one
+// JSON object; the tests validate ours with that library and its schema.
 
 import { prettyJson } from './json.ts'
 import { packageUrl } from './packages.ts'

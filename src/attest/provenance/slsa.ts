@@ -1,5 +1,6 @@
-// attestations/slsa.json: the whole SLSA v1.2 provenance of a build, in the words of the specification (slsa.dev/spec/v1.2/build-provenance), as an
-// in-toto Statement v1. provenance.json says what its readers can parse; this says all of it. Pure; throws Malformed.
+// attestations/slsa.json: the whole SLSA v1.2 provenance of a build, in the words of the specification
+// (slsa.dev/spec/v1.2/build-provenance), as an in-toto Statement v1. provenance.json says what its readers can parse;
+// this says all of it. Pure; throws Malformed.
 
 import { prettyJson } from './json.ts'
 import { packageUrl } from './packages.ts'
@@ -16,7 +17,7 @@ export type ResourceDescriptor = {
   readonly annotations?: Readonly<Record<string, unknown>>
 }
 
-export type SlsaStatement = {
+type SlsaStatement = {
   readonly _type: string
   readonly subject: readonly ResourceDescriptor[]
   readonly predicateType: string
@@ -40,9 +41,10 @@ export type SlsaStatement = {
 }
 
 /**
- * What a result can reach, and what is missing for more: said in the statement and by our verifier, which also says what it could not compare.
- * Every level of the draft Build Environment track rests on its first, which wants provenance of Build L2 for the boot image; image.ts says why
- * ours is of L1. So none is claimed, though the VM is launched and attested as L3 has it, but for the host's own boot.
+ * SLSA levels that a result can reach, and what is missing for more: in the statement and from our verifier, which also
+ * says what it could not compare. Levels of the draft Build Environment track need Build L2 provenance for the boot
+ * image; ours is L1 (image.ts says why), so none is claimed, though the VM is launched and attested as L3 asks, except
+ * for the host's own boot.
  */
 export const SLSA_LEVELS = {
   build: 'SLSA_BUILD_LEVEL_3',

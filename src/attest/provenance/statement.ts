@@ -1,8 +1,8 @@
-// provenance.json: an in-toto Statement v1 with SLSA provenance v1, in exactly the subset of fields, the order and the spelling that the readers of
-// this service family parse (confidential-dot-ai/kettle). Pure; throws Malformed.
+// provenance.json: an in-toto Statement v1 with SLSA provenance v1, in exactly the fields, order and spelling that the
+// readers of this service family parse (confidential-dot-ai/kettle). Pure; throws Malformed.
 //
-// Those readers hash what they would write again, not what they read; ours takes only bytes that are equal to that, so that both hash the same.
-// What the subset cannot say stands in attestations/slsa.json, which a byproduct binds.
+// Those readers hash their own re-encoding; ours refuses bytes that differ from it, so both hash the same. Facts
+// outside that subset stand in attestations/slsa.json, which a byproduct binds.
 
 import { equalConstantTime, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -16,7 +16,7 @@ import type { BuildRecord, LockedPackage, Tool } from './record.ts'
 export const statementType = 'https://in-toto.io/Statement/v1'
 export const slsaPredicateType = 'https://slsa.dev/provenance/v1'
 
-/** Of our own builds. */
+/** Build types of our own builds. */
 export const BUILD_TYPES = {
   cargo: 'urn:strongroom:build:cargo:v1',
   nix: 'urn:strongroom:build:nix:v1',
@@ -25,16 +25,16 @@ export const BUILD_TYPES = {
 /** Exactly one of them. */
 export type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | { readonly gitCommit: string }
 
-export type FamilyTool = { readonly digest: FamilyDigest; readonly version: string }
-export type NamedDigest = { readonly digest: FamilyDigest; readonly name: string }
+type FamilyTool = { readonly digest: FamilyDigest; readonly version: string }
+type NamedDigest = { readonly digest: FamilyDigest; readonly name: string }
 
-export type FamilyAnnotations = {
+type FamilyAnnotations = {
   readonly drvPath: string
   readonly outputHashMode?: string
   readonly url?: string
   readonly urls?: string
 }
-export type FamilyDependency = {
+type FamilyDependency = {
   readonly annotations?: FamilyAnnotations
   readonly digest: FamilyDigest
   readonly name: string
@@ -79,18 +79,18 @@ export type Provenance = {
 }
 
 /** In the order in which the family writes them; the first set whose names are all there is taken. */
-export const TOOLCHAIN_NAMES = [
+const TOOLCHAIN_NAMES = [
   ['nix', 'kettle'],
   ['cargo', 'rustc', 'kettle'],
   ['pnpm', 'node', 'kettle'],
 ] as const
 
-export const provenanceBytesMax = 16 * 1024 * 1024
+const provenanceBytesMax = 16 * 1024 * 1024
 
 /** Name of the dependency whose sha256 is the source's tree id in git's SHA-256 object format. */
 export const sourceTreeName = 'source-tree'
 
-export type WrittenProvenance = {
+type WrittenProvenance = {
   readonly bytes: Uint8Array
   /** SHA-256 of the bytes, 32 of them. */
   readonly digest: Uint8Array
@@ -149,7 +149,7 @@ export function provenanceOf(
   }
 }
 
-/** What `readProvenance` would not take is refused. */
+/** Throws Malformed for a provenance that `readProvenance` would refuse. */
 export function provenanceBytes(provenance: Provenance): WrittenProvenance {
   const bytes = prettyJson(provenance)
   readProvenance(bytes)
@@ -319,7 +319,7 @@ function namedDigest(value: unknown, what: string): NamedDigest {
   return read
 }
 
-/** Exactly one algorithm. How the value is spelt is for the verifier to judge: the family writes base64 for some packages. */
+/** Exactly one algorithm. The verifier judges how the value is spelt: the family writes base64 for some packages. */
 function digestOf(fields: Fields): FamilyDigest {
   const names = fields.names()
   wellFormed(names.length === 1, 'provenance.json: a digest with more or fewer than one algorithm')

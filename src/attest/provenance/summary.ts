@@ -1,8 +1,9 @@
-// A verification summary (VSA, slsa.dev/spec/v1.2/verification_summary) of a guest image, as an in-toto Statement v1 in a DSSE envelope. Pure;
-// throws Malformed.
+// A verification summary (VSA, slsa.dev/spec/v1.2/verification_summary) of a guest image, as an in-toto Statement v1 in
+// a DSSE envelope. Pure; throws Malformed.
 //
-// Its one signature is of ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as DSSE's other implementations have it. The key id names the
-// algorithm, then the SHA-256 of the key's SubjectPublicKeyInfo in DER in hexadecimal, as in dsse.ts.
+// Its one signature is of ECDSA over P-384 with SHA-384, in DER (RFC 3279, 2.2.3), as DSSE's other implementations have
+// it. The key id names the algorithm, then the SHA-256 of the key's SubjectPublicKeyInfo in DER in hexadecimal, as in
+// dsse.ts.
 
 import { concat, toHex } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
@@ -14,10 +15,10 @@ import { fileSha256, prettyJson } from './json.ts'
 import type { ResourceDescriptor } from './slsa.ts'
 import { statementType } from './statement.ts'
 
-export const summaryPredicateType = 'https://slsa.dev/verification_summary/v1'
+const summaryPredicateType = 'https://slsa.dev/verification_summary/v1'
 
-/** Whoever reads a summary expects this one. */
-export function imageUri(name: string): string {
+/** Readers of a summary expect this URI. */
+function imageUri(name: string): string {
   return `urn:strongroom:image:${name}`
 }
 
@@ -29,14 +30,14 @@ export function hostVerifierId(operatorKey: Uint8Array): string {
 export type ImageSummary = {
   /** Name of the image. */
   readonly name: string
-  /** Of the verified provenance: every file of the image. */
+  /** Subjects of the verified provenance: every file of the image. */
   readonly subject: readonly ResourceDescriptor[]
   readonly provenanceSha256: string
   readonly verifierId: string
   readonly version: string
 }
 
-/** What an image is held to before it is used, as data: its digest is in the summary. */
+/** The rules that an image must meet before use, as data: their digest is in the summary. */
 function policyOf(name: string): Uint8Array {
   return prettyJson({
     recipe: name,
@@ -47,8 +48,9 @@ function policyOf(name: string): Uint8Array {
 }
 
 /**
- * The summary of an image that has passed. Its own level alone: the draft of the Build Environment track asks for provenance of Build L2 before
- * its first level, so none of that track is reached (slsa.dev/spec/draft/build-env-track-basics).
+ * The summary of an image that has passed. Its own level alone: the draft of the Build Environment track asks for
+ * provenance of Build L2 before its first level, so none of that track is reached
+ * (slsa.dev/spec/draft/build-env-track-basics).
  */
 export function summaryBytes(summary: ImageSummary, nowMs: number): Uint8Array {
   return prettyJson({

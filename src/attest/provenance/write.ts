@@ -1,4 +1,4 @@
-// Writes the documents of one build's result, each bound by digest in provenance.json; evidence.ts writes the one that is missing here. Pure.
+// Writes the documents of a build's result, bound by digest in provenance.json; evidence.ts writes the evidence. Pure.
 
 import { bundleBytes } from './bundle.ts'
 import { dsseBytes, type EnvelopeSigner, signEnvelope } from './dsse.ts'
@@ -9,9 +9,9 @@ import { sbomBytes } from './sbom.ts'
 import { slsaBytes, slsaStatement } from './slsa.ts'
 import { provenanceBytes, provenanceOf } from './statement.ts'
 
-export type ResultFile = { readonly path: string; readonly bytes: Uint8Array }
+type ResultFile = { readonly path: string; readonly bytes: Uint8Array }
 
-export type ResultDocuments = {
+type ResultDocuments = {
   /** provenance.json, attestations/* and build.log; neither evidence.json nor the artifacts. */
   readonly files: readonly ResultFile[]
   /** Exact bytes of provenance.json. */
@@ -20,7 +20,7 @@ export type ResultDocuments = {
   readonly provenanceDigest: Uint8Array
 }
 
-/** `signer` has the VM's receipt keys (ReceiptKeys of attest/receipt/receipt-keys.ts fits). Throws Malformed for a record that cannot be written. */
+/** `signer` has the VM's receipt keys (ReceiptKeys fits). Throws Malformed for a record that cannot be written. */
 export async function writeDocuments(record: BuildRecord, signer: EnvelopeSigner): Promise<ResultDocuments> {
   const sbom = sbomBytes(record)
   const slsa = slsaBytes(slsaStatement(record, { sbom: fileSha256(sbom), log: fileSha256(record.log) }))

@@ -1,4 +1,5 @@
-// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts). In JavaScript, on any platform. Pure: randomness comes from the caller.
+// Encapsulation to a receipt's key agreement pair, for either KEM (kem.ts), in JavaScript. Pure: randomness is passed
+// in.
 
 import { x25519 } from '@noble/curves/ed25519.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
@@ -15,9 +16,9 @@ import {
 } from './kem.ts'
 import { type Random, take } from './seeds.ts'
 
-export type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
+type Encapsulated = { readonly sharedSecret: Uint8Array; readonly encapsulated: Uint8Array }
 
-/** What a runtime may do itself. Each makes a secret of its own randomness. */
+/** Operations that a runtime may do natively. Each draws its own randomness. */
 export type EncapsulationPrimitives = {
   /** Throws for a point of small order. */
   readonly x25519: (publicKey: Uint8Array) => { readonly point: Uint8Array; readonly ephemeral: Uint8Array }
@@ -55,7 +56,7 @@ function agreed<T>(agree: () => T): T {
   }
 }
 
-/** A fresh secret for the owner of the keys. In JavaScript, on any platform. Throws Malformed on keys that cannot be keys. */
+/** A fresh secret for the owner of the keys, in JavaScript. Throws Malformed on invalid keys. */
 export function encapsulate(kem: KemName, keys: AgreementKeys, random: Random): Encapsulated {
   kemPublicKey(kem, keys)
   if (kem === 'x25519') {

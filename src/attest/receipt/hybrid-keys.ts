@@ -1,7 +1,8 @@
 // Hybrid keys: made and used inside the VM. Pure: randomness comes from the caller.
 //
-// Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2); Ed25519 has none, so the first bytes of a
-// message must tell its kind. A statement begins as a CBOR map, and nothing else that these keys sign does.
+// Ed25519 and ML-DSA sign the same bytes. ML-DSA also takes a context string (FIPS 204 section 5.2); Ed25519 has none,
+// so the first bytes of a message must tell its kind. A statement begins as a CBOR map, and nothing else that these
+// keys sign does.
 
 import { shake256 } from '@noble/hashes/sha3.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
@@ -23,7 +24,7 @@ export type HybridKeys = { readonly publicKeys: PublicKeys; readonly secretKeys:
 /** FIPS 204 algorithm 2: rnd of the hedged variant. */
 const hedgeBytes = 32
 
-/** The key agreement pair is one X-Wing key: `mlkem768` before `x25519` is its public key (draft-connolly-cfrg-xwing-kem, section 5.2). */
+/** The pair is one X-Wing key; public: `mlkem768`, then `x25519` (draft-connolly-cfrg-xwing-kem, section 5.2). */
 export function makeHybridKeys(random: Random): HybridKeys {
   const ed25519 = nacl.sign.keyPair.fromSeed(take(random, SEED_BYTES.ed25519))
   const mldsa65 = ml_dsa65.keygen(take(random, SEED_BYTES.mldsa65))

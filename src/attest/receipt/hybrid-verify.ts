@@ -1,6 +1,7 @@
 // Hybrid signatures: good only when both the Ed25519 and the ML-DSA-65 signature are. Pure.
 //
-// ML-DSA-65 is checked in JavaScript unless the caller passes a native verifier; Ed25519 by WebCrypto where it has it, else in JavaScript.
+// ML-DSA-65 is checked in JavaScript unless the caller passes a native verifier; Ed25519 by WebCrypto where it has it,
+// else in JavaScript.
 
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import nacl from 'tweetnacl'
@@ -71,7 +72,7 @@ const groupOrder = Uint8Array.from([
   0, 0, 0, 0, 0, 0, 0, 0, 0x10,
 ])
 
-/** RFC 8032 section 5.1.7: S < L. tweetnacl does not check it; without the check anyone could derive a second valid signature. */
+/** RFC 8032 section 5.1.7: S < L. tweetnacl does not check it, and anyone could derive a second valid signature. */
 function isCanonicalScalar(scalar: Uint8Array): boolean {
   for (let i = groupOrder.length - 1; i >= 0; i -= 1) {
     const difference = (scalar[i] ?? 0) - (groupOrder[i] ?? 0)

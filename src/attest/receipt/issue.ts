@@ -19,7 +19,7 @@ import {
 /** Fields that issueReceipt fills in. */
 type IssuerFields = 'format' | 'scope' | 'issuedAt' | 'keysDigest'
 
-/** What the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
+/** Fields that the caller states. `image.measurement` and `operatorKey` are those of the VM's own report. */
 export type StatementFields = { [Kind in StatementKind]: Omit<StatementOf<Kind>, IssuerFields> }[StatementKind]
 
 /** A fresh report over these 64 bytes, and the certificates that verify it. */
@@ -41,7 +41,7 @@ export function newStatement(
   return encodeStatement(filled as Statement)
 }
 
-/** Throws Malformed unless the report is over this statement and of the VM that the statement names: nobody could verify such a receipt. */
+/** Throws Malformed unless the report is over this statement and of the VM that it names. */
 export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: StatementFields): void {
   const report = decodeReport(bytes)
   wellFormed(equalConstantTime(report.reportData, reportData), 'evidence source: a report over other data')
@@ -49,10 +49,7 @@ export function checkReport(bytes: Uint8Array, reportData: Uint8Array, fields: S
   wellFormed(equalConstantTime(report.idKeyDigest, fields.operatorKey), 'evidence source: another operator key')
 }
 
-/**
- * Throws Malformed when a field does not fit STATEMENT_FIELDS, or when the source's report is not over this statement
- * or not of this VM. What the source throws is passed on.
- */
+/** Throws Malformed when a field does not fit STATEMENT_FIELDS, or the report is over another statement or VM. */
 export async function issueReceipt(issue: {
   readonly fields: StatementFields
   readonly publicKeys: PublicKeys

@@ -1,8 +1,10 @@
-// The two KEMs of HPKE (RFC 9180) that a receipt's key agreement pair serves: DHKEM(X25519) with its X25519 half, X-Wing with both halves; what both
-// sides share, and decapsulation. Pure: the private keys are the caller's. The other side is encapsulate.ts, which a VM has no use for.
+// The two KEMs of HPKE (RFC 9180) that a receipt's key agreement pair serves: DHKEM(X25519) with its X25519 half,
+// X-Wing with both halves; what both sides share, and decapsulation. Pure: the private keys are the caller's. The other
+// side is encapsulate.ts, which a VM has no use for.
 //
-// One X25519 key in both is safe to share: DHKEM extracts under the label of its own suite, X-Wing hashes under another (the draft's section 5.3), and
-// neither gives out the shared point. DHKEM(X25519, HKDF-SHA256): RFC 9180 sections 4.1 and 7.1. X-Wing: draft-connolly-cfrg-xwing-kem, section 5.
+// One X25519 key in both is safe to share: DHKEM extracts under the label of its own suite, X-Wing hashes under another
+// (the draft's section 5.3), and neither gives out the shared point. DHKEM(X25519, HKDF-SHA256): RFC 9180 sections 4.1
+// and 7.1. X-Wing: draft-connolly-cfrg-xwing-kem, section 5.
 
 import { expand, extract } from '@noble/hashes/hkdf.js'
 import { sha256 } from '@noble/hashes/sha2.js'
@@ -33,7 +35,7 @@ export const kemNames = ['x25519', 'xwing'] as const satisfies readonly KemName[
 /** The key agreement pair of a receipt. */
 export type AgreementKeys = Pick<PublicKeys, 'x25519' | 'mlkem768'>
 
-/** 32 bytes that only whoever encapsulated knows, too. Rejects with Malformed what no honest sender makes; see `AgreementSecrets`. */
+/** The sender's 32-byte secret. Rejects with Malformed for values of no honest sender; see `AgreementSecrets`. */
 export type Decapsulate = (kem: KemName, encapsulated: Uint8Array) => Promise<Uint8Array>
 
 /** The KEM's public key of a receipt's pair. Throws Malformed on keys of other lengths. */
@@ -43,14 +45,14 @@ export function kemPublicKey(kem: KemName, keys: AgreementKeys): Uint8Array {
   return publicKey
 }
 
-/** The private halves, which stay where they are: each function gives what RFC 7748 or FIPS 203 calls the shared secret. */
-export type AgreementSecrets = {
+/** The private halves. They stay inside: each function gives the shared secret of RFC 7748 or FIPS 203. */
+type AgreementSecrets = {
   /** Throws on a point of small order, for which that is all zeros (RFC 7748 section 6.1). */
   readonly x25519: (publicKey: Uint8Array) => Uint8Array
   readonly mlkem768: (ciphertext: Uint8Array) => Uint8Array | Promise<Uint8Array>
 }
 
-/** Rejects with Malformed: another length, or an X25519 point of small order. Any other ciphertext of ML-KEM gives some secret (FIPS 203 algorithm 18). */
+/** Rejects with Malformed: a wrong length, or an X25519 point of small order. ML-KEM rejects implicitly (FIPS 203). */
 export function decapsulateWith(publicKeys: AgreementKeys, secrets: AgreementSecrets): Decapsulate {
   return async (kem, encapsulated) => {
     wellFormed(encapsulated.length === KEMS[kem].encapsulatedBytes, `${kem}: an encapsulated key of another length`)

@@ -1,8 +1,9 @@
-// Upstreams outside of a gateway's measured VM, as a relying party allows them: `NAME`, or `NAME=ORIGIN`, which also says where it must be. Pure.
+// Upstreams outside of a gateway's measured VM, as a relying party allows them: `NAME`, or `NAME=ORIGIN`, which also
+// says where it must be. Pure.
 //
 // A host writes workload.json, names of upstreams among it: a name alone is its word for whatever it leads to.
 
-export type OutsideUpstream = {
+type OutsideUpstream = {
   readonly name: string
   /** `https://HOST:PORT`; null: wherever its host says. */
   readonly origin: string | null
@@ -23,8 +24,8 @@ export function originOf(url: string): string {
 }
 
 /**
- * Whether the relying party allows this upstream. Without `origin` its place is not known here, and the name decides. Whatever is no list of entries, in
- * JavaScript, allows nothing.
+ * Whether the relying party allows this upstream; without `origin` the name decides. A value that is no list allows
+ * none.
  */
 export function isAllowed(outside: readonly string[], name: string, origin?: string | null): boolean {
   if (!Array.isArray(outside)) return false

@@ -1,6 +1,8 @@
-// A VM's receipt keys, used through the runtime's native cryptography. Pure: the natives and the randomness come from the caller.
+// A VM's receipt keys, used through the runtime's native cryptography. Pure: the natives and the randomness come from
+// the caller.
 //
-// JavaScript takes 14 ms for both signatures and 0.3 ms natively (Bun 1.4.5); under software emulation it takes seconds.
+// JavaScript takes 14 ms for both signatures and 0.3 ms natively (Bun 1.4.5); under software emulation it takes
+// seconds.
 
 import { wellFormed } from '../malformed.ts'
 import { type Decapsulate, decapsulateWith } from './kem.ts'
@@ -38,7 +40,7 @@ export type NativeKeys = {
 
 export type ReceiptKeys = {
   readonly publicKeys: PublicKeys
-  /** Opens what was encapsulated to the key agreement pair. The private keys themselves leave this object in no form. */
+  /** Opens a secret sealed to the key agreement pair. The private keys never leave this object. */
   readonly decapsulate: Decapsulate
   readonly sign: SignBoth
   /** Under the context of statements. */

@@ -6,7 +6,7 @@ import { reportSizeBytes } from '../report/report.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys, SIGNATURE_BYTES } from './public-keys.ts'
 import { STATEMENT_LIMITS, statementFormat } from './statement.ts'
 
-export const platforms = ['snp', 'simulated'] as const
+const platforms = ['snp', 'simulated'] as const
 export type Platform = (typeof platforms)[number]
 
 /** Enough to verify offline. DER, except the report (AMD 56860, table 23) and `tpm`, which the TPM's verifier reads. */
@@ -45,7 +45,7 @@ export type Receipt = {
 }
 
 /** Sizes in bytes, of the decoded value. */
-export const RECEIPT_LIMITS = {
+const RECEIPT_LIMITS = {
   textLengthMax: 1024 * 1024,
   statement: [1, STATEMENT_LIMITS.sizeBytesMax],
   report: [reportSizeBytes, reportSizeBytes],
@@ -80,7 +80,7 @@ export function encodeReceipt(receipt: DecodedReceipt): Receipt {
   }
 }
 
-/** Takes the text, or what JSON.parse made of it. Throws Malformed on unknown or missing fields, wrong sizes and base64url that is not canonical. */
+/** Takes text or parsed JSON. Throws Malformed on unknown or missing fields, wrong sizes, non-canonical base64url. */
 export function decodeReceipt(json: unknown): DecodedReceipt {
   const envelope = record(typeof json === 'string' ? parse(json) : json, 'receipt', [
     'format',

@@ -1,7 +1,9 @@
-// Makes response receipts: the hash chain over a response's events, and the signed claim about it. Pure: hashes and keys come from the caller.
+// Makes response receipts: the hash chain over a response's events, and the signed claim about it. Pure: hashes and
+// keys come from the caller.
 //
-// The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and what follows the last one is an
-// event too. h0 = SHA-256( `strongroom/response/v3 response`, NUL, salt ), h(n) = SHA-256( h(n-1) || SHA-256(event n) ). Whoever holds the events' hashes can show one event without the others.
+// The chain depends on the bytes alone, not on how they arrived in pieces: an event ends after each `\n\n`, and the
+// rest after the last is an event too. h0 = SHA-256( `strongroom/response/v3 response`, NUL, salt ), h(n) = SHA-256(
+// h(n-1) || SHA-256(event n) ). The events' hashes allow showing one event without the others.
 
 import { concat, utf8 } from '../../base/bytes.ts'
 import type { HybridSignature } from './public-keys.ts'
@@ -10,7 +12,7 @@ import { encodeClaim, encodeResponseReceipt, type ResponseClaim, responseFormat,
 /** SHA-256 in parts. `digest` is called once, last. */
 export type Sha256Stream = { readonly update: (bytes: Uint8Array) => unknown; readonly digest: () => Uint8Array }
 
-export type ResponseChain = {
+type ResponseChain = {
   /** The response's next bytes. */
   readonly update: (bytes: Uint8Array) => void
   /** Ends the chain. */

@@ -20,20 +20,20 @@ import {
 import { createResponseChain, requestDigest } from './response-sign.ts'
 
 export type ResponseQuestion = {
-  /** Of the gateway. Trust them only if the verdict on its attestation receipt is good. */
+  /** The gateway's keys. Trust them only if the verdict on its attestation receipt is good. */
   readonly keys: PublicKeys
   /** The exact body of the request. */
   readonly request: Uint8Array
   /** The exact body of the response; of a stream, without the receipt in it (`splitResponse`). */
   readonly response: Uint8Array
-  /** Upstreams outside of what the attestation covers whose answers are accepted, as outside.ts reads them; none where it is empty. */
+  /** Accepted upstreams outside of the attestation, as outside.ts reads them; empty for none. */
   readonly outside: readonly string[]
-  /** Of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
+  /** Value of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
   readonly salt?: Uint8Array | undefined
   readonly verifiers?: HybridVerifiers
 }
 
-export type ResponseVerdict = Verdict & {
+type ResponseVerdict = Verdict & {
   /** Null when it could not be read. Trust it only in a good verdict. */
   readonly claim: ResponseClaim | null
 }

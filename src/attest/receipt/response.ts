@@ -1,14 +1,14 @@
-// Response receipts `strongroom/response/v3`: what the gateway signs about a response, and where the response carries it. Pure.
+// Response receipts `strongroom/response/v3`: the gateway's signed claim about a response, and its place there. Pure.
 //
 // receipt   = base64url( CBOR { claim, ed25519, mldsa65 } ), deterministic as statements are
-// carried   = receipt, `.`, base64url( salt ): what the response bears. A receipt that is fetched later comes without the salt
-// salt      = 32 random bytes of the gateway, hashed before request and response: without it a receipt is no test for a guess at either
-// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim's bytes; no statement begins so (hybrid-keys.ts)
-// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes, promptTokens,
-//             completionTokens, issuedAt, keysDigest }
+// carried   = receipt, `.`, base64url( salt ): in the response. A receipt that is fetched later comes without the salt
+// salt      = 32 random bytes of the gateway, hashed before request and response: a receipt alone confirms no guess
+// signed    = UTF-8 `strongroom/response/v3`, one NUL, then the claim; no statement begins so (hybrid-keys.ts)
+// claim     = CBOR { format, requestId, model, upstream, coverage, requestDigest, answerDigest, eventCount, sizeBytes,
+//             promptTokens, completionTokens, issuedAt, keysDigest }
 // Version 1 had neither upstream nor coverage, version 2 no salt; both are refused.
 //
-// A response that is no stream carries the receipt in a header; a stream carries it in a comment line right before its end.
+// Streams carry the receipt in a comment line right before their end, other responses in a header.
 
 import { concat, fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -22,8 +22,8 @@ const earlierFormats: Readonly<Record<string, string>> = {
 }
 
 /** Whether the upstream that answered is a workload that the gateway's attestation has a receipt of. */
-export const coverages = ['inside', 'outside'] as const
-export type Coverage = (typeof coverages)[number]
+const coverages = ['inside', 'outside'] as const
+type Coverage = (typeof coverages)[number]
 
 /** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */
 export const receiptHeader = 'X-Strongroom-Receipt'
@@ -37,7 +37,7 @@ const textBytesMax = 1024
 const limits: CborLimits = { sizeBytesMax: 16 * 1024, depthMax: 1 }
 const saltLengthMax = Math.ceil((saltBytes * 4) / 3)
 /** Characters of base64url, the dot and the salt included; a receipt has about 5,000. */
-export const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
+const receiptLengthMax = Math.ceil((limits.sizeBytesMax * 4) / 3) + 1 + saltLengthMax
 
 /** Every field of a claim. Counts are safe unsigned integers. */
 const CLAIM_FIELDS = {
@@ -86,7 +86,7 @@ export function encodeClaim(claim: ResponseClaim): Uint8Array {
   return encodeCbor(new Map(fieldNames.map(name => [name, checked(name, source[name])])))
 }
 
-/** What both halves sign. ML-DSA's context is empty: the prefix separates these messages from all others. */
+/** The bytes under both signatures. ML-DSA's context is empty: the prefix separates these messages from all others. */
 export function signedBytesOf(claimBytes: Uint8Array): Uint8Array {
   return concat(prefix, claimBytes)
 }
@@ -107,7 +107,7 @@ export function carriedReceipt(receipt: string, salt: Uint8Array): string {
   return `${receipt}.${toBase64Url(salt)}`
 }
 
-export type CarriedReceipt = {
+type CarriedReceipt = {
   readonly receipt: string
   /** Null: it came without. */
   readonly salt: Uint8Array | null
@@ -158,16 +158,16 @@ export function receiptComment(receipt: string): string {
 }
 
 export type SplitResponse = {
-  /** What the receipt is about: the body without the receipt's own line and the empty one after it. */
+  /** The body without the receipt's own line and the empty line after it: the receipt covers these bytes. */
   readonly body: Uint8Array
   /** The receipt in the stream; null where there is none. */
   readonly receipt: string | null
 }
 
-/** The ends of streams: of OpenAI's APIs, and of the Messages API. The receipt covers them, although they come after the receipt. */
+/** Ends of streams, of OpenAI's APIs and the Messages API. The receipt covers them, although they come after it. */
 const streamEnds = ['data: [DONE]\n\n', 'event: message_stop\ndata: {"type":"message_stop"}\n\n']
 
-/** Takes a saved body apart. Throws Malformed when there are several receipts, or anything but the stream's end after one. */
+/** Splits a saved body. Throws Malformed when there are several receipts, or more than the stream's end after one. */
 export function splitResponse(body: Uint8Array): SplitResponse {
   const start = utf8(commentStart)
   const at = lineStartsOf(body, start)

@@ -8,7 +8,7 @@ export type Random = (lengthBytes: number) => Uint8Array
 /** In bytes: RFC 8032 section 5.1.5, FIPS 204 algorithm 1, draft-connolly-cfrg-xwing-kem section 5.2. */
 export const SEED_BYTES = { ed25519: 32, mldsa65: 32, xwing: 32 } as const
 
-/** What SHAKE256 makes of an X-Wing seed: d and z of FIPS 203 algorithm 19, then the X25519 key of RFC 7748 section 5. */
+/** SHAKE256 expands an X-Wing seed to d and z of FIPS 203 algorithm 19, then the X25519 key of RFC 7748 section 5. */
 export const XWING = { expandedBytes: 96, mlkem768SeedBytes: 64 } as const
 
 /** Throws when `random` gives another number of bytes. */
@@ -21,7 +21,7 @@ export function take(random: Random, lengthBytes: number): Uint8Array {
   return Uint8Array.from(bytes)
 }
 
-/** What all keys of one process are made of: other processes that are to have the same keys make them of the same. */
+/** Seeds for all keys of a process. Processes with the same seeds have the same keys. */
 export function drawReceiptSeeds(random: Random): Uint8Array {
   return take(
     random,

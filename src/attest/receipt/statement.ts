@@ -1,5 +1,6 @@
-// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; verify.ts decides whether to trust one.
-// One table gives the fields of each kind; a statement has exactly those, and encodes to the bytes that it was decoded from.
+// Statements `strongroom/attest-pq/v1`: what a receipt says, as deterministic CBOR. Pure; verify.ts decides whether to
+// trust one. One table gives the fields of each kind; a statement has exactly those, and encodes to the bytes that it
+// was decoded from.
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import { type CborLimits, type CborMap, type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
@@ -59,7 +60,7 @@ export const STATEMENT_FIELDS = {
     allowlistDigest: sha256Digest,
     /** SHA-256 of the SPKI of the TLS key that serves the connection; null for a workload that serves none. */
     tlsSpkiDigest: { type: 'bytes-or-null', sizeBytes: 32 },
-    /** SHA-256 of the gateway's configuration in its canonical form, which lists the upstreams; null for the other workloads. */
+    /** SHA-256 of the gateway's canonical configuration, which lists the upstreams; null for the other workloads. */
     configurationDigest: { type: 'bytes-or-null', sizeBytes: 32 },
   },
   claim: {
@@ -72,7 +73,7 @@ export const STATEMENT_FIELDS = {
     hostname: name,
     sshHostKeyDigest: sha256Digest,
     publicKeyDigest: sha256Digest,
-    /** SHA-256 of the claim document (contract/vm/claim-document.ts), which has the whole claim and the network in force. */
+    /** SHA-256 of the claim document (contract/vm/claim-document.ts): the whole claim and the network in force. */
     claimDigest: sha256Digest,
     /** Where the instance sends its prompts; null where it has no gateway. */
     inferenceUrl: { type: 'text-or-null', sizeBytesMax: 512 },
@@ -82,7 +83,7 @@ export const STATEMENT_FIELDS = {
     /** SHA-256 of what the claim says of the gateway: what it has to prove before a prompt is sent. */
     gatewayDigest: sha256Digest,
     resolvers: { type: 'texts', countMax: 3, sizeBytesMax: 39 },
-    /** What the host has promised of its firewall, which is outside of the VM. */
+    /** The host's promise about its firewall, which is outside of the VM. */
     egressLimitBytes: { type: 'count' },
     /** `any` or `listed`. */
     egressNames: name,
@@ -96,9 +97,9 @@ export const STATEMENT_FIELDS = {
     jobId: name,
     sourceDigest: sha256Digest,
     networkPolicy: name,
-    /** SHA-256 of the host's whole order in its canonical text, `orderText` of contract/vm/build-order.ts; the provenance has the order. */
+    /** SHA-256 of the host's whole order (`orderText` of contract/vm/build-order.ts); the provenance has the order. */
     orderDigest: sha256Digest,
-    /** All that opens a fetch, in clear: the host's proxy, the mirror in place of the crates registry, and the SHA-256 of the authorities' PEM. */
+    /** All that opens a fetch: the host's proxy, the mirror for crates, and the SHA-256 of the authorities' PEM. */
     fetchProxy: { type: 'text-or-null', sizeBytesMax: 256 },
     fetchMirror: { type: 'text-or-null', sizeBytesMax: 1024 },
     fetchAuthoritiesDigest: { type: 'bytes-or-null', sizeBytes: 32 },

@@ -1,4 +1,5 @@
-// Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and what the relying party expects. Pure.
+// Verifies receipts offline: envelope, statement, keys, signatures, hardware evidence, and what the relying party
+// expects. Pure.
 //
 // The checks are always the same ones in the same order. Nothing is thrown: a bad receipt is a failed check.
 
@@ -44,7 +45,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly kind: Kind
   readonly nonce: Uint8Array | 'any'
   readonly asOf: Date | number
-  /** How old the statement may be at `asOf`; with a nonce, also by how much `asOf` may be before it: the verifier's clock may be behind. */
+  /** Greatest age of the statement at `asOf`; with a nonce it may as well be this far in the future. */
   readonly ageMsMax: number | 'any'
   readonly roots: readonly TrustedRoot[]
   readonly requireCrl: boolean
@@ -54,7 +55,7 @@ export type ReceiptQuestion<Kind extends StatementKind = StatementKind> = {
   readonly maskedChipId?: EvidenceQuestion['maskedChipId']
   readonly product?: EvidenceQuestion['product']
   readonly verifiers?: HybridVerifiers
-  /** Of a workload: what HOST_DATA has to be, where that is not the digest of the statement's allowlist. */
+  /** For kind `workload`: the expected HOST_DATA, if it is not the digest of the statement's allowlist. */
   readonly hostData?: Uint8Array
 }
 
@@ -164,7 +165,7 @@ async function judgeEvidence(
 
 const chainName = 'receipt-chain'
 
-/** A receipt carries exactly its chain, each certificate in its place. verifyEvidence would ignore a certificate that does not belong there. */
+/** A receipt carries exactly its chain, each certificate in its place; verifyEvidence would ignore a stray one. */
 function chainCheck({ found }: PreparedChain, given: readonly Uint8Array[]): Check {
   if (found === null) return notChecked(chainName, 'there is no chain', true)
   const used = [found.vek, found.intermediate, found.ark]
@@ -191,7 +192,7 @@ function nonceCheck(statement: Statement, nonce: Uint8Array | 'any'): Check {
   return check(name, isSame, `the nonce is ${toHex(statement.nonce)}, not ${toHex(nonce)}`)
 }
 
-/** Made after the nonce was drawn, a statement of the verifier's future shows only that two clocks differ: both ways the same is allowed. */
+/** With a nonce the statement is fresh. One from the future shows differing clocks: the same span is allowed. */
 function ageCheck(statement: Statement, { asOf, ageMsMax, nonce }: ReceiptQuestion): Check {
   const name = 'statement-age'
   if (ageMsMax === 'any') return notChecked(name, "skipped by the caller ('any')", false)
@@ -250,7 +251,7 @@ function checkNameOf(field: string): string {
   return `expected-${field.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 }
 
-/** One check for each field of the kind, in the table's order; for workloads also that HOST_DATA binds the allowlist. */
+/** One check for each field of the kind, in the table's order; for workloads also HOST_DATA binds the allowlist. */
 function kindChecks(statement: Statement | null, question: ReceiptQuestion, report: SnpReport | null): Check[] {
   const expected: Readonly<Record<string, unknown>> = question.expected
   const checks = expectationNames(question.kind).map(field => {

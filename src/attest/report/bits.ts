@@ -1,4 +1,4 @@
-// Names of the bits in a report's guest policy, platform info and key info. Pure. Bits without a name are reported, never dropped.
+// Bits of a report's guest policy, platform info and key info by name. Pure. Unnamed bits are reported, never dropped.
 
 /** Guest policy, AMD 56860 rev 1.58, table 9. Bits 15:0 are the minimum ABI version; 63:26 must be zero. */
 export const POLICY_BITS = {
@@ -36,8 +36,8 @@ export const KEY_BITS = {
 export type Signer = 'vcek' | 'vlek' | 'none'
 
 export type PolicyBit = keyof typeof POLICY_BITS
-export type PlatformBit = keyof typeof PLATFORM_BITS
-export type KeyBit = keyof typeof KEY_BITS
+type PlatformBit = keyof typeof PLATFORM_BITS
+type KeyBit = keyof typeof KEY_BITS
 
 /** The bits that are set: `names` in the order of the bits, `unknown` the numbers of those without a name. */
 export type NamedBits<Name extends string> = { readonly names: readonly Name[]; readonly unknown: readonly number[] }

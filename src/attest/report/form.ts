@@ -1,6 +1,7 @@
 // Forms in which an SNP report is sent: as it is, or inside the attestation report of Azure's paravisor (HCL). Pure.
-// Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data, claims (JSON).
-// Only the report is signed; its REPORT_DATA holds a hash of the claims, and nothing vouches for the wrapper around the two.
+// Layout: microsoft/openvmm, openhcl_attestation_protocol, igvm_attest/get.rs: header, hardware report, request data,
+// claims (JSON). Only the report is signed; its REPORT_DATA holds a hash of the claims, and nothing vouches for the
+// wrapper around the two.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
@@ -9,7 +10,10 @@ import { wellFormed } from '../malformed.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
 import { FIELDS, reportSizeBytes } from './report.ts'
 
-/** [offset, size], little-endian. Claims of `claimsSize` bytes come after, behind an extension when the request data (not the header) have version 2. */
+/**
+ * [offset, size], little-endian. Claims follow, behind an extension if the request data (not the header) have version
+ * 2.
+ */
 export const HCL_FIELDS = {
   magic: [0x000, 4],
   version: [0x004, 4],
@@ -26,18 +30,18 @@ export const HCL_FIELDS = {
 } as const satisfies Layout
 
 /** Without claims. */
-export const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
+const hclSizeBytesMin = layoutBytes(HCL_FIELDS)
 /** The report lies in one TPM NV index, which is far smaller. */
 export const hclSizeBytesMax = 65_536
 
 /** `HCLA`, little-endian. */
-export const hclMagic = 0x414c_4348
+const hclMagic = 0x414c_4348
 /** SNP_VM_REPORT. TDX_VM_REPORT is 4. */
-export const hclReportTypeSnp = 2
+const hclReportTypeSnp = 2
 
-/** Of the header: Azure's first paravisor wrote 1, OpenHCL writes 2. The layout is the same. */
+/** Versions of the header: Azure's first paravisor wrote 1, OpenHCL writes 2, with the same layout. */
 const headerVersions = [1, 2]
-/** Of the request data: bytes of the extension, a bitmap of what the host may answer. */
+/** Bytes of the request data's extension by version: a bitmap of what the host may answer. */
 const EXTENSION_BYTES: Readonly<Record<number, number>> = { 1: 0, 2: 4 }
 /** The fields of the request data, which `dataSize` counts with the extension and the claims. */
 const dataHeaderBytes = 20
@@ -46,7 +50,7 @@ const dataHeaderBytes = 20
 const HASHES: Readonly<Record<number, Hash>> = { 1: sha256, 2: sha384, 3: sha512 }
 export const hclHashTypeSha256 = 1
 
-export type HclReport = {
+type HclReport = {
   readonly form: 'azure-hcl'
   /** The SNP report alone, for decodeReport and verifyReportSignature. */
   readonly report: Uint8Array
@@ -58,7 +62,7 @@ export type HclReport = {
 
 export type FoundReport = { readonly form: 'plain'; readonly report: Uint8Array } | HclReport
 
-/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report in it. The SNP report itself is not read. */
+/** Throws Malformed for anything but 1184 bytes or an HCL report with an SNP report inside, which is not read here. */
 export function findReport(bytes: Uint8Array): FoundReport {
   if (bytes.length === reportSizeBytes) return { form: 'plain', report: Uint8Array.from(bytes) }
   return readHclReport(bytes)
@@ -93,8 +97,8 @@ export function readHclReport(bytes: Uint8Array): HclReport {
 }
 
 /**
- * One check, `hcl-claims`: REPORT_DATA is the hash of the claims, then zeros. Not checked without claims, and, with a verdict that is then
- * not good, when the wrapper names a hash that is not known.
+ * One check, `hcl-claims`: REPORT_DATA is the hash of the claims, then zeros. Not checked without claims, and, with a
+ * verdict that is then not good, when the wrapper names a hash that is not known.
  */
 export function hclClaimsCheck({ claims, hashType }: HclReport, reportData: Uint8Array | null): Check {
   const name = 'hcl-claims'

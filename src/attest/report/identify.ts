@@ -15,7 +15,7 @@ export type IdentifiedReport = {
 
 export type ReportIdentity = IdentifiedReport | { readonly kind: 'unknown'; readonly reason: string }
 
-/** Unknown when the CPUID is, when the caller names another product, and when a version 2 report comes without a name. */
+/** Unknown when the CPUID is, when the caller names another product, or for version 2 without a named product. */
 export function identifyReport(report: SnpReport, named: Product | null): ReportIdentity {
   if (report.cpuid === null) {
     if (named !== null) return known(report, named)

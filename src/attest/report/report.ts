@@ -1,5 +1,5 @@
-// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Whether to trust them is decided in verify/.
-// AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
+// ATTESTATION_REPORT of SEV-SNP, versions 2 to 5, to values and back. Pure. Whether to trust them is decided in
+// verify/. AMD 56860 rev 1.58, table 23; the signature's form is that of section 10.
 
 import { concat } from '../../base/bytes.ts'
 import type { Cpuid } from '../amd/product.ts'
@@ -103,7 +103,7 @@ export type SnpReport = {
   readonly idKeyDigest: Uint8Array
   readonly authorKeyDigest: Uint8Array
   readonly reportId: Uint8Array
-  /** Of the migration agent; all ones without one. */
+  /** REPORT_ID of the migration agent; all ones without an agent. */
   readonly reportIdMa: Uint8Array
   /** Null in version 2. */
   readonly cpuid: Cpuid | null
@@ -115,7 +115,7 @@ export type SnpReport = {
   readonly mitigation: { readonly launch: bigint; readonly current: bigint } | null
   /** 72 bytes each, little-endian. */
   readonly signature: { readonly r: Uint8Array; readonly s: Uint8Array }
-  /** The bytes that the version reserves, one range after the other; kept so that encodeReport gives the same bytes back. */
+  /** The version's reserved bytes, range by range; kept so that encodeReport gives the same bytes back. */
   readonly reserved: Uint8Array
 }
 
@@ -162,7 +162,7 @@ export function decodeReport(bytes: Uint8Array): SnpReport {
   }
 }
 
-/** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field, or that contradicts the version. */
+/** The exact inverse of decodeReport. Throws Malformed for a value that does not fit its field or the version. */
 export function encodeReport(report: SnpReport): Uint8Array {
   wellFormed(isReportVersion(report.version), `SNP report: version ${report.version} is not 2 to 5`)
   wellFormed(signerOf(report.keyInfo) === report.signer, 'SNP report: signer is not what keyInfo says')
@@ -177,13 +177,13 @@ export function encodeReport(report: SnpReport): Uint8Array {
   return bytes
 }
 
-/** What AMD's signature covers. Throws Malformed on a wrong length. */
+/** The bytes that AMD's signature covers. Throws Malformed on a wrong length. */
 export function reportSignedBytes(bytes: Uint8Array): Uint8Array {
   wellFormed(bytes.length === reportSizeBytes, `SNP report: ${bytes.length} bytes instead of ${reportSizeBytes}`)
   return bytes.slice(0, reportSignedSizeBytes)
 }
 
-/** True when everything that this version reserves is zero. Firmware writes zeros; the signature covers only a part of them. */
+/** True when all bytes that this version reserves are zero, as firmware writes them; AMD signs only some of them. */
 export function isReservedZero(report: SnpReport): boolean {
   return isZero(report.reserved)
 }

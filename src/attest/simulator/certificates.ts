@@ -1,7 +1,7 @@
-// Simulated authorities in the form of AMD's: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms, under names that say SIMULATED.
-// Callers pass keys and times; WebCrypto makes only the salts and nonces of signatures. No default root accepts these certificates.
-//
-// @peculiar/x509 makes them, and the verifier reads them with its own DER reader: neither can hide a mistake of the other.
+// Simulated authorities in the form of AMD's: ARK, ASK, ASVK, VCEK, VLEK and CRLs with AMD's extensions and algorithms,
+// under names that say SIMULATED. Callers pass keys and times; WebCrypto makes only the salts and nonces of signatures.
+// No default root accepts these certificates. @peculiar/x509 makes them, and the verifier reads them with its own DER
+// reader: neither can hide a mistake of the other.
 
 import type { Product } from '../amd/product.ts'
 import type { TrustedRoot } from '../amd/roots.ts'
@@ -14,9 +14,9 @@ import { loadX509 } from '../x509/runtime.ts'
 import { pssSaltBytes } from '../x509/signature.ts'
 import type { SimulatedKeys } from './keys.ts'
 
-export type Validity = { readonly notBefore: Date; readonly notAfter: Date }
+type Validity = { readonly notBefore: Date; readonly notAfter: Date }
 
-/** Certificates and keys belong together: signatures are salted, so the same keys give other certificates the next time. Keep both. */
+/** Keep certificates and keys together: signatures are salted, so the same keys give other certificates next time. */
 export type SimulatedAuthority = {
   readonly product: Product
   /** For a relying party that explicitly trusts the simulation. DER. */
@@ -30,7 +30,7 @@ export type SimulatedRoot = TrustedRoot & {
   readonly asvk: Uint8Array
 }
 
-/** What every simulated name begins with. */
+/** Prefix of every simulated name. */
 export const SIMULATED = 'SIMULATED'
 
 /** A subject that nobody takes for AMD's: other organization, other common name. */
@@ -66,7 +66,7 @@ export async function createSimulatedAuthority(
   return { product, root: { product, ark, ask, asvk }, keys }
 }
 
-/** DER. `hwId` is chip_id, of which Turin certifies the first 8 bytes. Another `publicKey` than the authority's own is that of another chip. */
+/** DER. `hwId` is chip_id; Turin certifies its first 8 bytes. `publicKey`: that of another chip. */
 export async function issueSimulatedVcek(
   { product, keys }: SimulatedAuthority,
   vcek: { readonly tcb: Tcb; readonly chipId: Uint8Array; readonly validity: Validity; readonly publicKey?: CryptoKey },
@@ -173,7 +173,7 @@ function namesOf(product: Product): Record<'ark' | 'ask' | 'asvk', string> {
   }
 }
 
-/** DER values as in AMD's own: CA, for the intermediates with a path length of 0; certificate signing, for the ARK CRL signing too. */
+/** DER values as in AMD's own: CA (intermediates: path length 0), certificate signing, and for the ARK CRL signing. */
 function authorityExtensions(isRoot: boolean): RawExtension[] {
   const constraints = isRoot ? [0x30, 3, 1, 1, 0xff] : [0x30, 6, 1, 1, 0xff, 2, 1, 0]
   const usage = isRoot ? [3, 2, 1, 0x06] : [3, 2, 2, 0x04]

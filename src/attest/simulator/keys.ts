@@ -1,7 +1,7 @@
 // Keys of the simulated platform: how callers make and store them. Pure: no key is made here.
 //
-// AMD's authorities have RSA keys of 4096 bits. Making one takes seconds, so the appliance makes its own once and keeps them;
-// tests use 2048 bits, which the verifier accepts as well. What certificates say does not depend on it.
+// AMD's authorities have RSA keys of 4096 bits. Making one takes seconds, so the appliance makes its own once and keeps
+// them; tests use 2048 bits, which the verifier accepts too. The text of certificates does not depend on it.
 
 /** For WebCrypto: `subtle`'s key maker, extractable, for ['sign', 'verify']. */
 export const SIMULATED_AUTHORITY_ALGORITHM = {
@@ -13,8 +13,8 @@ export const SIMULATED_AUTHORITY_ALGORITHM = {
 
 export const SIMULATED_VEK_ALGORITHM = { name: 'ECDSA', namedCurve: 'P-384' } as const
 
-/** Who signs: three authorities, and a key each for VCEK and VLEK. */
-export const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as const
+/** Signers: three authorities, and one key each for VCEK and VLEK. */
+const SIMULATED_KEY_NAMES = ['ark', 'ask', 'asvk', 'vcek', 'vlek'] as const
 
 export type SimulatedKeyName = (typeof SIMULATED_KEY_NAMES)[number]
 export type SimulatedKeys = Readonly<Record<SimulatedKeyName, CryptoKeyPair>>

@@ -1,4 +1,4 @@
-// Reports as SNP firmware makes them, signed with a simulated VEK (AMD 56860 rev 1.58, table 23 and section 10). The caller passes keys.
+// Reports in the form of SNP firmware, signed with a simulated VEK (AMD 56860 rev 1.58, table 23 and section 10).
 
 import type { Cpuid, Product } from '../amd/product.ts'
 import { encodeTcb, type Tcb } from '../amd/tcb.ts'
@@ -29,7 +29,7 @@ export type SimulatedReport = {
 }
 
 /** CPUID of one processor of each product. */
-export const SIMULATED_CPUIDS = {
+const SIMULATED_CPUIDS = {
   milan: { family: 0x19, model: 0x01, stepping: 1 },
   genoa: { family: 0x19, model: 0x11, stepping: 1 },
   turin: { family: 0x1a, model: 0x02, stepping: 1 },

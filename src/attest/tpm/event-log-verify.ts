@@ -1,5 +1,5 @@
-// Replays an event log and compares the result with the PCR values of a quote. Pure.
-// TPM 2.0 Library, Part 1, section 17.2 (extend) and PC Client Platform TPM Profile, section 4.6 (values after a reset).
+// Replays an event log and compares the result with the PCR values of a quote. Pure. TPM 2.0 Library, Part 1, section
+// 17.2 (extend) and PC Client Platform TPM Profile, section 4.6 (values after a reset).
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import type { HashName } from '../hash.ts'
@@ -29,16 +29,16 @@ export type EventLogInput = {
   readonly bank: StrongHash
   readonly pcrs: PcrValues
   /**
-   * The PCRs that the log has to explain, each of which has to be quoted; 'all' for every quoted one. Others extend further PCRs after the
-   * firmware's log has ended: IMA, in the running kernel, PCR 10.
+   * The PCRs that the log has to explain, each of which has to be quoted; 'all' for every quoted one. Others extend
+   * further PCRs after the firmware's log has ended: IMA, in the running kernel, PCR 10.
    */
   readonly answersFor: readonly number[] | 'all'
 }
 
 /**
- * One check, `tpm-event-log`: every quoted PCR that the log answers for has the value that replaying it gives; a PCR that it never extends
- * has its first value. The reason names the quoted PCRs that are not covered, and PCRs of the log that were not quoted, since they prove
- * nothing. Never throws.
+ * One check, `tpm-event-log`: every quoted PCR that the log answers for has the value that replaying it gives; a PCR
+ * that it never extends has its first value. The reason names the quoted PCRs that are not covered, and PCRs of the log
+ * that were not quoted, since they prove nothing. Never throws.
  */
 export function verifyEventLog(input: EventLogInput): Check {
   const name = 'tpm-event-log'
@@ -74,7 +74,7 @@ export function verifyEventLog(input: EventLogInput): Check {
 /** The last PCR (PC Client Platform TPM Profile, section 4.6). */
 const pcrMax = 23
 
-/** True when the event's data hashes to its digest, so that the log vouches for the data and not for the digest alone. */
+/** True when the event's data hash to its digest: then the log vouches for the data too. */
 export function isDataMeasured(event: LogEvent, bank: StrongHash): boolean {
   const digest = event.digests.get(bank)
   return event.type !== noAction && digest !== undefined && equalConstantTime(BANKS[bank].hash(event.data), digest)

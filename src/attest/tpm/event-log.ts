@@ -1,5 +1,5 @@
-// TCG2 crypto-agile event logs. Pure; event-log-verify.ts replays them.
-// TCG PC Client Platform Firmware Profile 1.06: section 10.2 (event structures), 10.4.5 (Spec ID event), 10.4.5.3 (StartupLocality). Little-endian.
+// TCG2 crypto-agile event logs. Pure; event-log-verify.ts replays them. TCG PC Client Platform Firmware Profile 1.06:
+// section 10.2 (event structures), 10.4.5 (Spec ID event), 10.4.5.3 (StartupLocality). Little-endian.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import { type Reader, reader } from '../encoding/reader.ts'
@@ -24,7 +24,7 @@ export type EventLog = {
   readonly events: readonly LogEvent[]
 }
 
-export const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
+const EVENT_LOG_LIMITS = { sizeBytesMax: 4 * 1024 * 1024, eventCountMax: 16_384, pcrCount: 24 } as const
 
 /** EV_NO_ACTION: for information only, never extended into a PCR. */
 export const noAction = 0x00000003

@@ -1,6 +1,7 @@
-// What a guest gives of its TPM: the quote, its key, the values and the log behind it; and whether that holds together. Pure.
+// A guest's TPM evidence: the quote, its key, the values and the log behind it; and whether they agree. Pure.
 //
-// Deterministic CBOR, in `evidence.tpm` of a receipt and in the answer to the VM's owner. vtpm.ts says what each kind of TPM is worth.
+// Deterministic CBOR, in `evidence.tpm` of a receipt and in the answer to the VM's owner. vtpm.ts says what each kind
+// of TPM is worth.
 
 import { type CborValue, decodeCbor, encodeCbor } from '../encoding/cbor.ts'
 import { sha512 } from '../hash.ts'
@@ -20,10 +21,10 @@ import {
   verifySvsmVtpm,
 } from './vtpm.ts'
 
-export const tpmEvidenceFormat = 'strongroom/tpm/v1'
-export const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
+const tpmEvidenceFormat = 'strongroom/tpm/v1'
+const TPM_EVIDENCE_BYTES_MAX = 16 * 1024
 /** Values and log are of this bank alone. */
-export const tpmEvidenceBank = 'SHA-256'
+const tpmEvidenceBank = 'SHA-256'
 
 /** PCRs that firmware and kernel leave alone on the way to the guest's agent, which extends them once a boot. */
 export const GUEST_PCRS = { commandLine: 8, image: 9 } as const
@@ -38,7 +39,7 @@ export type TpmEvidence = {
   readonly pcrs: ReadonlyMap<number, Uint8Array>
   /** TCG2 event log of what the agent has extended. */
   readonly log: Uint8Array
-  /** What the SVSM says of its TPM, over `svsmNonceOf`; null where there is no SVSM, and the host runs the TPM. */
+  /** The SVSM's report about its TPM, over `svsmNonceOf`; null if there is no SVSM and the host runs the TPM. */
   readonly svsm: { readonly report: Uint8Array; readonly manifest: Uint8Array } | null
 }
 
@@ -86,21 +87,22 @@ export function decodeTpmEvidence(bytes: Uint8Array): TpmEvidence {
   }
 }
 
-/** What the SVSM is asked to cover, for a quote over `nonce`: 64 bytes. */
+/** The 64 bytes that the SVSM covers, for a quote over `nonce`. */
 export function svsmNonceOf(nonce: Uint8Array): Uint8Array {
   return sha512(nonce)
 }
 
 export type TpmEvidenceQuestion = {
-  /** What the quote's extraData must be. */
+  /** Expected extraData of the quote. */
   readonly nonce: Uint8Array
-  /** What the log must say of these PCRs, each extended once with it; 'any': whatever it says. */
+  /** Measurements that the log must have in these PCRs, each extended once; 'any' skips the check. */
   readonly measured: 'any' | { readonly commandLine: Uint8Array; readonly image: Uint8Array }
   /** The verified report of the SVSM, and the measurement that it must have. Asked for only when there is one. */
   readonly binding: (report: Uint8Array) => Promise<{ evidence: BindingEvidence; measurement: Uint8Array | 'any' }>
   /**
-   * Has the TPM activate a credential for the endorsement key (null: the one that the TPM itself names, as no SVSM does) and the key of this
-   * Name. 'offline': nobody can ask the TPM, as with evidence in a receipt; the check is not made, and the verdict is not good.
+   * Has the TPM activate a credential for the endorsement key (null: the one that the TPM itself names, as no SVSM
+   * does) and the key of this Name. 'offline': nobody can ask the TPM, as with evidence in a receipt; the check is not
+   * made, and the verdict is not good.
    */
   readonly activate: 'offline' | ActivateCredential
 }
@@ -126,8 +128,12 @@ export async function verifyTpmEvidence(
   if (svsm !== null) {
     const bound = await binding(svsm.report)
     const found = await verifySvsmVtpm({
-      ...{ ...asked, ...bound, reportNonce: svsmNonceOf(nonce), manifest: svsm.manifest },
-      ...{ attestationKey: key, activation },
+      ...asked,
+      ...bound,
+      reportNonce: svsmNonceOf(nonce),
+      manifest: svsm.manifest,
+      attestationKey: key,
+      activation,
     })
     return joined(found.kind, [...found.checks, ...own])
   }

@@ -1,5 +1,5 @@
-// The report that a paravisor keeps for its guest ("HCL report") and the vTPM's key in the runtime data that its REPORT_DATA covers. Pure.
-// report/form.ts reads the report itself.
+// The report that a paravisor keeps for its guest ("HCL report") and the vTPM's key in the runtime data that its
+// REPORT_DATA covers. Pure. report/form.ts reads the report itself.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -15,7 +15,7 @@ export type HclReport = {
 
 const runtimeDataBytesMax = 16 * 1024
 
-/** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data; after that only zeros may follow. */
+/** Throws Malformed on anything but an SNP report with SHA-256 over its runtime data, followed by zeros only. */
 export function decodeHclReport(bytes: Uint8Array): HclReport {
   const { report, claims, hashType } = readHclReport(bytes)
   wellFormed(hashType === hclHashTypeSha256, 'HCL report: runtime data are not hashed with SHA-256')

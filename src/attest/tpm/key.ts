@@ -33,7 +33,7 @@ export function eccKey(curve: CurveName, x: Uint8Array, y: Uint8Array): TpmKey {
   return { type: 'ecc', curve, x: leftPad(x, CURVES[curve].sizeBytes), y: leftPad(y, CURVES[curve].sizeBytes) }
 }
 
-/** Zeros in front up to `sizeBytes`; leading zeros beyond it are not accepted. Throws Malformed when empty or longer. */
+/** Padded with leading zeros to `sizeBytes`. Throws Malformed when empty or longer, even by leading zeros. */
 export function leftPad(bytes: Uint8Array, sizeBytes: number): Uint8Array {
   wellFormed(bytes.length > 0 && bytes.length <= sizeBytes, 'tpm key: integer size')
   return concat(new Uint8Array(sizeBytes - bytes.length), bytes)

@@ -1,7 +1,8 @@
 // A secret that a TPM gives out only if it holds both of two keys: TPM2_MakeCredential, in software. Pure.
 //
-// TCG TPM 2.0 Library, Part 1: section 24 (credential protection), section 11.4.10.2 (KDFa), annex B.4 (OAEP with a label). Endorsement keys are
-// RSA of 2048 bits with AES-128-CFB and SHA-256 (EK Credential Profile 2.5, template L-1), which an SVSM makes; others are refused.
+// TCG TPM 2.0 Library, Part 1: section 24 (credential protection), section 11.4.10.2 (KDFa), annex B.4 (OAEP with a
+// label). Endorsement keys are RSA of 2048 bits with AES-128-CFB and SHA-256 (EK Credential Profile 2.5, template L-1),
+// which an SVSM makes; others are refused.
 
 import { hmac } from '@noble/hashes/hmac.js'
 import { sha256 as nobleSha256 } from '@noble/hashes/sha2.js'
@@ -38,7 +39,7 @@ export async function makeCredential({ endorsementKey, name, secret, seed }: Cre
   return concat(sized(concat(sized(mac), identity)), sized(await encryptedSeed(area, seed)))
 }
 
-/** What shows that a secret is known without giving it away: whoever may ask for it learns nothing about credentials of others. */
+/** Proves knowledge of a secret without revealing it: the asker learns nothing about credentials of others. */
 export function activationProof(secret: Uint8Array): Uint8Array {
   return hmac(nobleSha256, secret, utf8('strongroom/tpm-activation/v1'))
 }

@@ -1,5 +1,5 @@
-// A TPM object's public area: what the bytes say, and its Name. Pure.
-// TCG TPM 2.0 Library, Part 2: section 12.2.4 (TPMT_PUBLIC), 12.2.3 (parameters), 8.3 (TPMA_OBJECT); Part 1, section 16 (Names).
+// A TPM object's public area: what the bytes say, and its Name. Pure. TCG TPM 2.0 Library, Part 2: section 12.2.4
+// (TPMT_PUBLIC), 12.2.3 (parameters), 8.3 (TPMA_OBJECT); Part 1, section 16 (Names).
 
 import { concat } from '../../base/bytes.ts'
 import { type Reader, reader } from '../encoding/reader.ts'
@@ -13,7 +13,7 @@ export type TpmPublic = {
   readonly attributes: ReadonlySet<TpmAttribute>
   readonly authPolicy: Uint8Array
   readonly key: TpmKey
-  /** What a storage key protects its children with; null for a key that has none. */
+  /** Cipher with which a storage key protects its children; null for other keys. */
   readonly symmetric: { readonly algorithm: number; readonly keyBits: number; readonly mode: number } | null
   /** TPM2B_NAME's content: the name hash's identifier, then the digest of the whole area. */
   readonly name: Uint8Array
@@ -95,7 +95,7 @@ function readSymmetric(read: Reader): TpmPublic['symmetric'] {
   return algorithm === ALGORITHM.null ? null : { algorithm, keyBits: read.u16(), mode: read.u16() }
 }
 
-/** TPMT_RSA_SCHEME or TPMT_ECC_SCHEME: nothing after NULL and RSAES, else a hash. Schemes with more than a hash are refused. */
+/** TPMT_RSA_SCHEME or TPMT_ECC_SCHEME: no details after NULL and RSAES, else a hash. Others are refused. */
 function skipScheme(read: Reader): void {
   const scheme = read.u16()
   if (scheme === ALGORITHM.null || scheme === ALGORITHM.rsaes) return

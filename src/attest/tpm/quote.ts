@@ -1,5 +1,5 @@
-// Whether a TPM quote is signed by a key, for a nonce, over PCR values. Pure. vtpm.ts decides whose key it is.
-// TCG TPM 2.0 Library, Part 3, TPM2_Quote: pcrDigest is hashed with the signing scheme's hash, over the selected PCRs in order.
+// Whether a TPM quote is signed by a key, for a nonce, over PCR values. Pure. vtpm.ts decides whose key it is. TCG TPM
+// 2.0 Library, Part 3, TPM2_Quote: pcrDigest is hashed with the signing scheme's hash, over the selected PCRs in order.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
 import { type HashName, webBytes } from '../hash.ts'
@@ -18,7 +18,7 @@ export type QuoteInput = {
   /** TPMT_SIGNATURE, or its parts when the signature was sent without its structure. */
   readonly signature: Uint8Array | TpmSignature
   readonly ak: TpmKey
-  /** What extraData must be. */
+  /** Expected extraData. */
   readonly nonce: Uint8Array
   /** Exactly the PCRs that the quote selects: a value that it does not cover is a failure. */
   readonly pcrs: PcrValues

@@ -6,7 +6,7 @@ import type { HashName } from '../hash.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 import { ALGORITHM, BANKS, bankOf, type StrongHash } from './algorithm.ts'
 
-export type PcrSelection = {
+type PcrSelection = {
   readonly bank: HashName
   /** Ascending. */
   readonly pcrs: readonly number[]

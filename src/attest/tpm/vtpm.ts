@@ -1,8 +1,10 @@
-// Three kinds of virtual TPM, and what ties each one's quote to an SNP report. Pure.
+// Three kinds of virtual TPM, and the link of each one's quote to an SNP report. Pure.
 //
-// vtpm:svsm-vmpl0       The TPM runs at VMPL 0 beside the guest. REPORT_DATA = SHA-512(nonce[64] ‖ manifest); manifest version 0 is the
-//                       endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol; Coconut-SVSM, vTPM service manifest).
-// vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with SHA-256 of runtime data that name the attestation key.
+// vtpm:svsm-vmpl0       The TPM runs at VMPL 0 beside the guest. REPORT_DATA = SHA-512(nonce[64] ‖ manifest); manifest
+//                       version 0 is the endorsement key's TPMT_PUBLIC (AMD 58019, section 7: attestation protocol;
+//                       Coconut-SVSM, vTPM service manifest).
+// vtpm:paravisor-bound  The TPM runs in a paravisor at VMPL 0. REPORT_DATA begins with the SHA-256 of runtime data that
+//                       name the attestation key.
 // vtpm:host-untrusted   The host runs the TPM and decides what it says; its verdict is never good.
 
 import { concat, equalConstantTime } from '../../base/bytes.ts'
@@ -19,7 +21,7 @@ export type VtpmKind = 'vtpm:svsm-vmpl0' | 'vtpm:paravisor-bound' | 'vtpm:host-u
 
 export type VtpmVerdict = Verdict & { readonly kind: VtpmKind }
 
-/** What `verifyEvidence` says about the report that binds the TPM: a bad verdict makes the TPM's bad. */
+/** The verdict of `verifyEvidence` on the report that binds the TPM: if it is bad, the TPM's verdict is bad. */
 export type BindingEvidence = Verdict & {
   readonly report: {
     readonly vmpl: number
@@ -31,7 +33,7 @@ export type BindingEvidence = Verdict & {
 export type VtpmQuote = {
   readonly quote: Uint8Array
   readonly signature: Uint8Array | TpmSignature
-  /** What the quote's extraData must be. */
+  /** Expected extraData of the quote. */
   readonly nonce: Uint8Array
   readonly pcrs: PcrValues
 }
@@ -147,7 +149,7 @@ export function attestationKeyStep(
   return check(name, isActivated, 'the credential was not activated', 'the TPM of the endorsement key holds the key')
 }
 
-/** The steps up to the first that is not good, then `not-checked` for the later ones. When all are good, the quote is verified too. */
+/** The steps up to the first that is not good, then `not-checked`. When all are good, the quote is verified too. */
 async function finish(
   kind: VtpmKind,
   steps: readonly Check[],

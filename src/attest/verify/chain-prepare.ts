@@ -46,14 +46,14 @@ export type FoundChain = {
 export type ChainInput = {
   /** VCEK or VLEK. A bundle may hold the rest of its chain too. */
   readonly vek: PemOrDer
-  /** ASK or ASVK, with or without the ARK, in any order. Without any, the intermediates of the trusted roots are used. */
+  /** ASK or ASVK, with or without the ARK, in any order. If empty, the intermediates of the trusted roots are used. */
   readonly chain?: PemOrDer | readonly PemOrDer[] | undefined
   readonly crl?: PemOrDer | undefined
   /** AMD's unless the relying party says otherwise. */
   readonly roots?: readonly TrustedRoot[] | undefined
 }
 
-/** Parses the certificates and verifies their signatures. Keep the result: verifyChain with it is cheap. Never throws. */
+/** Parses certificates and verifies their signatures. Keep the result: it makes verifyChain cheap. Never throws. */
 export async function prepareChain(input: ChainInput): Promise<PreparedChain> {
   const pool = parsed(() => poolOf(input.vek, input.chain))
   if (!pool.ok) return noChain('vek-certificate', pool.reason)
@@ -114,7 +114,7 @@ function nameCheck({ vek, extensions, intermediate, ark, root }: FoundChain): Ch
   )
 }
 
-/** Who may sign what (RFC 5280 sections 4.2.1.3 and 4.2.1.9), and no critical extension that is not understood. */
+/** Each authority may sign what it signed (RFC 5280 4.2.1.3 and 4.2.1.9), and no critical extension is unknown. */
 function authorityCheck({ vek, intermediate, ark }: FoundChain): Check {
   try {
     const faults = [

@@ -1,8 +1,9 @@
-// Selects the chain among the certificates that were given. Pure; throws Malformed.
+// Selects the chain among the given certificates. Pure; throws Malformed.
 //
-// AMD's extensions tell VCEKs and VLEKs from other certificates. The order of a bundle does not matter, because candidates are sorted by
-// their bytes. What is not part of the chain is ignored, but never in favour of what is built in: a certificate that cannot be read, and
-// any in the place of an ARK that was not given, are refused.
+// AMD's extensions tell VCEKs and VLEKs from other certificates. Candidates are sorted by their bytes, so the order of
+// a bundle does not matter. Certificates outside the chain are ignored, with two exceptions: an unreadable certificate
+// and a foreign one in the place of the ARK are refused, so that a built-in certificate never silently replaces a given
+// one.
 
 import type { DecodedRoot } from '../amd/trusted-roots.ts'
 import { decodeVekExtensions, hasVekExtensions, type VekExtensions } from '../amd/vek-extensions.ts'
@@ -11,7 +12,7 @@ import { Malformed, parsed, wellFormed } from '../malformed.ts'
 import { type Certificate, commonNameOf, decodeCertificate, isSame } from '../x509/certificate.ts'
 import { isSignedBy } from '../x509/signature.ts'
 
-export type Pool = {
+type Pool = {
   readonly vek: Certificate
   readonly extensions: VekExtensions
   /** Every other certificate. When there is none, the intermediates of the trusted roots are used. */
@@ -24,11 +25,11 @@ export type Chain = {
   readonly intermediate: Certificate
   readonly ark: Certificate
   readonly root: DecodedRoot | null
-  /** What of the two came with the evidence; the rest is the trusted root's own. */
+  /** Which of the two came with the evidence; the trusted root supplies the rest. */
   readonly given: 'both' | 'intermediate' | 'none'
 }
 
-export const certificatesMax = 24
+const certificatesMax = 24
 
 /** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
 export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {
@@ -56,7 +57,7 @@ export async function selectChain(
   const intermediate = others.length === 0 ? await builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(other => isSame(other.subject, intermediate.issuer) && isSame(other.subject, other.issuer))
   const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
-  // Another certificate may bear the ARK's name: a trusted one is preferred, and of those the one whose key signed the intermediate.
+  // Other certificates may bear the ARK's name: trusted ones are preferred, first the one that signed the intermediate.
   const trusted = arks.filter(ark => isTrusted(ark) !== null)
   const supplied = (await signerOf(intermediate, trusted, ark => ark)) ?? arks[0]
   if (supplied !== undefined) return { intermediate, ark: supplied, root: isTrusted(supplied), given: 'both' }
@@ -95,7 +96,7 @@ async function issuerOf(vek: Certificate, others: readonly Certificate[]): Promi
   return found
 }
 
-/** Names are anybody's: of those that bear the issuer's the one whose key made the signature, else the first, whose signature check then fails. */
+/** The signer among certificates with the issuer's name; else the first, whose signature check then fails. */
 async function signerOf<One>(
   signed: Certificate,
   bearers: readonly One[],

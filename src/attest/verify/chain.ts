@@ -102,7 +102,7 @@ function checkSigner({ extensions }: FoundChain, { signer }: SnpReport): Check {
   )
 }
 
-/** hwID is all 64 bytes of chip_id; on Turin the first 8, where the rest is zero. A VLEK is for a cloud provider, not a chip. */
+/** hwID is all 64 bytes of chip_id; on Turin the first 8, and zeros. A VLEK is for a cloud provider, not a chip. */
 function checkChipId(
   { extensions: { holder } }: FoundChain,
   { chipId }: SnpReport,

@@ -1,6 +1,7 @@
 // The one entry for verifying SNP evidence: report, chain, revocation, signature and policy as one verdict. Pure.
 //
-// Nothing is thrown: malformed evidence is a failed check. The order of the checks is fixed: report, chain, signature, policy.
+// Nothing is thrown: malformed evidence is a failed check. The order of the checks is fixed: report, chain, signature,
+// policy.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
@@ -25,7 +26,7 @@ export type EvidenceQuestion = {
   readonly asOf: Date | number
   /** True: a missing CRL makes the verdict bad. A CRL that is given is always checked. */
   readonly requireCrl: boolean
-  /** 'any' skips the policy on purpose. Without one the verdict is bad: a signature alone does not exclude, say, a guest with debugging. */
+  /** 'any' skips the policy. Without one the verdict is bad: a signature does not exclude, say, a debug guest. */
   readonly policy?: Policy | 'any' | undefined
   /** The 64 bytes that the guest was to put in, where the caller can compute them. */
   readonly reportData?: Uint8Array | undefined

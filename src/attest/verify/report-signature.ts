@@ -1,5 +1,6 @@
 // Whether an SNP report is signed by a VEK. Pure. chain.ts checks whose key that is, appraise.ts what the report says.
-// AMD 56860 rev 1.58, section 7.3 and table 23: ECDSA on P-384 with SHA-384 over bytes 0x000 to 0x29F; R and S little-endian.
+// AMD 56860 rev 1.58, section 7.3 and table 23: ECDSA on P-384 with SHA-384 over bytes 0x000 to 0x29F; R and S
+// little-endian.
 
 import { concat } from '../../base/bytes.ts'
 import { isZero } from '../encoding/layout.ts'
@@ -27,8 +28,8 @@ export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKe
 }
 
 /**
- * The same for a report that was decoded before. What is checked is the value: encodeReport gives back the bytes that it was
- * decoded from, so a value that was changed since does not verify.
+ * The same for a decoded report. The value is checked: encodeReport gives back the bytes it was decoded from, so a
+ * value that was changed since does not verify.
  */
 export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)

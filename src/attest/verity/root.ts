@@ -14,7 +14,7 @@ import { type OnHashBlock, VerityTree } from './tree.ts'
 export type ByteSource = { read(offset: number, length: number): Promise<Uint8Array> }
 
 /** Large enough that the overhead of a read does not matter; a multiple of every block size. */
-export const verityReadBytes = 4 * 1024 * 1024
+const verityReadBytes = 4 * 1024 * 1024
 
 export type VerityOptions = {
   /** A native SHA-256 of the host; it may return the same array every time. */
@@ -36,7 +36,7 @@ export async function verityRootOf(
   return { rootHash: tree.finish(), parameters }
 }
 
-/** The root hash of data whose parameters are in a superblock: `hashOffset` bytes into `hashes`, or into the data when there is no `hashes`. */
+/** The root hash of data with a superblock, `hashOffset` bytes into `hashes`, or into the data without `hashes`. */
 export async function verityRoot(
   image: { readonly data: ByteSource; readonly hashes?: ByteSource; readonly hashOffset: number },
   options: VerityOptions = {},

@@ -1,4 +1,4 @@
-// The superblock that veritysetup writes before a dm-verity hash tree (cryptsetup, "DMVerity", on-disk format version 1). Pure.
+// The superblock that veritysetup writes before a dm-verity hash tree (cryptsetup, "DMVerity", format version 1). Pure.
 
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { isZero, type Layout, layoutBytes, readRecord, writeRecord } from '../encoding/layout.ts'
@@ -81,17 +81,25 @@ export function readVeritySuperblock(bytes: Uint8Array): VeritySuperblock {
   return { ...parameters, uuid: uuidText(fields.uuid) }
 }
 
-/** The 512 bytes for the hash offset. Throws Malformed for parameters that no tree can have, and for a UUID of other than 16 bytes. */
+/** The 512 bytes at the hash offset. Throws Malformed for parameters that no tree has, or a UUID not of 16 bytes. */
 export function writeVeritySuperblock(parameters: VerityParameters, uuid: Uint8Array): Uint8Array {
   checkVerityParameters(parameters)
   const { dataBlockBytes, hashBlockBytes, dataBlocks } = parameters
   const salt = new Uint8Array(veritySaltBytesMax)
   salt.set(parameters.salt)
   return writeRecord('verity superblock', VERITY_SUPERBLOCK, {
-    ...{ signature, version, hashType: hashTypeNormal, uuid, algorithm: algorithmField() },
-    ...{ dataBlockBytes, hashBlockBytes, dataBlocks: BigInt(dataBlocks) },
-    ...{ saltBytes: parameters.salt.length, salt },
-    ...{ reserved1: new Uint8Array(6), reserved2: new Uint8Array(168) },
+    signature,
+    version,
+    hashType: hashTypeNormal,
+    uuid,
+    algorithm: algorithmField(),
+    dataBlockBytes,
+    hashBlockBytes,
+    dataBlocks: BigInt(dataBlocks),
+    saltBytes: parameters.salt.length,
+    salt,
+    reserved1: new Uint8Array(6),
+    reserved2: new Uint8Array(168),
   })
 }
 

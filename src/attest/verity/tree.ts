@@ -1,4 +1,5 @@
-// The hash tree of dm-verity (Linux, admin-guide/device-mapper/verity.rst), built from a stream. It keeps one block for each level in memory. Pure.
+// dm-verity's hash tree (Linux, admin-guide/device-mapper/verity.rst) from a stream, one block per level in memory.
+// Pure.
 
 import { assert } from '../../base/assert.ts'
 import { type Hash, sha256 } from '../hash.ts'
@@ -7,10 +8,10 @@ import { checkVerityParameters, type VerityParameters } from './superblock.ts'
 
 export const verityDigestBytes = 32
 
-/** One level of the tree on disk: level 0 is right above the data. In units of hash blocks, from the block of the root on. */
+/** One level of the tree on disk; level 0 is right above the data. In hash blocks, counted from the root's block. */
 export type VerityLevel = { readonly firstBlock: number; readonly blockCount: number }
 
-/** Levels from 0 up; the tree lies on disk with its root first. None for a single block of data, whose hash is the root. */
+/** Levels from 0 up; on disk the root comes first. Empty for a single block of data, whose hash is the root. */
 export function verityLevels({ dataBlocks, hashBlockBytes }: VerityParameters): VerityLevel[] {
   const fanOut = hashBlockBytes / verityDigestBytes
   const counts: number[] = []
@@ -29,7 +30,7 @@ export type OnHashBlock = (level: number, index: number, block: Uint8Array) => v
 
 type Level = { readonly block: Uint8Array; usedBytes: number; index: number }
 
-/** Takes data in pieces of any length and returns the root hash at the end. `hash` may return the same array every time. */
+/** Takes data in pieces of any length, and returns the root hash at the end. `hash` may reuse its array. */
 export class VerityTree {
   readonly #parameters: VerityParameters
   readonly #hash: Hash

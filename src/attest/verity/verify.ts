@@ -1,4 +1,4 @@
-// Whether stored data and their hash tree belong to a dm-verity root hash. Pure. The caller says which root hash is the right one.
+// Whether stored data and their hash tree belong to a dm-verity root hash, which the caller trusts. Pure.
 
 import { present } from '../../base/assert.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
@@ -9,14 +9,14 @@ import { type ByteSource, checkApart, readExactly, readSuperblockAt, verityChunk
 import type { VerityParameters, VeritySuperblock } from './superblock.ts'
 import { type VerityLevel, VerityTree, verityLevels } from './tree.ts'
 
-export type VerityImage = {
+type VerityImage = {
   readonly data: ByteSource
   /** Left out when the hashes lie in the same file, after the data. */
   readonly hashes?: ByteSource
   readonly hashOffset: number
 }
 
-export type ExpectedVerity = {
+type ExpectedVerity = {
   readonly rootHash: Uint8Array
   readonly uuid: string | 'any'
   /** Where something else than the superblock says them, as a command line does: the superblock must say the same. */
@@ -24,8 +24,8 @@ export type ExpectedVerity = {
 }
 
 /**
- * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks: `verity-superblock`,
- * `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
+ * Recomputes the whole tree and compares it with the stored one, block by block, and with the root. Checks:
+ * `verity-superblock`, `verity-tree`, `verity-root`. Never throws for bad bytes; what the source throws passes through.
  */
 export async function checkVerity(
   image: VerityImage,

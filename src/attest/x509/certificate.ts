@@ -20,7 +20,7 @@ import { wellFormed } from '../malformed.ts'
 
 export type Certificate = {
   readonly der: Uint8Array
-  /** What the issuer signed: the TBSCertificate with its tag and length. */
+  /** The signed bytes: the TBSCertificate with its tag and length. */
   readonly signedBytes: Uint8Array
   readonly serial: string
   readonly signatureAlgorithm: SignatureAlgorithm
@@ -37,13 +37,13 @@ export type Certificate = {
 /** RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with. */
 export type SignatureAlgorithm = 'rsa-pss-sha384' | 'unsupported'
 
-export type PublicKey =
+type PublicKey =
   | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
   /** Uncompressed point: 0x04, x, y. */
   | { readonly kind: 'p-384'; readonly spki: Uint8Array; readonly point: Uint8Array }
   | { readonly kind: 'unsupported'; readonly spki: Uint8Array }
 
-export type Extension = { readonly critical: boolean; readonly value: Uint8Array }
+type Extension = { readonly critical: boolean; readonly value: Uint8Array }
 export type Extensions = ReadonlyMap<string, Extension>
 
 /** Object identifiers: RFC 5280, RFC 8017 appendix C, RFC 5480. */
@@ -122,7 +122,7 @@ export function extensionsOf(wrapped: Uint8Array, what: string): Extensions {
   return extensions
 }
 
-/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and leaves it out in newer ones. */
+/** AMD writes the PSS trailer field, which is the default, in ARK, ASK and older VCEKs, and omits it in newer ones. */
 export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const what = 'signature algorithm'
   const fields = new DerFields(readAll(identifier.contents, what), what)

@@ -1,4 +1,4 @@
-// Certificate revocation lists of the shape that AMD's key distribution service serves (RFC 5280 section 5). Pure; throws Malformed.
+// Certificate revocation lists as AMD's key distribution service serves them (RFC 5280, 5). Pure; throws Malformed.
 
 import { type Der, DerFields, integerHex, readAll, readSequence, TAG, timeMs, wholeBits } from '../encoding/der.ts'
 import { wellFormed } from '../malformed.ts'
@@ -17,7 +17,7 @@ export type Crl = {
   readonly signature: Uint8Array
 }
 
-export const crlEntriesMax = 4096
+const crlEntriesMax = 4096
 
 export function decodeCrl(der: Uint8Array): Crl {
   const what = 'CRL'

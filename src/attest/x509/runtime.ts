@@ -1,9 +1,9 @@
 // @peculiar/x509 in browsers, Bun and Node, bundled or not. Effects: fills in `Reflect` before the library is loaded.
 //
-// The library registers its classes through a container that asks for three Reflect functions while it loads; plain storage per target is
-// all there is to it. It is loaded on first use by `import()`: a static import would run before the functions are there, and a
-// top-level `await` would keep bundlers from putting this into one script. Verification does without the library; only makers of
-// certificates load it.
+// The library registers its classes through a container that asks for three Reflect functions while it loads; plain
+// storage per target is all there is to it. It is loaded on first use by `import()`: a static import would run before
+// the functions are there, and a top-level `await` would keep bundlers from putting this into one script. Verification
+// does without the library; only makers of certificates load it.
 
 type X509 = typeof import('@peculiar/x509')
 

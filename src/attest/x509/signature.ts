@@ -1,22 +1,22 @@
-// Whether a certificate or CRL is signed by the key of another certificate: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, by WebCrypto.
+// Signatures of certificates and CRLs: RSASSA-PSS with SHA-384 only (AMD 57230). Pure, by WebCrypto.
 
 import { webBytes } from '../hash.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
-/** What is common to certificates and CRLs. */
-export type Signed = {
+/** Fields that certificates and CRLs share. */
+type Signed = {
   readonly signedBytes: Uint8Array
   readonly signatureAlgorithm: SignatureAlgorithm
   readonly signature: Uint8Array
 }
 
 /** AMD's keys have 4096 bits; simulated ones may have 2048. */
-export const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
+const RSA_LIMITS = { modulusBitsMin: 2048, modulusBitsMax: 4096, exponentHex: '010001' } as const
 
 /** Length of the salt, in bytes, as in every certificate of AMD's. */
 export const pssSaltBytes = 48
 
-/** What is wrong with the algorithms, or null when nothing is. */
+/** A fault in the algorithms, or null. */
 export function algorithmFault(signed: Signed, issuer: Certificate): string | null {
   if (signed.signatureAlgorithm !== 'rsa-pss-sha384')
     return 'not signed with RSASSA-PSS, SHA-384 and a salt of 48 bytes'

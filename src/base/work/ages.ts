@@ -1,5 +1,5 @@
-// How old things are whose beginning is on record. A wall clock that is set while we look on makes nothing older or younger: only the first look goes by
-// it, the others go by the monotonic clock. Pure but for the clock.
+// Ages of things whose start is on record, unaffected by later changes of the wall clock: only the first look uses it,
+// the others use the monotonic clock. Pure but for the clock.
 
 import type { Clock } from '../clock.ts'
 
@@ -13,7 +13,7 @@ export class Ages {
     this.#clock = clock
   }
 
-  /** Of what has been so since `sinceMs` by the wall clock; 0 for what begins in the future. */
+  /** Age of `key`, whose start is `sinceMs` on the wall clock. 0 if that is in the future. */
   ageMs(key: string, sinceMs: number): number {
     const nowMs = this.#clock.monotonicMs()
     const looked = this.#looked.get(key)

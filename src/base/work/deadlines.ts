@@ -1,16 +1,17 @@
-// Many deadlines with few timers: deadlines of one length are due in the order in which they were set, so that one timer is enough. Effects: timers.
+// Many deadlines with few timers: deadlines of one length are due in their order, so one timer serves them. Effects:
+// timers.
 
 import type { Clock } from '../clock.ts'
 
 export type Deadlines = {
   /** Calls `onLate` after `ms`, unless the returned function is called before. */
   readonly after: (ms: number, onLate: () => void) => () => void
-  /** One that is set again and again, which costs less than a new one each time. */
+  /** A deadline for repeated `set`, cheaper than a new deadline each time. */
   readonly moving: (onLate: () => void) => MovingDeadline
 }
 
 export type MovingDeadline = {
-  /** Calls `onLate` after `ms`, in the place of what was set before. */
+  /** Calls `onLate` after `ms`, instead of the earlier time. */
   readonly set: (ms: number) => void
   readonly clear: () => void
 }
@@ -18,10 +19,10 @@ export type MovingDeadline = {
 /** A doubly linked list: nearly every deadline is cancelled soon, wherever in the list it stands. */
 type Entry = {
   dueMs: number
-  /** Its place in the queue; before `dueMs` where it has moved since. */
+  /** Its place in the queue; earlier than `dueMs` after it moved. */
   turnMs: number
   readonly onLate: () => void
-  /** Null: it is in none. */
+  /** Null: not in a queue. */
   queue: Queue | null
   before: Entry | null
   next: Entry | null
@@ -29,7 +30,7 @@ type Entry = {
 
 type Queue = { readonly ms: number; first: Entry | null; last: Entry | null; isAsleep: boolean }
 
-/** For lengths that come from configuration: each length has a queue of its own, which is never removed. */
+/** For lengths from configuration: each length has its own queue, which is never removed. */
 export function createDeadlines(clock: Clock): Deadlines {
   const queues = new Map<number, Queue>()
   const queueOf = (ms: number): Queue => {
@@ -70,7 +71,7 @@ export function createDeadlines(clock: Clock): Deadlines {
       const entry = newEntry(onLate)
       return {
         set: ms => {
-          // Where it stands until its turn comes, since it is likely to move again: entries beside it would have to be written each time.
+          // A deadline keeps its place until its turn comes, because it is likely to move again.
           if (entry.queue?.ms === ms) {
             entry.dueMs = clock.monotonicMs() + ms
             return
@@ -88,7 +89,7 @@ function newEntry(onLate: () => void): Entry {
   return { dueMs: 0, turnMs: 0, onLate, queue: null, before: null, next: null }
 }
 
-/** Ordered by the turns. From the end: nearly all belong there. */
+/** Ordered by `turnMs`. Searches from the end, where nearly all belong. */
 function insert(queue: Queue, entry: Entry): void {
   let before = queue.last
   while (before !== null && before.turnMs > entry.dueMs) before = before.before

@@ -1,13 +1,13 @@
-// Work that runs one piece after the other, owners in turn: whoever has much of it waits longer, and nobody else does. No I/O.
+// Runs work one piece after the other, owners in turn: an owner with much work delays only itself. No I/O.
 
 import { createSerial, type Serial } from './serial.ts'
 
 export class FairSerial {
   readonly #running = createSerial()
-  /** Of each owner one piece at a time waits among those of the others. */
+  /** Each owner has one piece at a time in the common queue. */
   readonly #owners = new Map<string, Serial>()
 
-  /** Runs `work` when all earlier work of its owner has ended, and one piece of each other owner at most. */
+  /** Runs `work` after all earlier work of its owner and at most one piece of each other owner. */
   async run<T>(owner: string, work: () => Promise<T>): Promise<T> {
     const own = this.#owners.get(owner) ?? createSerial()
     this.#owners.set(owner, own)

@@ -1,17 +1,17 @@
-// Keeps a wall clock that was set forward from deleting what is kept for days: whoever sets it right again within a day finds everything there. Effects:
-// the log.
+// Protects records that are kept for days from a wall clock that was set forward: deleting waits a day, enough to set
+// it right. Effects: the log.
 
 import type { Clock } from '../clock.ts'
 import type { Logger } from '../log.ts'
 
-/** What an hour means for a record that is kept for days is nothing. */
+/** Smaller jumps do not matter: records are kept for days. */
 const jumpMs = 60 * 60 * 1000
 const holdMs = 24 * 60 * 60 * 1000
 
 export class JumpGuard {
   readonly #clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly #log: Pick<Logger, 'error'>
-  /** How far the wall clock is ahead of the monotonic one, where that is believed. */
+  /** Trusted difference between the wall clock and the monotonic clock. */
   #offsetMs: number
   #heldAtMs: number | null = null
 
@@ -21,7 +21,7 @@ export class JumpGuard {
     this.#offsetMs = clock.nowMs() - clock.monotonicMs()
   }
 
-  /** Whether what is old by the wall clock may be deleted. Asked at every round: a jump is what has happened since the last one. */
+  /** Whether old records may be deleted. Call it every round: it measures the jump since the last call. */
   mayDelete(): boolean {
     const nowMs = this.#clock.monotonicMs()
     const offsetMs = this.#clock.nowMs() - nowMs

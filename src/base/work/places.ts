@@ -1,10 +1,10 @@
-// A bounded number of places that are taken and given back. No owner holds more than its share, so that none can take them all. Pure: state in memory.
+// A bounded number of places to take and give back. No owner can hold more than its share. Pure: state in memory.
 
-/** `parts`: the owner may hold one of so many parts of all places, and one place at least. */
+/** The owner may hold a `parts`-th of all places, and at least one. */
 export type PlaceOwner = { readonly name: string; readonly parts: number }
 
-/** `own`: one of the owners holds its share. `all`: there is no place. */
-export type PlaceRefusal = 'own' | 'all'
+/** `own`: an owner holds its share. `all`: there is no place. */
+type PlaceRefusal = 'own' | 'all'
 
 export class Places {
   readonly #countMax: number
@@ -51,7 +51,7 @@ export class Places {
   }
 }
 
-/** One of so many parts, and one at least. */
+/** A `parts`-th, and at least one. */
 export function shareOf(countMax: number, parts: number): number {
   return Math.max(1, Math.floor(countMax / parts))
 }

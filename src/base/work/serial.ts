@@ -1,7 +1,7 @@
 // Work that runs one piece after the other, in the order of the calls. No I/O.
 
 export type Serial = {
-  /** Runs `work` when all earlier work has ended. If it fails, only this caller sees it, and the next work still runs. */
+  /** Runs `work` after all earlier work. If it fails, only this caller sees it, and the next work still runs. */
   readonly run: <T>(work: () => Promise<T>) => Promise<T>
   /** How many pieces of work run or wait. */
   readonly size: () => number

@@ -1,9 +1,9 @@
-// Long work in short turns: a generator that yields wherever other work may go on. Effects: whoever runs it gives the thread away in between.
+// Long work in short turns: a generator that yields wherever other work may go on. Effects: yields the thread.
 
-/** Work that may be left at each yield. */
+/** Work that may pause at each yield. */
 export type Turns<Result> = Generator<void, Result, void>
 
-/** To its end, with other work of this thread after each turn. */
+/** Runs the generator to its end, with other work of this thread after each turn. */
 export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
   for (;;) {
     const { done, value } = work.next()
@@ -12,7 +12,7 @@ export async function inTurns<Result>(work: Turns<Result>): Promise<Result> {
   }
 }
 
-/** As `inTurns`, for works of which there may be many at a time: one of them has a turn, in their order, then everything else of this thread. */
+/** Like `inTurns`, for many works at a time: one of them gets a turn, in order, then everything else of this thread. */
 export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Result> {
   const waiting: (() => void)[] = []
   const next = () => {
@@ -31,8 +31,8 @@ export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Re
   }
 }
 
-/** To its end at once, where nobody else waits. */
-export function atOnce<Result>(work: Turns<Result>): Result {
+/** Runs the generator to its end without yielding. */
+export function runToEnd<Result>(work: Turns<Result>): Result {
   for (;;) {
     const { done, value } = work.next()
     if (done === true) return value

@@ -1,6 +1,6 @@
-// One worker per key: one run at a time per key, keys independent of each other, woken by changes, retried with back-off after a failure. No I/O.
+// One worker per key: one run at a time per key, keys independent, woken by changes, retried with back-off. No I/O.
 //
-// Level-triggered: a wake says that something may have changed, not what. So wakes may be merged and repeated.
+// Level-triggered: a wake does not say what has changed, so wakes may be merged and repeated.
 
 import type { Clock } from '../clock.ts'
 
@@ -13,7 +13,7 @@ export type Workers = {
   readonly stop: () => Promise<void>
 }
 
-export type WorkersDeps = {
+type WorkersDeps = {
   readonly clock: Clock
   readonly work: (key: string) => Promise<void>
   /** A failure of `work`, with the time until the next attempt. */

@@ -1,13 +1,14 @@
-// Cargo's command lines and environment, and what its messages say (https://doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
+// Cargo's command lines, environment and messages (doc.rust-lang.org/cargo/reference/external-tools.html). Pure.
 
+import { isRecord } from '../../base/json.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
 /** The same on every machine: build scripts see it as NUM_JOBS. */
-export const jobs = 4
+const jobs = 4
 const target = 'x86_64-unknown-linux-gnu'
 
-/** Cargo without the network, whatever it reads. */
+/** Cargo offline. */
 export function cargoEnvironment(path: string): Record<string, string> {
   return {
     ...plainEnvironment,
@@ -28,13 +29,13 @@ export function cargoFetchEnvironment(path: string, proxy: string): Record<strin
     CARGO_HTTP_PROXY: proxy,
     CARGO_HTTP_CAINFO: places.ca,
     CARGO_HTTP_TIMEOUT: '60',
-    // git alone keeps to the rules of the build's own clone: cargo's own implementation of it reads other settings.
+    // Only git follows the rules of the build's own clone: cargo's own git reads other settings.
     CARGO_NET_GIT_FETCH_WITH_CLI: 'true',
     ...gitEnvironment(proxy),
   }
 }
 
-/** A mirror in place of the registry that the lock names; its crates must have the lock's checksums all the same. */
+/** A mirror of the lock's registry; its crates still need the lock's checksums. */
 function mirrorConfig(mirror: string | null): string[] {
   if (mirror === null) return []
   return [
@@ -48,14 +49,14 @@ export function isMirror(url: string): boolean {
 }
 
 /**
- * Fetches what the lock names, and nothing of the source is run: cargo reads its settings from the working directory, which is not the
- * source's, so that a credential program or a proxy in them counts for nothing.
+ * Fetches the crates of the lock and runs nothing of the source: cargo reads its settings from the working directory,
+ * which is not the source's, so a credential program or proxy in them has no effect.
  */
 export function cargoFetchArgv(manifestPath: string, mirror: string | null): string[] {
   return ['cargo', 'fetch', '--locked', '--target', target, '--manifest-path', manifestPath, ...mirrorConfig(mirror)]
 }
 
-/** Says whether all of the lock is there already: vendored, as the source's own settings say. */
+/** Checks whether all crates of the lock are present: vendored, by the source's own settings. */
 export function cargoCheckArgv(): string[] {
   return ['cargo', 'fetch', '--locked', '--offline', '--target', target]
 }
@@ -65,13 +66,13 @@ export function cargoBuildArgv(mirror: string | null): string[] {
   return [
     ...['cargo', 'build', '--release', '--locked', '--offline', '--frozen', '--jobs', String(jobs)],
     ...['--message-format', 'json-render-diagnostics'],
-    // Not RUSTFLAGS, which would take the place of what the source's own settings say.
+    // Not RUSTFLAGS, which would override the source's own settings.
     ...['--config', `build.rustflags=${JSON.stringify(remaps)}`, ...mirrorConfig(mirror)],
   ]
 }
 
-/** One of cargo's lines on standard output, as far as it matters here. */
-export type CargoMessage =
+/** A line of cargo's standard output, reduced to the fields used here. */
+type CargoMessage =
   | {
       readonly kind: 'artifact'
       readonly packageId: string
@@ -81,10 +82,10 @@ export type CargoMessage =
     }
   | { readonly kind: 'other' }
 
-/** Libraries that others can use without Rust. An rlib is none: its name has a hash in it, and only the same compiler reads it. */
+/** Libraries usable without Rust. An rlib is not: its name holds a hash, and only the same compiler reads it. */
 const LIBRARY_KINDS: ReadonlySet<unknown> = new Set(['cdylib', 'staticlib'])
 
-/** A build script can write to the same stream: what is said here only names files, and what they hold is looked at later. */
+/** A build script can write to the same stream: a message only names files, whose content is checked later. */
 export function readCargoMessage(line: string): CargoMessage {
   let message: unknown
   try {
@@ -100,7 +101,7 @@ export function readCargoMessage(line: string): CargoMessage {
   // A build script comes before its package.
   if (kinds.includes('custom-build')) return { kind: 'other' }
   const files: unknown[] = []
-  // Of the source's own packages; what a registry's package builds for itself is no result.
+  // Packages of the source alone; a registry package's own output is no result.
   if (packageId.includes(`path+file://${places.source}`)) {
     if (kinds.includes('bin')) files.push(message.executable)
     if (kinds.some(kind => LIBRARY_KINDS.has(kind)))
@@ -123,8 +124,4 @@ export function packageOf(packageId: string): string {
     ? fragment.split('@')
     : [url.split('/').at(-1)?.split('?')[0], fragment]
   return `${name} ${version}`
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

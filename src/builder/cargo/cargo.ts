@@ -1,4 +1,4 @@
-// A build with Cargo: fetches what the lock names, checks it, and builds without a network. Effects: programs, files on the scratch disk.
+// A build with Cargo: fetches the lock's crates, checks them, builds offline. Effects: programs, files on scratch.
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -22,7 +22,7 @@ import {
 } from './cargo.plan.ts'
 import type { CargoLock, LockedCrate } from './lock.codec.ts'
 
-/** What was fetched: for the build, read-only. */
+/** The fetched crates, mounted read-only in the build. */
 export type CargoFetched = { readonly binds: readonly Bind[]; readonly mirror: string | null }
 
 const messageLineBytesMax = 1024 * 1024
@@ -30,7 +30,7 @@ const fetchPids = 64
 
 const projectPlace = ({ dir }: Project) => (dir === '' ? places.source : `${places.source}/${dir}`)
 
-/** Whether the source has all that its lock names, as cargo judges it, without a network. `why`: cargo's words when it has not. */
+/** Asks cargo, offline, whether the source holds every crate of its lock. `why`: cargo's output if not. */
 export async function cargoHasAll(
   phase: Phase,
   project: Project,
@@ -44,13 +44,11 @@ export async function cargoHasAll(
     onStdout: () => {},
     onStderr: phase.job.output('fetch'),
     plan: {
-      ...{
-        uid: uids.build,
-        network: false,
-        nestedNamespaces: false,
-        cwd: projectPlace(project),
-        argv: cargoCheckArgv(),
-      },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: projectPlace(project),
+      argv: cargoCheckArgv(),
       binds: [...phase.tools.binds, { from: sourceDir, to: places.source, writable: false }, ...dirs.binds],
       etcDir: `${phase.workDir}/etc`,
       env: cargoEnvironment(phase.tools.path),
@@ -79,7 +77,10 @@ export async function cargoFetch(
     onStdout: phase.job.output('fetch'),
     onStderr: phase.job.output('fetch'),
     plan: {
-      ...{ uid: uids.fetch, network: true, nestedNamespaces: false, cwd: places.home },
+      uid: uids.fetch,
+      network: true,
+      nestedNamespaces: false,
+      cwd: places.home,
       argv: cargoFetchArgv(`${projectPlace(project)}/Cargo.toml`, mirror),
       binds: [
         ...phase.tools.binds,
@@ -100,7 +101,7 @@ export async function cargoFetch(
   const home = `${dirs.root}/cargo`
   await giveTo(0, home)
   await checkCrates(home, lock.crates)
-  // What cargo has unpacked is unpacked again from what was checked.
+  // Crates that cargo unpacked are unpacked again from the checked archives.
   await remove(`${home}/registry/src`)
   await remove(`${home}/git/checkouts`)
   const binds = ['registry/cache', 'registry/index', 'git/db']
@@ -111,8 +112,8 @@ export async function cargoFetch(
   return { binds, mirror }
 }
 
-/** Each crate that is there has a checksum in the lock, and it is its own. Whether one is missing, cargo says. */
-export async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
+/** Every present crate needs its checksum in the lock; cargo itself reports missing crates. */
+async function checkCrates(home: string, crates: readonly LockedCrate[]): Promise<void> {
   const locked = new Map<string, Set<string>>()
   for (const { name, version, from } of crates) {
     if (from.kind !== 'registry') continue
@@ -151,16 +152,16 @@ export async function sha256Of(path: string): Promise<string> {
   }
 }
 
-export type CargoBuild = {
+type CargoBuild = {
   readonly project: Project
   readonly sourceDir: string
   readonly lock: CargoLock
   readonly fetched: CargoFetched | null
-  /** 1, and 2 for the build that is made to be compared. */
+  /** 1; 2 for the second build, made for comparison. */
   readonly round: number
 }
 
-/** What the build says that it has made. Failures: `build_failed`, and those of runProgram. */
+/** The artifacts that cargo reports. Failures: `build_failed`, and those of runProgram. */
 export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candidate[]> {
   const { project, fetched, round, lock } = build
   const { job } = phase
@@ -178,7 +179,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
     if (done.has(name) || done.size >= lock.packageCount) return
     done.add(name)
     const seconds = Math.round((phase.site.clock.monotonicMs() - startedMs) / 1000)
-    // The lock names packages of other platforms and of tests, too: those are never built.
+    // An upper bound: the lock also names packages of other platforms and of tests.
     job.say('build', `crate ${done.size} of at most ${lock.packageCount}: ${name}, ${seconds} s`)
   }
   const messages = createLineSplitter({ lineBytesMax: messageLineBytesMax, onLine, onOverlong: () => {} })
@@ -189,13 +190,11 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
     onStdout: chunk => messages.push(chunk),
     onStderr: job.output('build'),
     plan: {
-      ...{
-        uid: uids.build,
-        network: false,
-        nestedNamespaces: false,
-        cwd: projectPlace(project),
-        argv: cargoBuildArgv(fetched?.mirror ?? null),
-      },
+      uid: uids.build,
+      network: false,
+      nestedNamespaces: false,
+      cwd: projectPlace(project),
+      argv: cargoBuildArgv(fetched?.mirror ?? null),
       binds: [
         ...phase.tools.binds,
         { from: source, to: places.source, writable: true },
@@ -211,7 +210,7 @@ export async function cargoBuild(phase: Phase, build: CargoBuild): Promise<Candi
   return [...files].map(file => candidateOf(file, target))
 }
 
-/** A path as the build sees it, as ours. */
+/** Maps a path from the build's view to ours. */
 function candidateOf(file: string, target: string): Candidate {
   const name = file.slice(file.lastIndexOf('/') + 1)
   if (!file.startsWith(`${places.target}/`))

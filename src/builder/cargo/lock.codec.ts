@@ -1,8 +1,9 @@
-// Reads Cargo.lock (https://doc.rust-lang.org/cargo/reference/; cargo's resolver/encode.rs, versions 1 to 4): what it takes from outside. Pure.
+// The external packages of Cargo.lock (cargo's resolver/encode.rs, versions 1 to 4). Pure.
 
 import { parse } from 'smol-toml'
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { messageOf } from '../../base/fault.ts'
+import { isRecord } from '../../base/json.ts'
 import { BuildFailure } from '../failure.ts'
 
 export const lockBytesMax = 16 * 1024 * 1024
@@ -11,9 +12,9 @@ const packagesMax = 20_000
 export type LockedCrate = Extract<LockedPackage, { kind: 'crate' }>
 
 export type CargoLock = {
-  /** Those that come from outside of the source, sorted by name and version. */
+  /** Crates from outside the source, sorted by name and version. */
   readonly crates: readonly LockedCrate[]
-  /** All, those of the source included. */
+  /** All packages, the source's included. */
   readonly packageCount: number
 }
 
@@ -28,13 +29,13 @@ export function readCargoLock(text: string): CargoLock {
       `Cargo.lock: ${messageOf(error).split('\n')[0]}; run \`cargo generate-lockfile\``,
     )
   }
-  // A lock file of an empty workspace names no package.
+  // The lock of an empty workspace names no package.
   const packages = table.package ?? []
   if (!Array.isArray(packages) || packages.length > packagesMax) throw invalid('`package` is no list, or too long')
-  const oldChecksums = isTable(table.metadata) ? table.metadata : {}
+  const oldChecksums = isRecord(table.metadata) ? table.metadata : {}
   const crates: LockedCrate[] = []
   for (const pkg of packages) {
-    if (!isTable(pkg)) throw invalid('`package` has an entry that is no table')
+    if (!isRecord(pkg)) throw invalid('`package` has an entry that is no table')
     const { name, version, source } = pkg
     if (typeof name !== 'string' || !namePattern.test(name)) throw invalid('a package without a proper name')
     if (typeof version !== 'string' || !versionPattern.test(version)) throw invalid(`package ${name}: \`version\``)
@@ -49,7 +50,7 @@ export function readCargoLock(text: string): CargoLock {
   return { crates, packageCount: packages.length }
 }
 
-/** What cargo itself lets a package be called; the name becomes a part of file names. */
+/** Cargo's rule for package names; the name becomes part of file names. */
 const namePattern = /^[A-Za-z0-9_][A-Za-z0-9_-]{0,127}$/
 const versionPattern = /^[0-9A-Za-z.+-]{1,128}$/
 
@@ -71,8 +72,4 @@ function fromOf(what: string, source: string, checksum: unknown): LockedCrate['f
 
 function invalid(problem: string): BuildFailure {
   return new BuildFailure('source_invalid', `Cargo.lock: ${problem}`)
-}
-
-function isTable(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -1,34 +1,34 @@
-// A cgroup for the programs of one phase: bounds memory, processes and processor time, and ends all of them at once. Effects: cgroup2
-// (Documentation/admin-guide/cgroup-v2.rst).
+// A cgroup for the programs of a phase: bounds memory, processes and CPU, and kills all of them at once. Effects:
+// cgroup2 (Documentation/admin-guide/cgroup-v2.rst).
 
 import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, systemErrorCode, wrapFault } from '../../base/fault.ts'
 
-export type CgroupLimits = {
+type CgroupLimits = {
   readonly memoryBytes: number
   readonly pids: number
 }
 
-/** Where cgroups are made. `needed`: controllers without which nothing is started. */
+/** Place of the cgroups. `needed`: controllers without which nothing is started. */
 export type CgroupSite = { readonly root: string; readonly needed: readonly Controller[] }
-export const controllers = ['memory', 'pids', 'cpu', 'io'] as const
-export type Controller = (typeof controllers)[number]
+const controllers = ['memory', 'pids', 'cpu', 'io'] as const
+type Controller = (typeof controllers)[number]
 
-/** How a bound was met; null: none was. */
-export type Exhausted = 'memory' | 'pids' | null
+/** The limit that was exceeded, or null. */
+type Exhausted = 'memory' | 'pids' | null
 
 export type Cgroup = {
   readonly dir: string
   readonly exhausted: () => Exhausted
-  /** Kills every process in it, waits until the last is gone, and removes it. Idempotent. Fault host.command_timeout. */
+  /** Kills all its processes, waits for the last, and removes it. Idempotent. Fault host.command_timeout. */
   readonly end: () => Promise<void>
 }
 
 const prefix = 'strongroom-'
 const endTimeoutMs = 30_000
 const pollMs = 10
-/** Share of the processors where the VM's own agent wants some, too; it has 100. */
+/** CPU weight in competition with the VM's own agent, which has 100. */
 const weight = '50'
 
 /** Fault host.unsupported: a controller is missing, or the limits do not take. */
@@ -41,11 +41,11 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
       if (has.has(controller)) fs.writeFileSync(`${dir}/${file}`, value)
     }
     set('memory', 'memory.max', String(limits.memoryBytes))
-    // All or nothing: a build that goes on without one of its compilers ends later, and nobody knows why.
+    // All or nothing: a build without one of its compilers would end later, for no visible reason.
     set('memory', 'memory.oom.group', '1')
     set('pids', 'pids.max', String(limits.pids))
     set('cpu', 'cpu.weight', weight)
-    // There only where the kernel's disk scheduler knows weights.
+    // Exists only if the kernel's disk scheduler supports weights.
     if (fs.existsSync(`${dir}/io.weight`)) set('io', 'io.weight', weight)
   } catch (error) {
     throw new Fault('host.unsupported', wrapFault(error, `cgroup ${dir}`).message, { cause: error })
@@ -54,7 +54,7 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
     const text = readOrEmpty(`${dir}/${file}`)
     return Number(new RegExp(`^${event} (\\d+)$`, 'm').exec(text)?.[1] ?? 0)
   }
-  // Its counts go with the directory.
+  // Kept here, because its counters go with the directory.
   let met: Exhausted = null
   const exhausted = (): Exhausted => {
     if (met === null && count('memory.events', 'oom_kill') + count('memory.events', 'oom_group_kill') > 0)
@@ -72,7 +72,7 @@ export function createCgroup(site: CgroupSite, name: string, limits: CgroupLimit
   }
 }
 
-/** Ends what a process of this program has left that did not live to end it. Fault host.command_timeout. */
+/** Ends processes that an earlier builder left when it died. Fault host.command_timeout. */
 export async function endLeftCgroups({ root }: CgroupSite, clock: Clock): Promise<void> {
   const names = fs.existsSync(root) ? fs.readdirSync(root) : []
   for (const name of names.filter(name => name.startsWith(prefix))) await endCgroup(`${root}/${name}`, clock)
@@ -106,7 +106,7 @@ async function endCgroup(dir: string, clock: Clock): Promise<void> {
       return
     } catch (error) {
       if (systemErrorCode(error) === 'ENOENT') return
-      // Busy: what was killed has not been reaped yet.
+      // Busy: killed processes are not reaped yet.
       if (systemErrorCode(error) !== 'EBUSY') throw wrapFault(error, `end cgroup ${dir}`)
     }
     if (clock.monotonicMs() >= untilMs)

@@ -1,5 +1,5 @@
-// Runs one program of a build in its own world, to its end or to the first bound that it meets; then nothing of it lives. Effects: processes, a
-// cgroup, files for its /etc.
+// Runs a program of a build in its own sandbox until it ends or exceeds a limit; then kills all that is left. Effects:
+// processes, a cgroup, files for its /etc.
 
 import * as fs from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -14,13 +14,13 @@ export type Bounds = {
   readonly timeoutMs: number
   readonly memoryBytes: number
   readonly pids: number
-  /** What it may add to the disk, and the size of one file. */
+  /** Growth of the disk, and the size of a file. */
   readonly diskBytes: number
-  /** What it may print, both streams together. */
+  /** Limit for stdout and stderr together. */
   readonly outputBytes: number
 }
 
-export type Program = {
+type Program = {
   /** For messages and the cgroup: one word. */
   readonly name: string
   readonly plan: RootPlan
@@ -30,17 +30,17 @@ export type Program = {
   readonly signal: AbortSignal
 }
 
-/** Where programs run. */
+/** The place of programs. */
 export type Site = {
   readonly cgroups: CgroupSite
-  /** A file system of the build's own: what a program adds to it is measured as a whole. */
+  /** The build's own file system, so that growth is measured as a whole. */
   readonly scratch: string
   readonly clock: Clock
 }
 
 const diskPollMs = 250
 const killTimeoutMs = 30_000
-/** Inodes that one build may take for each MiB of its disk. */
+/** Inode limit of a build per MiB of its disk. */
 const inodesPerMiB = 1024
 
 /** The exit code. Failures: `limit_exceeded`, `cancelled`; `internal` when the program cannot be started or ended. */
@@ -51,7 +51,7 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
   const cgroup = createCgroup(site.cgroups, program.name, bounds, site.clock)
   try {
     const code = await runInside(site, program, cgroup)
-    // The kernel may have ended a part of it, of which the rest made an error of its own.
+    // The kernel may have killed a part, for which the rest reported its own error.
     if (code !== 0) refuseExhausted(program, cgroup)
     return code
   } catch (error) {
@@ -60,7 +60,7 @@ export async function runProgram(site: Site, program: Program): Promise<number> 
     throw new BuildFailure('internal', `${program.name}: cannot be run: ${messageOf(error)}`, { cause: error })
   } finally {
     await cgroup.end()
-    // A process may have left the cgroup's reach only by a fault of the kernel's; its user it cannot change.
+    // Only a kernel bug lets a process leave its cgroup; its user it cannot change.
     await endProcessesOf(plan.uid, killTimeoutMs, site.clock)
   }
 }
@@ -99,7 +99,7 @@ async function runInside(site: Site, program: Program, cgroup: Cgroup): Promise<
     ])
     outputs.catch(() => {}) // awaited below, where nothing ended it before
     const code = await Promise.race([child.exited, over.promise])
-    // Whatever still holds the pipes was left behind; its words count until now.
+    // A process that still holds the pipes was left behind; its output counts until now.
     await cgroup.end()
     await Promise.race([outputs, over.promise])
     return code
@@ -115,7 +115,7 @@ function writeEtc({ etcDir, uid }: RootPlan): void {
   for (const { name, textOf } of ownEtc) fs.writeFileSync(`${etcDir}/${name}`, textOf(uid), { mode: 0o644 })
 }
 
-/** The file system's own count: to walk a million files would take longer than to write them. */
+/** From the file system's counters: walking a million files takes longer than writing them. */
 function watchDisk(path: string, bytesMax: number, exceed: (what: string) => void): ReturnType<typeof setInterval> {
   const before = usedOf(path)
   const inodesMax = Math.max(inodesPerMiB * Math.ceil(bytesMax / 1024 ** 2), 65_536)
@@ -127,7 +127,7 @@ function watchDisk(path: string, bytesMax: number, exceed: (what: string) => voi
   }, diskPollMs)
 }
 
-/** Left for what the VM itself writes. */
+/** Reserved for the VM's own writes. */
 const reserveBytes = 16 * 1024 * 1024
 
 function usedOf(path: string): { bytes: number; inodes: number; freeBytes: number } {

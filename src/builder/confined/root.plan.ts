@@ -1,19 +1,20 @@
-// The world that a program of a build sees: a root of its own with the system read-only, and nothing of the VM beside it. Pure.
+// The sandbox of a build's programs: its own root with the system read-only, and nothing else of the VM. Pure.
 //
-// Made by bubblewrap (bwrap(1)), which starts as the build's own user: it needs no privilege, so there is none to lose. Mount, process, IPC,
-// host name, cgroup and, but for fetching, network namespaces are new; /dev holds six devices; there is no /sys and no /run.
+// bubblewrap (bwrap(1)) makes it as the build's own user, so there are no privileges to lose. Mount, process, IPC, host
+// name and cgroup namespaces are new, and the network's but for a fetch; /dev holds six devices; there is no /sys and
+// no /run.
 
 export type Bind = { readonly from: string; readonly to: string; readonly writable: boolean }
 
 export type RootPlan = {
-  /** Of the program, and of nobody else. */
+  /** This program's alone. */
   readonly uid: number
   readonly network: boolean
-  /** Nix makes user namespaces for its own sandbox, and pseudoterminals for its builders; nothing else may. */
+  /** Nix makes user namespaces for its sandbox and pseudoterminals for its builders; no other tool may. */
   readonly nestedNamespaces: boolean
-  /** In order; later ones may lie inside of earlier ones. */
+  /** In order; a later one may lie inside an earlier one. */
   readonly binds: readonly Bind[]
-  /** With passwd, group, hosts and nsswitch.conf of the build's own. */
+  /** Contains the build's own passwd, group, hosts and nsswitch.conf. */
   readonly etcDir: string
   readonly env: Readonly<Record<string, string>>
   readonly cwd: string
@@ -21,7 +22,7 @@ export type RootPlan = {
 }
 
 const DEVICES = ['null', 'zero', 'full', 'random', 'urandom', 'tty'] as const
-/** Of /etc, what programs need to start, to find their compiler, and to trust a certificate. */
+/** Parts of /etc that programs need to start, to find their compiler, and to verify a certificate. */
 const ETC = ['alternatives', 'ld.so.cache', 'ld.so.conf', 'ld.so.conf.d', 'ssl'] as const
 const sharedMemoryBytesMax = 64 * 1024 * 1024
 const hostname = 'build'
@@ -59,7 +60,7 @@ export function rootArgv(plan: RootPlan): string[] {
   ]
 }
 
-/** What /etc says of the users in there. */
+/** Users in the sandbox's own /etc. */
 export const ownEtc = [
   { name: 'hosts', textOf: () => '127.0.0.1 localhost\n::1 localhost\n' },
   { name: 'nsswitch.conf', textOf: () => 'passwd: files\ngroup: files\nhosts: files dns\n' },
@@ -67,14 +68,14 @@ export const ownEtc = [
   { name: 'group', textOf: (uid: number) => `build:x:${uid}:\n` },
 ] as const
 
-export type Limits = {
+type Limits = {
   readonly processesMax: number
   readonly fileBytesMax: number
 }
 
 /**
- * The program's whole command line: it joins the cgroup before it is anything else, then loses root for good. `$0` is the cgroup's directory.
- * A program that is started by the VM's agent would otherwise be the last one to be ended when memory runs out.
+ * The program's whole command line: it joins the cgroup first, then drops root for good. `$0` is the cgroup's
+ * directory. It raises its OOM score, because the kernel would otherwise kill it last, as a child of the VM's agent.
  */
 export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest: readonly string[]): string[] {
   return [
@@ -87,7 +88,7 @@ export function launchArgv(cgroupDir: string, uid: number, limits: Limits, rest:
     ...['prlimit', '--core=0', '--nofile=4096', '--memlock=0', `--fsize=${limits.fileBytesMax}`, '--'],
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`, '--clear-groups', '--no-new-privs', '--inh-caps=-all'],
     ...['--bounding-set=-all', '--pdeathsig=KILL', '--'],
-    // Counted by user: set as that user, so that it is not root's processes that are counted.
+    // Set as that user, because the limit counts the processes of the user that sets it.
     ...['prlimit', `--nproc=${limits.processesMax}`, '--', ...rest],
   ]
 }

@@ -3,7 +3,7 @@
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
-import { parseJson } from '../../base/json.ts'
+import { isRecord, parseJson } from '../../base/json.ts'
 import { BuildFailure } from '../failure.ts'
 
 export type FlakeInput = Extract<LockedPackage, { kind: 'flake-input' }>
@@ -28,7 +28,7 @@ export function readFlakeLock(text: string): readonly FlakeInput[] {
     if (name === lock.root) continue
     if (!isRecord(node) || !isRecord(node.locked))
       throw invalid(`input ${JSON.stringify(name.slice(0, 100))} is not locked`)
-    // Inside of the source, whose tree id covers it.
+    // Inside the source, whose tree id covers it.
     if (node.locked.type === 'path') continue
     inputs.push({
       kind: 'flake-input',
@@ -52,7 +52,7 @@ function narSha256Of(name: string, narHash: unknown): string {
   return toHex(bytes)
 }
 
-/** As Nix writes such a reference, for the common kinds; anything else by its type. */
+/** A reference in Nix's form for the common kinds; else the type alone. */
 function uriOf(locked: Record<string, unknown>): string {
   const text = (key: string) => (typeof locked[key] === 'string' ? locked[key] : '')
   if (['github', 'gitlab', 'sourcehut'].includes(text('type')))
@@ -63,8 +63,4 @@ function uriOf(locked: Record<string, unknown>): string {
 
 function invalid(problem: string): BuildFailure {
   return new BuildFailure('source_invalid', `flake.lock: ${problem}`)
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

@@ -2,6 +2,7 @@
 
 import type { LockedPackage } from '../../attest/provenance/record.ts'
 import { fromBase64, fromHex, toHex } from '../../base/bytes.ts'
+import { isRecord } from '../../base/json.ts'
 import { places, plainEnvironment } from '../phase.ts'
 import { gitEnvironment } from '../source/clone.plan.ts'
 
@@ -16,11 +17,11 @@ const OPTIONS = {
   builders: '',
   sandbox: 'true',
   'sandbox-fallback': 'false',
-  // What Nix promises to every derivation; Debian's has no shell built in. Static, so that it needs nothing else.
+  // Nix promises this shell to every derivation; Debian's Nix has none built in. Static, so it needs nothing else.
   'sandbox-paths': '/bin/sh=/usr/bin/busybox',
-  // One user has the store and builds; in the sandbox a derivation sees nothing of it but its inputs.
+  // One user owns the store and builds; in the sandbox a derivation sees only its inputs.
   'build-users-group': '',
-  // A flake's own settings would choose programs that run outside of the sandbox (post-build-hook).
+  // A flake's own settings would choose programs that run outside the sandbox (post-build-hook).
   'accept-flake-config': 'false',
   'use-registries': 'false',
   'flake-registry': '',
@@ -40,7 +41,7 @@ export function nixBuildArgv(flake: string): string[] {
   return nix('build', '--no-link', '--json', '--offline', '--print-build-logs', ...locked, `path:${flake}`)
 }
 
-/** Every derivation that these outputs come from. Before 2.9 the command had another name. */
+/** Every derivation behind these outputs. Before 2.9 the command had another name. */
 export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): string[] {
   return nix(
     '--offline',
@@ -50,7 +51,7 @@ export function nixShowArgv(drvPaths: readonly string[], name: 'new' | 'old'): s
   )
 }
 
-/** Puts the inputs that the lock names into the store, each with its narHash. */
+/** Puts the lock's inputs into the store, each with its narHash. */
 export function nixFetchArgv(flake: string): string[] {
   return nix('flake', 'archive', ...locked, `path:${flake}`)
 }
@@ -66,24 +67,24 @@ export function nixEnvironment(path: string): Record<string, string> {
   }
 }
 
-/** Inputs from git are git's to fetch, by the rules of the build's own clone. */
+/** git fetches the inputs from git, by the rules of the build's own clone. */
 export function nixFetchEnvironment(path: string, proxy: string): Record<string, string> {
   return { ...nixEnvironment(path), ...gitEnvironment(proxy), NIX_SSL_CERT_FILE: places.ca }
 }
 
 export type Built = { readonly drvPath: string; readonly outputs: readonly string[] }
 
-/** Null for what is no answer of `nix build --json`. */
+/** Null: not an answer of `nix build --json`. */
 export function readBuilt(text: string): readonly Built[] | null {
   const answer = jsonOf(text)
   if (!Array.isArray(answer)) return null
   const built: Built[] = []
-  for (const item of answer) {
-    if (!isRecord(item) || typeof item.drvPath !== 'string' || !isRecord(item.outputs)) return null
-    const outputs = Object.values(item.outputs)
+  for (const derivation of answer) {
+    if (!isRecord(derivation) || typeof derivation.drvPath !== 'string' || !isRecord(derivation.outputs)) return null
+    const outputs = Object.values(derivation.outputs)
     if (!outputs.every(path => typeof path === 'string' && storePathPattern.test(path))) return null
-    if (!storePathPattern.test(item.drvPath)) return null
-    built.push({ drvPath: item.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
+    if (!storePathPattern.test(derivation.drvPath)) return null
+    built.push({ drvPath: derivation.drvPath, outputs: outputs.filter(path => typeof path === 'string') })
   }
   return built
 }
@@ -95,15 +96,15 @@ export type Derivations = {
   readonly fetches: readonly Extract<LockedPackage, { kind: 'nix-fetch' }>[]
 }
 
-/** Null for what is no answer of `nix show-derivation`. */
+/** Null: not an answer of `nix show-derivation`. */
 export function readDerivations(text: string): Derivations | null {
   const answer = jsonOf(text)
   if (!isRecord(answer)) return null
   const fetches: Extract<LockedPackage, { kind: 'nix-fetch' }>[] = []
-  for (const [drvPath, item] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
-    if (!isRecord(item) || !isRecord(item.outputs)) return null
-    const env = isRecord(item.env) ? item.env : {}
-    for (const output of Object.values(item.outputs)) {
+  for (const [drvPath, derivation] of Object.entries(answer).sort(([a], [b]) => (a < b ? -1 : 1))) {
+    if (!isRecord(derivation) || !isRecord(derivation.outputs)) return null
+    const env = isRecord(derivation.env) ? derivation.env : {}
+    for (const output of Object.values(derivation.outputs)) {
       if (!isRecord(output) || typeof output.hash !== 'string') continue
       const hash = hashOf(output.hash, String(output.hashAlgo ?? ''))
       if (hash === null) continue
@@ -137,8 +138,4 @@ function jsonOf(text: string): unknown {
   } catch {
     return null
   }
-}
-
-function isRecord(value: unknown): value is Record<string, unknown> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }

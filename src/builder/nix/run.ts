@@ -1,4 +1,4 @@
-// Nix as a toolchain: a store of the build's own, derivations in Nix's sandbox, and that inside of ours. Effects: programs, files on the scratch disk.
+// Nix as a toolchain: its own store, derivations in Nix's sandbox within ours. Effects: programs, files on scratch.
 
 import * as fs from 'node:fs'
 import type { Candidate } from '../collect.ts'
@@ -50,7 +50,7 @@ type Run = {
   readonly binds: readonly Bind[]
   readonly env: Readonly<Record<string, string>>
   readonly step: 'fetch' | 'build'
-  /** Its standard output is long, and no part of the log. */
+  /** Its standard output is long and not logged. */
   readonly answers?: true
 }
 
@@ -59,16 +59,16 @@ class Nix {
   readonly #sourceDir: string
   readonly flake: string
   readonly inputs: readonly FlakeInput[]
-  /** Of the last build. */
+  /** The last build's. */
   derivations: Derivations = { count: 0, fetches: [] }
-  /** With the fetched inputs in it. */
+  /** Holds the fetched inputs. */
   #store: string | null = null
 
   constructor(phase: Phase, project: Project, sourceDir: string) {
     this.#phase = phase
     this.#sourceDir = sourceDir
     this.flake = project.dir === '' ? places.source : `${places.source}/${project.dir}`
-    // It becomes a part of a flake reference, in which other signs have a meaning.
+    // It becomes part of a flake reference, in which other characters have a meaning.
     refuseUnless(
       /^[A-Za-z0-9._/-]+$/.test(this.flake),
       'source_invalid',
@@ -91,7 +91,11 @@ class Nix {
     const proxy = await openNetwork()
     const root = makeDir(`${workDir}/fetch`, uids.fetch)
     const { code } = await this.#run({
-      ...{ name: 'nix-fetch', uid: uids.fetch, network: true, argv: nixFetchArgv(this.flake), step: 'fetch' },
+      name: 'nix-fetch',
+      uid: uids.fetch,
+      network: true,
+      argv: nixFetchArgv(this.flake),
+      step: 'fetch',
       binds: [
         ...this.#dirs(root, uids.fetch),
         { from: this.#sourceDir, to: places.source, writable: false },
@@ -170,7 +174,12 @@ class Nix {
       },
       onStderr: job.output(step),
       plan: {
-        ...{ uid, network, nestedNamespaces: true, cwd: places.home, argv, env },
+        uid,
+        network,
+        nestedNamespaces: true,
+        cwd: places.home,
+        argv,
+        env,
         binds: [...tools.binds, ...binds],
         etcDir: `${workDir}/etc-${uid}`,
       },
@@ -179,7 +188,7 @@ class Nix {
   }
 }
 
-/** The regular files of the outputs; links are not followed, and are no artifacts. By their own name where that is unique, else by their path. */
+/** Regular files of the outputs; links are not followed. Named by base name if that is unique, else by path. */
 function candidatesOf(built: readonly Built[], nixDir: string, countMax: number): Candidate[] {
   const files: { readonly root: string; readonly relative: string }[] = []
   const walk = (root: string, relative: string) => {
@@ -187,7 +196,7 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       const path = relative === '' ? entry.name : `${relative}/${entry.name}`
       if (entry.isDirectory()) walk(root, path)
       else if (entry.isFile()) files.push({ root, relative: path })
-      // One too many is enough to say so.
+      // One too many is enough for the refusal.
       if (files.length > countMax) return
     }
   }
@@ -200,7 +209,7 @@ function candidatesOf(built: readonly Built[], nixDir: string, countMax: number)
       files.push({ root: path.slice(0, at), relative: path.slice(at + 1) })
     }
   }
-  // An output that is itself a file has its digest before its name.
+  // The name of an output that is a file begins with its digest.
   const nameOf = (relative: string) => relative.slice(relative.lastIndexOf('/') + 1).replace(/^[0-9a-z]{32}-/, '')
   const counts = Map.groupBy(files, file => nameOf(file.relative).toLowerCase())
   return files.map(file => {

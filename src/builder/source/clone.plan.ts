@@ -1,7 +1,8 @@
-// git command lines that fetch one commit over https and put exactly its files on disk. Pure.
+// git command lines that fetch one commit over https and write exactly its files. Pure.
 //
-// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one host, no redirects, no
-// credentials; each object is checked on its way in (git-config(1), gitattributes(5), gitprotocol-http(5)).
+// Nothing of the repository runs: no hooks, filters, submodules, LFS; no configuration but this one; one protocol, one
+// host, no redirects, no credentials; git checks each incoming object (git-config(1), gitattributes(5),
+// gitprotocol-http(5)).
 
 import { showName } from '../../linux/source/tree.plan.ts'
 import { BuildFailure } from '../failure.ts'
@@ -29,7 +30,7 @@ export function checkClone({ url, ref }: CloneOrder): URL {
   return parsed
 }
 
-/** git-check-ref-format(1), and nothing that an option or a refspec begins with. */
+/** git-check-ref-format(1), and no first character of an option or a refspec. */
 function refProblem(ref: string): string | null {
   if (/^[-+^:]/.test(ref)) return 'begins with a sign that has a meaning'
   if (!/^[\x21-\x7e]+$/.test(ref)) return 'has a character that no ref has'
@@ -38,11 +39,9 @@ function refProblem(ref: string): string | null {
   return null
 }
 
-export const isCommit = (ref: string) => /^[0-9a-f]{40}$/.test(ref)
-
 export const gitPlaces = { dir: '/build/git', tree: '/build/source', ca: '/build/ca.pem' } as const
 
-/** git's whole environment, beside that of every program. */
+/** git's whole environment, besides every program's. */
 export function gitEnvironment(proxy: string): Record<string, string> {
   return {
     GIT_ALLOW_PROTOCOL: 'https',
@@ -83,7 +82,7 @@ const CONFIG = {
   'advice.detachedHead': 'false',
 } as const satisfies Record<string, string>
 
-/** Wins over the repository's own attributes, so that files are what the commit says, byte by byte. */
+/** Overrides the repository's own attributes, so that files are the commit's, byte by byte. */
 export const attributes = '* -text !eol -ident -filter !working-tree-encoding -diff -merge\n'
 
 function git(...argv: readonly string[]): string[] {
@@ -93,7 +92,7 @@ function git(...argv: readonly string[]): string[] {
 
 export const initArgv = () => git('init', '--quiet', '--template=', '--initial-branch=main')
 
-/** A ref that is a commit, or HEAD, or the name of a branch or tag. */
+/** A ref: a commit, HEAD, or the name of a branch or tag. */
 export function fetchArgv(url: URL, ref: string | null): string[] {
   const options = ['--quiet', '--depth=1', '--no-tags', '--no-recurse-submodules', '--no-write-fetch-head', '--refmap=']
   return git('fetch', ...options, '--', url.href, `${ref ?? 'HEAD'}:refs/strongroom/source`)

@@ -18,8 +18,8 @@ import {
   initArgv,
 } from './clone.plan.ts'
 
-export type Cloned = {
-  /** 40 hexadecimal digits, both as git says; the tree is for the caller to hold against what is on disk. */
+type Cloned = {
+  /** 40 hexadecimal digits, from git; the caller compares the tree with the files on disk. */
   readonly commit: string
   readonly tree: string
   readonly uri: string
@@ -29,7 +29,7 @@ const gitMemoryBytes = 1024 ** 3
 const gitPids = 64
 const gitOutputBytes = 1024 * 1024
 
-/** Puts the files of the commit into `into`, which is made here and is root's in the end. Failures: `source_invalid`, `source_unreachable`, and those of runProgram. */
+/** Writes the commit's files to `into`, new and root's. Failures: `source_*`, and those of runProgram. */
 export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string, into: string): Promise<Cloned> {
   const url = checkClone(order)
   const { limits } = phase.order
@@ -51,7 +51,11 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
       onStdout: chunk => output.push(chunk.slice()),
       onStderr: phase.job.output('fetch'),
       plan: {
-        ...{ uid: uids.fetch, network, nestedNamespaces: false, cwd: gitPlaces.tree, argv },
+        uid: uids.fetch,
+        network,
+        nestedNamespaces: false,
+        cwd: gitPlaces.tree,
+        argv,
         binds: [
           ...phase.tools.binds,
           { from: gitDir, to: gitPlaces.dir, writable: true },
@@ -87,7 +91,7 @@ export async function cloneSource(phase: Phase, order: CloneOrder, proxy: string
   return { commit, tree, uri: url.href }
 }
 
-/** What git checks on the way in is the repository's fault; what it cannot get is not. */
+/** An object that git refuses is the repository's fault; a failed download is not. */
 function fetchFailure(url: URL, ref: string | null, code: number, tail: string): BuildFailure {
   const isFsck = /fsck|error in (?:tree|commit|tag|blob|object)|hasDotdot|hasDotgit|fullPathname|symlink/i.test(tail)
   const what = `git fetch of ${url.href}${ref === null ? '' : `, ref ${ref}`}: exit code ${code}`
@@ -96,7 +100,7 @@ function fetchFailure(url: URL, ref: string | null, code: number, tail: string):
   return new BuildFailure('source_unreachable', `${what}; ${advice}: ${tail}`)
 }
 
-/** When the files are not those of the commit, this is why. Failure `source_invalid`. */
+/** The reason why the files are not the commit's. Failure `source_invalid`. */
 export function refuseOtherTree(cloned: Cloned, found: string, root: string): void {
   if (cloned.tree === found) return
   const modules = readTextOrNull(`${root}/.gitmodules`) !== null

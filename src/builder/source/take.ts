@@ -1,4 +1,4 @@
-// Takes the source in, from the exchange disk or from a repository, and says what it is. Effects: files on the scratch disk, git.
+// Takes in the source from exchange disk or repository, and identifies it. Effects: files on the scratch disk, git.
 
 import * as fs from 'node:fs'
 import { takeArchive } from '../../linux/source/archive-tree.ts'
@@ -11,14 +11,14 @@ import { makeDir } from '../workspace.ts'
 import { checkClone } from './clone.plan.ts'
 import { cloneSource, refuseOtherTree } from './clone.ts'
 
-export type Source = {
-  /** Root's; nobody else writes there. */
+type Source = {
+  /** Root's and not writable for others. */
   readonly root: string
   readonly tree: SourceTree
   /** '' for an archive. */
   readonly uri: string
   readonly commit: string | null
-  /** Of archive or repository, for a project that has none of its own. */
+  /** Name of the archive or repository, for a project without a name. */
   readonly name: string
 }
 
@@ -51,7 +51,10 @@ export async function takeSource(phase: Phase, device: string, openNetwork: () =
   makeDir(into, 0)
   fs.chmodSync(into, 0o755)
   const { root, stripped, unpacked, tree } = await takeArchive({
-    ...{ device, sizeBytes: source.sizeBytes, into, projectDir: phase.order.projectDir },
+    device,
+    sizeBytes: source.sizeBytes,
+    into,
+    projectDir: phase.order.projectDir,
     ...bounds,
   })
   phase.job.say('init', `${unpacked.format} of ${source.sizeBytes} bytes unpacked`)

@@ -1,6 +1,6 @@
-// The body of a build request: its JSON in memory, bounded; its source on disk, decoded while it arrives. Effects: reads one request, writes one file.
-//
-// Nothing here grows with the source: a piece of the body is worked off in slices, and the event loop has its turn after each.
+// The body of a build request: its JSON bounded in memory, its source decoded to disk while it arrives. Effects: reads
+// a request, writes a file. Memory does not grow with the source: pieces are processed in slices, and other work runs
+// in between.
 
 import { createHash } from 'node:crypto'
 import { constants as fsConstants } from 'node:fs'
@@ -16,25 +16,25 @@ import { type ScanLimits, SourceScan } from './source-scan.ts'
 export type SourceBodyLimits = ScanLimits & {
   /** From the first look at the body to its last byte. */
   readonly timeoutMs: number
-  /** After this long, and each time it has passed again, the body must have come at `bytesPerSecondMin` or faster since its begin. */
+  /** Interval at which the mean rate of the body since its begin must be at least `bytesPerSecondMin`. */
   readonly slowMs: number
   readonly depthMax: number
 }
 
 export type SourceBody = { readonly json: unknown; readonly upload: Upload | null }
 
-/** What an escape or two add to base64; and the other fields. */
+/** Base64 with a few escapes, plus the other fields. */
 export function bodyBytesMax({ sourceBytesMax, documentBytesMax }: ScanLimits): number {
   return Math.ceil((sourceBytesMax * 5) / 3) + documentBytesMax
 }
 
 const sliceBytes = 65_536
-/** A source comes at a hundred times that over a poor line; whoever sends drops holds a place with it. */
+/** A poor line sends a hundred times as fast; a client that drips bytes holds a place. */
 const bytesPerSecondMin = 8_192
-/** After this long others have their turn: a piece that is there already, and a write that is done at once, give them none. */
+/** Longest run before other work gets its turn: awaiting a buffered piece or a completed write does not yield. */
 const turnMs = 3
 
-/** The file at `path` is new, and gone again if this rejects. Faults: invalid_request, body_too_large, body_timeout, internal. */
+/** Makes the file at `path`; removes it on failure. Faults: invalid_request, body_too_large, body_timeout, internal. */
 export async function readSourceBody(
   request: Request,
   path: string,
@@ -100,7 +100,7 @@ async function readPieces(
       }
     }
   } catch (error) {
-    // The rest of the body is not waited for.
+    // Does not wait for the rest of the body.
     void reader.cancel().catch(() => {})
     throw error
   } finally {
@@ -109,7 +109,7 @@ async function readPieces(
   }
 }
 
-/** Made at its first byte. */
+/** Created with its first byte. */
 class SourceFile {
   readonly #path: string
   readonly #hash = createHash('sha256')
@@ -135,7 +135,7 @@ class SourceFile {
     }
   }
 
-  /** Null: there was none. */
+  /** Null: the body had no source. */
   async finish(): Promise<Upload | null> {
     if (this.#handle === null) return null
     await this.#handle.sync()

@@ -1,9 +1,9 @@
-// How to fetch and verify a result, as commands of a shell. Pure.
+// Shell commands that fetch and verify a result. Pure.
 
 import type { Build } from '../../store/directory/build.table.ts'
 import { type AskedWords, type PulledImage, verifyCommands } from '../oci/commands.plan.ts'
 
-/** `image`: the one that build VMs boot, as the registry serves it; null: not known now. */
+/** `image`: the boot image of build VMs, as the registry serves it; null: not known yet. */
 export function resultCommands(
   { id, nonce, ...asked }: Pick<Build, 'id' | 'nonce'> & AskedWords,
   { baseUrl, image }: { readonly baseUrl: string; readonly image: PulledImage | null },

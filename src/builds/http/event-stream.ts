@@ -1,15 +1,15 @@
-// A build's events to one client, as server-sent events, as fast as it reads. Effects: reads the log on disk.
+// A build's events to a client as server-sent events, at the client's pace. Effects: reads the log on disk.
 
 import { utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import type { EventReader } from '../events/events.ts'
 import { ping, retryLine, toServerSentEvent } from '../events/line.codec.ts'
 
-/** Often enough for every proxy in between, and for whoever waits. */
+/** Often enough for proxies, and for people who wait. */
 const pingMs = 15_000
 
 export type StreamHooks = {
-  /** Once, when nothing more is read of it, for whatever reason. */
+  /** Called once, at the end of the stream, whatever ended it. */
   readonly onEnd: () => void
   /** A failure of ours. */
   readonly onFailure: (error: unknown) => void
@@ -47,7 +47,7 @@ export function eventStream(
           } else controller.enqueue(utf8(lines.length === 0 ? ping : lines.map(toServerSentEvent).join('')))
         } catch (error) {
           end()
-          // Once the client has left, the runtime has closed the stream by itself, and our own end of it fails.
+          // After the client has left, the runtime has closed the stream, and closing it again fails.
           if (isCancelled || signal.aborted) return
           hooks.onFailure(error)
           controller.error(error)
@@ -62,9 +62,10 @@ export function eventStream(
   )
 }
 
-/** The id after which a client wants to go on: `?from=`, else Last-Event-ID, else 0. Fault invalid_request. */
-export function startOf(request: Request): number {
-  const from = new URL(request.url).searchParams.getAll('from')
+/** The id after which the client continues: `?from=`, else Last-Event-ID, else 0. Fault invalid_request. */
+export function startOf(request: Pick<Request, 'url' | 'headers'>): number {
+  // HTTP/1.0 without a Host header: the URL has no origin.
+  const from = new URL(request.url, 'https://host.invalid').searchParams.getAll('from')
   if (from.length > 1) throw new Fault('invalid_request', 'from must be given once.', { param: 'from' })
   const [text, param] =
     from[0] === undefined ? [request.headers.get('last-event-id') ?? '', 'Last-Event-ID'] : [from[0], 'from']

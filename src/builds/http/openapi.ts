@@ -5,14 +5,18 @@ import { BuildAccepted, BuildProblem, BuildRecord, BuildVmReserved } from '../..
 import {
   type ApiFailure,
   type ApiOperation,
+  COMMON_FAILURES,
   COMMON_HEADERS,
   jsonContent,
-  NOT_WRITABLE,
   type OpenApiDocument,
+  parameter,
+  problemExample,
   ref,
   toJsonSchema,
   toOpenApi,
 } from '../../http/openapi.ts'
+import { type Joined, joined } from '../../http/operations.ts'
+import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 
 /** The whole document, as plain JSON. */
 export function buildsOpenapiDocument(): OpenApiDocument {
@@ -28,7 +32,7 @@ export function buildsOpenapiDocument(): OpenApiDocument {
       description:
         'A key of the organization, as for service A. Where the operator has opened the service, none is needed.',
     },
-    operations: [...OPERATIONS, ...OPERATIONS.filter(isOfOneBuild).map(ofVm), ...VM_OPERATIONS],
+    operations: documented(),
     schemas: {
       BuildRequest: toJsonSchema(BuildRequest),
       BuildAccepted: toJsonSchema(BuildAccepted),
@@ -43,7 +47,7 @@ export function buildsOpenapiDocument(): OpenApiDocument {
     failureDocument: {
       schema: 'BuildProblem',
       headers: { 'X-Request-ID': 'RequestId' },
-      toExample: error => ({ error }),
+      toExample: row => ({ error: problemExample(row) }),
     },
   })
 }
@@ -60,29 +64,22 @@ const id = 'f0d5a1de-6c1b-4f0e-9c39-0a9a5f6b7c8d'
 const vmId = '0b8f1c8e-9f5e-4c57-9b0a-1f6f6b7c2a3d'
 
 const PARAMETERS = {
-  Id: { name: 'id', in: 'path', required: true, description: 'job_id of the build.', schema: { type: 'string' } },
-  Vm: { name: 'vm', in: 'path', required: true, description: 'vm_id of the VM.', schema: { type: 'string' } },
-  From: {
-    name: 'from',
-    in: 'query',
-    required: false,
-    description: 'Only events after this id. Goes before Last-Event-ID.',
-    schema: { type: 'integer', minimum: 0 },
-  },
-  LastEventId: {
-    name: 'Last-Event-ID',
-    in: 'header',
-    required: false,
-    description: 'The same as `from`, as clients of server-sent events send it when they connect again.',
-    schema: { type: 'integer', minimum: 0 },
-  },
-  Range: {
-    name: 'Range',
-    in: 'header',
-    required: false,
-    description: 'One range of bytes (RFC 9110 14.2).',
-    schema: { type: 'string', examples: ['bytes=1048576-'] },
-  },
+  Id: parameter('path', 'id', 'job_id of the build.'),
+  Vm: parameter('path', 'vm', 'vm_id of the VM.'),
+  From: parameter('query', 'from', 'Only events after this id. Goes before Last-Event-ID.', {
+    type: 'integer',
+    minimum: 0,
+  }),
+  LastEventId: parameter(
+    'header',
+    'Last-Event-ID',
+    'The same as `from`, as clients of server-sent events send it when they connect again.',
+    { type: 'integer', minimum: 0 },
+  ),
+  Range: parameter('header', 'Range', 'One range of bytes (RFC 9110 14.2).', {
+    type: 'string',
+    examples: ['bytes=1048576-'],
+  }),
 } as const
 
 const HEADERS = {
@@ -95,73 +92,55 @@ const HEADERS = {
 
 const FAILURES = {
   InvalidRequest: {
-    status: 400,
+    fault: 'invalid_request',
     description: 'The request is not as it must be; nothing was used up by it.',
-    error: { code: 'invalid_request', message: 'nonce must be 1 to 16 bytes in hexadecimal.', param: 'nonce' },
+    message: 'nonce must be 1 to 16 bytes in hexadecimal.',
+    param: 'nonce',
   },
   Unauthenticated: {
-    status: 401,
+    ...COMMON_FAILURES.unauthenticated,
     description: 'Missing, invalid or revoked key; decided before the body is read.',
-    headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
-    error: { code: 'unauthenticated', message: 'The Bearer token is missing or invalid.' },
   },
-  Forbidden: {
-    status: 403,
-    description: 'The organization is suspended, or the key may only read.',
-    error: { code: 'forbidden', message: 'This key may only read.' },
-  },
+  Forbidden: COMMON_FAILURES.forbidden,
   NotFound: {
-    status: 404,
+    fault: 'not_found',
     description: 'Unknown, of another organization, not there yet, or removed.',
-    error: { code: 'not_found', message: 'There is no build of this id.' },
+    message: 'There is no build of this id.',
   },
-  MethodNotAllowed: {
-    status: 405,
-    description: 'The path exists, the method does not.',
-    headers: { Allow: 'Allow' },
-    error: { code: 'invalid_request', message: 'The methods here are OPTIONS, POST.' },
-  },
-  BodyTimeout: {
-    status: 408,
-    description: 'The body took too long to arrive.',
-    error: { code: 'invalid_request', message: 'The body did not arrive within 600000 ms.' },
-  },
+  MethodNotAllowed: { ...COMMON_FAILURES.methodNotAllowed, message: 'The methods here are OPTIONS, POST.' },
+  BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 600000 ms.' },
   Conflict: {
-    status: 409,
+    fault: 'conflict',
     description: 'The nonce was used for another build, or this VM has accepted its build.',
-    error: { code: 'conflict', message: 'This VM has accepted a build already; each takes one.' },
+    message: 'This VM has accepted a build already; each takes one.',
   },
   BodyTooLarge: {
-    status: 413,
+    ...COMMON_FAILURES.bodyTooLarge,
     description: 'The body, its source or its other fields are too large.',
-    error: { code: 'invalid_request', message: 'source_data holds more than 67108864 bytes.', param: 'source_data' },
+    message: 'source_data holds more than 67108864 bytes.',
+    param: 'source_data',
   },
   RangeNotSatisfiable: {
+    fault: 'invalid_request',
     status: 416,
     description: 'The range begins behind the end; without a body.',
-    error: { code: 'invalid_request', message: '' },
+    message: '',
   },
   RateLimited: {
-    status: 429,
+    ...COMMON_FAILURES.rateLimited,
     description: 'The queue is full, or a limit of the organization, of requests or of room is reached.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: { code: 'invalid_request', message: 'As many builds as may wait (32) are waiting.' },
+    message: 'As many builds as may wait (32) are waiting.',
   },
-  NotWritable: NOT_WRITABLE,
-  InternalError: {
-    status: 500,
-    description: 'Unexpected; give the request id to the operator if it persists.',
-    error: { code: 'internal_error', message: 'An unexpected error occurred.' },
-  },
+  NotWritable: COMMON_FAILURES.notWritable,
+  InternalError: COMMON_FAILURES.internal,
   Unavailable: {
-    status: 503,
+    ...COMMON_FAILURES.unavailable,
     description: 'The VM is not up now.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: { code: 'internal_error', message: 'This VM is not up now; a build that is sent to it waits for it.' },
+    message: 'This VM is not up now; a build that is sent to it waits for it.',
   },
 } as const satisfies Record<string, ApiFailure<keyof typeof HEADERS>>
 
-type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
+type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
 const READ = ['Unauthenticated', 'Forbidden', 'NotFound', 'MethodNotAllowed', 'RateLimited', 'InternalError'] as const
 const PUBLIC = ['MethodNotAllowed', 'RateLimited', 'InternalError'] as const
@@ -169,7 +148,7 @@ const SUBMIT = [...READ, 'InvalidRequest', 'BodyTimeout', 'Conflict', 'BodyTooLa
 
 const text = (description: string) => ({ 'text/plain': { schema: { type: 'string', description } } })
 
-function success(description: string, content: Operation['success']['content']): Operation['success'] {
+function success(description: string, content: Document['success']['content']): Document['success'] {
   return { status: 200, description, headers: { 'X-Request-ID': 'RequestId' }, content }
 }
 
@@ -197,27 +176,16 @@ const RECORD = {
   finished_at: '2026-11-22T08:32:07.000Z',
 }
 
-const OPERATIONS: readonly Operation[] = [
-  {
-    method: 'get',
-    path: '/health',
-    id: 'health',
+const DOCUMENTS: Readonly<Record<BuildOperation, Document>> = {
+  health: {
     summary: 'Liveness',
-    isPublic: true,
-    parameters: [],
-    body: null,
     success: success('The service is up.', text('`ok`')),
     failures: PUBLIC,
   },
-  {
-    method: 'post',
-    path: '/build',
-    id: 'submitBuild',
+  submitBuild: {
     summary: 'Submit a build',
     description:
       'Exactly one of `repo_url` and `source_data`. The source is written to disk while it arrives: send `nonce` and all else in any order. A field that is null is as if it were left out.',
-    isPublic: false,
-    parameters: [],
     body: {
       schema: 'BuildRequest',
       example: { nonce: '000102030405060708090a0b0c0d0e0f', source_data: 'H4sIAAAAAAAA…' },
@@ -227,26 +195,16 @@ const OPERATIONS: readonly Operation[] = [
     }),
     failures: SUBMIT,
   },
-  {
-    method: 'get',
-    path: '/build/{id}',
-    id: 'retrieveBuild',
+  retrieveBuild: {
     summary: 'State and digests of a build',
-    isPublic: false,
     parameters: ['Id'],
-    body: null,
     success: success('The record.', jsonContent(ref('schemas', 'BuildRecord'), RECORD)),
     failures: READ,
   },
-  {
-    method: 'delete',
-    path: '/build/{id}',
-    id: 'cancelBuild',
+  cancelBuild: {
     summary: 'Cancel a build',
     description: 'Accepted in every state; without effect on a build that has ended.',
-    isPublic: false,
     parameters: ['Id'],
-    body: null,
     success: success(
       'The record as it is now.',
       jsonContent(ref('schemas', 'BuildRecord'), {
@@ -260,30 +218,20 @@ const OPERATIONS: readonly Operation[] = [
     ),
     failures: [...READ, 'NotWritable'],
   },
-  {
-    method: 'get',
-    path: '/build/{id}/events',
-    id: 'followBuild',
+  followBuild: {
     summary: 'Events of a build, from its begin to `complete`',
     description:
       'Server-sent events: `event`, an `id` that counts from 1, and `data`, which is a BuildEvent as JSON. The stream begins with the first event and ends after the one `complete`; who reads slowly loses nothing. Events that were left out, because a build printed too much, are announced by one of type `host`.',
-    isPublic: false,
     parameters: ['Id', 'From', 'LastEventId'],
-    body: null,
     success: success('The stream.', {
       'text/event-stream': { schema: { type: 'string', description: 'Each `data` is a BuildEvent.' } },
     }),
     failures: [...READ, 'InvalidRequest'],
   },
-  {
-    method: 'get',
-    path: '/build/{id}/result',
-    id: 'retrieveResult',
+  retrieveResult: {
     summary: 'The result: a gzipped tarball with artifacts, provenance and evidence',
     description: 'Only after a successful `complete`. With Range, status 206 and the part.',
-    isPublic: false,
     parameters: ['Id', 'Range'],
-    body: null,
     success: {
       status: 200,
       description: 'The whole result.',
@@ -292,15 +240,9 @@ const OPERATIONS: readonly Operation[] = [
     },
     failures: [...READ, 'RangeNotSatisfiable'],
   },
-  {
-    method: 'post',
-    path: '/vm',
-    id: 'reserveVm',
+  reserveVm: {
     summary: 'Reserve a VM for one build',
     description: 'It is kept for a while, and then for its build.',
-    isPublic: false,
-    parameters: [],
-    body: null,
     success: success(
       'Reserved.',
       jsonContent(ref('schemas', 'BuildVmReserved'), {
@@ -311,44 +253,30 @@ const OPERATIONS: readonly Operation[] = [
     ),
     failures: [...READ, 'NotWritable'],
   },
-  {
-    method: 'get',
-    path: '/openapi.json',
-    id: 'retrieveOpenapi',
+  retrieveOpenapi: {
     summary: 'This document',
-    isPublic: true,
-    parameters: [],
-    body: null,
     success: success('The document.', jsonContent({ type: 'object' })),
     failures: PUBLIC,
   },
-]
-
-const VM_OPERATIONS: readonly Operation[] = [
-  {
-    method: 'get',
-    path: '/vm/{vm}/health',
-    id: 'vmHealth',
+  vmHealth: {
     summary: 'Liveness of one VM',
-    isPublic: true,
     parameters: ['Vm'],
-    body: null,
     success: success('The VM is up.', text('`ok`')),
     failures: [...PUBLIC, 'NotFound', 'Unavailable'],
   },
-]
-
-function isOfOneBuild({ path }: Operation): boolean {
-  return path.startsWith('/build')
 }
 
-/** The same at the address of one VM. */
-function ofVm(operation: Operation): Operation {
-  return {
-    ...operation,
-    path: `/vm/{vm}${operation.path}`,
-    id: `${operation.id}OfVm`,
-    summary: `${operation.summary}, at the address of its VM`,
-    parameters: ['Vm', ...operation.parameters],
-  }
+/** The operations of builds again at the address of a VM, after those of the dispatcher. */
+function documented(): Joined<string, Document>[] {
+  const all: readonly Joined<string, Document>[] = joined(BUILD_OPERATIONS, DOCUMENTS)
+  const ofVm = atVm(all).map(({ id, row, ...place }) => ({
+    ...place,
+    id: `${id}OfVm`,
+    row: {
+      ...row,
+      summary: `${row.summary}, at the address of its VM`,
+      parameters: ['Vm', ...(row.parameters ?? [])] as const,
+    },
+  }))
+  return all.toSpliced(-1, 0, ...ofVm)
 }

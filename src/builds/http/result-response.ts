@@ -1,6 +1,6 @@
-// The result of a build as a response: whole or a part (RFC 9110 14), with its digest as the entity tag. Pure but for the file that is sent.
+// The response with a build's result, whole or a range (RFC 9110 14); its digest is the ETag. Effects: sends a file.
 
-/** What of a request decides. */
+/** Headers of a request. */
 export type Wanted = Pick<Headers, 'get'>
 
 export type ResultFile = {
@@ -23,7 +23,7 @@ export function resultResponse(
   const headers: Record<string, string> = {
     ETag: etag,
     'Accept-Ranges': 'bytes',
-    // RFC 9530: of the whole, whatever part is sent.
+    // RFC 9530: the digest of the whole, also for a range.
     'Repr-Digest': `sha-256=:${Buffer.from(sha256, 'hex').toString('base64')}:`,
   }
   if (matches(request.headers.get('if-none-match'), etag)) return new Response(null, { status: 304, headers })
@@ -45,7 +45,7 @@ export function resultResponse(
   return new Response(body, { status: range === null ? 200 : 206, headers: all })
 }
 
-/** RFC 9110 14.2: one range of bytes; null: none, several or something else, which is as if there were none. */
+/** RFC 9110 14.2: a single range of bytes; null for several or other ranges, which are ignored. */
 export function parseRange(text: string | null, sizeBytes: number): Range | 'unsatisfiable' | null {
   const match = /^bytes=([0-9]{0,15})-([0-9]{0,15})$/.exec(text ?? '')
   if (match === null) return null
@@ -61,7 +61,7 @@ export function parseRange(text: string | null, sizeBytes: number): Range | 'uns
   return { start, end: last === '' ? sizeBytes - 1 : Math.min(Number(last), sizeBytes - 1) }
 }
 
-/** RFC 9110 13.1.2, compared weakly. */
+/** RFC 9110 13.1.2, weak comparison. */
 function matches(text: string | null, etag: string): boolean {
   if (text === null) return false
   const tags = text.split(',').map(tag => tag.trim().replace(/^W\//, ''))

@@ -1,5 +1,5 @@
-// Cuts the source out of a build request's JSON while it arrives: `source_data` is decoded piece by piece, all else is kept as a small
-// document with a few characters in its place, which the strict JSON reader then judges. No I/O; state of one body.
+// Cuts the source out of a build request's JSON while it arrives: decodes `source_data` in pieces, and keeps the rest
+// as a small document with a placeholder, which the strict JSON reader checks. No I/O; state of one body.
 
 import { Fault } from '../../base/fault.ts'
 
@@ -8,17 +8,17 @@ const backslash = 0x5c
 const slash = 0x2f
 const letterU = 0x75
 const fieldName = 'source_data'
-/** What a name in the small document may take up before it cannot be `source_data` any more, escapes and all. */
+/** Longest name in the small document that can still be `source_data`, escapes included. */
 const nameBytesMax = 128
-/** Characters that are decoded at a time; whole groups of four. */
+/** Characters decoded at a time; a multiple of four. */
 const groupChars = 196_608
-/** How far is looked byte by byte after an escaped character. */
+/** Bytes that are examined singly after an escaped character. */
 const escapedRunBytes = 256
 
 export type ScanLimits = {
-  /** Of everything but the source. */
+  /** Limit of everything but the source. */
   readonly documentBytesMax: number
-  /** Of the source, decoded. */
+  /** Limit of the decoded source. */
   readonly sourceBytesMax: number
 }
 
@@ -29,16 +29,16 @@ export class SourceScan {
   #depth = 0
   #mode: 'between' | 'string' | 'source' = 'between'
   #isEscaped = false
-  /** Where a name of the outermost object begins in the document; null: no name is being read. */
+  /** Where the current name of the outermost object begins in the document; null: outside of a name. */
   #nameStart: number | null = null
   #name: string | null = null
   #place: 'name' | 'value' | 'other' = 'other'
-  /** Characters of the source that are not decoded yet. */
+  /** Characters of the source that wait to be decoded. */
   readonly #held = Buffer.alloc(groupChars)
   #heldChars = 0
-  /** Where in an escape sequence of the source: 0 outside of one, 1 after the backslash, from 2 on the digits after the u. */
+  /** Position in an escape of the source: 0 outside, 1 after the backslash, from 2 at the digits after the u. */
   #escape = 0
-  /** Of the digits so far. */
+  /** Value of the digits so far. */
   #escaped = 0
   #hasSource = false
   #isPadded = false
@@ -48,7 +48,7 @@ export class SourceScan {
     this.#limits = limits
   }
 
-  /** Takes a piece of the body; what it holds of the source goes to `emit`, decoded. Faults: invalid_request, body_too_large. */
+  /** Takes a piece of the body; `emit` gets the decoded source in it. Faults: invalid_request, body_too_large. */
   push(piece: Uint8Array, emit: (bytes: Uint8Array) => void): void {
     for (let at = 0; at < piece.length; ) {
       if (this.#mode === 'source') at = this.#takeSource(piece, at, emit)
@@ -59,7 +59,7 @@ export class SourceScan {
     }
   }
 
-  /** The document without the source. Fault invalid_request: the body ends within it. */
+  /** The document without the source. Fault invalid_request: the body ended too early. */
   end(): Uint8Array {
     if (this.#mode === 'source') throw new Fault('invalid_request', 'The body is not valid JSON.')
     if (this.#documentBytes === 0) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
@@ -129,9 +129,9 @@ export class SourceScan {
     this.#keep(quote)
   }
 
-  /** As far as the source goes in this piece. */
+  /** Takes the source up to its end or the end of the piece. */
   #takeSource(piece: Uint8Array, from: number, emit: (bytes: Uint8Array) => void): number {
-    // Once for the piece: whoever escapes much must not have all of it searched each time.
+    // Searched once for each piece: many escapes must not cause many searches.
     const end = piece.indexOf(quote, from)
     const stop = end === -1 ? piece.length : end
     for (let at = from; at < stop; ) {
@@ -148,7 +148,7 @@ export class SourceScan {
     // An escaped quotation mark.
     if (this.#escape !== 0) throw notBase64()
     this.#decode(emit)
-    // A value that is not empty stays one.
+    // A source that is not empty stays so in the document.
     if (this.#sourceBytes > 0) for (const byte of Buffer.from('AAAA')) this.#keep(byte)
     this.#keep(quote)
     this.#mode = 'between'
@@ -157,8 +157,8 @@ export class SourceScan {
   }
 
   /**
-   * Encoders write / as \/, + as \u002b, some all of it so. Everything else that is escaped is no base64. Byte by byte, for a while: where one
-   * character is escaped, the next ones often are. Where to go on.
+   * Decodes escapes: some encoders write / as \/ and + as \u002b, some escape everything. No other escape is base64.
+   * Examines single bytes for a while, because escapes come in groups. Returns where to continue.
    */
   #takeEscapes(piece: Uint8Array, from: number, to: number, emit: (bytes: Uint8Array) => void): number {
     let state = this.#escape
@@ -207,10 +207,10 @@ export class SourceScan {
     }
   }
 
-  /** Strict: standard alphabet, no white space, padding at the end alone, and no bits left over in it. */
+  /** Strict: standard alphabet, no white space, padding only at the end and without leftover bits. */
   #decode(emit: (bytes: Uint8Array) => void): void {
     if (this.#heldChars === 0) return
-    // Full groups were not known to be the last ones; then nothing may follow a padding.
+    // An earlier full group had padding, so it must have been the last.
     if (this.#isPadded || this.#heldChars % 4 !== 0) throw notBase64()
     const text = this.#held.toString('latin1', 0, this.#heldChars)
     this.#heldChars = 0
@@ -227,14 +227,14 @@ export class SourceScan {
   }
 }
 
-/** Of an ASCII digit; -1: it is none. */
+/** Value of a hexadecimal ASCII digit; -1 for other bytes. */
 function hexDigit(byte: number): number {
   if (byte >= 0x30 && byte <= 0x39) return byte - 0x30
   const lower = byte | 0x20
   return lower >= 0x61 && lower <= 0x66 ? lower - 0x57 : -1
 }
 
-/** Null: no base64. */
+/** Null: not base64. */
 function decoded(text: string): Uint8Array | null {
   try {
     return Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' })
@@ -243,7 +243,7 @@ function decoded(text: string): Uint8Array | null {
   }
 }
 
-/** Null: too long to be ours, or no JSON string; the strict reader says so later. */
+/** Null: too long for `source_data`, or not a JSON string; the strict reader reports that later. */
 function nameOf(text: Uint8Array): string | null {
   if (text.length > nameBytesMax) return null
   try {

@@ -38,7 +38,8 @@ export async function treeOf(path: string, param: string, projectDir: string | n
     return await treeOfFile({ device: path, sizeBytes: found.size }, param, projectDir)
   }
   throw new InputFault(`--${param} ${path} is no directory, and no archive of at most ${archiveBytesMax} bytes`, {
-    ...{ param, remedy: 'name the directory or the archive that was sent' },
+    param,
+    remedy: 'name the directory or the archive that was sent',
   })
 }
 

@@ -142,7 +142,9 @@ async function canaryFacts({
   // The highest: the daemon draws from the whole range and hardly ever ends this one while the canary has it.
   const confinement = { uid: vm.uid_max, groups: groupsOfVms(platform), platform, systemd: true } as const
   return await bootCanary({
-    ...{ qemu: vm.qemu, platform, timeoutMs: canaryTimeoutMs },
+    qemu: vm.qemu,
+    platform,
+    timeoutMs: canaryTimeoutMs,
     vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0 },
   })
 }

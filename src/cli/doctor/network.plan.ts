@@ -1,6 +1,6 @@
 // Judges the facts about this host's network: obstacles to the appliance, and needless openness. Pure.
 
-import { atOnce } from '../../base/work/turns.ts'
+import { runToEnd } from '../../base/work/turns.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
 import type { OtherForwarding } from '../../host/network/forwarding.ts'
@@ -71,8 +71,17 @@ function droppingRules({ firewalls, uplink }: NetworkFacts, family: Packet['fami
   const everybody = family === 'ipv4' ? anywhere : anywhereV6
   const chains = firewalls?.chains ?? []
   const stranger: Packet = {
-    ...{ name: 'a stranger', family, iifname: uplink, oifname: null, saddr: everybody, daddr: everybody },
-    ...{ protocol: 'tcp', sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+    name: 'a stranger',
+    family,
+    iifname: uplink,
+    oifname: null,
+    saddr: everybody,
+    daddr: everybody,
+    protocol: 'tcp',
+    sport: null,
+    dport: null,
+    ct_state: 'new',
+    ct_status: 'none',
   }
   const forward = chains.filter(chain => chain.base?.hook === 'forward' && passesBy(chain, stranger))
   const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
@@ -83,7 +92,7 @@ function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: 
   const name = 'firewalls'
   if (firewalls === null) return [skip(name, 'needs root')]
   const { chains, unread } = firewalls
-  const drops = atOnce(foreignDrops(chains, firewallSite(config, uplink), ownTables))
+  const drops = runToEnd(foreignDrops(chains, firewallSite(config, uplink), ownTables))
   const found = drops.map(drop => {
     const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
     return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)

@@ -52,7 +52,9 @@ async function runOnce(settings: WorkerConfig, signal: AbortSignal): Promise<Gol
   const target = join(directory, 'root/root')
   const worker = new BuiltInWorker({
     removeTree: removeForeignTree,
-    ...{ settings, stateDir: directory, startSandboxed },
+    settings,
+    stateDir: directory,
+    startSandboxed,
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
     user: () => lookupUser(settings.user),
     openModel: async () => null,

@@ -104,7 +104,8 @@ async function add(run: Run, file: string, options: AddOptions): Promise<void> {
   try {
     const added = await addModel(
       {
-        ...{ stateDir: run.stateDir, file },
+        stateDir: run.stateDir,
+        file,
         name: options.nameByDigest === true ? null : (options.name ?? modelNameOf(file)),
         golden: golden === 'record' ? record : async () => golden,
         replacesGolden: golden !== 'record',

@@ -71,12 +71,7 @@ export async function askedBuild(options: SourceOptions): Promise<AskedRequest> 
     const found = named.length === 0 ? 'none is' : `${named.length} are`
     throw new InputFault(
       `exactly one of --source, --commit and --any-source says what has to be built; ${found} there`,
-      {
-        ...{
-          param: 'source',
-          remedy: 'name the directory or archive that was sent by --source, or the commit by --commit',
-        },
-      },
+      { param: 'source', remedy: 'name the directory or archive that was sent by --source, or the commit by --commit' },
     )
   }
   if (commit === undefined && (repository !== undefined || ref !== undefined)) {

@@ -50,7 +50,8 @@ function openDirectory(directory: string, param: string): ImageDirectory {
       const path = titled.get(name)
       if (path !== undefined) return path
       throw new InputFault(`--${param} ${directory}: its manifest names no layer ${JSON.stringify(name)}`, {
-        ...{ param, remedy: 'pull the image again' },
+        param,
+        remedy: 'pull the image again',
       })
     },
   }
@@ -78,7 +79,8 @@ export function readIgvmFile(path: string | undefined): Uint8Array | 'any' {
   const [only, ...more] = names.filter(name => name === 'igvm' || name.endsWith('.igvm'))
   if (only !== undefined && more.length === 0) return readInput({ path: pathOf(only), param, bytesMax: igvmBytesMax })
   throw new InputFault(`--igvm ${path}: ${only === undefined ? 'no' : 'more than one'} IGVM file in it`, {
-    ...{ param, remedy: 'name the file; `strongroom igvm build` makes it of the image' },
+    param,
+    remedy: 'name the file; `strongroom igvm build` makes it of the image',
   })
 }
 
@@ -99,7 +101,9 @@ export async function openBootImage(path: string | undefined): Promise<OpenBootI
     readInput({ path: pathOf(files[part].path), param, bytesMax: kernelBytesMax })
   const cmdline = readInput({ path: pathOf(files.cmdline.path), param, bytesMax: cmdlineBytesMax })
   const boot = {
-    ...{ firmware: read('firmware'), kernel: read('kernel'), initrd: read('initrd') },
+    firmware: read('firmware'),
+    kernel: read('kernel'),
+    initrd: read('initrd'),
     shapes: Object.keys(launchDigests),
   }
   return opened(await openImage({ path: pathOf(files.root.path), param }), { cmdline, boot })

@@ -122,10 +122,14 @@ export async function judgeResult<Options extends BuildOptions>(
   // Its policy and its image are those of instances.
   const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trustSimulatedRoot
   const question = {
-    ...{ nonce, pins, roots: await readRoots(trustRoot) },
-    ...{ policy: await readPolicy(options.policy, pins), crl: await readCrl(options.crl) },
+    nonce,
+    pins,
+    roots: await readRoots(trustRoot),
+    policy: await readPolicy(options.policy, pins),
+    crl: await readCrl(options.crl),
     igvm: readIgvmFile(options.igvm),
-    ...{ request: await asked(options), ownImage: options.ownImage === true },
+    request: await asked(options),
+    ownImage: options.ownImage === true,
   }
   await using boot = await openBootImage(options.image)
   const files = await readResult(project)
@@ -139,7 +143,8 @@ function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
   if (nonce !== undefined && anyNonce !== true) return nonce
   if (nonce === undefined && anyNonce === true) return 'any'
   throw new InputFault(nonce === undefined ? '--nonce is missing' : '--nonce and --any-nonce contradict each other', {
-    ...{ param: 'nonce', remedy: 'name the nonce that you sent, or accept any with --any-nonce' },
+    param: 'nonce',
+    remedy: 'name the nonce that you sent, or accept any with --any-nonce',
   })
 }
 

@@ -31,7 +31,9 @@ export function floorsDocument() {
     bulletins: BULLETINS,
     alias_check: { required: true, bulletin: 'AMD-SB-3015' },
     floors: floorRows().map(({ product, processor, component, floor }) => ({
-      ...{ product, processor, component },
+      product,
+      processor,
+      component,
       least: floor.kind === 'least' ? floor.least : null,
       bulletin: floor.kind === 'least' ? floor.bulletin : null,
       source: floor.kind === 'least' ? floor.source : floor.note,

@@ -56,6 +56,7 @@ function reasonIn(text: string | undefined): ExpectedGateway['unattested'] {
   const shape = shapeOf(UnattestedReason, text)
   if (shape.ok) return shape.value
   throw new InputFault(`unattested_gateway: ${JSON.stringify(text)} is none of ${reasons.join(', ')}`, {
-    ...{ param: 'unattested-gateway', remedy: 'correct client.toml' },
+    param: 'unattested-gateway',
+    remedy: 'correct client.toml',
   })
 }

@@ -109,13 +109,12 @@ export async function judgeInstance(
   const pins = readPins(given)
   // Before the network: a mistake here needs no request.
   const question = {
-    ...{
-      instance,
-      pins,
-      roots: await readRoots(trustRoot),
-      policy: await readPolicy(given.policy ?? defaults.policy, pins),
-    },
-    ...{ crl: await readCrl(given.crl), publicKey: readPublicKey(given.publicKey ?? defaults.publicKey) },
+    instance,
+    pins,
+    roots: await readRoots(trustRoot),
+    policy: await readPolicy(given.policy ?? defaults.policy, pins),
+    crl: await readCrl(given.crl),
+    publicKey: readPublicKey(given.publicKey ?? defaults.publicKey),
     image: await readImage(given.image ?? defaults.image),
     gateway: await readExpectedGateway(given, defaults),
   }
@@ -144,7 +143,8 @@ async function documentOf(
   }
   if (known !== undefined) {
     throw new InputFault('--nonce is that of a saved --document; a fresh one is drawn for each request', {
-      ...{ param: 'nonce', remedy: 'leave out --nonce, or name the --document' },
+      param: 'nonce',
+      remedy: 'leave out --nonce, or name the --document',
     })
   }
   const caPath = options.ca ?? defaults.ca
@@ -225,7 +225,8 @@ function knownHostsFile({ io: { env } }: Run, given: string | boolean): string |
   const home = env.HOME
   if (home !== undefined && home !== '') return join(home, '.ssh', 'known_hosts')
   throw new InputFault('there is no HOME, so that ~/.ssh/known_hosts is nowhere', {
-    ...{ param: 'known-hosts', remedy: 'name a file by --known-hosts, or say --no-known-hosts' },
+    param: 'known-hosts',
+    remedy: 'name a file by --known-hosts, or say --no-known-hosts',
   })
 }
 

@@ -7,7 +7,6 @@ import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
 import { policyWithFloors } from '../../attest/policy/floors.ts'
 import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
-import { HEX_SIZES } from '../../attest/policy/schema.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { type Cli, helpText, runOf } from '../cli.ts'
@@ -48,10 +47,13 @@ async function measurementsOf(path: string | undefined): Promise<Policy['measure
   return [...new Set(Object.values(image.launchDigests))].map(text => present(fromHex(text), 'hexadecimal'))
 }
 
-/** Of the digest itself, or of the public key in a PEM file. */
+/** SHA-384. */
+const idKeyDigestBytes = 48
+
+/** From the digest itself, or from the public key in a PEM file. */
 async function keyDigestOf(given: string): Promise<Uint8Array> {
   const digest = fromHex(given)
-  if (digest !== null && digest.length === HEX_SIZES.idKeyDigest) return digest
+  if (digest !== null && digest.length === idKeyDigestBytes) return digest
   const input = { path: given, param: 'operator-key', bytesMax: BUNDLE_LIMITS.bytesMax }
   const pem = readInput(input)
   const spki = await readingInput(`--operator-key ${given}`, () =>

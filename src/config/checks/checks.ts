@@ -136,7 +136,7 @@ function forwarderProblems({ network, listen }: Config): CrossProblem[] {
   })
 }
 
-/** A pool that can never be full would ask for ever. What is derived from the host is not known here: at run time the pool waits for room. */
+/** A pool that can never be full would ask forever. At run time the pool waits for capacity that the host derives. */
 function warmProblems({ pool: { warm }, vm, capacity, network }: Config): CrossProblem[] {
   const addresses = poolAddressCount(network.pool_v4)
   const limits = [

@@ -30,7 +30,7 @@ export function familyProblems(config: Config): CrossProblem[] {
   ]
 }
 
-/** Who has IPv4 alone cannot be without its pool. */
+/** Settings that need IPv4 are refused without its pool. */
 function problemsWithoutV4({ network, listen, inference, instances }: Config): CrossProblem[] {
   const inferenceHost = parseListen(listen.inference)?.hostname ?? ''
   return [

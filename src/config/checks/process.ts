@@ -3,7 +3,7 @@
 import type { Config } from '../schema.ts'
 import type { CrossProblem } from './builds.ts'
 
-/** What a process takes that serves: 60 MB by itself, and what its requests hold. */
+/** Memory of a serving process: 60 MB by itself, and the requests it holds. */
 const mibPerProcess = 256
 
 export function processProblems({ inference }: Pick<Config, 'inference'>): CrossProblem[] {

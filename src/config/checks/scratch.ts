@@ -1,9 +1,9 @@
-// Whether a VM's memory is enough for its scratch disk: nonce and tag of each block that it writes are in there, not on the disk. Pure.
+// Whether a VM's memory suffices for its scratch disk: it holds a nonce and a tag for each written block. Pure.
 
 import type { Config } from '../schema.ts'
 import type { CrossProblem } from './builds.ts'
 
-/** 32 bytes for each 4096, an eighth of the memory at most. guest-image/common/initrd/machine does not use what is beyond that. */
+/** 32 bytes for each 4096; at most an eighth of the memory, a limit of guest-image/common/initrd/machine. */
 const gibPerMemoryGibMax = 16
 
 export function scratchProblems(config: Config): CrossProblem[] {

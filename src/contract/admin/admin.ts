@@ -19,17 +19,17 @@ const TimeOrNull = Nullable(Time)
 const CountOrNull = Nullable(Type.Integer({ minimum: 0 }))
 const CountBy = Type.Record(Type.String(), Type.Integer({ minimum: 0 }))
 
-export const slugCharsMax = 32
+const slugCharsMax = 32
 export const Slug = Type.String({ maxLength: 63, description: 'Organization slug: a DNS label' })
 
 /** Labels directly under the domain that name the appliance itself, or that people would think do. */
-export const RESERVED_SLUGS: ReadonlySet<string> = new Set(
+const RESERVED_SLUGS: ReadonlySet<string> = new Set(
   'admin api builds dns gateway host inference instances localhost mail ns ns1 ns2 root status strongroom www'.split(
     ' ',
   ),
 )
 
-/** What is wrong with a slug for a new organization, or null. It becomes a DNS label (RFC 1123 2.1) of every host name. */
+/** The fault of a slug for a new organization, or null. It becomes a DNS label (RFC 1123 2.1) of every host name. */
 export function slugProblem(slug: string): string | null {
   if (slug.length === 0 || slug.length > slugCharsMax) return `must have 1 to ${slugCharsMax} characters`
   if (!/^[a-z0-9-]+$/.test(slug)) return 'may hold lowercase letters a-z, digits and hyphens only'
@@ -72,7 +72,7 @@ export type AdminOrganization = Static<typeof AdminOrganization>
 export const AdminOrganizationList = Type.Object({ organizations: Type.Array(AdminOrganization) }, closed)
 export const AdminOrganizationCreate = Type.Object({ slug: Slug }, closed)
 
-export const AdminKeyScope = OneOf(['write', 'read'])
+const AdminKeyScope = OneOf(['write', 'read'])
 export const AdminKey = Type.Object(
   {
     prefix: Type.String(),
@@ -129,7 +129,7 @@ export const AdminGatewayKeyCreate = Type.Object(
   closed,
 )
 export type AdminGatewayKeyCreate = Static<typeof AdminGatewayKeyCreate>
-/** What is left out stays as it is. */
+/** Omitted fields stay unchanged. */
 export const AdminGatewayKeySet = Type.Partial(Type.Object({ ...gatewayKeyTerms, ...gatewayKeyRules }, closed))
 export type AdminGatewayKeySet = Static<typeof AdminGatewayKeySet>
 /** The only response that holds the whole key. */
@@ -146,7 +146,7 @@ export const AdminGatewayKeyCreated = Type.Object(
 )
 export type AdminGatewayKeyCreated = Static<typeof AdminGatewayKeyCreated>
 
-export const AdminVm = Type.Object(
+const AdminVm = Type.Object(
   { id: Type.String(), state: Type.String(), address: Nullable(Type.String()), address_v6: Nullable(Type.String()) },
   closed,
 )
@@ -165,7 +165,7 @@ export const AdminInstance = Type.Object(
     failure_message: Nullable(Type.String()),
     terminated_reason: Nullable(Type.String()),
     egress_bytes: Type.Integer({ minimum: 0 }),
-    /** What it may send in its life; an operator may have raised that. Null without a VM. */
+    /** Egress cap of its whole life; an operator may have raised it. Null without a VM. */
     egress_limit_bytes: CountOrNull,
     egress_observed_at: TimeOrNull,
     egress_block_applied_at: TimeOrNull,
@@ -210,7 +210,7 @@ export const AdminBuild = Type.Object(
     source: Type.Object(
       {
         kind: OneOf(['archive', 'git']),
-        /** Of an archive its name, of git its address. */
+        /** Name of an archive, or address of a git repository. */
         name: Nullable(Type.String()),
         ref: Nullable(Type.String()),
         size_bytes: CountOrNull,
@@ -231,7 +231,7 @@ export const AdminBuild = Type.Object(
     ]),
     error_type: Nullable(Type.String()),
     error: Nullable(Type.String()),
-    /** What its files take up, at most. */
+    /** Largest total size of its files. */
     disk_bytes: Type.Integer({ minimum: 0 }),
     created_at: Time,
     started_at: TimeOrNull,
@@ -250,12 +250,12 @@ export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, cl
 export const buildListMax = 1000
 
 /** The warm pool. */
-export const AdminPool = Type.Object(
+const AdminPool = Type.Object(
   {
     wanted: Type.Integer({ minimum: 0 }),
     warm: Type.Integer({ minimum: 0 }),
     booting: Type.Integer({ minimum: 0 }),
-    /** What the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
+    /** Resource that the host lacks for the next VM: memory, vcpus, disk, addresses or asids. */
     lacking: Nullable(Type.String()),
     last_failure: Type.Union([Type.Object({ at: Time, reason: Type.String() }, closed), Type.Null()]),
     /** Null: nothing keeps it from asking for the next VM now. */
@@ -263,9 +263,8 @@ export const AdminPool = Type.Object(
   },
   closed,
 )
-export type AdminPool = Static<typeof AdminPool>
 
-export const AdminBuilds = Type.Object(
+const AdminBuilds = Type.Object(
   {
     states: CountBy,
     /** VMs that no build has taken. */
@@ -273,7 +272,7 @@ export const AdminBuilds = Type.Object(
     warm: Type.Integer({ minimum: 0 }),
     booting: Type.Integer({ minimum: 0 }),
     reserved: Type.Integer({ minimum: 0 }),
-    /** What keeps the next VM from being made; null: nothing is known. */
+    /** Why the next VM cannot be made; null: no reason is known. */
     lacking: Nullable(Type.String()),
     disk_bytes: Type.Integer({ minimum: 0 }),
   },
@@ -336,7 +335,7 @@ export const AdminStatus = Type.Object(
       },
       closed,
     ),
-    /** What SNP reports are verified with, kept on this host; null where there are no such reports. */
+    /** Certificates on this host for verifying SNP reports; null if it makes no such reports. */
     collateral: Type.Union([AdminCollateral, Type.Null()]),
     organizations: Type.Integer({ minimum: 0 }),
     instances: CountBy,
@@ -356,9 +355,9 @@ export const AdminStatus = Type.Object(
     gateway: AdminGatewaySummary,
     /** Service C; null when it is switched off. */
     builds: Type.Union([AdminBuilds, Type.Null()]),
-    /** Of the list of names that instances may reach (`network.allow_names`); null: there is none. */
+    /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
     names: Type.Union([AdminNames, Type.Null()]),
-    /** What keeps this host from being ready: clients do not get what its services promise. Empty: nothing is known. */
+    /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
     problems: Type.Array(
       Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
     ),

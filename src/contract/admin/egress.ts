@@ -7,13 +7,13 @@ export const egressLimitBytesMax = 2 ** 50
 
 const Bytes = Type.Union([Type.Integer({ minimum: 1, maximum: egressLimitBytesMax }), Type.Null()])
 
-/** Of `to_bytes` (the new limit) and `by_bytes` (how much more than now) one is null. */
+/** Either `to_bytes` (the new limit) or `by_bytes` (the increase) is null. */
 export const AdminEgressRaise = Type.Object(
   {
     to_bytes: Bytes,
     by_bytes: Bytes,
     reason: Type.Union([Type.String({ maxLength: 500 }), Type.Null()]),
-    /** Login name of who asks, for the journal. Whoever reaches the socket is root and may write any. */
+    /** Login name of the operator, for the journal. Callers of the socket are root and may write any. */
     operator: Type.String({ minLength: 1, maxLength: 64 }),
   },
   { additionalProperties: false },

@@ -1,9 +1,9 @@
-// What an operator sets of a key of the gateway, and the budgets of keys and organizations, in the admin interface. Pure.
+// An operator's settings for a gateway key, and budgets of keys and organizations, in the admin interface. Pure.
 
 import { Type } from '@sinclair/typebox'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
 
-/** Of a calendar month (UTC). Null: no bound. */
+/** Budgets for a calendar month (UTC). Null: no bound. */
 export const budgetFields = {
   budget_usd: Type.Union([
     Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' }),
@@ -12,10 +12,10 @@ export const budgetFields = {
   budget_tokens: Type.Union([Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 }), Type.Null()]),
 }
 
-/** What has been used in the running month, and is in the books. */
+/** Usage of the running month, as booked. */
 export const spentFields = { month_cost_usd: Type.String(), month_tokens: Type.Integer({ minimum: 0 }) }
 
-/** What is left out stays as it is. */
+/** Omitted fields stay unchanged. */
 export const AdminBudgetSet = Type.Partial(Type.Object(budgetFields, { additionalProperties: false }))
 
 const LimitOrNull = (maximum: number) => Type.Union([Type.Integer({ minimum: 1, maximum }), Type.Null()])

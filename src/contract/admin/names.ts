@@ -1,4 +1,4 @@
-// What `strongroom status` says of the names that instances may reach. Pure.
+// The part of `strongroom status` about names that instances may reach. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 

@@ -1,4 +1,4 @@
-// The response to GET /attestation (contract 2.4). Pure. Only the envelope of a receipt is described here; src/attest decides whether a receipt is valid.
+// The response to GET /attestation (contract 2.4). Pure. Describes the envelope of receipts; src/attest verifies them.
 
 import { type Static, Type } from '@sinclair/typebox'
 

@@ -1,4 +1,4 @@
-// What service C responds with: accepted builds, their records, reserved VMs, errors (contract 2.5, 4.3, 7.3). Pure.
+// Responses of service C: accepted builds, their records, reserved VMs, errors (contract 2.5, 4.3, 7.3). Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
@@ -54,9 +54,9 @@ export const BuildRecord = Type.Object(
     project_dir: OrNull(Type.String()),
     toolchain: OrNull(Toolchain),
     reproduce: Type.Boolean(),
-    /** Null while it waits for one. */
+    /** Null while the build waits for a VM. */
     vm_id: OrNull(Uuid),
-    /** From the verified evidence of its VM; null before there is any. */
+    /** From the verified evidence of the build's VM; null before there is any. */
     attested: OrNull(
       Type.Object(
         {
@@ -73,7 +73,7 @@ export const BuildRecord = Type.Object(
           size_bytes: Bytes,
           sha256: Sha256,
           provenance_sha256: Sha256,
-          /** Null once it was removed to make room. */
+          /** Null after the result was removed to make room. */
           url: OrNull(Type.String()),
         },
         closed,

@@ -1,6 +1,5 @@
-// Service C on the wire: what a client sends for a build, the events of one, and its record. Pure.
-//
-// Field and event names are those that public client scripts of attested-build services send and read.
+// Service C on the wire: build requests and build events. Pure. Field and event names are those that public client
+// scripts of attested-build services send and read.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'
@@ -27,7 +26,7 @@ export const TOOLCHAINS = ['cargo', 'nix'] as const
 export const Toolchain = OneOf(TOOLCHAINS)
 export type Toolchain = Static<typeof Toolchain>
 
-/** 1 to 16 bytes. Its length is bound in the receipts, too. */
+/** 1 to 16 bytes. The receipts bind its length, too. */
 export const BuildNonce = Type.String({
   pattern: '^([0-9a-fA-F]{2}){1,16}$',
   description: 'Hexadecimal, 1 to 16 bytes, new for each build.',
@@ -69,24 +68,24 @@ export const BuildRequest = Type.Object(
 )
 export type BuildRequest = Static<typeof BuildRequest>
 
-/** `project_dir` as a service writes it down: without `.`, and without a slash at its end. Null: the source's root. */
+/** `project_dir` in canonical form: without `.` and trailing slash. Null: the source's root. */
 export function plainDirectory(directory: string): string | null {
   const parts = directory.replace(/\/$/, '').split('/')
   const plain = parts.filter(part => part !== '.').join('/')
   return plain === '' ? null : plain
 }
 
-/** What a step of a build is about, in the order in which a build takes them. */
+/** Steps of a build, in order. */
 export const BUILD_STEPS = ['vm', 'init', 'detect', 'fetch', 'build', 'provenance', 'attest', 'host'] as const
 export const BuildStep = OneOf(BUILD_STEPS)
 export type BuildStep = Static<typeof BuildStep>
 
-/** Lines of these steps come from the service, those of the others from the VM. */
+/** Steps whose lines come from the service; the VM writes those of the others. */
 export function isOfService(step: BuildStep): boolean {
   return step === 'vm' || step === 'host'
 }
 
-/** The `data` of one server-sent event. After `complete` there is no other. */
+/** The `data` of one server-sent event. `complete` is the last event of a build. */
 export const BuildEvent = Type.Union([
   Type.Object({ type: Type.Literal('queued'), position: Type.Integer({ minimum: 0 }) }, closed),
   Type.Object({ type: BuildStep, msg: Type.String({ maxLength: 4096 }) }, closed),

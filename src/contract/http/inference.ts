@@ -8,7 +8,7 @@ import { UsageSums, usageRows } from './usage-rows.ts'
 
 const closed = { additionalProperties: false } as const
 
-/** Faults that a client of the gateway sees under their own code, with the status of FAULTS. Every other one is `internal`. */
+/** Faults that clients see under their own code, with the status of FAULTS; all others show as `internal`. */
 export const GATEWAY_PUBLIC_CODES = [
   'invalid_request',
   'context_length_exceeded',
@@ -42,7 +42,7 @@ export const GATEWAY_ERROR_TYPES = {
   body_too_large: 'invalid_request_error',
   key_config_mismatch: 'invalid_request_error',
   rate_limited: 'rate_limit_error',
-  // As OpenAI has it: its clients tell people that there is no more to spend.
+  // OpenAI's word: its clients tell people that nothing is left to spend.
   budget_exceeded: 'insufficient_quota',
   upstream_failed: 'upstream_error',
   metering_unavailable: 'server_error',
@@ -50,7 +50,10 @@ export const GATEWAY_ERROR_TYPES = {
   internal: 'server_error',
 } as const satisfies Record<GatewayErrorCode, string>
 
-/** Body of every error response: no envelope and no request id, unlike service A's. `code` and `message` are the contract's (7.2). */
+/**
+ * Body of every error response. Unlike service A's it has no envelope and no request id. `code` and `message` are the
+ * contract's (7.2).
+ */
 export const GatewayError = Type.Object(
   {
     error: Type.Object(
@@ -69,7 +72,7 @@ export const GatewayError = Type.Object(
 )
 export type GatewayError = Static<typeof GatewayError>
 
-/** The body of an error response. `param`: the field that is wrong, where it is one. */
+/** The body of an error response. `param`: the field at fault, if it is a single field. */
 export function gatewayError(code: GatewayErrorCode, message: string, param: string | null = null): GatewayError {
   return { error: { code, message, type: GATEWAY_ERROR_TYPES[code], param } }
 }
@@ -89,7 +92,7 @@ export type GatewayModel = Static<typeof GatewayModel>
 export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
 export type GatewayModelList = Static<typeof GatewayModelList>
 
-/** What has been used in the running calendar month. A request counts once it has ended. */
+/** Usage in the running calendar month. A request counts once it has ended. */
 export const GatewayUsage = Type.Object(
   {
     object: Type.Literal('usage'),
@@ -109,7 +112,7 @@ export const GatewayUsage = Type.Object(
 )
 export type GatewayUsage = Static<typeof GatewayUsage>
 
-/** What the key has used, by model and day. */
+/** Usage of the key, by model and day. */
 export const GatewayUsageRows = Type.Object({ object: Type.Literal('usage.rows'), ...usageRows }, closed)
 export type GatewayUsageRows = Static<typeof GatewayUsageRows>
 

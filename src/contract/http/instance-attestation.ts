@@ -1,4 +1,4 @@
-// The attestation of an instance: what its owner verifies before the first login, offline. Pure.
+// The attestation of an instance, which its owner verifies offline before the first login. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { AttestationReceipt } from './attestation.ts'

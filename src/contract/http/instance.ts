@@ -1,11 +1,12 @@
-// Instances and usage as service A's clients see them (contract 2.2, 2.3, 4.1). Pure. Field order is the order on the wire.
+// Instances and usage as service A's clients see them (contract 2.2, 2.3, 4.1). Pure. Fields stand in the order of the
+// wire.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf, OneOfOrNull } from '../shape.ts'
 
 const closed = { additionalProperties: false } as const
 
-/** The one packaged agent, and how instances reach a model. */
+/** The packaged agent, and how instances reach a model. */
 export const supportedAgent = 'opencode'
 export const supportedInferenceMode = 'default_gateway'
 /** 5 GB for the life of an instance (contract 8). */
@@ -15,7 +16,7 @@ export const publicKeyCharsMax = 8_192
 export const idempotencyKeyCharsMax = 255
 export const idempotencyTtlMs = 24 * 60 * 60 * 1000
 
-/** Why an instance failed: all codes, each with its one message. */
+/** Failure codes of an instance, each with its message. */
 export const INSTANCE_FAILURES = {
   capacity_exhausted: 'There is no room for another instance on this host right now.',
   boot_failed: 'The virtual machine could not be started.',
@@ -33,7 +34,7 @@ export const INSTANCE_FAILURES = {
 export type InstanceFailureCode = keyof typeof INSTANCE_FAILURES
 const FAILURE_CODES = Object.keys(INSTANCE_FAILURES) as InstanceFailureCode[]
 
-/** Where an instance is in its life, in the order of that life. */
+/** States of an instance, in the order of its life. */
 export const INSTANCE_STATUSES = ['provisioning', 'ready', 'failed', 'terminating', 'terminated'] as const
 
 const Timestamp = (description: string) =>

@@ -17,7 +17,7 @@ const CorrelationId = Type.Union([Type.String(), Type.Null()], {
   description: 'The X-Correlation-ID header of the request as it came, or null when there was none.',
 })
 
-/** A union of the table's codes; TypeScript cannot see through `map`, so its type is given. */
+/** A union of the table's codes. Its type is given because TypeScript cannot see through `map`. */
 const WireErrorCode = Type.Unsafe<WireCode>(
   Type.Union(
     Object.keys(WIRE_CODES).map(code => Type.Literal(code)),
@@ -25,7 +25,7 @@ const WireErrorCode = Type.Unsafe<WireCode>(
   ),
 )
 
-/** What went wrong. `param` is there only when exactly one field of the request is at fault. */
+/** A failure. `param` is present only when exactly one field of the request is at fault. */
 export const Problem = Type.Object(
   {
     code: WireErrorCode,
@@ -42,7 +42,7 @@ export const FailureEnvelope = Type.Object(
 )
 export type FailureEnvelope = Static<typeof FailureEnvelope>
 
-/** The envelope around one kind of data. */
+/** The envelope around `data`. */
 export function SuccessEnvelope<T extends TSchema>(data: T) {
   return Type.Object({ request_id: RequestId, correlation_id: CorrelationId, data }, closed)
 }

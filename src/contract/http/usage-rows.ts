@@ -1,4 +1,4 @@
-// Usage of the inference gateway summed by key, model and day (UTC): what is asked for, and the answer as JSON or CSV. Pure.
+// Usage of the gateway summed by key, model and day (UTC): the query, and its response as JSON or CSV. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { iso } from '../../base/clock.ts'
@@ -13,11 +13,11 @@ const TextOrNull = Type.Union([Type.String(), Type.Null()])
 export const USAGE_GROUPS = ['key', 'model', 'day'] as const
 export type UsageGroup = (typeof USAGE_GROUPS)[number]
 
-/** Of one response to an operator. */
+/** Most rows of a response to an operator. */
 export const usageRowsMax = 10_000
 export const usageDaysMax = 366
 const dayMs = 86_400_000
-/** Of what somebody sent and is told again. */
+/** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 32
 
 export const UsageSums = Type.Object(
@@ -31,7 +31,7 @@ export const UsageSums = Type.Object(
 )
 export type UsageSums = Static<typeof UsageSums>
 
-/** Properties of a response. */
+/** Properties of a response with rows. */
 export const usageRows = {
   from: Type.String({ description: 'First day in UTC, like 2026-11-01.' }),
   to: Type.String({ description: 'Last day in UTC; it is included.' }),
@@ -48,9 +48,9 @@ export type UsageRows = Static<typeof UsageRows>
 /** Days, both included. */
 export type UsageDays = { readonly from: string; readonly to: string; readonly startMs: number; readonly endMs: number }
 
-/** Fault invalid_request: no days like 2026-11-30, the last before the first, or too many. */
+/** Fault invalid_request: text that is no date, the last day before the first, or too many days. */
 export function usageDaysOf({ from, to }: { readonly from: string; readonly to: string }): UsageDays {
-  // First: `from` may have been made from it.
+  // Checked first, because `from` may be derived from it.
   const endMs = dayStartMs('to', to) + dayMs
   const startMs = dayStartMs('from', from)
   if (startMs >= endMs) throw refusal('to', `${to} is before ${from}`)
@@ -60,12 +60,12 @@ export function usageDaysOf({ from, to }: { readonly from: string; readonly to: 
 
 function dayStartMs(param: string, day: string): number {
   const atMs = /^\d{4}-\d{2}-\d{2}$/.test(day) ? Date.parse(`${day}T00:00:00Z`) : Number.NaN
-  // The 30th of February is parsed as a day in March.
+  // Date parses the 30th of February as a day in March.
   if (!Number.isNaN(atMs) && iso(atMs).slice(0, 10) === day) return atMs
   throw refusal(param, `${echo(day)} is no day like 2026-11-30`)
 }
 
-/** Names with commas in between; none: one row with the sums. Fault invalid_request. */
+/** Names separated by commas; empty: one row with the sums. Fault invalid_request. */
 export function usageGroupsOf(text: string): ReadonlySet<UsageGroup> {
   const names = text === '' ? [] : text.split(',')
   return new Set(
@@ -85,7 +85,7 @@ function refusal(param: string, message: string): Fault {
   return new Fault('invalid_request', message, { param })
 }
 
-/** Groups that are summed by are named in each. */
+/** Each row names the groups that it is summed by. */
 export type UsageGroupNames = Readonly<Record<UsageGroup, string | null>>
 export type UsageAmounts = {
   readonly requests: number
@@ -94,7 +94,7 @@ export type UsageAmounts = {
   readonly costNanoUsd: bigint
 }
 
-/** Of a row of sums; text where a sum may be beyond what a double holds exactly. */
+/** Sums as JSON; text when a sum may exceed the integers that a double holds exactly. */
 export type SummedUsage = {
   readonly requests: number
   readonly promptTokens: number | string
@@ -113,7 +113,7 @@ export function usageAmountsOf({ requests, promptTokens, completionTokens, costN
 
 const noAmounts: UsageAmounts = { requests: 0, promptTokens: 0n, completionTokens: 0n, costNanoUsd: 0n }
 
-/** Sums what is added to it, exactly. */
+/** Exact sums of the rows added to it. */
 export class UsageTable {
   readonly #by: ReadonlySet<UsageGroup>
   readonly #rowsMax: number
@@ -125,7 +125,7 @@ export class UsageTable {
     this.#rowsMax = rowsMax
   }
 
-  /** Fault invalid_request: these are more rows than one response has. */
+  /** Fault invalid_request: more rows than one response holds. */
   add(of: UsageGroupNames, amounts: UsageAmounts): void {
     const names = { day: this.#named('day', of), key: this.#named('key', of), model: this.#named('model', of) }
     const id = JSON.stringify([names.day, names.key, names.model])
@@ -139,7 +139,9 @@ export class UsageTable {
   view({ from, to }: UsageDays): UsageRows {
     const groups = [...this.#groups].sort(([text], [other]) => (text < other ? -1 : 1))
     return {
-      ...{ from, to, by: USAGE_GROUPS.filter(group => this.#by.has(group)) },
+      from,
+      to,
+      by: USAGE_GROUPS.filter(group => this.#by.has(group)),
       rows: groups.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
       total: usageSumsView(this.#total),
     }
@@ -174,7 +176,7 @@ export function usageSumsView({ requests, promptTokens, completionTokens, costNa
 
 const COLUMNS = ['requests', 'prompt_tokens', 'completion_tokens', 'cost_usd'] as const
 
-/** RFC 4180, with a line of names. Only the columns that were asked for. No cell is a formula to a spreadsheet. */
+/** RFC 4180, with a header line and the requested columns. Spreadsheets read no cell as a formula. */
 export function usageCsv({ by, rows }: Pick<UsageRows, 'by' | 'rows'>): string {
   const names = [...(['day', 'key', 'model'] as const).filter(name => by.includes(name)), ...COLUMNS]
   return [names, ...rows.map(row => names.map(name => csvCell(row[name])))]
@@ -182,7 +184,7 @@ export function usageCsv({ by, rows }: Pick<UsageRows, 'by' | 'rows'>): string {
     .join('')
 }
 
-/** What spreadsheets take for a formula gets an apostrophe, which they take for "this is text". */
+/** Puts an apostrophe before text that spreadsheets would read as a formula; it marks the cell as text. */
 export function csvCell(value: string | number | null): string {
   const text = String(value ?? '')
   const harmless = /^[=+\-@\t\r\n]/.test(text.trimStart()) || /^[\t\r\n]/.test(text) ? `'${text}` : text

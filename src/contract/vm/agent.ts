@@ -1,8 +1,9 @@
 // Wire between host and guest agent, over virtio-serial port `strongroom.agent.0`. Pure.
 //
-// One JSON object a line, LF-terminated, at most `agentLineBytesMax` bytes. The host sends requests; the guest responds with the same id.
-// Ids begin with a prefix that the host draws per connection, so that a response to an earlier connection is recognized and dropped.
-// The host begins each connection with an empty line, which ends a partial line that an earlier connection may have left.
+// One JSON object a line, LF-terminated, at most `agentLineBytesMax` bytes. The host sends requests; the guest responds
+// with the same id. Ids begin with a prefix that the host draws per connection, so that a response to an earlier
+// connection is recognized and dropped. The host begins each connection with an empty line, which ends a partial line
+// that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'
@@ -14,7 +15,7 @@ export const agentProtocol = 2
 export const agentLineBytesMax = 131_072
 export const agentPortName = 'strongroom.agent.0'
 
-/** What instances call the gateway of their appliance: a name that exists in them alone (`.internal` is reserved for private use). */
+/** The gateway's name in instances; it exists in them alone (`.internal` is reserved for private use). */
 export const guestGatewayName = 'inference.strongroom.internal'
 
 const closed = { additionalProperties: false } as const
@@ -28,7 +29,7 @@ const Base64Url = (bytesMin: number, bytesMax: number, description: string) =>
   })
 const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
 
-/** What the guest says of itself. Its keys are made at boot inside the VM and are only in its memory. */
+/** The guest's description of itself. Its keys are made at boot inside the VM and are only in its memory. */
 export const Hello = Type.Object(
   {
     protocol: Type.Literal(agentProtocol),
@@ -66,11 +67,11 @@ export const Claimed = Type.Object(
 )
 export type Claimed = Static<typeof Claimed>
 
-/** What a simulated platform reports of this VM's launch. A guest with a report device of its own refuses it. */
+/** Launch values that a simulated platform reports for this VM. A guest with its own report device refuses them. */
 export const SimulatedLaunch = Type.Object({ measurement: Sha384, operatorKey: Sha384 }, closed)
 export type SimulatedLaunch = Static<typeof SimulatedLaunch>
 
-/** Fresh evidence of a claimed guest: its statement of kind `claim` over the nonce, signed. The host adds the certificates of the report. */
+/** Fresh evidence of a claimed guest: its signed `claim` statement over the nonce. The host adds certificates. */
 export const GuestEvidence = Type.Object(
   {
     statement: Base64Url(1, 4096, 'Deterministic CBOR, attest/receipt/statement.ts'),
@@ -89,7 +90,7 @@ export const GuestEvidence = Type.Object(
     ),
     /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
     report: Type.Union([Base64Url(1184, 1184, 'AMD 56860, table 23'), Type.Null()]),
-    /** A quote over the same 64 bytes as the report, attest/tpm/evidence.ts; left out by a guest without a TPM that works. */
+    /** A quote over the same 64 bytes as the report (attest/tpm/evidence.ts); left out without a working TPM. */
     tpm: Type.Optional(Base64Url(1, 16_384, 'Deterministic CBOR')),
   },
   closed,
@@ -116,11 +117,10 @@ export const AgentRequest = Type.Union([
   Type.Object({ id, op: Type.Literal('shutdown') }, closed),
 ])
 export type AgentRequest = Static<typeof AgentRequest>
-export type AgentOp = AgentRequest['op']
 
 /**
- * Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force, there is no claim yet,
- * the set-up failed.
+ * Why a guest refuses: the line is no request of this wire, the claim cannot be opened, another claim is in force,
+ * there is no claim yet, the set-up failed.
  */
 export const AgentErrorCode = OneOf(['bad_request', 'bad_claim', 'claimed', 'unclaimed', 'failed'])
 export type AgentErrorCode = Static<typeof AgentErrorCode>

@@ -1,5 +1,5 @@
-// What may run: for each workload the approved images, and for each of these its effective commands. Pure.
-// The file's SHA-256 is in every workload statement and in HOST_DATA. Gateway and relying party decide by the same rule, `admits`.
+// The allowlist: approved images for each workload, and the effective commands of each image. Pure. The file's SHA-256
+// is in every workload statement and in HOST_DATA. Gateway and relying party decide by the same rule, `admits`.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
@@ -77,7 +77,7 @@ export type WorkloadCandidate = {
 
 export type Admission = { readonly ok: true } | { readonly ok: false; readonly fault: Fault }
 
-/** Refused (image.invalid) unless the allowlist has exactly one entry for the workload, with this image digest and, among its commands, this one. */
+/** Refused (image.invalid) unless the workload has exactly one entry, with this image digest and this command. */
 export function admits(allowlist: Allowlist, { workload, imageDigest, command }: WorkloadCandidate): Admission {
   const [allowed, ...more] = allowlist.workloads.filter(row => row.workload === workload)
   if (allowed === undefined || more.length > 0) {

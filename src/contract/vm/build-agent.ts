@@ -1,8 +1,8 @@
-// What host and build VM say to each other beside contract/vm/agent.ts: one build, in one VM, once. Pure.
+// Messages between host and build VM beside contract/vm/agent.ts: one build, in one VM, once. Pure.
 //
-// Source and result go over the exchange disk, a block device with the serial `exchange`: the host writes the source archive from byte 0
-// before it sends the order; the guest, which has read all of it by then, writes the result archive from byte 0.
-// The host asks for progress; nothing that the guest says is believed but for what its receipts prove.
+// Source and result go over the exchange disk, a block device with the serial `exchange`: the host writes the source
+// archive from byte 0 before it sends the order; the guest, which has read all of it by then, writes the result archive
+// from byte 0. The host polls for progress; it believes only what the guest's receipts prove.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { BuildErrorType, BuildStep } from '../http/build.ts'
@@ -30,7 +30,7 @@ export const BuildLine = Type.Object(
 )
 export type BuildLine = Static<typeof BuildLine>
 
-export const ATTESTED_STAGES = ['dispatch', 'completion'] as const
+const ATTESTED_STAGES = ['dispatch', 'completion'] as const
 export const AttestedStage = OneOf(ATTESTED_STAGES)
 export type AttestedStage = Static<typeof AttestedStage>
 
@@ -74,8 +74,8 @@ export const BuildEvidence = Type.Object(
     /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
     report: OrNull(Base64Url(1184, 1184)),
     /**
-     * At completion, for evidence.json: REPORT_DATA is SHA-256 of provenance.json, the nonce, zeros. Null at dispatch, and for a nonce of
-     * fewer than 16 bytes. Its `report` is null where the host's simulation makes it.
+     * At completion, for evidence.json: REPORT_DATA is SHA-256 of provenance.json, the nonce, zeros. Null at dispatch,
+     * and for a nonce of fewer than 16 bytes. Its `report` is null where the host's simulation makes it.
      */
     provenance: Type.Union([
       Type.Object({ sha256: Sha256, report: OrNull(Base64Url(1184, 1184)) }, closed),
@@ -102,7 +102,7 @@ export const BUILD_REQUESTS = [
     },
     closed,
   ),
-  /** The completed evidence: the receipt as JSON, and at completion the certificates for the report over the provenance. */
+  /** The completed evidence: the receipt as JSON; at completion also certificates for the provenance's report. */
   Type.Object(
     {
       id,

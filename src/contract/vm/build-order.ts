@@ -1,7 +1,8 @@
-// What a build VM is ordered to build, and everything that its host may say about how. Pure.
+// The host's order to a build VM: everything that the host may say about a build. Pure.
 //
-// The guest puts the digest of the whole order into its first receipt and the order itself into the provenance, so that a client sees every word of
-// it. `ORDER_FIELDS` of verifier/build/order.ts says for each field what a verifier does with it.
+// The guest puts the digest of the whole order into its first receipt and the order itself into the provenance, so that
+// a client sees every word of it. `ORDER_FIELDS` of verifier/build/order.ts says for each field what a verifier does
+// with it.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -11,7 +12,7 @@ const closed = { additionalProperties: false } as const
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const OrNull = <T extends ReturnType<typeof Type.String>>(schema: T) => Type.Union([schema, Type.Null()])
 const Count = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
-/** Of crates, `sparse+https://…/`. */
+/** Mirror of the crates registry, `sparse+https://…/`. */
 const Mirror = Type.String({ minLength: 1, maxLength: 512 })
 
 /** Bounds of one build. Sizes in bytes, times in seconds. */
@@ -25,7 +26,7 @@ export const BuildLimits = Type.Object(
     memoryBytes: Count,
     pids: Count,
     diskBytes: Count,
-    /** What the build may print; more ends it. */
+    /** Longest output of the build; more ends it. */
     logBytes: Count,
     artifactBytes: Count,
     artifactCount: Count,
@@ -61,7 +62,9 @@ export const BuildOrder = Type.Object(
     projectDir: OrNull(Type.String({ minLength: 1, maxLength: 1024 })),
     toolchain: Type.Union([Toolchain, Type.Null()]),
     reproduce: Type.Boolean(),
-    /** What the client's own request lets a fetch rest on beside the public authorities and registries. The guest takes nothing else. */
+    /**
+     * Origins beside public authorities and registries that the client's request accepts; the guest takes no others.
+     */
     accepts: Type.Object(
       {
         /** SHA-256 of the exact text of `fetch.ca`. */
@@ -73,16 +76,18 @@ export const BuildOrder = Type.Object(
     ),
     /** URI of runDetails.builder.id. */
     builderId: Type.String({ minLength: 1, maxLength: 512 }),
-    /** SHA-256 of the verification summary that the host has made of the VM's image; null where it has none. The guest passes it on, unchecked. */
+    /** SHA-256 of the host's verification summary of the image; null without one. The guest passes it on, unchecked. */
     imageSummary: OrNull(Sha256),
     limits: BuildLimits,
     /** How the source and what its lock names are fetched; null: nothing may be fetched. */
     fetch: Type.Union([
       Type.Object(
         {
-          /** HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through the hosts of the operator's list alone. */
+          /**
+           * HTTP CONNECT proxy on the host, `http://ADDRESS:PORT`; it lets through only hosts of the operator's list.
+           */
           proxy: Type.String({ minLength: 1, maxLength: 128 }),
-          /** Of a mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */
+          /** Mirror that replaces the crates registry, `sparse+https://…/`; null: the registry that the lock names. */
           cratesMirror: OrNull(Mirror),
           /** PEM certificates trusted beside the public ones: of a mirror or git host of the operator's own. */
           ca: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),

@@ -1,7 +1,8 @@
 // The claim document: everything that the host handed to an instance and that shapes it, as one canonical text. Pure.
 //
-// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The gateway key is in it as a digest, so that
-// the document is no secret. Its schema follows the claim's: a new field of the claim is in the document without anybody's doing.
+// The statement of kind `claim` has its SHA-256, and the fields that an owner looks at in clear. The gateway key is in
+// it as a digest, so that the document is no secret. Its schema follows the claim's: a new field of the claim is in the
+// document without anybody's doing.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -40,7 +41,7 @@ export const ClaimDocument = Type.Object(
 export type ClaimDocument = Static<typeof ClaimDocument>
 
 /** SHA-256 of a text's UTF-8. */
-export type Sha256 = (text: string) => Uint8Array
+type Sha256 = (text: string) => Uint8Array
 
 /** `keySha256`: of the claim's gateway key, null where it has none. */
 export function claimDocument(claim: Claim, network: Network | null, keySha256: string | null): ClaimDocument {
@@ -54,13 +55,13 @@ export function claimText(document: ClaimDocument): string {
 }
 
 /** In the statement: `attested`, `none`, or why nothing vouches for the gateway. */
-export type GatewayWord = 'attested' | 'none' | UnattestedReason
+type GatewayWord = 'attested' | 'none' | UnattestedReason
 
-export function gatewayWord(gateway: InferenceGateway): GatewayWord {
+function gatewayWord(gateway: InferenceGateway): GatewayWord {
   return gateway.kind === 'unattested' ? gateway.why : gateway.kind
 }
 
-/** What the statement of kind `claim` says of the document. */
+/** Fields of the statement of kind `claim` about the document. */
 export type ClaimFields = {
   readonly claimDigest: Uint8Array
   readonly inferenceUrl: string | null

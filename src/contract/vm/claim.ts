@@ -1,5 +1,5 @@
-// What a host hands to an instance: its network, and the claim that makes it somebody's. Parts of the wire in agent.ts, in a file of their own
-// because relying parties read them, too. Pure.
+// A host's messages to an instance: its network, and the claim that gives it to an owner. Pure. Parts of the wire in
+// agent.ts, in their own file because relying parties read them too.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'
@@ -9,7 +9,7 @@ const closed = { additionalProperties: false } as const
 const Ipv4 = Type.String({ pattern: '^[0-9.]{7,15}$' })
 const Ipv6 = Type.String({ pattern: '^[0-9a-f:]{2,39}$' })
 
-/** Addresses of the one network interface: a routed /32 behind an on-link gateway, a routed /128 behind one, or both. */
+/** Addresses of the one network interface: a routed /32, a routed /128, or both, each behind an on-link gateway. */
 export const Network = Type.Object(
   {
     /** Both are there, or neither. */
@@ -33,7 +33,7 @@ export const Network = Type.Object(
 )
 export type Network = Static<typeof Network>
 
-/** What a claimed VM is to become. It is sent only sealed. */
+/** The state that a claimed VM gets. It is sent only sealed. */
 export const Claim = Type.Object(
   {
     claimId: Type.String({ minLength: 1, maxLength: 64 }),
@@ -45,7 +45,7 @@ export const Claim = Type.Object(
     inference: Type.Object(
       {
         baseUrl: Type.String({ maxLength: 512 }),
-        /** Of the host in baseUrl; null where DNS knows it. */
+        /** Address of the host in baseUrl; null if DNS knows it. */
         address: Type.Union([Ipv4, Ipv6, Type.Null()]),
         model: Type.String({ maxLength: 256 }),
         /** Which gateway answers at baseUrl; `none` where baseUrl is empty. */
@@ -57,7 +57,7 @@ export const Claim = Type.Object(
       },
       closed,
     ),
-    /** What the host says that its firewall, outside of the VM, lets out. The VM repeats it; it cannot see whether it is so. */
+    /** The host's statement of what its firewall, outside of the VM, lets out. The VM repeats it, unchecked. */
     egress: Type.Object(
       {
         /** For the life of the VM. */

@@ -1,9 +1,9 @@
-// What host and gateway VM say to each other beside contract/vm/agent.ts. Pure.
+// Messages between host and gateway VM beside contract/vm/agent.ts. Pure.
 //
-// The host asks and the VM answers, as with every guest. What the VM itself wants (a certificate, certificates for its reports, an
-// acknowledgement of usage) stands in its answer to `next`, which it may hold back for a while. Everything is repeated until it is answered, so
-// a daemon that restarts loses nothing. Each side takes the other for hostile: the VM believes what its report or the control key vouches for,
-// the host what the VM's receipt keys have signed.
+// The host asks and the VM answers, as with every guest. Requests of the VM itself (a certificate, certificates for its
+// reports, an acknowledgement of usage) stand in its answer to `next`, which it may hold back for a while. Every answer
+// repeats the open requests, so a restarted daemon loses none. Each side takes the other for hostile: the VM believes
+// what its report or the control key vouches for, the host what the VM's receipt keys have signed.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../../base/bytes.ts'
@@ -30,9 +30,9 @@ export const gatewayVmPort = 8442
 /** Serial of the model's disk, as the guest sees it. */
 export const modelDiskSerial = 'model'
 
-/** Of one piece of a document. */
+/** Largest piece of a document. */
 export const pieceBytesMax = 49_152
-/** Of a whole document. */
+/** Largest whole document. */
 export const documentBytesMax = { workload: 1_048_576, control: 16_777_216 } as const
 
 /** Stands before the bytes that the control key signs. */
@@ -41,7 +41,7 @@ const controlDomain = 'strongroom/control/v1\n'
 /** Dollars, as in the configuration. */
 const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
 
-/** Of a calendar month (UTC); null: no bound. */
+/** Budgets for a calendar month (UTC); null: no bound. */
 const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count) }
 
 /** A gateway key: its hash, never the key. */
@@ -63,20 +63,23 @@ export const ControlKey = Type.Object(
 )
 export type ControlKey = Static<typeof ControlKey>
 
-/** What may change while a gateway runs, whole each time. Keys that are revoked, or whose organization is suspended, are not in it. */
+/**
+ * Settings that may change while a gateway runs; each snapshot is whole. It leaves out keys that are revoked or whose
+ * organization is suspended.
+ */
 export const ControlSnapshot = Type.Object(
   {
     /** Strictly rising; a gateway refuses one that is not above the one in force. */
     revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
     keys: Type.Array(ControlKey, { maxItems: 65_536 }),
-    /** Those that have a budget. */
+    /** Organizations that have a budget. */
     budgets: Type.Array(
       Type.Object({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }, closed),
       {
         maxItems: 65_536,
       },
     ),
-    /** What tokens cost, as in the host's books. */
+    /** Prices of tokens, as in the host's books. */
     prices: Type.Array(
       Type.Object(
         {
@@ -123,8 +126,9 @@ export const usageRowsMax = 128
 const usageDomain = 'strongroom/usage/v1\n'
 
 /**
- * Rows `from` … `from + rows.length - 1`, counted from 0 in the life of one VM. `digest` is SHA-256 over the digest of the batch before it (32
- * zero bytes before the first), then the JSON text of `rows`; `signature` is by the Ed25519 receipt key.
+ * Rows `from` … `from + rows.length - 1`, counted from 0 in the life of one VM. `digest` is SHA-256 over the digest of
+ * the batch before it (32 zero bytes before the first), then the JSON text of `rows`; `signature` is by the Ed25519
+ * receipt key.
  */
 export const UsageBatch = Type.Object(
   {
@@ -138,22 +142,22 @@ export const UsageBatch = Type.Object(
 )
 export type UsageBatch = Static<typeof UsageBatch>
 
-/** What a batch's digest is the SHA-256 of. */
+/** The bytes whose SHA-256 is a batch's digest. */
 export function usageBytes(before: Uint8Array, rows: readonly UsageRow[]): Uint8Array {
   return concat(before, utf8(JSON.stringify(rows)))
 }
 
-/** What is signed of a batch. */
+/** The bytes that a batch's signature covers. */
 export function usageMessage(digest: Uint8Array): Uint8Array {
   return concat(utf8(usageDomain), digest)
 }
 
-/** What the control key signs of a snapshot's bytes. */
+/** The bytes that the control key signs for a snapshot. */
 export function controlMessage(snapshot: Uint8Array): Uint8Array {
   return concat(utf8(controlDomain), snapshot)
 }
 
-/** What the VM waits for. `id` is the same until it is answered. */
+/** A request of the VM. `id` stays the same until it is answered. */
 export const Want = Type.Union([
   Type.Object(
     {
@@ -166,7 +170,7 @@ export const Want = Type.Union([
     closed,
   ),
   Type.Object({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }, closed),
-  /** What a key and its organization have used in a calendar month (UTC), by the books. */
+  /** Booked usage of a key and its organization in a calendar month (UTC). */
   Type.Object(
     {
       id,
@@ -177,7 +181,7 @@ export const Want = Type.Union([
     },
     closed,
   ),
-  /** What a key has used by day (UTC) and model, by the books: one page. */
+  /** Booked usage of a key by day (UTC) and model: one page. */
   Type.Object(
     {
       id,
@@ -213,10 +217,10 @@ export const MonthSums = Type.Object(
 )
 export type MonthSums = Static<typeof MonthSums>
 
-/** Of one page: with the longest names they fit into a line of the channel, whatever the characters. */
+/** Most rows in one page: with the longest names, and any characters, they fit into a line of the channel. */
 export const daySumsPageMax = 64
 
-/** The answer to a want of kind `days`: in the order of day, then model by its UTF-8 bytes; all of it as of one moment. */
+/** The answer to a want of kind `days`: ordered by day, then by the model's UTF-8 bytes; all as of one moment. */
 export const DaySums = Type.Object(
   {
     rows: Type.Array(Type.Object({ day: Day, model: UsedModel, ...sums }, closed), { maxItems: daySumsPageMax }),
@@ -229,25 +233,24 @@ export const DaySums = Type.Object(
 )
 export type DaySums = Static<typeof DaySums>
 
-export const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
-export const EnclaveState = OneOf(ENCLAVE_STATES)
-export type EnclaveState = Static<typeof EnclaveState>
+const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
+const EnclaveState = OneOf(ENCLAVE_STATES)
 
-/** What the gateway says of itself. Counts and times; never text of a request. */
+/** The gateway's description of itself. Counts and times; never text of a request. */
 export const EnclaveStatus = Type.Object(
   {
     state: EnclaveState,
     /** SHA-256 of the workload in force; null before there is one. */
     workload: OrNull(Sha256),
-    /** Of the control snapshot in force; 0 before there is one. */
+    /** Revision of the control snapshot in force; 0 before the first. */
     revision: Count,
     /** Requests that run, streams included. */
     running: Count,
     /** Rows of usage that wait for their acknowledgement. */
     usageWaiting: Count,
     /**
-     * While it drains: what its requests may cost yet and what is not booked, by key, so that the VM after it can hold budgets. Null: of too many
-     * keys to be told. Absent: it holds no budgets.
+     * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
+     * budgets. Null: too many keys to list. Absent: it holds no budgets.
      */
     reserved: Type.Optional(
       Type.Union([
@@ -310,7 +313,9 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /** The pieces are workload.json. Once; again with the same digest: no effect. Refused unless its digest is the HOST_DATA of this VM's report. */
+  /**
+   * The pieces are workload.json. Refused unless HOST_DATA of this VM's report is its digest; repeats have no effect.
+   */
   Type.Object(
     {
       id,
@@ -323,9 +328,9 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /** The pieces are a control snapshot. Refused unless the control key has signed it and its revision is above the one in force. */
+  /** The pieces are a control snapshot. Refused unless the control key signed it and its revision is a higher one. */
   Type.Object({ id, op: Type.Literal('control'), sha256: Sha256, signature: Base64Url(64, 64) }, closed),
-  /** Addresses of the hosts of upstreams: the VM has no resolver. TLS and pins decide whether they are the right ones. */
+  /** Addresses of upstreams' hosts, as the VM has no resolver. TLS and pins decide whether they are the right ones. */
   Type.Object(
     {
       id,
@@ -338,8 +343,8 @@ export const ENCLAVE_REQUESTS = [
     closed,
   ),
   /**
-   * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the last one told; else when
-   * there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
+   * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the
+   * last one told; else when there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
    */
   Type.Object(
     {
@@ -362,7 +367,7 @@ export const ENCLAVE_REQUESTS = [
     },
     closed,
   ),
-  /** The answer to a want of kind `certificate`: PEM chains for the VM's key, by the authority of clients and by that of instances. */
+  /** The answer to a want of kind `certificate`: PEM chains for the VM's key, for clients and for instances. */
   Type.Object(
     {
       id,
@@ -378,13 +383,13 @@ export const ENCLAVE_REQUESTS = [
   /** The answer to a want of kind `days`. */
   Type.Object({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }, closed),
   /**
-   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom` on. 0 takes the metrics
-   * anew; what follows are pieces of the same text.
+   * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom`
+   * on. 0 takes the metrics anew; what follows are pieces of the same text.
    */
   Type.Object({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }, closed),
   /**
-   * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there. Numbers that are missing
-   * were dropped for want of room.
+   * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there.
+   * Numbers that are missing were dropped for want of room.
    */
   Type.Object({ id, op: Type.Literal('spans'), from: Count }, closed),
   /** No new requests from now on; those that run may end. */
@@ -393,7 +398,7 @@ export const ENCLAVE_REQUESTS = [
 
 export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
 
-/** Of one piece of the metrics: with the lines of the log beside it it fits into a line of the channel, whatever the characters. */
+/** Longest piece of the metrics: beside log lines, and with any characters, it fits into a line of the channel. */
 export const metricsPieceCharsMax = 32_768
 
 export const EnclaveReport = Type.Object(

@@ -1,14 +1,17 @@
-// What the host may say to a gateway's VM after a client has verified it, and what the worst of each does to that client. Pure.
+// The host's settings for a gateway's VM after a client has verified it, and the worst that each does to that client.
+// Pure.
 //
-// Every field of what the control key signs, and of every request of the channel, has a row; the test beside this table walks the schemas.
+// Every field that the control key signs, and of every request of the channel, has a row; the test beside this table
+// walks the schemas.
 
 /**
- * `closed`: the VM refuses what would break a promise. `attested`: a receipt or workload.json names it, so that a verifier sees the change.
- * `availability`: the worst is a refusal, a delay or a wrong count of the host's own books. `stated`: the threat model says what is left.
+ * `closed`: the VM refuses what would break a promise. `attested`: a receipt or workload.json names it, so that a
+ * verifier sees the change. `availability`: the worst is a refusal, a delay or a wrong count of the host's own books.
+ * `stated`: the threat model says what is left.
  */
-export type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
+type HostSettingStanding = 'closed' | 'attested' | 'availability' | 'stated'
 
-export type HostSetting = { readonly stands: HostSettingStanding; readonly worst: string }
+type HostSetting = { readonly stands: HostSettingStanding; readonly worst: string }
 
 const availability = (worst: string): HostSetting => ({ stands: 'availability', worst })
 const closed = (worst: string): HostSetting => ({ stands: 'closed', worst })

@@ -1,5 +1,6 @@
-// Manifests of the images that scripts/build-image.ts builds, each as `manifest.json` beside the files of its image. Pure.
-// Here is what the appliance needs of them; further fields (tools, locks, build parameters) serve those who build an image again.
+// Manifests of the images that scripts/build-image.ts builds, each as `manifest.json` beside the files of its image.
+// Pure. Here is what the appliance needs of them; further fields (tools, locks, build parameters) serve those who build
+// an image again.
 
 import { type Static, Type } from '@sinclair/typebox'
 
@@ -27,7 +28,7 @@ export const ImageManifest = Type.Object({
   }),
   /** The packaged coding agent; absent where nobody logs in. */
   agent: Type.Optional(Type.Object({ name: Type.String(), version: Type.String() })),
-  /** What runs as the gateway in the image's VM, as its allowlist names it; absent where none does. */
+  /** The gateway's entry in the allowlist of the image's VM; absent if the image runs none. */
   gateway: Type.Optional(
     Type.Object({
       sha256: Sha256,

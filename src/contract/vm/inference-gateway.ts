@@ -1,7 +1,8 @@
-// The gateway that an instance is to send its prompts to, as its claim names it and as its attested statement repeats it. Pure.
+// The gateway that an instance is to send its prompts to, as its claim names it and as its attested statement repeats
+// it. Pure.
 //
-// `attested`: the VM sends nothing before the gateway's own evidence verifies against exactly this. `unattested`: nothing vouches for the
-// gateway, so that whoever runs it reads the prompts; an owner accepts that by name.
+// `attested`: the VM sends nothing before the gateway's own evidence verifies against exactly this. `unattested`:
+// nothing vouches for the gateway, so that whoever runs it reads the prompts; an owner accepts that by name.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'
@@ -16,9 +17,9 @@ export const AttestedGateway = Type.Object(
     measurements: Type.Array(Type.String({ pattern: '^[0-9a-f]{96}$' }), { minItems: 1, maxItems: 8 }),
     /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. */
     operatorKey: Type.String({ pattern: '^[0-9a-f]{96}$' }),
-    /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: workload.json may have these and no others. */
+    /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
     outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
-    /** PEM of a simulated platform's root; null on hardware. A VM with a report device of its own refuses a claim that names it. */
+    /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
     simulatedRoot: Type.Union([Type.String({ minLength: 1, maxLength: 16_384 }), Type.Null()]),
   },
   closed,
@@ -26,8 +27,9 @@ export const AttestedGateway = Type.Object(
 export type AttestedGateway = Static<typeof AttestedGateway>
 
 /**
- * Why nothing vouches for it. `host`: it runs in the host's own process (`inference.placement = "host"`). `no-worker`: its VM has no worker, so that
- * it has no evidence, and every prompt goes to an upstream outside. `elsewhere`: `instances.inference_base_url` names it.
+ * Why nothing vouches for it. `host`: it runs in the host's own process (`inference.placement = "host"`). `no-worker`:
+ * its VM has no worker, so that it has no evidence, and every prompt goes to an upstream outside. `elsewhere`:
+ * `instances.inference_base_url` names it.
  */
 export const UnattestedReason = OneOf(['host', 'no-worker', 'elsewhere'])
 export type UnattestedReason = Static<typeof UnattestedReason>

@@ -1,4 +1,4 @@
-// The launch document: what a VM was launched from, in words. Its SHA-256 is the HOST_DATA of the launch, so that a report vouches for it. Pure.
+// The launch document: the boot inputs of a VM as text. A report vouches for it by HOST_DATA, its SHA-256. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'

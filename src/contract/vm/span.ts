@@ -1,6 +1,7 @@
 // Spans of the inference gateway as they travel: from a gateway VM to its host, and to whatever exports them. Pure.
 //
-// Ids, counts, times and words of fixed lists. There is no field that could hold text of a request, a key, a user or a tool.
+// Ids, counts, times and words of fixed lists. There is no field that could hold text of a request, a key, a user or a
+// tool.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'
@@ -18,7 +19,7 @@ const ErrorCode = Type.Union([Type.String({ pattern: '^[a-z0-9_]{1,40}$' }), Typ
 /** Why a choice ended, in OpenAI's words. */
 export const FINISH_REASONS = ['stop', 'length', 'tool_calls', 'content_filter'] as const
 export type FinishReason = (typeof FINISH_REASONS)[number]
-/** Choices of a request whose finish reasons are told. */
+/** Most choices of a request whose finish reasons are reported. */
 export const finishReasonsMax = 128
 
 const place = {
@@ -28,7 +29,7 @@ const place = {
   startUs: Micros,
   durationUs: Micros,
   operation: OneOf(['chat', 'text_completion', 'embeddings']),
-  /** Of the catalog; `unknown` where the request named none of it. */
+  /** Model of the catalog; `unknown` if the request named another. */
   model: Model,
   error: ErrorCode,
 }
@@ -42,7 +43,7 @@ export const RequestSpan = Type.Object(
     parentId: Type.Union([SpanId, Type.Null()]),
     /** The gateway's id of the request, as usage, log and `x-request-id` have it. */
     requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
-    /** Of the last attempt; null: none was asked. */
+    /** Upstream of the last attempt; null: none was tried. */
     upstream: Type.Union([Upstream, Type.Null()]),
     /** Null: the request could not be read. */
     stream: Type.Union([Type.Boolean(), Type.Null()]),
@@ -51,7 +52,7 @@ export const RequestSpan = Type.Object(
     inputTokens: Count,
     outputTokens: Count,
     tokensSource: OneOf(['reported', 'estimated', 'implausible']),
-    /** Of the choices that ended. */
+    /** Finish reasons of the choices that ended. */
     finishReasons: Type.Array(OneOf(FINISH_REASONS), { maxItems: finishReasonsMax }),
     /** Wait for an upstream. */
     queueUs: Micros,

@@ -1,7 +1,9 @@
-// workload.json: everything that decides who gets prompts and how receipts are made, for a gateway in a measured VM. Pure.
+// workload.json: everything that decides who gets prompts and how receipts are made, for a gateway in a measured VM.
+// Pure.
 //
-// The SHA-256 of its canonical text is the HOST_DATA of that VM's launch, so that a report vouches for every field. It is public: it holds no
-// secrets. The host hands it over, and the gateway refuses one that is not its own report's; it is served with the evidence.
+// The SHA-256 of its canonical text is the HOST_DATA of that VM's launch, so that a report vouches for every field. It
+// is public: it holds no secrets. The host hands it over, and the gateway refuses one that is not its own report's; it
+// is served with the evidence.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
@@ -9,7 +11,7 @@ import { OneOf } from '../shape.ts'
 import { Allowlist } from './allowlist.ts'
 
 export const workloadFormat = 'strongroom/workload/v1'
-/** Of the canonical text. */
+/** Largest canonical text. */
 export const workloadBytesMax = 1_048_576
 
 /** Processes of one gateway that serve clients. */
@@ -20,7 +22,7 @@ const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
-/** What the gateway tells its host of single requests beside their usage (span.ts): ids, codes, counts and times. */
+/** Spans of requests that the gateway reports to its host beside usage (span.ts): ids, codes, counts and times. */
 export const TraceSettings = Type.Object(
   {
     /** Share of the requests. */
@@ -64,7 +66,7 @@ export const GatewaySettings = Type.Object(
     keptReceipts: Type.Optional(Type.Object({ retentionMs: Count, countMax: Count, bytesMax: Count }, closed)),
     /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
     processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
-    /** Of a connection without a request. */
+    /** Idle time of a connection without a request. */
     connectionIdleSeconds: Count,
     /** Absent: nothing is traced. */
     traces: Type.Optional(TraceSettings),
@@ -108,7 +110,7 @@ export const WorkloadUpstream = Type.Object(
 )
 export type WorkloadUpstream = Static<typeof WorkloadUpstream>
 
-/** A question whose answer by this model is known: a worker that answers otherwise does not serve. Greedy, temperature 0. */
+/** A question with a known answer. A worker that answers otherwise does not serve. Greedy, temperature 0. */
 export const GoldenAnswer = Type.Object(
   {
     prompt: Type.String({ minLength: 1, maxLength: 4096 }),
@@ -126,7 +128,7 @@ export const WorkloadModel = Type.Object(
     name: Type.String({ pattern: '^[a-z0-9][a-z0-9._-]{0,62}$' }),
     /** dm-verity root hash of the disk. */
     rootHash: Sha256,
-    /** Of the file system: the hash tree begins there. Bytes. */
+    /** End of the file system, where the hash tree begins. Bytes. */
     hashOffset: Type.Integer({ minimum: 4096 }),
     /** SHA-256 of the GGUF file, and its size in bytes. */
     fileSha256: Sha256,

@@ -1,7 +1,7 @@
-// Whether a certificate is for this host, by its subjectAltName and by nothing else (RFC 6125 6.4, RFC 5280 4.2.1.6). Pure.
+// Matches a host against a certificate's subjectAltName alone (RFC 6125 6.4, RFC 5280 4.2.1.6). Pure.
 //
-// Runtimes fall back to the common name where no DNS name stands in a certificate, and name constraints say nothing of common names: an authority
-// that is held to one DNS name could then sign for any other.
+// Runtimes fall back to the common name of a certificate without DNS names, and name constraints do not bind common
+// names: an authority restricted to one DNS name could then sign for any other.
 
 import { readSequence } from '../../attest/encoding/der.ts'
 import { Malformed } from '../../attest/malformed.ts'
@@ -12,7 +12,7 @@ const subjectAltName = '2.5.29.17'
 const dnsNameTag = 0x82
 const addressTag = 0x87
 
-/** What is wrong, or null. `host` is a DNS name, or an address of four or sixteen bytes. */
+/** The problem, or null. `host` is a DNS name, or an address of four or sixteen bytes. */
 export function certificateNameProblem(der: Uint8Array, host: string | Uint8Array): string | null {
   try {
     const extension = decodeCertificate(der).extensions.get(subjectAltName)

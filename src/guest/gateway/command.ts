@@ -1,4 +1,4 @@
-// strongroom-gateway: the owner's word on what the gateway has to prove, in the place of the claim's. Effects: one file of the login user.
+// strongroom-gateway: the owner's requirements for the gateway, instead of the claim's. Effects: one file of the user.
 
 import { messageOf } from '../../base/fault.ts'
 import { readTextOrNull } from '../../linux/files.ts'
@@ -68,15 +68,15 @@ async function set({ paths, readInput, complain }: GatewayCommandSettings): Prom
   const { platform, baseUrl } = readSettings(settings)
   if (!baseUrl.startsWith('https://')) throw new Error(`${baseUrl} is not https: nobody can prove anything there`)
   const gateway = readOwnGateway(new TextDecoder('utf-8', { fatal: true }).decode(await readInput()), platform)
-  // What cannot be used is said here, and not at the next prompt. Nothing is sent.
+  // Options that cannot be used are refused here and not at the next prompt. Nothing is sent.
   attestedFetch(attestedOptions({ by: 'owner', baseUrl: new URL(baseUrl), gateway })).close()
   writeOwnGateway(paths, `${JSON.stringify(gateway)}\n`)
-  complain('in force from the next request on; strongroom-verify says what the gateway proves\n')
+  complain('in force from the next request on; strongroom-verify shows the proof of the gateway\n')
 }
 
 function reset({ paths, complain }: GatewayCommandSettings): void {
   removeOwnGateway(paths)
-  complain('what the claim says is in force again\n')
+  complain('the requirements of the claim are in force again\n')
 }
 
 async function readBounded(stream: ReadableStream<Uint8Array>): Promise<Uint8Array> {

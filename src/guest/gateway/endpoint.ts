@@ -1,7 +1,7 @@
-// The endpoint that programs of an instance speak to instead of the gateway: plain HTTP on loopback in, the verified gateway out. Effects: through
-// its deps, and the network.
+// The gateway endpoint for programs of an instance: plain HTTP on loopback in, the verified gateway out. Effects:
+// through its deps, and the network.
 //
-// It keeps no key: what a caller sends in Authorization or x-api-key goes on, to the gateway alone, after that has proved what it has to.
+// It keeps no key: it forwards the caller's Authorization or x-api-key to the gateway alone, after the gateway's proof.
 
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
@@ -9,31 +9,33 @@ import { AttestedFetchError, ConnectionError } from '../../verifier/fetch/errors
 import type { Expectation } from './expectation.codec.ts'
 import { type Refusal, refusalDocument, refusalEvent, refusalHeaders, refusalOf } from './refusal.plan.ts'
 
-/** The way to one gateway. */
+/** The connection to one gateway. */
 export type Sender = {
-  /** As fetch, to the gateway alone; follows no redirect. A response that is no stream of events is whole. Rejects as attestedFetch does, or with a CertificateNameError. */
+  /**
+   * Like fetch, without redirects; buffers all but event streams. Rejects like attestedFetch, or CertificateNameError.
+   */
   readonly send: (url: URL, init: RequestInit) => Promise<Response>
   /** Ends idle connections. Requests under way go on. */
   readonly close: () => void
 }
 
 export type EndpointDeps = {
-  /** What the gateway has to prove now, and the way to it. Throws when that cannot be used; null: there is no gateway. */
+  /** The gateway's required proof and the way to it. Throws if it cannot be used; null: there is no gateway. */
   readonly access: () => { readonly expectation: Expectation; readonly sender: Sender } | null
   readonly log: Logger
 }
 
 export const endpointLimits = {
   requestsMax: 64,
-  /** As the gateway's own, at the most. */
+  /** At most the gateway's own limit. */
   bodyBytesMax: 32 * 1024 * 1024,
-  /** Bodies of all requests whose response has not begun. */
+  /** Limit for the bodies of all requests whose response has not begun. */
   heldBytesMax: 48 * 1024 * 1024,
 } as const
 
 const METHODS: readonly string[] = ['GET', 'HEAD', 'POST', 'DELETE']
 
-/** RFC 9110 7.6.1, and what the next connection decides for itself. */
+/** RFC 9110 7.6.1, and headers that each connection sets for itself. */
 const HOP_HEADERS: readonly string[] = [
   ...['accept-encoding', 'connection', 'content-length', 'expect', 'host', 'keep-alive'],
   ...['proxy-authenticate', 'proxy-authorization', 'proxy-connection', 'te', 'trailer', 'transfer-encoding', 'upgrade'],
@@ -48,7 +50,7 @@ export class Endpoint {
     this.#deps = deps
   }
 
-  /** Never rejects. `onRead`: the request is there, and what follows takes its time. */
+  /** Never rejects. Calls `onRead` once the request is read; the response may then take long. */
   readonly handle = async (request: Request, onRead: () => void): Promise<Response> => {
     const { pathname } = new URL(request.url)
     if (!/^\/v1\/|^\/health$/.test(pathname)) {
@@ -135,7 +137,7 @@ function refused(path: string, refusal: Refusal): Response {
   return new Response(body, { status: refusal.status, headers: refusalHeaders(refusal) })
 }
 
-/** What is announced is kept room for; where nothing is, as much as may come. */
+/** Bytes to reserve for a body: its Content-Length, or without that the limit. */
 function announcedBytes(request: Request): number {
   if (request.body === null) return 0
   const length = request.headers.get('content-length')
@@ -171,7 +173,7 @@ function ended(response: Response, end: () => void): Response {
   return withPassedHeaders(response, null)
 }
 
-/** A body that breaks off ends with the reason where it is a stream of events; any other is an error of the connection. */
+/** An event stream that breaks off ends with the reason; any other body ends with a connection error. */
 function streamed(response: Response, { pathname, host, end, log }: Streaming): Response {
   const { body } = response
   if (body === null) return ended(response, end)
@@ -207,7 +209,7 @@ function streamed(response: Response, { pathname, host, end, log }: Streaming): 
 
 function withPassedHeaders({ status, statusText, headers }: Response, body: ReadableStream<Uint8Array> | null) {
   const passed = passedHeaders(headers)
-  // The bytes are those that it spoke of no more.
+  // The body is no longer encoded.
   passed.delete('content-encoding')
   return new Response(body, { status, statusText, headers: passed })
 }

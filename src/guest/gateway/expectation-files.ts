@@ -10,13 +10,13 @@ import { type Expectation, expectationBytesMax, expectationOf } from './expectat
 
 export type ExpectationPaths = Pick<GuestPaths, 'gatewaySettings' | 'ownGateway'>
 
-/** What is in force now; null: this instance has no gateway. Faults: invalid_request, internal. */
+/** The expectation in force; null: this instance has no gateway. Faults: invalid_request, internal. */
 export function readExpectation({ gatewaySettings, ownGateway }: ExpectationPaths): Expectation | null {
   const settings = readBounded(gatewaySettings)
   return settings === null ? null : expectationOf(settings, readBounded(ownGateway))
 }
 
-/** Changes when either document does. */
+/** Changes with either document. */
 export function expectationStamp({ gatewaySettings, ownGateway }: ExpectationPaths): string {
   return `${stampOf(gatewaySettings)} ${stampOf(ownGateway)}`
 }
@@ -26,7 +26,7 @@ function stampOf(path: string): string {
   return stat === undefined ? 'none' : `${stat.dev}:${stat.ino}:${stat.size}:${stat.mtimeNs}`
 }
 
-/** As the login user. */
+/** Runs as the login user. */
 export function writeOwnGateway({ ownGateway }: Pick<GuestPaths, 'ownGateway'>, text: string): void {
   writeFileAtomic(ownGateway, text, { mode: 0o644 })
 }
@@ -35,7 +35,7 @@ export function removeOwnGateway({ ownGateway }: Pick<GuestPaths, 'ownGateway'>)
   fs.rmSync(ownGateway, { force: true })
 }
 
-/** Null when there is no such file. Faults: invalid_request for what is no file or too large, internal. */
+/** Null: no such file. Faults: invalid_request (no regular file, or too large), internal. */
 function readBounded(path: string): string | null {
   const { O_RDONLY, O_NOFOLLOW, O_NONBLOCK } = fs.constants
   let fd: number

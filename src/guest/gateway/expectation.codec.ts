@@ -1,4 +1,4 @@
-// What the gateway of this instance has to prove before it gets a prompt: as the claim says, or as the owner has said since. Pure; throws Fault
+// The proof that the gateway must give before it gets a prompt, from the claim or from the owner. Pure; throws Fault
 // invalid_request, naming the field.
 
 import { type Static, Type } from '@sinclair/typebox'
@@ -9,15 +9,15 @@ import { checkedJson, OneOf } from '../../contract/shape.ts'
 import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/vm/inference-gateway.ts'
 import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 
-/** Of either document, in bytes. */
+/** Limit of either document. */
 export const expectationBytesMax = 64 * 1024
 
-/** What a claim leaves for the endpoint and for strongroom-verify; root's alone to write. Nothing in it is secret. */
+/** The claim's requirements, for the endpoint and strongroom-verify. Only root writes it. Not secret. */
 export const GatewaySettings = Type.Object(
   {
     baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
     gateway: InferenceGateway,
-    /** Where this VM's own reports come from: no simulated platform counts beside a real one. */
+    /** Source of this VM's own reports: a VM with hardware accepts no simulated platform. */
     platform: OneOf(['snp', 'none']),
   },
   { additionalProperties: false },
@@ -25,22 +25,23 @@ export const GatewaySettings = Type.Object(
 export type GatewaySettings = Static<typeof GatewaySettings>
 
 export type Expectation = {
-  /** Whose word it is. */
+  /** Its author. */
   readonly by: 'claim' | 'owner'
-  /** Where it is, path included; https when it is attested. */
+  /** Address with path; https if the gateway is attested. */
   readonly baseUrl: URL
   readonly gateway: AttestedGateway | UnattestedGateway
 }
 
 export type AttestedExpectation = Expectation & { readonly gateway: AttestedGateway }
 
-/** Null: this instance has no gateway. `own` is the owner's document, null when there is none. */
+/** Null: this instance has no gateway. `own`: the owner's document or null. */
 export function expectationOf(settings: string, own: string | null): Expectation | null {
   const { baseUrl, gateway, platform } = readSettings(settings)
   if (gateway.kind === 'none') return null
   const by = own === null ? 'claim' : 'owner'
   const expectation: Expectation = {
-    ...{ by, baseUrl: new URL(baseUrl) },
+    by,
+    baseUrl: new URL(baseUrl),
     gateway: own === null ? gateway : readOwnGateway(own, platform),
   }
   const problem = gatewayProblem(expectation.gateway, { baseUrl, platform })
@@ -54,7 +55,7 @@ export function readSettings(text: string): GatewaySettings {
   return checkedJson(GatewaySettings, utf8(text), { what: 'the gateway of the claim', code: 'invalid_request' })
 }
 
-/** What an owner hands over: the launch that the gateway must prove. No owner can say less than a claim of kind `attested`. */
+/** The owner's file: the launch that the gateway must prove, as strict as a claim of kind `attested`. */
 export function readOwnGateway(text: string, platform: GatewaySettings['platform']): AttestedGateway {
   const gateway = checkedJson(AttestedGateway, utf8(text), { what: 'your policy', code: 'invalid_request' })
   const problem = gatewayProblem(gateway, { baseUrl: null, platform })
@@ -63,12 +64,12 @@ export function readOwnGateway(text: string, platform: GatewaySettings['platform
 }
 
 type Surroundings = {
-  /** Null: not looked at. */
+  /** Null: not checked. */
   readonly baseUrl: string | null
   readonly platform: GatewaySettings['platform']
 }
 
-/** What the schema cannot say: the first wrong field, or null. */
+/** Checks beyond the schema: the first wrong field, or null. */
 export function gatewayProblem(
   gateway: AttestedGateway | UnattestedGateway,
   { baseUrl, platform }: Surroundings,
@@ -87,8 +88,8 @@ export function gatewayProblem(
 const PEM_CERTIFICATES = /^(-----BEGIN CERTIFICATE-----\n[A-Za-z0-9+/=\n]+-----END CERTIFICATE-----\n*)+$/
 
 /**
- * For `attestedFetch`: no debug, no migration, VMPL 0, the TCB of AMD's bulletins and a revocation list, always; of the two documents come only
- * what must be equal, and a simulated root where this VM has no hardware either.
+ * Options for `attestedFetch`. Always: no debug, no migration, VMPL 0, the TCB of AMD's bulletins and a revocation
+ * list. The documents add only values that must be equal, and a simulated root if this VM has no hardware either.
  */
 export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): AttestedFetchOptions {
   const { measurements, operatorKey, outside, simulatedRoot } = gateway
@@ -97,14 +98,14 @@ export function attestedOptions({ baseUrl, gateway }: AttestedExpectation): Atte
     url: baseUrl.origin,
     policy: encodePolicy(policy),
     outside,
-    // The attested key counts: whoever signed the certificate of it vouches for nothing more.
+    // The attested key decides; the certificate's issuer adds nothing.
     ca: 'any',
     evidenceTimeoutMs,
     ...(simulatedRoot === null ? {} : { simulatedRoot }),
   }
 }
 
-/** The gateway asks its platform for five reports, and may have to wait its turn. */
+/** The gateway requests five reports of its platform, and may have to wait. */
 const evidenceTimeoutMs = 60_000
 
 function bytesOf(hex: string): Uint8Array {

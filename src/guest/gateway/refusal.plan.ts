@@ -1,6 +1,6 @@
-// What a client is answered when its request does not reach the gateway: in the form of the API that it speaks, in words for people. Pure.
+// Responses to a client whose request does not reach the gateway, in the form of its API. Pure.
 //
-// A status below 500 that is not 408, 409 or 429 is tried again by no client; `x-should-retry` says it to those that ask.
+// No client retries a status below 500 other than 408, 409 and 429; `x-should-retry` says so to clients that read it.
 
 import type { Check } from '../../attest/verdict.ts'
 import { Fault } from '../../base/fault.ts'
@@ -18,41 +18,41 @@ import {
 
 export type Refusal = {
   readonly status: number
-  /** Stable; what machines match on. */
+  /** Stable, for programs. */
   readonly code: string
   readonly message: string
-  /** Whether the same request may go through later, without anybody's doing. */
+  /** Whether a retry may succeed without any change. */
   readonly again: boolean
 }
 
-/** Of an error's words that are repeated; they may quote the other side. */
+/** Longest part of an error message that is repeated; it may quote the other side. */
 const reasonCharsMax = 500
 
-export const verifyAdvice = 'run strongroom-verify, which says of every check what came of it'
+const verifyAdvice = 'run strongroom-verify, which shows the result of every check'
 
-/** `host` is where the gateway was looked for. `sent`: what did not leave. */
+/** `host`: the gateway's. `sent`: name of the data that did not leave this VM. */
 export function refusalOf(error: unknown, { host, sent }: { readonly host: string; readonly sent: string }): Refusal {
   const unsent = (why: string, advice: string) => `${sent} was not sent: ${reasonOf(why)}. What to do: ${advice}`
   if (error instanceof VerificationError) {
     const first = telling(error.failed)
     const why = first === undefined ? error.message : `${first.name}: ${first.reason}`
-    const owner = 'if its operator changed it on purpose, hand over what it has to prove now: strongroom-gateway set'
+    const owner = 'if its operator changed it on purpose, set the new requirements: strongroom-gateway set'
     const message = unsent(`the gateway at ${host} did not prove what it has to: ${why}`, `${verifyAdvice}; ${owner}`)
     return { status: 403, code: 'gateway_not_verified', message, again: false }
   }
   if (error instanceof KeyChangedError) {
-    const why = `whoever answers at ${host} has another key than the gateway's attested one, and no good evidence for it`
+    const why = `the server at ${host} has another key than the attested gateway, and no valid evidence for it`
     return { status: 403, code: 'gateway_key_changed', message: unsent(why, verifyAdvice), again: false }
   }
   if (error instanceof EvidenceError) {
-    const message = unsent(withoutAdvice(error.message), `try again; when it stays, ${verifyAdvice}`)
+    const message = unsent(withoutAdvice(error.message), `try again; if it fails again, ${verifyAdvice}`)
     return { status: 503, code: 'gateway_no_evidence', message, again: true }
   }
   if (error instanceof RequestError) {
     return { status: 400, code: 'invalid_request', message: unsent(error.message, 'correct it'), again: false }
   }
   if (isNamed(error, 'CertificateNameError')) {
-    const message = unsent(`whoever answers at ${host} is not the gateway: ${error.message}`, verifyAdvice)
+    const message = unsent(`the server at ${host} is not the gateway: ${error.message}`, verifyAdvice)
     return { status: 403, code: 'gateway_certificate', message, again: false }
   }
   if (error instanceof Fault || error instanceof OptionError) {
@@ -61,12 +61,12 @@ export function refusalOf(error: unknown, { host, sent }: { readonly host: strin
   return afterwards(error, host)
 }
 
-/** A receipt's group `evidence` only repeats that another of its checks is bad. */
+/** The check `evidence` of a receipt only repeats that another of its checks failed. */
 function telling(failed: readonly Check[]): Check | undefined {
   return failed.find(check => !check.name.endsWith('/evidence')) ?? failed[0]
 }
 
-/** What went wrong when the gateway may have the request already. */
+/** The refusal for an error after which the gateway may have the request. */
 function afterwards(error: unknown, host: string): Refusal {
   const said = error instanceof Error ? reasonOf(error.message) : 'no reason'
   if (error instanceof ConnectionError || error instanceof IncompleteResponseError) {
@@ -81,7 +81,7 @@ function afterwards(error: unknown, host: string): Refusal {
   return { status: 500, code: 'internal', message, again: false }
 }
 
-/** By its name: this file is loaded by those who open no connection. */
+/** By name: this file is also loaded without a connection. */
 function isNamed(error: unknown, name: string): error is Error {
   return error instanceof Error && error.name === name
 }
@@ -106,7 +106,7 @@ export function refusalDocument(path: string, { status, code, message }: Refusal
   return { error: { message, type, param: null, code } }
 }
 
-/** The same in a stream that has begun, where no status can be said any more. */
+/** As an event of a stream that has begun, when the status is already sent. */
 export function refusalEvent(path: string, refusal: Refusal): string {
   const data = JSON.stringify(refusalDocument(path, refusal))
   return isMessages(path) ? `event: error\ndata: ${data}\n\n` : `data: ${data}\n\n`

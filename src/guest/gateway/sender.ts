@@ -1,5 +1,5 @@
-// How a request of this VM reaches the gateway that is expected: held to the gateway's own evidence, or to a certificate where there is none.
-// Effects: the network.
+// Sends a request to the expected gateway, checked by its evidence or, without evidence, by its certificate. Effects:
+// the network.
 
 import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -12,13 +12,15 @@ import type { Sender } from './endpoint.ts'
 import { attestedOptions, type Expectation, isAttested } from './expectation.codec.ts'
 import { createUnattestedFetch } from './unattested.ts'
 
-/** Opens nothing yet. Fault invalid_request: the expectation cannot be used. */
+/** Opens no connection yet. Fault invalid_request: the expectation cannot be used. */
 export function createSender(expectation: Expectation): Sender {
   const { baseUrl, gateway } = expectation
   if (gateway.kind === 'unattested') return createUnattestedFetch({ baseUrl, ca: gateway.ca })
   if (!isAttested(expectation)) throw new Fault('internal', 'invariant broken: a gateway is attested or it is not')
   const fetch = createAttestedFetch(attestedOptions(expectation), {
-    ...{ createTransport: createNodeTransport, clock: systemClock, random: systemRandom },
+    createTransport: createNodeTransport,
+    clock: systemClock,
+    random: systemRandom,
     native: { newAesGcm: nativeAesGcm, primitives: nativeEncapsulation },
   })
   return { send: (url, init) => fetch(url, init), close: fetch.close }

@@ -1,5 +1,5 @@
-// Role `gateway`: serves the endpoint until it is ended. Effects: a port on loopback, the network. Runs as a user of its own, so that what the owner's
-// programs do cannot reach into it; its words go to a log of root's.
+// Role `gateway`: serves the endpoint until it is ended. Effects: a port on loopback, the network. It runs as its own
+// user, out of reach of the owner's programs, and logs to a file of root's.
 
 import { systemClock } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -9,7 +9,6 @@ import { Endpoint, type EndpointDeps, endpointLimits } from './endpoint.ts'
 import { type ExpectationPaths, expectationStamp, readExpectation } from './expectation-files.ts'
 import { createSender } from './sender.ts'
 
-/** Of the guest. */
 export function serveGateway(paths: ExpectationPaths): void {
   // Standard error is a file of root's, which the agent keeps small.
   const sink = (line: string) => void process.stderr.write(`${line}\n`)
@@ -20,7 +19,7 @@ export function serveGateway(paths: ExpectationPaths): void {
 
 export type ServedEndpoint = AsyncDisposable & { readonly port: number }
 
-/** Of a connection that says nothing; once its request is there, that may take as long as the gateway does. */
+/** Idle limit of a connection before its request; a response may take as long as the gateway does. */
 const idleSeconds = 120
 
 /** Fault host.unsupported when the port is taken. */
@@ -36,7 +35,11 @@ export function serveEndpoint({
   const endpoint = new Endpoint({ access: createAccess(paths), log })
   try {
     const server = Bun.serve({
-      ...{ hostname: '127.0.0.1', port, reusePort: false, development: false, idleTimeout: idleSeconds },
+      hostname: '127.0.0.1',
+      port,
+      reusePort: false,
+      development: false,
+      idleTimeout: idleSeconds,
       maxRequestBodySize: endpointLimits.bodyBytesMax,
       fetch: (request, bun) => endpoint.handle(request, () => bun.timeout(request, 0)),
     })
@@ -46,7 +49,7 @@ export function serveEndpoint({
   }
 }
 
-/** What is in force, read anew when a document of it has changed: then the gateway proves itself anew, too. */
+/** The expectation in force, read again when a document changed; the gateway then proves itself again. */
 export function createAccess(paths: ExpectationPaths): EndpointDeps['access'] {
   let kept: { readonly stamp: string; readonly access: ReturnType<EndpointDeps['access']> } | null = null
   return () => {

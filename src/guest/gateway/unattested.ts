@@ -1,12 +1,15 @@
-// The way to a gateway that has no evidence: TLS with the authority of the claim for this one connection, or plain HTTP where its address says so.
-// Effects: the network.
+// The way to a gateway without evidence: TLS with the claim's authority for this connection alone, or plain HTTP if its
+// address says so. Effects: the network.
 //
-// A connection is judged first, by the names in its certificate alone; requests then go to the holder of that certificate's key and to nobody else.
+// Each connection is checked first, by the names in its certificate; requests then go to the holder of that
+// certificate's key.
 
 import { createHash, X509Certificate } from 'node:crypto'
 import { isIP } from 'node:net'
-import { connect, type TLSSocket } from 'node:tls'
+import { connect } from 'node:tls'
 import { messageOf } from '../../base/fault.ts'
+import { parseIpv6 } from '../../base/ipv6.ts'
+import { connected } from '../../linux/tls-get.ts'
 import { ConnectionError, RequestError } from '../../verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../verifier/fetch/node-transport.ts'
 import { bodyAtOnce } from '../../verifier/fetch/response-body.ts'
@@ -14,14 +17,14 @@ import { type Channel, PeerKeyError, type WireRequest, type WireResponse } from 
 import { certificateNameProblem } from './certificate-name.plan.ts'
 import type { Sender } from './endpoint.ts'
 
-/** Whoever answers does not show a certificate for the gateway's name that the authority signed. Nothing was sent. */
-export class CertificateNameError extends Error {
+/** The server shows no certificate for the gateway's name that the authority signed. Nothing was sent. */
+class CertificateNameError extends Error {
   override readonly name = 'CertificateNameError'
 }
 
-export type UnattestedGatewayAt = {
+type UnattestedGatewayAt = {
   readonly baseUrl: URL
-  /** PEM of the one authority that may sign for it; null: those that the system trusts. */
+  /** PEM of the only accepted authority; null: the system's. */
   readonly ca: string | null
 }
 
@@ -81,7 +84,7 @@ class JudgedConnections {
     this.#gateway = gateway
   }
 
-  /** Judges anew, once, when the gateway has another key than the judged one: it may have a new certificate. */
+  /** Checks once more if the gateway's key has changed: it may have a new certificate. */
   readonly send = async (request: WireRequest): Promise<WireResponse> => {
     const channel = await this.#open()
     try {
@@ -117,12 +120,14 @@ class JudgedConnections {
   }
 }
 
-/** SHA-256 of the SubjectPublicKeyInfo of the certificate that is shown, judged. */
+/** SHA-256 of the SubjectPublicKeyInfo of the checked certificate. */
 async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Array> {
   const host = baseUrl.hostname.replace(/^\[|\]$/g, '')
   const socket = connect({
-    ...{ host, port: Number(baseUrl.port || 443), ALPNProtocols: ['http/1.1'] },
-    // Judged below, so that what is wrong can be said.
+    host,
+    port: Number(baseUrl.port || 443),
+    ALPNProtocols: ['http/1.1'],
+    // Checked below, for an error that names the problem.
     rejectUnauthorized: false,
     ...(isIP(host) === 0 ? { servername: host } : {}),
     ...(ca === null ? {} : { ca }),
@@ -144,20 +149,9 @@ async function judgedKey({ baseUrl, ca }: UnattestedGatewayAt): Promise<Uint8Arr
   }
 }
 
-async function connected(socket: TLSSocket): Promise<void> {
-  await new Promise<void>((resolve, reject) => {
-    socket.once('secureConnect', resolve)
-    socket.once('error', reject)
-    socket.once('close', () => reject(new Error('the connection was closed')))
-  })
-}
-
-/** Of an address that node:net takes; IPv6 through URL, which writes it in its shortest form. */
+/** Bytes of an address in node:net's form; IPv6 through URL, which writes its shortest form. */
 function addressBytes(host: string): Uint8Array {
   if (isIP(host) === 4) return Uint8Array.from(host.split('.').map(Number))
-  const [head = '', tail] = host.split('::')
-  const words = (text: string) => (text === '' ? [] : text.split(':').map(word => Number.parseInt(word, 16)))
-  const [before, after] = [words(head), words(tail ?? '')]
-  const all = [...before, ...new Array(Math.max(0, 8 - before.length - after.length)).fill(0), ...after]
-  return Uint8Array.from(all.flatMap(word => [word >> 8, word & 0xff]))
+  const value = parseIpv6(host)
+  return Uint8Array.from({ length: 16 }, (_, at) => Number((value >> BigInt(8 * (15 - at))) & 0xffn))
 }

@@ -1,7 +1,8 @@
-// What root sees of every way into this VM, for a verifier that runs as the login user. Effects: reads files and /proc, runs `sshd -T`.
+// Root's view of every way into this VM, for a verifier that runs as the login user. Effects: reads files and /proc,
+// runs `sshd -T`.
 //
-// It only looks: judge.plan.ts says what is wrong with it. Every process of the VM may ask, so nothing secret is in it: of a password it says
-// whether there is one, and of sshd's configuration not what sessions get in their environment, which the instance's gateway key is part of.
+// judge.plan.ts judges it. Every process of the VM may ask, so it holds no secret: whether a password exists, and
+// sshd's configuration without the environment of sessions, which contains the instance's gateway key.
 
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
@@ -18,7 +19,7 @@ export const LockoutFacts = Type.Object(
   {
     /** passwd(5). */
     passwd: Text,
-    /** Of shadow(5): `none` can never be entered, `empty` needs no entering. */
+    /** From shadow(5): `none` never matches, `empty` needs no password. */
     passwords: Type.Array(
       Type.Object(
         { name: Text, password: Type.Union([Type.Literal('none'), Type.Literal('set'), Type.Literal('empty')]) },
@@ -36,7 +37,7 @@ export const LockoutFacts = Type.Object(
     sockets: Type.Array(
       Type.Object({ protocol: Text, address: Text, port: Type.Integer(), uid: Type.Integer() }, closed),
     ),
-    /** What the host can ask of the agent. */
+    /** Requests of the host that the agent accepts. */
     agentOps: Type.Array(Text),
     commandLine: Text,
     modules: Type.Array(Text),
@@ -53,7 +54,7 @@ export const LockoutFacts = Type.Object(
 )
 export type LockoutFacts = Static<typeof LockoutFacts>
 
-export type FactsDeps = {
+type FactsDeps = {
   /** Before every path; '' in the guest. */
   readonly root: string
   readonly sshdProgram: string
@@ -62,7 +63,7 @@ export type FactsDeps = {
 
 const sshdBounds = { timeoutMs: 20_000, outputBytesMax: 65_536 } as const
 
-/** Never rejects for a file that is not there. */
+/** Does not reject for missing files. */
 export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promise<LockoutFacts> {
   const read = (path: string) => readTextOrNull(`${root}${path}`)
   const lines = (path: string) => (read(path) ?? '').split('\n').filter(line => line !== '')
@@ -82,7 +83,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
       ...['tcp', 'tcp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '0A')),
       ...['udp', 'udp6'].flatMap(name => socketsIn(lines(`/proc/net/${name}`), name, '07')),
     ],
-    agentOps: AgentRequest.anyOf.map(item => item.properties.op.const),
+    agentOps: AgentRequest.anyOf.map(request => request.properties.op.const),
     commandLine: (read('/proc/cmdline') ?? '').trim(),
     modules: lines('/proc/modules').map(line => line.split(' ')[0] ?? ''),
     measuredModules: modulesBelow(`${root}/usr/lib/modules`),
@@ -95,7 +96,7 @@ export async function gatherFacts({ root, sshdProgram, run }: FactsDeps): Promis
   }
 }
 
-/** shadow(5): `!` and `*` begin what no password can be. */
+/** shadow(5): no password matches a text that begins with `!` or `*`. */
 function passwordOf(line: string): LockoutFacts['passwords'][number] {
   const [name = '', hash = ''] = line.split(':')
   return { name, password: hash === '' ? 'empty' : /^[!*]/.test(hash) ? 'none' : 'set' }

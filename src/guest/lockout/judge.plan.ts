@@ -4,7 +4,7 @@ import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.
 import { keyDigest } from '../claim-record.ts'
 import type { LockoutFacts } from './facts.ts'
 
-export type LockoutQuestion = {
+type LockoutQuestion = {
   readonly facts: LockoutFacts
   /** SHA-256 of the owner's key in hexadecimal, as the verified claim has it; null when there is no verified claim. */
   readonly publicKeyDigest: string | null
@@ -47,10 +47,10 @@ function accounts({ passwd }: LockoutFacts): Check {
 
 function passwords(facts: LockoutFacts): Check {
   if (facts.passwords.length === 0) return notChecked('passwords', '/etc/shadow cannot be read', true)
-  const wrong = facts.passwords.filter(item => item.password !== 'none')
+  const wrong = facts.passwords.filter(entry => entry.password !== 'none')
   return verdictOf(
     'passwords',
-    wrong.map(item => `${item.name} has ${item.password === 'set' ? 'a password' : 'an empty password'}`),
+    wrong.map(entry => `${entry.name} has ${entry.password === 'set' ? 'a password' : 'an empty password'}`),
     'no account has one',
   )
 }
@@ -105,7 +105,7 @@ function sshdConfiguration({ sshd }: LockoutFacts): Check {
   return verdictOf(name, wrong, 'one key of one user, and no other way to log in')
 }
 
-/** The configuration file is the measured one; an option on the command line would go before it. */
+/** The measured configuration file applies, unless an option on the command line overrides it. */
 function sshdProcess({ sshdTitles }: LockoutFacts): Check {
   const name = 'sshd-process'
   if (sshdTitles.length === 0) return notChecked(name, 'no sshd listens', true)
@@ -124,11 +124,13 @@ function consoles({ consoleReaders }: LockoutFacts): Check {
 
 const sshPort = 22
 
-/** What the login user opens is the owner's own doing. */
+/** Sockets of the login user are the owner's own. */
 function sockets(facts: LockoutFacts): Check {
   const outside = facts.sockets.filter(socket => !isLoopback(socket.address))
-  const wrong = outside.filter(item => item.uid !== loginUid && !(isTcp(item.protocol) && item.port === sshPort))
-  const own = outside.filter(item => item.uid === loginUid)
+  const wrong = outside.filter(
+    socket => socket.uid !== loginUid && !(isTcp(socket.protocol) && socket.port === sshPort),
+  )
+  const own = outside.filter(socket => socket.uid === loginUid)
   const also = own.length === 0 ? '' : `; of the owner's programs: ${own.map(portText).join(', ')}`
   return verdictOf('listening-sockets', wrong.map(portText), `SSH alone${also}`)
 }
@@ -148,7 +150,7 @@ function isLoopback(address: string): boolean {
   return address === '00000000000000000000000001000000' || (address.startsWith(mapped) && address.endsWith('7F'))
 }
 
-/** After the claim the host can ask who this is, for the same addresses and the same claim again, for evidence of the claim, and for the end. */
+/** After the claim the host can ask for identity, the same addresses and claim again, evidence, and shutdown. */
 const expectedOps = ['hello', 'network', 'claim', 'evidence', 'receipt', 'shutdown']
 
 function agentChannel({ agentOps }: LockoutFacts): Check {
@@ -172,7 +174,7 @@ const FORBIDDEN_WORDS = [
   /^console=(?!ttyS0$|ttyS0,)/,
   /^rdinit=(?!\/init$)/,
 ]
-/** Without these the host's ACPI tables are run or read, or the kernel takes foreign code. The recipe of the image has them too. */
+/** Without these the kernel runs or reads the host's ACPI tables, or loads foreign code. In the image's recipe too. */
 const REQUIRED_WORDS = [
   'initcall_blacklist=acpi_init',
   'pci=noacpi',
@@ -208,7 +210,7 @@ function modules(facts: LockoutFacts): Check {
   )
 }
 
-/** Of `none [integrity] confidentiality`, the word in brackets. */
+/** The bracketed word of `none [integrity] confidentiality`. */
 function lockdownMode(lockdown: string | null): string | null {
   return lockdown === null ? null : (/\[([a-z]+)\]/.exec(lockdown)?.[1] ?? null)
 }

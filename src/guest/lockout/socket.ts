@@ -7,14 +7,14 @@ import type { Logger } from '../../base/log.ts'
 import { serveLines } from '../line-server.ts'
 import type { LockoutFacts } from './facts.ts'
 
-export type LockoutSocketDeps = {
+type LockoutSocketDeps = {
   readonly path: string
   readonly gather: () => Promise<LockoutFacts>
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly log: Logger
 }
 
-/** Whoever asks within this time of another gets the same answer: looking costs a process. */
+/** Requests within this time share an answer, because gathering starts a process. */
 const freshMs = 1_000
 
 /** Does not throw: without it only the verifier's last line is not checked. */

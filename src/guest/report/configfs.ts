@@ -5,17 +5,17 @@ import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
 import { type Attempt, retryable } from './device.ts'
 
-/** What configfs is asked. A plain directory cannot answer a write, so that tests put their own kernel behind this. */
+/** The calls to configfs. A plain directory cannot answer a write, so tests put their own kernel behind this. */
 export type ConfigFiles = {
   readonly makeDirectory: (path: string) => Promise<void>
   readonly removeDirectory: (path: string) => Promise<void>
   /** Up to `bytesMax`; more is an error. */
   readonly read: (path: string) => Promise<Uint8Array>
-  /** In one write(2): the kernel takes each as a whole. */
+  /** In one write(2), because the kernel takes each as a whole. */
   readonly write: (path: string, bytes: Uint8Array) => Promise<void>
 }
 
-/** Asynchronously: a read of `outblob` lasts as long as the host throttles. */
+/** Asynchronous: a read of `outblob` lasts as long as the host throttles. */
 export const kernelFiles: ConfigFiles = {
   makeDirectory: path => fs.promises.mkdir(path),
   removeDirectory: path => fs.promises.rmdir(path),
@@ -32,7 +32,7 @@ export const kernelFiles: ConfigFiles = {
 
 const provider = 'sev_guest'
 
-/** Null when there is no provider: the directory is there without the hardware too, but then it takes no entry. */
+/** Null: no provider. The directory exists without the hardware too, but refuses entries. */
 export async function openConfigfs(
   reports: string,
   files: ConfigFiles,
@@ -54,14 +54,14 @@ const absent: ReadonlySet<string> = new Set(['ENOENT', 'ENXIO', 'ENOTDIR', 'EPER
 async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array): Promise<Attempt> {
   try {
     return await withEntry(reports, files, async entry => {
-      // Under an SVSM, or with another VMPCK, the kernel may ask for reports of a lower privilege only.
+      // Under an SVSM, or with another VMPCK, the kernel may give reports of a lower privilege only.
       const floor = await readOptional(files, `${entry}/privlevel_floor`)
       const expected = (floor > 0 ? 1 : 0) + 1
       const before = await generationOf(files, entry)
       if (floor > 0) await files.write(`${entry}/privlevel`, Buffer.from(String(floor)))
       await files.write(`${entry}/inblob`, reportData)
       const report = Uint8Array.from(await files.read(`${entry}/outblob`))
-      // Whatever else had written to the entry would show here: the report would be over other data.
+      // Another writer of the entry shows here: then the report is over other data.
       const after = await generationOf(files, entry)
       if (after === before + expected) return { ok: true, report }
       return { ok: false, again: true, reason: `configfs-tsm: generation ${after}, not ${before + expected}` }
@@ -73,7 +73,7 @@ async function ask(reports: string, files: ConfigFiles, reportData: Uint8Array):
   }
 }
 
-/** Of this agent alone; one that an agent left which died is removed first. */
+/** This agent's entry; the entry of an agent that died is removed first. */
 const entryName = 'strongroom'
 
 export async function withEntry<T>(
@@ -101,7 +101,7 @@ export async function generationOf(files: ConfigFiles, entry: string): Promise<n
   return Number(textOf(await files.read(`${entry}/generation`)))
 }
 
-/** 0 without such an attribute: kernels show it only where it means something. */
+/** 0 without the attribute: kernels have it only if it means something. */
 async function readOptional(files: ConfigFiles, path: string): Promise<number> {
   try {
     return Number(textOf(await files.read(path)))

@@ -6,11 +6,11 @@ import { createSerial } from '../../base/work/serial.ts'
 
 export type ReportDevice = {
   readonly kind: 'configfs-tsm' | 'sev-guest'
-  /** A fresh report over 64 bytes, asked for again while the host throttles. Fault internal. */
+  /** A fresh report over 64 bytes; retries while the host throttles. Fault internal. */
   readonly report: (reportData: Uint8Array) => Promise<Uint8Array>
 }
 
-/** One try. `again`: the failure may pass by itself. */
+/** `again`: a retry may succeed. */
 export type Attempt =
   | { readonly ok: true; readonly report: Uint8Array }
   | { readonly ok: false; readonly again: boolean; readonly reason: string }

@@ -7,7 +7,7 @@ import { type ConfigFiles, openConfigfs } from './configfs.ts'
 import { createReportDevice, type ReportDevice } from './device.ts'
 import { openSevGuest } from './sev-guest.ts'
 
-export type FindDeps = {
+type FindDeps = {
   readonly paths: Pick<GuestPaths, 'devicesReady' | 'tsmReports' | 'sevGuest'>
   readonly files: ConfigFiles
   readonly clock: Clock
@@ -15,7 +15,7 @@ export type FindDeps = {
   readonly devicesWaitMs: number
 }
 
-/** Null on a platform without one. configfs-tsm is taken where both are there: it does not block this thread. */
+/** Null: no reports on this platform. Prefers configfs-tsm, which does not block this thread. */
 export async function findReportDevice({ paths, files, clock, devicesWaitMs }: FindDeps): Promise<ReportDevice | null> {
   const untilMs = clock.monotonicMs() + devicesWaitMs
   while (!fs.existsSync(paths.devicesReady) && clock.monotonicMs() < untilMs) await clock.sleep(pollMs)

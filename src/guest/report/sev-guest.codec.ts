@@ -1,7 +1,7 @@
 // Messages of /dev/sev-guest, byte for byte. Pure.
 // Linux include/uapi/linux/sev-guest.h; the response's own head is that of MSG_REPORT_RSP, AMD 56860 table 26.
 
-/** struct snp_guest_request_ioctl, snp_report_req, snp_report_resp: [offset, size], little-endian, with the compiler's padding. */
+/** struct snp_guest_request_ioctl, snp_report_req, snp_report_resp: [offset, size], little-endian, with padding. */
 export const IOCTL = {
   msgVersion: [0, 1],
   reqData: [8, 8],
@@ -9,7 +9,7 @@ export const IOCTL = {
   fwError: [24, 4],
   vmmError: [28, 4],
 } as const
-export const ioctlBytes = 32
+const ioctlBytes = 32
 export const REPORT_REQ = { userData: [0, 64], vmpl: [64, 4], rsvd: [68, 28] } as const
 export const reportReqBytes = 96
 export const reportRespBytes = 4000
@@ -21,7 +21,7 @@ export const snpGetReport = 3 * 2 ** 30 + ioctlBytes * 2 ** 16 + 0x53 * 2 ** 8 +
 /** SNP_GUEST_VMM_ERR_*: the host refuses the buffer, or throttles. */
 export const VMM_ERROR = { invalidLength: 1, busy: 2 } as const
 
-/** Addresses are those of the two other messages, which must outlive the call. */
+/** Addresses of the two other messages, which must outlive the call. */
 export function encodeIoctl(address: { readonly request: number; readonly response: number }): Uint8Array {
   const bytes = new Uint8Array(ioctlBytes)
   const view = new DataView(bytes.buffer)
@@ -39,9 +39,9 @@ export function encodeReportRequest(reportData: Uint8Array, vmpl: number): Uint8
   return bytes
 }
 
-export type IoctlErrors = { readonly firmware: number; readonly vmm: number }
+type IoctlErrors = { readonly firmware: number; readonly vmm: number }
 
-/** What the kernel wrote back. Firmware 0xffffffff: the request never reached the firmware. */
+/** The kernel's result. Firmware 0xffffffff: the request never reached the firmware. */
 export function decodeIoctlErrors(bytes: Uint8Array): IoctlErrors {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   return { firmware: view.getUint32(IOCTL.fwError[0], true), vmm: view.getUint32(IOCTL.vmmError[0], true) }

@@ -1,6 +1,7 @@
 // Reports from /dev/sev-guest by ioctl, for kernels without configfs-tsm. Effects: one character device.
 //
-// The call blocks this thread while the host throttles (the driver waits up to a minute by itself): only who starves this VM anyway can do so.
+// The call blocks this thread while the host throttles (up to a minute in the driver); such a host could stop the VM
+// anyway.
 
 import { ptr } from 'bun:ffi'
 import * as fs from 'node:fs'
@@ -24,7 +25,7 @@ export function askSevGuest(fd: number, reportData: Uint8Array, control: typeof 
   const response = new Uint8Array(reportRespBytes)
   const argument = encodeIoctl({ request: ptr(request), response: ptr(response) })
   const done = control(fd, snpGetReport, argument)
-  // Named here so that neither buffer is collected before the kernel has written to it.
+  // A variable, so that neither buffer is collected before the kernel has written to it.
   const buffers = [request, response] as const
   if (!done.ok) {
     const errors = decodeIoctlErrors(argument)

@@ -1,22 +1,22 @@
-// What an SVSM says of the TPM that it runs for this VM, from configfs-tsm. Effects: as configfs.ts.
-// AMD 58019 (SVSM), section 7 and its service GUIDs; Linux Documentation/ABI/testing/configfs-tsm-report: service_provider, service_guid,
-// service_manifest_version, manifestblob.
+// An SVSM's statement about the TPM that it runs for this VM, from configfs-tsm. Effects: as configfs.ts. AMD 58019
+// (SVSM), section 7 and its service GUIDs; Linux Documentation/ABI/testing/configfs-tsm-report: service_provider,
+// service_guid, service_manifest_version, manifestblob.
 
 import { systemErrorCode } from '../../base/fault.ts'
 import type { SvsmService } from '../tpm/tpm.ts'
 import { type ConfigFiles, generationOf, withEntry } from './configfs.ts'
 
 /** The vTPM service; manifest version 0 is the endorsement key's TPMT_PUBLIC. */
-export const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
+const vtpmServiceGuid = 'c476f1eb-0123-45a5-9641-b4e7dde5bfe3'
 
 /** Beside the entry that reports are made with. */
 const entryName = 'strongroom-tpm'
 const nonceBytes = 64
 const manifestBytesMax = 4_096
-/** One for each attribute that is written. */
+/** One per written attribute. */
 const writes = 4
 
-/** Null where no SVSM is behind configfs-tsm: then the kernel has no such attributes, or refuses the request. */
+/** Null: no SVSM behind configfs-tsm. Then the kernel lacks the attributes or refuses the request. */
 export async function findSvsm(reports: string, files: ConfigFiles): Promise<SvsmService | null> {
   try {
     await ask(reports, files, new Uint8Array(nonceBytes))

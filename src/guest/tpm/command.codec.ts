@@ -1,5 +1,5 @@
-// The few TPM 2.0 commands that the guest gives, byte for byte, and what comes back. Pure.
-// TCG TPM 2.0 Library: Part 3 (commands), Part 1 section 18 (command structure), Part 2 section 6 (constants). Big-endian.
+// The guest's few TPM 2.0 commands and their responses, byte for byte. Pure. TCG TPM 2.0 Library: Part 3 (commands),
+// Part 1 section 18 (command structure), Part 2 section 6 (constants). Big-endian.
 
 import { reader } from '../../attest/encoding/reader.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
@@ -8,7 +8,7 @@ import { ATTRIBUTES } from '../../attest/tpm/public-area.ts'
 import { concat, fromHex } from '../../base/bytes.ts'
 
 /** Part 2, section 6.5.2. */
-export const COMMANDS = {
+const COMMANDS = {
   startup: 0x144,
   createPrimary: 0x131,
   activateCredential: 0x147,
@@ -26,12 +26,10 @@ const HANDLE = { endorsement: 0x4000000b, null: 0x40000007, password: 0x40000009
 export const tpmMessageBytesMax = 4096
 const headBytes = 10
 
-/** What may pass by itself (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
+/** Transient codes (Part 2, section 6.6.3): TPM_RC_YIELDED, TESTING, RETRY. */
 export const retryCodes: ReadonlySet<number> = new Set([0x908, 0x90a, 0x922])
-/** TPM_RC_INITIALIZE: it has been started already. */
-export const alreadyStarted = 0x100
 
-/** An attestation key: a P-256 key that the TPM makes of its own seed, the same one each time, and that signs its own structures alone. */
+/** An attestation key from the TPM's seed, always the same: P-256, signs only the TPM's own structures. */
 export function createPrimary(): Uint8Array {
   const set = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'userWithAuth', 'noDA', 'restricted', 'sign'] as const
   const area = concat(
@@ -45,7 +43,7 @@ export function createPrimary(): Uint8Array {
 /** TPM2_PolicySecret of the endorsement hierarchy: EK Credential Profile 2.5, section B.6.2, PolicyA with SHA-256. */
 const policyA = fromHex('837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa') ?? new Uint8Array(0)
 
-/** The endorsement key of template L-1 (EK Credential Profile 2.5, section B.3.3), the same one each time, and the one that an SVSM makes. */
+/** The endorsement key of template L-1 (EK Credential Profile 2.5, B.3.3): always the same, also for an SVSM. */
 export function createEndorsementKey(): Uint8Array {
   const bound = ['fixedTPM', 'fixedParent', 'sensitiveDataOrigin', 'adminWithPolicy', 'restricted'] as const
   const set = [...bound, 'decrypt'] as const
@@ -64,7 +62,7 @@ function createOf(area: Uint8Array): Uint8Array {
   return command(COMMANDS.createPrimary, { handle: HANDLE.endorsement, parameters })
 }
 
-/** A policy session with SHA-256. Nothing is keyed or encrypted with it, so that the caller's nonce may be anything. */
+/** A policy session with SHA-256. It keys and encrypts nothing, so any nonce will do. */
 export function startPolicySession(): Uint8Array {
   const nonce = sized(new Uint8Array(16))
   const kind = concat(Uint8Array.of(1), u16(ALGORITHM.null), u16(BANKS['SHA-256'].id))
@@ -76,13 +74,13 @@ export function readSession(response: Uint8Array): number {
   return bodyOf(response, 'TPM2_StartAuthSession').u32()
 }
 
-/** What an endorsement key's policy asks for: the empty password of the endorsement hierarchy. */
+/** Satisfies an endorsement key's policy: the empty password of the endorsement hierarchy. */
 export function policySecret(session: number): Uint8Array {
   const parameters = concat(u16(0), u16(0), u16(0), u32(0))
   return command(COMMANDS.policySecret, { handles: [HANDLE.endorsement, session], parameters })
 }
 
-export type ActivationHandles = { readonly key: number; readonly endorsementKey: number; readonly session: number }
+type ActivationHandles = { readonly key: number; readonly endorsementKey: number; readonly session: number }
 
 /** `credential`: TPM2B_ID_OBJECT and TPM2B_ENCRYPTED_SECRET. */
 export function activateCredential(handles: ActivationHandles, credential: Uint8Array): Uint8Array {
@@ -160,12 +158,12 @@ export function flushContext(handle: number): Uint8Array {
   return command(COMMANDS.flushContext, { parameters: u32(handle) })
 }
 
-/** TPM_SU_CLEAR. A kernel has done so long before us; tests talk to a TPM without one. */
+/** TPM_SU_CLEAR, for tests on a TPM without a kernel, which would have sent it. */
 export function startup(): Uint8Array {
   return command(COMMANDS.startup, { parameters: u16(0) })
 }
 
-/** TPM_RC; 0 is success. Throws Malformed on what is no response, or not of its length. */
+/** TPM_RC; 0 is success. Throws Malformed if the response or its length is wrong. */
 export function responseCode(response: Uint8Array): number {
   const read = reader(response, 'tpm response')
   const tag = read.u16()
@@ -183,15 +181,15 @@ function bodyOf(response: Uint8Array, what: string) {
 type CommandParts = {
   readonly handle?: number
   readonly handles?: readonly number[]
-  /** Without secrets: the empty password, or a policy session that is fulfilled (Part 1, sections 19.4 and 19.7). */
+  /** Without secrets: the empty password, or a satisfied policy session (Part 1, sections 19.4 and 19.7). */
   readonly sessions?: readonly number[]
   readonly parameters: Uint8Array
 }
 
-/** With a handle it is authorized by the empty password, unless other sessions are named. */
+/** The empty password authorizes the handle, unless sessions are given. */
 function command(code: number, parts: CommandParts): Uint8Array {
   const { handle, handles = handle === undefined ? [] : [handle], sessions = [HANDLE.password], parameters } = parts
-  // continueSession: who has started a session ends it.
+  // continueSession: the session stays open for its creator to end.
   const authorization = concat(
     ...sessions.map(session => concat(u32(session), u16(0), Uint8Array.of(flagsOf(session)), u16(0))),
   )

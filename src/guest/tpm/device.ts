@@ -1,27 +1,27 @@
 // The TPM as the kernel gives it to root: /dev/tpmrm0. Effects: one character device.
 //
-// The kernel's resource manager keeps our handles apart from those of others and drops them when we close. Its driver waits, up to minutes, for
-// a TPM that has gone silent: off this thread, and for no longer than `timeoutMs` as far as we are concerned.
+// The kernel's resource manager keeps our handles apart from others' and drops them when we close. Its driver may wait
+// minutes for a silent TPM: off this thread, and a caller here waits `timeoutMs` at most.
 
 import * as fs from 'node:fs'
 import { systemErrorCode } from '../../base/fault.ts'
 import { tpmMessageBytesMax } from './command.codec.ts'
 
-/** Gives a command and resolves with the response. Rejects when there is none, within `timeoutMs` if it is given. */
+/** Sends a command and resolves with its response. Rejects without a response within `timeoutMs`. */
 export type Transmit = (command: Uint8Array, timeoutMs?: number) => Promise<Uint8Array>
 
 export type TpmDevice = {
-  /** Handles that are made within are gone afterwards. One at a time. */
+  /** Drops the handles made within. One session at a time. */
   readonly session: <T>(use: (transmit: Transmit) => Promise<T>) => Promise<T>
 }
 
-/** Null when there is none. */
+/** Null: no TPM. */
 export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number }): TpmDevice | null {
   if (!fs.existsSync(path)) return null
   let isStuck = false
   return {
     session: async use => {
-      // A call that the kernel has not come back from holds a thread: no second one.
+      // A call stuck in the kernel holds a thread: no second one.
       if (isStuck) throw new Error('the TPM has not answered an earlier command')
       const file = await fs.promises.open(path, fs.constants.O_RDWR)
       const transmit: Transmit = async command => {
@@ -49,7 +49,7 @@ export function openTpmDevice(path: string, bounds: { readonly timeoutMs: number
       try {
         return await use(bounded)
       } finally {
-        // Waits for a call that is under way, so it is not waited for.
+        // Not awaited: it waits for a call under way.
         void file.close().catch(() => {})
       }
     },

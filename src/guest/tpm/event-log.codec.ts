@@ -1,8 +1,8 @@
-// The event log of what the agent extends: TCG2, one bank. Pure.
+// The event log of the agent's extensions: TCG2, one bank. Pure.
 //
-// Without ACPI the kernel shows no firmware log, and with direct boot there is little in it: what counts, the kernel and its command line, the
-// launch measurement covers. So the agent, which the measured root holds, extends two PCRs that nobody has touched before it.
-// TCG PC Client Platform Firmware Profile 1.06, section 10. Little-endian.
+// Without ACPI the kernel shows no firmware log, and with direct boot it would hold little: the launch measurement
+// covers the kernel and its command line. So the agent, part of the measured root, extends two PCRs that are still
+// untouched. TCG PC Client Platform Firmware Profile 1.06, section 10. Little-endian.
 
 import { sha256 } from '../../attest/hash.ts'
 import { BANKS } from '../../attest/tpm/algorithm.ts'
@@ -11,7 +11,7 @@ import { concat, utf8 } from '../../base/bytes.ts'
 
 export type Measured = { readonly commandLine: Uint8Array; readonly image: Uint8Array }
 
-/** What is extended, in this order. The digest is of the data. */
+/** The extensions in their order. The digest is of the data. */
 export function eventsOf(
   measured: Measured,
 ): { readonly pcr: number; readonly digest: Uint8Array; data: Uint8Array }[] {
@@ -21,7 +21,7 @@ export function eventsOf(
   })
 }
 
-/** EV_IPL: what boot loaders measure kernels and command lines with. */
+/** EV_IPL: boot loaders measure kernels and command lines with it. */
 const eventIpl = 0x0000000d
 const noAction = 0x00000003
 

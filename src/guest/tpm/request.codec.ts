@@ -1,9 +1,7 @@
-// What programs of the VM may ask the agent's TPM socket: one line. Pure.
+// Requests of the VM's programs at the agent's TPM socket: one line, bytes in base64url. Pure.
 //
-//   NONCE                  a quote over 32 bytes
-//   ek                     the endorsement key's public area
-//   activate CREDENTIAL    proof that the TPM holds endorsement key and attestation key
-// Bytes are in base64url.
+// `NONCE`: a quote over 32 bytes. `ek`: the endorsement key's public area. `activate CREDENTIAL`: proof that the TPM
+// holds endorsement key and attestation key.
 
 import { CREDENTIAL_BYTES } from '../../attest/tpm/make-credential.ts'
 import { fromBase64Url, fromUtf8, toBase64Url } from '../../base/bytes.ts'

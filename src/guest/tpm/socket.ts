@@ -1,7 +1,8 @@
-// Gives programs of the VM a quote of its TPM over a nonce of theirs, and proof of whose key signs it, over a unix socket. Effects: one socket.
+// Gives programs of the VM a TPM quote over their nonce, and proof whose key signs it, over a unix socket. Effects: one
+// socket.
 //
-// Whoever asks sends a line (request.codec.ts), gets one line, and closes. A quote over a receipt's
-// statement is over 64 bytes, so that nobody gets one here. Nobody gets the secret of a credential either: only what shows that it is known.
+// A client sends a line (request.codec.ts), gets one line, and closes. Nobody gets a quote over a receipt's statement,
+// which has 64 bytes, or the secret of a credential: only a proof that the agent knows it.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { toBase64Url } from '../../base/bytes.ts'

@@ -1,6 +1,8 @@
-// Evidence of this VM's TPM: measures once a boot, then quotes as often as asked. Effects: the TPM, and the SVSM where there is one.
+// TPM evidence of this VM: measures once per boot, then quotes as often as asked. Effects: the TPM, and the SVSM if
+// any.
 //
-// Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0 Library, Part 3).
+// Credentials are activated for the agent's own attestation key alone: the TPM refuses those for another name (TPM 2.0
+// Library, Part 3).
 
 import { encodeTpmEvidence, GUEST_PCRS, svsmNonceOf } from '../../attest/tpm/evidence.ts'
 import { activationProof } from '../../attest/tpm/make-credential.ts'
@@ -29,24 +31,24 @@ import {
 import type { TpmDevice, Transmit } from './device.ts'
 import { encodeEventLog, eventsOf, type Measured } from './event-log.codec.ts'
 
-/** `none`: this VM has no TPM. `failed`: it has one that does not do its work. */
-export type TpmAnswer =
+/** `none`: this VM has no TPM. `failed`: its TPM does not work. */
+type TpmAnswer =
   | { readonly kind: 'evidence'; readonly bytes: Uint8Array }
   | { readonly kind: 'none' }
   | { readonly kind: 'failed'; readonly reason: string }
 
-export type EndorsementKeyAnswer =
+type EndorsementKeyAnswer =
   | { readonly kind: 'endorsement-key'; readonly area: Uint8Array }
   | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
 
-export type ActivationAnswer =
+type ActivationAnswer =
   /** `activationProof` of the secret. */
   { readonly kind: 'activated'; readonly proof: Uint8Array } | Exclude<TpmAnswer, { readonly kind: 'evidence' }>
 
 export type Tpm = {
-  /** Over 32 bytes of whoever asks, or the 64 of a REPORT_DATA: lengths keep them apart. Never rejects. */
+  /** Over a client's 32 bytes or the 64 of a REPORT_DATA; the length keeps them apart. Never rejects. */
   readonly evidence: (nonce: Uint8Array) => Promise<TpmAnswer>
-  /** TPMT_PUBLIC. Never rejects, nor does the next. */
+  /** TPMT_PUBLIC. Neither this nor `activate` rejects. */
   readonly endorsementKey: () => Promise<EndorsementKeyAnswer>
   /** For the attestation key that signs the quotes. */
   readonly activate: (credential: Uint8Array) => Promise<ActivationAnswer>
@@ -54,10 +56,10 @@ export type Tpm = {
 
 export type SvsmService = (nonce: Uint8Array) => Promise<{ readonly report: Uint8Array; readonly manifest: Uint8Array }>
 
-export type TpmDeps = {
+type TpmDeps = {
   readonly device: TpmDevice | null
   readonly measured: Measured
-  /** The SVSM's word for its TPM; null where there is no SVSM. May not be known yet. */
+  /** The SVSM's statement about its TPM; null: no SVSM. May still be pending. */
   readonly svsm: Promise<SvsmService | null>
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
@@ -100,7 +102,7 @@ export function createTpm({ device, measured, svsm, clock, log }: TpmDeps): Tpm 
   }
 }
 
-/** An agent that is started again finds them extended; whatever else is in them shows in the quote. */
+/** A restarted agent finds them extended; other extensions show in the quote. */
 async function extendOnce(transmit: Transmit, measured: Measured): Promise<void> {
   const values = readPcrs(await transmit(pcrRead(pcrs)), pcrs)
   for (const { pcr, digest } of eventsOf(measured)) {
@@ -136,7 +138,7 @@ function createEndorsing({ device, patient }: { device: TpmDevice; patient: (tra
   }
 }
 
-/** The TPM looks for the key's primes anew each time. */
+/** The TPM derives the key's primes again each time. */
 const endorsementKeyTimeoutMs = 20_000
 
 async function activateOnce(transmit: Transmit, credential: Uint8Array): Promise<Uint8Array> {

@@ -55,7 +55,10 @@ export type VerifySettings = {
 
 export function verifySettings(paths: GuestPaths): VerifySettings {
   return {
-    ...{ paths, sshPort: 22, name: hostname(), nowMs: systemClock.nowMs },
+    paths,
+    sshPort: 22,
+    name: hostname(),
+    nowMs: systemClock.nowMs,
     write: text => void process.stdout.write(text),
     complain: text => void process.stderr.write(text),
   }
@@ -86,24 +89,32 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     return 2
   }
   const { roots, policy } = asked
-  const hardware = await judgeHardware({
-    ...{ name, roots, policy, nowMs: nowMs() },
-    receipt: readTextOrNull(paths.receipt),
-  })
+  const hardware = await judgeHardware({ name, roots, policy, nowMs: nowMs(), receipt: readTextOrNull(paths.receipt) })
   const nonce = systemRandom(tpmNonceBytes)
   const [scan, facts, tpmReply, gateway] = await Promise.all([
     scanHostKey(settings.sshPort),
     askFacts(paths.lockoutSocket),
     askTpm(paths.tpmSocket, { kind: 'quote', nonce }),
     judgeGateway({
-      ...{ paths, policy, allowlist: asked.allowlist, outside: asked.outside, simulatedRoot: asked.simulatedRoot },
+      paths,
+      policy,
+      allowlist: asked.allowlist,
+      outside: asked.outside,
+      simulatedRoot: asked.simulatedRoot,
     }),
   ])
   const { statement } = hardware
   const tpm = await judgeTpm({
-    ...{ reply: tpmReply, nonce, measured: measuredIn(paths), nowMs: nowMs(), roots, policy },
-    ...{ receipt: readTextOrNull(paths.receipt), measurement: statement?.image.measurement ?? null },
-    ...{ random: systemRandom, ask: request => askTpm(paths.tpmSocket, request) },
+    reply: tpmReply,
+    nonce,
+    measured: measuredIn(paths),
+    nowMs: nowMs(),
+    roots,
+    policy,
+    receipt: readTextOrNull(paths.receipt),
+    measurement: statement?.image.measurement ?? null,
+    random: systemRandom,
+    ask: request => askTpm(paths.tpmSocket, request),
   })
   const isDevelopment = hardware.isSimulatedAlone
   const excused: LineName[] = isDevelopment ? [hardware.line.name, ...(tpm.isHostsAlone ? [tpm.line.name] : [])] : []
@@ -128,7 +139,11 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
   const { values } = parseArgs({
     args: [...argv],
     options: {
-      ...{ json: flag, verbose: flag, policy: file, allowlist: file, 'trust-simulated-root': file },
+      json: flag,
+      verbose: flag,
+      policy: file,
+      allowlist: file,
+      'trust-simulated-root': file,
       'allow-outside': { type: 'string', multiple: true, default: [] },
     },
   })
@@ -138,7 +153,9 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
       ? null
       : await reading('trust-simulated-root', root, pem => ({ pem, root: readSimulatedRoot(pem) }))
   return {
-    ...{ json: values.json, verbose: values.verbose, outside: values['allow-outside'] },
+    json: values.json,
+    verbose: values.verbose,
+    outside: values['allow-outside'],
     simulatedRoot: simulated?.pem ?? null,
     roots: simulated === null ? AMD_ROOTS : [...AMD_ROOTS, simulated.root],
     policy:

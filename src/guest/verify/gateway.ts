@@ -1,8 +1,8 @@
-// Inference provider attestation: what the gateway proves now, asked as the endpoint of this VM asks before it sends a prompt. Effects: reads the two
-// documents that say what the gateway has to prove; the network.
+// Inference provider attestation: the gateway's proof, requested as this VM's endpoint requests it before a prompt.
+// Effects: reads the two documents with the gateway's requirements; the network.
 //
-// The endpoint is content with what the claim names, and the claim is the host's word; whoever reads these lines compares it with what they
-// expect, in a policy file or in a policy of their own (strongroom-gateway set).
+// The endpoint accepts the gateway that the claim names, and the claim is the host's word; the reader compares these
+// lines with a policy file or with requirements of their own (strongroom-gateway set).
 
 import type { Policy } from '../../attest/policy/policy.ts'
 import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
@@ -23,12 +23,12 @@ import { type Line, lineOf } from './line.ts'
 
 export type GatewayLineQuestion = {
   readonly paths: ExpectationPaths
-  /** Of the caller, for comparison: only its measurements and its operator's key count. */
+  /** The caller's, for comparison: only its measurements and its operator's key count. */
   readonly policy: Policy
   readonly allowlist: Uint8Array | 'any'
-  /** Upstreams outside that the caller accepts. */
+  /** Outside upstreams that the caller accepts. */
   readonly outside: readonly string[]
-  /** PEM of the simulated platform that the caller trusts; null: none. */
+  /** PEM of the trusted simulated platform, or null. */
   readonly simulatedRoot: Uint8Array | null
 }
 
@@ -76,7 +76,7 @@ async function provedChecks(
   }
 }
 
-/** What is in force, compared with what the caller expects; what the owner has set, the owner expects. */
+/** Compares the expectation in force with the caller's; the owner's own settings count as expected. */
 function comparedChecks(
   { by, gateway }: AttestedExpectation,
   { policy, outside }: GatewayLineQuestion,

@@ -11,8 +11,8 @@ import { type Check, fail, notChecked, verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
 import { type Line, lineOf } from './line.ts'
 
-export type HardwareQuestion = {
-  /** Text of the receipt; null when the host has handed none over yet. */
+type HardwareQuestion = {
+  /** Text of the receipt; null: the host has given none yet. */
   readonly receipt: string | null
   /** Name of this instance, which the kernel has from the claim. */
   readonly name: string
@@ -21,18 +21,18 @@ export type HardwareQuestion = {
   readonly policy: Policy
 }
 
-export type HardwareAnswer = {
+type HardwareAnswer = {
   readonly line: Line
   readonly simulated: boolean
-  /** The claim that the evidence vouches for; null when nothing does. Under a simulated root that the caller trusts, that root does. */
+  /** The claim that the evidence vouches for, or a simulated root that the caller trusts; null: nothing does. */
   readonly statement: StatementOf<'claim'> | null
-  /** The one thing that is wrong is that no hardware vouches for it. */
+  /** True if the only fault is that no hardware vouches for it. */
   readonly isSimulatedAlone: boolean
 }
 
 const name = 'hardware attestation'
 
-/** What the claim says is compared from outside, by its owner. */
+/** The owner compares the claim's content from outside. */
 const CLAIM_ANY = {
   claimDigest: 'any',
   inferenceUrl: 'any',
@@ -57,7 +57,7 @@ export async function judgeHardware({
   }
   const found = await verifyReceipt(receipt, {
     kind: 'claim',
-    // The receipt is of the last evidence that this guest's agent signed; whoever asked drew the nonce.
+    // The receipt is of the agent's last evidence, over its requester's nonce.
     nonce: 'any',
     asOf: nowMs,
     ageMsMax: 'any',
@@ -70,7 +70,7 @@ export async function judgeHardware({
       organization: 'any',
       name: { equals: instance },
       hostname: 'any',
-      // Judged in the lines of their own.
+      // Checked in lines of their own.
       sshHostKeyDigest: 'any',
       publicKeyDigest: 'any',
       ...CLAIM_ANY,
@@ -82,7 +82,7 @@ export async function judgeHardware({
   const product = report?.cpuid == null ? null : productOfCpuid(report.cpuid)
   const checks = [...found.checks, ...floorChecks(report, product), floorAgeCheck(nowMs), measurementPin(policy)]
   const vouched = found.ok ? statement : null
-  // Known from the envelope's own word where no root is trusted: then it does not matter whether that word is true.
+  // Without a trusted root the envelope's own word is enough: no other verdict depends on it.
   const isSimulated = simulated || /"platform":\s*"simulated"/.test(receipt)
   if (isSimulated) {
     const all = [fail('platform-is-hardware', 'SIMULATED: no hardware vouches for this VM'), ...checks]
@@ -90,7 +90,7 @@ export async function judgeHardware({
       line: { ...lineOf(name, all, ''), reason: simulatedWords(verdict(found.checks).ok) },
       simulated: true,
       statement: vouched,
-      // Floors of AMD's firmware say nothing of a platform that has none.
+      // A simulated platform has no AMD firmware, so its floors do not count.
       isSimulatedAlone: simulated && verdict([...found.checks, measurementPin(policy)]).ok,
     }
   }
@@ -110,7 +110,7 @@ function simulatedWords(isGood: boolean): string {
   return `SIMULATED: no hardware vouches for this VM; ${rest}`
 }
 
-/** The same for every relying party: without it any confidential VM that somebody rents would do. */
+/** Required: without it any confidential VM that somebody rents would pass. */
 function measurementPin({ measurements }: Policy): Check {
   const pin = 'pin-measurement'
   if (measurements === 'any') {

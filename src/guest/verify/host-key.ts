@@ -1,4 +1,4 @@
-// Host-key binding: the key that sshd really presents is the one of the attested claim. Pure: the answer of ssh-keyscan comes in.
+// Host-key binding: sshd presents the key of the attested claim. Pure: the output of ssh-keyscan comes in.
 
 import type { StatementOf } from '../../attest/receipt/statement.ts'
 import { check, fail, notChecked } from '../../attest/verdict.ts'
@@ -6,7 +6,7 @@ import { toHex } from '../../base/bytes.ts'
 import { keyDigest } from '../claim-record.ts'
 import { type Line, lineOf } from './line.ts'
 
-export type HostKeyQuestion = {
+type HostKeyQuestion = {
   /** Output of ssh-keyscan(1), or why there is none. */
   readonly scan: { readonly ok: boolean; readonly text: string }
   readonly statement: StatementOf<'claim'> | null

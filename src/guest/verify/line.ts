@@ -16,16 +16,16 @@ export type LineName = (typeof LINES)[number]
 export type Line = {
   readonly name: LineName
   readonly outcome: 'pass' | 'fail' | 'not-checked'
-  /** For people: what it rests on, or what is wrong. */
+  /** For people: the evidence, or the problem. */
   readonly reason: string
   readonly checks: readonly Check[]
 }
 
-/** A failed check fails the line; a required one that was not made leaves it not checked; `good` is said when all are well. */
+/** A failed check fails the line; a missing required check makes it not checked; `good` is its text if all pass. */
 export function lineOf(name: LineName, checks: readonly Check[], good: string): Line {
   const failed = checks.filter(check => check.outcome === 'fail')
   const missing = checks.filter(check => check.outcome === 'not-checked' && check.required)
-  // It only repeats that another check of it is bad.
+  // It only repeats that another check failed.
   const telling = failed.length > 1 ? failed.filter(check => check.name !== 'evidence') : failed
   if (failed.length > 0) return { name, outcome: 'fail', reason: wordsOf(telling), checks }
   if (missing.length > 0 || checks.length === 0) {
@@ -45,7 +45,7 @@ function wordsOf(checks: readonly Check[]): string {
 const WORDS = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const
 const wordChars = 'NOT CHECKED'.length
 
-/** Exactly one line each; with `verbose`, the checks below each. */
+/** One line each; with `verbose` also the checks below each. */
 export function linesText(lines: readonly Line[], { verbose }: { readonly verbose: boolean }): string {
   const text = lines.flatMap(line => [
     `${WORDS[line.outcome].padEnd(wordChars)}  ${line.name}: ${harmlessLine(line.reason)}`,
@@ -60,21 +60,19 @@ function after({ reason }: Check): string {
   return reason === '' ? '' : `: ${harmlessLine(reason)}`
 }
 
-/** What others wrote is in some reasons. */
-
 /** For programs. */
 export function linesDocument(lines: readonly Line[], simulated: boolean, excused: readonly LineName[] = []) {
   return {
     schemaVersion: 1,
     ok: isGood(lines, excused),
     simulated,
-    /** Lines that fail for want of hardware alone, and that the caller lets pass. */
+    /** Lines that fail only because there is no hardware, which the caller accepts. */
     excused,
     lines: lines.map(({ name, outcome, reason, checks }) => ({ name, outcome, reason, checks })),
   }
 }
 
-/** `excused` fail and say so, and yet do not count: whoever asked has said that a development machine is good enough. */
+/** `excused` lines fail and say so but do not count: the caller accepts a development machine. */
 export function isGood(lines: readonly Line[], excused: readonly LineName[] = []): boolean {
   const isWell = ({ name, outcome }: Line) => outcome === 'pass' || excused.includes(name)
   return lines.length === LINES.length && lines.every(isWell)

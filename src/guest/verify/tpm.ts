@@ -1,7 +1,7 @@
-// TPM measurements: a fresh quote of this VM's TPM, over a nonce of ours, by a key that a credential of ours ties to the TPM. Pure: what the agent
-// answers comes in.
+// TPM measurements: a fresh quote of this VM's TPM over our nonce, by a key that our credential ties to the TPM. Pure:
+// the agent's replies come in.
 //
-// A TPM that the host runs says what the host likes: its line fails, whatever it says. `isHostsAlone`: nothing else is wrong with it.
+// A TPM that the host runs proves nothing: its line always fails. `isHostsAlone`: nothing else is wrong with it.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -26,26 +26,26 @@ import type { TpmReply } from '../tpm/socket.ts'
 import { type Line, lineOf } from './line.ts'
 
 export type TpmQuestion = {
-  /** What the agent answered, or why it did not. */
+  /** The agent's reply, or why there is none. */
   readonly reply: TpmReply | string
   readonly nonce: Uint8Array
   readonly measured: Exclude<TpmEvidenceQuestion['measured'], 'any'>
-  /** Text of the claim's receipt, whose certificates are those of an SVSM's report, too; null when there is none yet. */
+  /** Text of the claim's receipt, whose certificates also cover an SVSM's report; null: none yet. */
   readonly receipt: string | null
-  /** The measurement of this VM that line 1 found good; null when it found none. */
+  /** The measurement of this VM that line 1 verified, or null. */
   readonly measurement: Uint8Array | null
   readonly nowMs: number
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Asks the agent once more; text: why it says nothing. */
+  /** Asks the agent; text: the reason for no reply. */
   readonly ask: (request: TpmRequest) => Promise<TpmReply | string>
   readonly random: RandomBytes
 }
 
-export type TpmAnswer = {
+type TpmAnswer = {
   readonly line: Line
   readonly kind: VtpmKind | null
-  /** The one thing that is wrong is that the host runs this TPM. */
+  /** True if the only fault is that the host runs this TPM. */
   readonly isHostsAlone: boolean
 }
 
@@ -91,7 +91,7 @@ function wrongIn(checks: readonly Check[]): string {
   return wrong.map(check => `${check.name}: ${check.reason}`).join('; ')
 }
 
-/** A secret of ours that comes back only from the TPM that holds both keys. */
+/** Sends our secret, which only the TPM with both keys can return. */
 function activationBy({ ask, random }: Pick<TpmQuestion, 'ask' | 'random'>): ActivateCredential {
   return async (bound, attestationKeyName) => {
     const endorsementKey = bound ?? (await endorsementKeyOf(ask))
@@ -110,7 +110,7 @@ function activationBy({ ask, random }: Pick<TpmQuestion, 'ask' | 'random'>): Act
   }
 }
 
-/** Of a TPM that no SVSM vouches for. */
+/** For a TPM that no SVSM vouches for. */
 async function endorsementKeyOf(ask: TpmQuestion['ask']): Promise<Uint8Array | string> {
   const reply = await ask({ kind: 'endorsement-key' })
   if (typeof reply === 'string' || reply.kind !== 'endorsement-key') return refusalIn(reply)
@@ -131,7 +131,7 @@ async function bindingOf(
     return { ...verdict([fail('certificates', 'the claim has no receipt to take them from')]), report: null }
   const { vek, chain, crl } = read.value.evidence
   const prepared = await prepareChain({ vek, chain, crl, roots })
-  // The guest's own reports may be of a lower privilege; the SVSM's is of the highest, which verifySvsmVtpm checks.
+  // The guest's own reports may be of a lower privilege; the SVSM's is of the highest (verifySvsmVtpm).
   const ofSvsm: Policy = { ...policy, vmpls: [0], reportData: 'any' }
   return verifyEvidence({ report, prepared, asOf: nowMs, requireCrl: true, policy: ofSvsm })
 }

@@ -84,11 +84,23 @@ export function erofsHead(fileBytes: number): Uint8Array {
   const head = new Uint8Array(erofsHeadBytes)
   head.set(
     writeRecord('erofs superblock', SUPERBLOCK, {
-      ...{ magic: superblockMagic, checksum: 0, featureCompat: 0, featureIncompat: 0 },
-      ...{ blockBits: Math.log2(erofsBlockBytes), extSlots: 0, rootNid: nidOf(rootOffset), inodeCount: 2n },
-      ...{ buildTime: 0n, buildTimeNs: 0, blocks: erofsBlocks(fileBytes), metaBlock: 0, xattrBlock: 0 },
+      magic: superblockMagic,
+      checksum: 0,
+      featureCompat: 0,
+      featureIncompat: 0,
+      blockBits: Math.log2(erofsBlockBytes),
+      extSlots: 0,
+      rootNid: nidOf(rootOffset),
+      inodeCount: 2n,
+      buildTime: 0n,
+      buildTimeNs: 0,
+      blocks: erofsBlocks(fileBytes),
+      metaBlock: 0,
+      xattrBlock: 0,
       // No UUID: it would name one file system among others, and the root hash does that.
-      ...{ uuid: new Uint8Array(16), volumeName: new Uint8Array(16), rest: new Uint8Array(44) },
+      uuid: new Uint8Array(16),
+      volumeName: new Uint8Array(16),
+      rest: new Uint8Array(44),
     }),
     superblockOffset,
   )
@@ -102,9 +114,16 @@ type Inode = Record<'number' | 'mode' | 'linkCount' | 'sizeBytes' | 'firstBlock'
 
 function inode({ sizeBytes, ...inode }: Inode): Uint8Array {
   return writeRecord('erofs inode', INODE, {
-    ...{ ...inode, format: inodeFormat, sizeBytes: BigInt(sizeBytes), xattrCount: 0 },
-    ...{ uid: 0, gid: 0, modifiedTime: 0n, modifiedTimeNs: 0 },
-    ...{ reserved: 0, reserved2: new Uint8Array(16) },
+    ...inode,
+    format: inodeFormat,
+    sizeBytes: BigInt(sizeBytes),
+    xattrCount: 0,
+    uid: 0,
+    gid: 0,
+    modifiedTime: 0n,
+    modifiedTimeNs: 0,
+    reserved: 0,
+    reserved2: new Uint8Array(16),
   })
 }
 

@@ -34,7 +34,9 @@ export async function askDns(question: DnsQuestion, random: RandomBytes = system
   const [high = 0, low = 0] = random(2)
   const id = high * 256 + low
   const query = encode({
-    ...{ type: 'query', id, flags: recursion ? RECURSION_DESIRED : 0 },
+    type: 'query',
+    id,
+    flags: recursion ? RECURSION_DESIRED : 0,
     questions: [{ name, type }],
     additionals: [
       {

@@ -11,7 +11,7 @@ import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { nestsDeeper } from '../../base/json.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
-import { Allowance } from '../../base/work/allowance.ts'
+import { TokenBucket } from '../../base/work/token-bucket.ts'
 import {
   type AgentRequest,
   AgentResponse,
@@ -88,7 +88,7 @@ class AgentChannel {
   /** Once, by `connectChannel`. */
   async connect(path: string): Promise<void> {
     const { timeoutMs, signal, onClose, limits = usualLimits } = this.#options
-    const allowance = new Allowance(readLinesPerSecondMax, systemClock)
+    const allowance = new TokenBucket(readLinesPerSecondMax, systemClock)
     let lines = 0
     const splitter = createLineSplitter({
       lineBytesMax: agentLineBytesMax,
@@ -107,7 +107,7 @@ class AgentChannel {
       onData: chunk => {
         lines = 0
         splitter.push(chunk)
-        const pauseMs = allowance.owedMs(lines)
+        const pauseMs = allowance.take(lines)
         return pauseMs === 0 ? undefined : systemClock.sleep(pauseMs)
       },
       onClose: reason => {

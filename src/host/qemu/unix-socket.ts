@@ -8,7 +8,7 @@ import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
-import { Allowance } from '../../base/work/allowance.ts'
+import { TokenBucket } from '../../base/work/token-bucket.ts'
 import { removeFile } from '../../linux/files.ts'
 import { bindUnix, errnoName, listen, unixStreamSocket } from '../../linux/libc.ts'
 
@@ -125,11 +125,11 @@ function createIntake(options: UnixSocketOptions, clock: Clock) {
   let stopped = false
   let chunks = 0
   let working: Promise<void> = Promise.resolve()
-  const allowance = new Allowance(options.bytesPerSecondMax, clock)
+  const allowance = new TokenBucket(options.bytesPerSecondMax, clock)
   return {
     take: (socket: Socket, chunk: Uint8Array) => {
       if (stopped) return
-      const pauseMs = allowance.owedMs(chunk.length)
+      const pauseMs = allowance.take(chunk.length)
       const work = options.onData(chunk)
       if (pauseMs === 0 && work === undefined) return
       socket.pause()

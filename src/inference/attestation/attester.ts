@@ -1,4 +1,5 @@
-// Makes the five receipts of an attestation, for one caller after the other (turns.ts), within a bounded time. Effects: the evidence source.
+// Makes the five receipts of an attestation, for one caller at a time (turns.ts), within a bounded time. Effects: the
+// evidence source.
 
 import { issueReceipt } from '../../attest/receipt/issue.ts'
 import type { Platform, ReceiptEvidence } from '../../attest/receipt/receipt.ts'
@@ -12,7 +13,7 @@ import { ATTESTED_WORKLOADS, type AttestationResponse, type AttestedWorkload } f
 import type { ReceiptKeys } from './receipt-keys.ts'
 import { NetworkTurns } from './turns.ts'
 
-/** What vouches for the gateway. */
+/** Source of the gateway's evidence. */
 export type EvidenceOrigin =
   | {
       readonly kind: 'available'
@@ -20,9 +21,9 @@ export type EvidenceOrigin =
       readonly image: Image
       /** SHA-384 of the ID key; 48 zero bytes without one. */
       readonly operatorKey: Uint8Array
-      /** HOST_DATA of its launch: SHA-256 of workload.json in a measured VM; null where a simulator takes the allowlist's digest. */
+      /** HOST_DATA of its launch: SHA-256 of workload.json; null if a simulator uses the allowlist's digest. */
       readonly hostData: Uint8Array | null
-      /** A fresh report over 64 bytes, with that HOST_DATA. It must settle by itself, within a bounded time: the next caller waits for it. */
+      /** A fresh report over 64 bytes with that HOST_DATA. Must settle within a bounded time: the next caller waits. */
       readonly evidence: (reportData: Uint8Array, hostData: Uint8Array) => Promise<ReceiptEvidence>
     }
   | { readonly kind: 'unavailable'; readonly reason: string }
@@ -62,7 +63,7 @@ export type AttesterDeps = {
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
   readonly clock: Clock
-  /** Callers in the queue, the one that is served included. */
+  /** Callers in the queue, including the current one. */
   readonly callersMax: number
   /** Least time from the begin of one attestation to the begin of the next. */
   readonly gapMs: number
@@ -72,8 +73,9 @@ export type AttesterDeps = {
 
 export type Attester = {
   /**
-   * All five receipts over the nonce, or a rejection. `accept` is called when the caller's turn has come, before any evidence is made; what it throws is
-   * passed on. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the caller has left.
+   * All five receipts over the nonce, or a rejection. Calls `accept` at the caller's turn, before any evidence is made,
+   * and passes on what it throws. Fault attestation_unavailable: no evidence source, a full queue, a timeout, or the
+   * caller has left.
    */
   readonly attest: (
     nonce: Uint8Array,
@@ -89,7 +91,8 @@ export function createAttester(deps: AttesterDeps): Attester {
       if (origin.kind === 'unavailable') throw unavailable(origin.reason)
       const ended = new AbortController()
       const hasLeft = () => signal.aborted || ended.signal.aborted
-      // A caller that leaves in its turn keeps it until its evidence is there: a source that hangs is not asked again.
+      // A caller that leaves keeps its turn until its evidence is there, so that a hanging source gets no second
+      // request.
       const work = turns.run(address(), AbortSignal.any([signal, ended.signal]), async () => {
         if (hasLeft()) throw unavailable('the caller has left')
         accept()

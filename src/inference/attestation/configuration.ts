@@ -1,5 +1,7 @@
-// What of the gateway's configuration decides who gets prompts and how receipts are made, as one canonical text. Pure but for the native hash.
-// Its SHA-256 is in the gateway's statement: whoever has the text knows all of the upstreams that this process can send a prompt to.
+// The configuration that decides who gets prompts and how receipts are made, as one canonical text. Pure but for the
+// native hash.
+//
+// Its SHA-256 is in the gateway's statement, so the text lists every upstream that this process can send a prompt to.
 
 import { toHex, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
@@ -38,7 +40,9 @@ export function gatewayConfiguration(
       ? null
       : {
           name: workerUpstreamName,
-          ...{ model: worker.model, context_tokens: worker.context_tokens, parallel: worker.parallel },
+          model: worker.model,
+          context_tokens: worker.context_tokens,
+          parallel: worker.parallel,
         },
   }
   const bytes = utf8(`${canonicalJson(document)}\n`)

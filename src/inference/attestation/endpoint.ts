@@ -1,7 +1,8 @@
-// GET /attestation (contract 4.2): a caller's nonce in, five fresh receipts out, all or none. Effects: the nonce ledger, the evidence source.
+// GET /attestation (contract 4.2): five fresh receipts over the caller's nonce, all or none. Effects: the nonce ledger,
+// the evidence source.
 //
-// A nonce is used when the caller's turn has come, before any evidence is made: whatever happens then, no second response carries it.
-// A request that is refused for its form, for lack of an evidence source or for a full queue, or that ends before its turn, leaves its nonce unused.
+// A nonce is used at the caller's turn, before any evidence is made, so no second response carries it. A request that
+// is malformed, finds no evidence source or a full queue, or ends before its turn, leaves its nonce unused.
 
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
@@ -35,7 +36,7 @@ export function createAttestationEndpoint({
     try {
       if (request.method !== 'GET') throw new Fault('method_not_allowed', 'The method here is GET.')
       const nonce = readNonce(request)
-      // Again in its turn; this one costs nobody a turn.
+      // Checked again at its turn. This check saves the turn.
       if (nonces.isUsed(nonce)) throw reusedNonce()
       const accept = () => nonces.use(nonce)
       const receipts = await attester.attest(nonce, { address, accept, signal: request.signal })

@@ -1,7 +1,7 @@
-// Receipts of responses, kept for a while for the keys that asked. In memory: they end with this process. Effects: none but that.
+// Receipts of responses, kept for a while for the keys that asked. State in memory; they end with this process.
 //
-// There is room for so many receipts and bytes in all. When it is used up, the organization that holds most loses its oldest: so one that asks for
-// very many pushes out its own alone, as long as another holds less.
+// Receipts and their bytes are bounded in all. At the bound the organization that holds most loses its oldest, so a
+// heavy user evicts only its own receipts while others hold less.
 
 import type { Clock } from '../../base/clock.ts'
 
@@ -9,7 +9,7 @@ export type KeptReceiptsLimits = {
   /** 0: none is kept. */
   readonly retentionMs: number
   readonly countMax: number
-  /** Of all receipts; each character of theirs is a byte. */
+  /** Bound of all receipts; each of their characters is a byte. */
   readonly bytesMax: number
 }
 
@@ -17,7 +17,7 @@ export type KeptReceiptsDeps = { readonly clock: Pick<Clock, 'monotonicMs'>; rea
 
 type Kept = {
   readonly organizationId: string
-  /** Of the key that asked: no other reads it, whoever mints it. */
+  /** Digest of the key that asked: no other key may read the receipt. */
   readonly keyDigest: string
   readonly receipt: string
   readonly endsAtMs: number

@@ -6,7 +6,9 @@ import { nonceLength } from '../../contract/http/attestation.ts'
 
 export const nonceBytes = 32
 
-/** From `?nonce=` or X-Attestation-Nonce. Fault invalid_request: none, both, one of them twice, or not 32 bytes of base64url without padding. */
+/**
+ * The nonce of `?nonce=` or X-Attestation-Nonce: 32 bytes of base64url, unpadded, given once. Fault invalid_request.
+ */
 export function readNonce(request: Pick<Request, 'url' | 'headers'>): Uint8Array {
   // Not `new URL`: it throws for the URL of a request without a Host header.
   const [, query = ''] = /\?([^#]*)/.exec(request.url) ?? []

@@ -1,7 +1,9 @@
-// Which nonces have been used: each can be used once, across restarts, for as long as two statements over it could both be taken for fresh. Effects: the store.
+// Used nonces: each can be used once, across restarts, while two statements over it could both count as fresh. Effects:
+// the store.
 //
-// A verifier that has drawn a nonce refuses a statement over it that is further than minutes from its own clock, either way (verifier/gateway.ts,
-// freshAgeMsMax). Of two over the same nonce that are further apart than twice that, at most one is fresh to anybody: then a nonce may be forgotten.
+// A verifier refuses a statement over its nonce that is minutes away from its own clock, either way
+// (verifier/gateway.ts, freshAgeMsMax). If two statements over a nonce are further apart than twice that, at most one
+// is fresh to any verifier: then the nonce may be forgotten.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -17,8 +19,8 @@ import {
 export type NonceLedger = {
   readonly isUsed: (nonce: Uint8Array) => boolean
   /**
-   * Marks the nonce as used; it is on disk when this returns. Faults: conflict when it was used before, attestation_unavailable when the ledger is full: no
-   * nonce is deleted before its time.
+   * Marks the nonce as used, on disk when this returns. Faults: conflict if it was used before; attestation_unavailable
+   * if the ledger is full, because no nonce is deleted early.
    */
   readonly use: (nonce: Uint8Array) => void
 }
@@ -30,19 +32,20 @@ export type NonceLedgerDeps = {
   readonly countMax: number
 }
 
-/** Expired nonces that one request deletes. More than the one that it adds, so that the ledger shrinks. */
+/** Expired nonces that one request deletes; above one, so that the ledger shrinks. */
 const purgeRowsMax = 64
 
-/** Least time between two nonces with which a ledger can never be full: what is used within the retention has room, whoever uses it. */
+/** Least time between two nonces that keeps the ledger from ever being full. */
 export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'retentionMs' | 'countMax'>): number {
-  // Within a time there are as many begins as gaps, and one more; and what has expired goes with the next request.
+  // A period holds one more begin than gaps, and expired nonces go with the next request.
   return retentionMs / Math.max(1, countMax - 2)
 }
 
 /** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
 export function createNonceLedger({ store, clock, retentionMs, countMax }: NonceLedgerDeps): NonceLedger {
   let kept = countNonces(store.db)
-  // From here on by the monotonic clock: a wall clock that is set neither forgets a nonce early nor keeps it for longer.
+  // Later times come from the monotonic clock: setting the wall clock neither forgets a nonce early nor keeps it
+  // longer.
   const beginMs = Math.max(clock.nowMs(), newestNonceMs(store.db) ?? 0) - clock.monotonicMs()
   return {
     isUsed: nonce => hasNonce(store.db, nonce),

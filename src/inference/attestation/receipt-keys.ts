@@ -1,4 +1,5 @@
-// The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native cryptography.
+// The gateway's receipt keys: made when the process starts, kept in memory, never written. Effects: native
+// cryptography.
 
 import * as receiptKeys from '../../attest/receipt/receipt-keys.ts'
 import { drawReceiptSeeds, type Random, replay } from '../../attest/receipt/seeds.ts'
@@ -6,7 +7,7 @@ import { nativeKeys } from '../../linux/native-keys.ts'
 
 export type ReceiptKeys = receiptKeys.ReceiptKeys
 
-/** With what they are made of: processes that serve clients for this one sign with the same. */
+/** With their seeds: processes that serve clients for this one sign with the same keys. */
 export type SharedReceiptKeys = ReceiptKeys & { readonly seeds: Uint8Array }
 
 export function makeReceiptKeys(random: Random): ReceiptKeys {

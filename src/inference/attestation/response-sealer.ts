@@ -1,5 +1,5 @@
-// Signed receipts of responses: hashes the request and the response's bytes, and signs both hashes together. Pure but for the clock and the
-// signatures' randomness.
+// Signed receipts of responses: hashes the bytes of request and response, and signs both hashes together. Pure but for
+// the clock and the signatures' randomness.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import { saltBytes } from '../../attest/receipt/response.ts'
@@ -18,7 +18,7 @@ export type SealerDeps = {
   readonly keys: ReceiptKeys
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
-  /** Names of the upstreams that are workloads of the attestation: they run only when they are admitted. All others are outside of it. */
+  /** Names of the upstreams that are attested, hence admitted, workloads. All others are outside the attestation. */
   readonly inside: ReadonlySet<string>
 }
 

@@ -1,5 +1,5 @@
-// Whose attestation is made next: one at a time, first for networks that had fewest of late, so that whoever asks for very many waits for whoever asks for
-// few. The queue is bounded; when it is full, the one in it whose networks had most gives way. Effects: timers.
+// Order of attestations: one at a time, networks with the least recent use first, so that heavy users wait for light
+// ones. The queue is bounded; at the bound the waiter whose networks used most is dropped. Effects: timers.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import { type Network, type NetworkWidth, networksOf } from '../../http/client-network.ts'
@@ -22,9 +22,9 @@ type Waiting = {
 
 type Used = { amount: number; atMs: number }
 
-/** Wider networks are of more clients: so much counts there as one does in a narrow one. */
+/** A wider network has more clients: its use counts by this factor less. */
 const WEIGHTS: Readonly<Record<NetworkWidth, number>> = { narrow: 1, middle: 2, wide: 8 }
-/** What a network had counts half after this time. */
+/** Half-life of a network's recorded use. */
 const halfLifeMs = 60_000
 const networksMaxDefault = 8_192
 
@@ -49,7 +49,7 @@ export class NetworkTurns {
     return this.#used.size
   }
 
-  /** What `work` gives once its turn has come; null: the queue is full of those that had no more than this one, or it had to give way. Rejects when aborted. */
+  /** Result of `work`. Null: the queue is full of lighter users, or this caller gave way. Rejects if aborted. */
   run<T>(address: string, signal: AbortSignal, work: () => Promise<T>): Promise<T | null> {
     const networks = networksOf(address)
     const { promise, resolve, reject } = Promise.withResolvers<T | null>()
@@ -83,7 +83,7 @@ export class NetworkTurns {
     let mostUsed = this.#usedBy(networks, nowMs)
     for (const waiting of this.#waiting) {
       const used = this.#usedBy(waiting.networks, nowMs)
-      // Of equals the newest.
+      // Among equals the newest.
       if (used < mostUsed || (most === null && used === mostUsed)) continue
       most = waiting
       mostUsed = used
@@ -131,7 +131,7 @@ export class NetworkTurns {
     return at >= 0
   }
 
-  /** Of its networks the one that had most. */
+  /** Highest use among its networks. */
   #usedBy(networks: readonly Network[], nowMs: number): number {
     return Math.max(...networks.map(network => this.#usedIn(keyOf(network), nowMs) / WEIGHTS[network.width]))
   }
@@ -150,7 +150,7 @@ export class NetworkTurns {
     if (this.#used.size > 3 * (this.#deps.networksMax ?? networksMaxDefault)) this.#forgetHalf(nowMs)
   }
 
-  /** The half that had least: they begin anew, which takes nothing from anybody else. Wide networks had most, whatever addresses were used in them. */
+  /** Forgets the half with the least use, which harms no other network. Wide networks have most. */
   #forgetHalf(nowMs: number): void {
     const all = [...this.#used.keys()].map(key => ({ key, amount: this.#usedIn(key, nowMs) }))
     all.sort((a, b) => a.amount - b.amount)

@@ -1,4 +1,5 @@
-// The five attested workloads: what each of them is, and whether the allowlist admits it. Effects: reads the executable and the allowlist.
+// The five attested workloads: their descriptions, and whether the allowlist admits them. Effects: reads the executable
+// and the allowlist.
 
 import { createReadStream, readFileSync } from 'node:fs'
 import { toHex, utf8 } from '../../base/bytes.ts'
@@ -34,9 +35,9 @@ export type WorkloadsDeps = {
   /** Whether the configuration has a built-in worker. */
   readonly hasWorker: boolean
   /**
-   * Bytes of the one in force, and where they come from. Null: it is derived from the configuration, and gets the worker when that asks for
-   * admission, because the worker's model has been read by then. After the worker has served or was described, the allowlist stays as it is:
-   * the keys of this process vouch for no other.
+   * Bytes and origin of the allowlist in force. Null: derived from the configuration; the worker is added when it asks
+   * for admission, once its model has been read. After the worker has served or was described, the allowlist never
+   * changes: the keys of this process vouch for no other.
    */
   readonly allowlist: { readonly bytes: Uint8Array; readonly source: string } | null
   readonly log: Logger
@@ -47,7 +48,7 @@ export type Workloads = {
   readonly executableDigest: Uint8Array
   /** A derived allowlist does not have the worker until that has asked for admission. */
   readonly inForce: () => AllowlistInForce
-  /** The worker serves: from now on the allowlist stays as it is. Idempotent. */
+  /** Freezes the allowlist, because the worker serves. Idempotent. */
   readonly bind: () => void
   /** The decision; the latest of each workload is kept for `describe`. */
   readonly admit: (candidate: WorkloadCandidate) => Admission
@@ -61,7 +62,7 @@ export type AllowlistInForce = {
   readonly digest: Uint8Array
 }
 
-/** Takes or derives the allowlist, and admits the workloads of this process. Fault config.file for an invalid allowlist. */
+/** Takes or derives the allowlist and admits this process's workloads. Fault config.file for an invalid allowlist. */
 export function createWorkloads(deps: WorkloadsDeps): Workloads {
   const { executableDigest } = deps
   const own = ATTESTED_WORKLOADS.filter(workload => workload !== 'inference-worker').map(

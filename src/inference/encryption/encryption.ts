@@ -1,7 +1,8 @@
 // Encrypted requests and responses (EHBP) to the gateway's attested keys. Effects: native cryptography, randomness.
 //
-// The response to a request with an encapsulated key is encrypted whatever it is, a refusal included, so that a client can tell the gateway's own words
-// from those of whoever stands before it. In the clear are only: what says that the keys are other ones now, and a header that is no key.
+// Every response to a request with an encapsulated key is encrypted, refusals included, so that a client can tell the
+// gateway's words from a proxy's. In the clear are only the report of changed keys and the refusal of a malformed
+// header.
 
 import { encodeKeyConfig } from '../../attest/ehbp/key-config.ts'
 import { encapsulatedKeyHeader, frameOverheadBytes } from '../../attest/ehbp/protocol.ts'
@@ -58,7 +59,7 @@ export function createEncryption({ keys, random, onRead }: EncryptionDeps): Encr
 
 const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
 
-/** A request without a body cannot be encrypted, and whoever sent it does not take it for encrypted (SPEC.md section 7.4). */
+/** A request without a body cannot be encrypted, and its sender does not expect it to be (SPEC.md section 7.4). */
 function hasBody(headers: Headers): boolean {
   const length = headers.get('content-length')
   return length === null ? headers.has('transfer-encoding') : length !== '0'
@@ -74,7 +75,7 @@ type ExchangeParts = {
 
 class Exchange implements EncryptedExchange {
   readonly #given: ExchangeParts
-  /** Null: no honest sender has made this encapsulated key, so nobody could read the response. */
+  /** Null: no honest sender has made this encapsulated key, so the response would be unreadable. */
   #context: Promise<ServerContext | null> | null = null
   #isMismatch = false
 
@@ -110,7 +111,7 @@ class Exchange implements EncryptedExchange {
   async encrypt(response: Response): Promise<Response> {
     const context = this.#isMismatch ? null : await this.#open()
     if (context !== null) return encryptResponse(response, await context.sealResponse(this.#given.random(32)))
-    // A response of value is never sent in the clear, whatever has gone wrong before.
+    // Content is never sent in the clear, whatever has failed before.
     if (response.status < 400) throw new Error('a response that cannot be encrypted')
     return response
   }
@@ -125,7 +126,7 @@ class Exchange implements EncryptedExchange {
   }
 }
 
-/** One word for every cryptographic failure after the first frame: what differs helps only whoever tries (SPEC.md section 5.4.4). */
+/** One message for every cryptographic failure after the first frame, against probing (SPEC.md section 5.4.4). */
 function faultOf(error: unknown): unknown {
   if (error instanceof NotOurs) {
     return new Fault(

@@ -1,5 +1,5 @@
-// An encrypted response out of a plain one: status and headers stay, what of them would tell the content is encrypted, and so is each piece of the body
-// as it comes. Effects: reads one response.
+// Encrypts a response: status stays, headers that would reveal content are encrypted, and so is each piece of the body
+// as it arrives. Effects: reads one response.
 
 import { responseNonceHeader, sealedHeaderNames, sealedHeadersHeader } from '../../attest/ehbp/protocol.ts'
 import type { ResponseSealing } from '../../attest/ehbp/server.ts'
@@ -58,5 +58,5 @@ function encryptWhole(plain: Uint8Array, sealing: ResponseSealing): ReadableStre
   )
 }
 
-/** What is encrypted before others have their turn: about 0.2 ms. */
+/** Bytes encrypted before yielding: about 0.2 ms. */
 const turnBytes = 524_288

@@ -21,7 +21,7 @@ export async function readUpstreamBody(
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   try {
-    // With the last byte of a declared length the response has ended: nobody has to wait for that.
+    // A declared length ends the body with its last byte, without a wait for its end.
     while (lengthBytes !== contentLength) {
       const bytes = await response.read()
       if (bytes === null) break

@@ -1,10 +1,11 @@
-// One completion, whatever API asks for it, from admission to the last byte, and what all requests have in common that upstreams work on. Fails closed:
-// however the request ends, its account is closed once.
+// One completion, in any API, from admission to the last byte, and the frame that all metered requests share. Fails
+// closed: the account of a request is closed exactly once, however the request ends.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
 import { UpstreamFault } from '../failure.ts'
+import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
@@ -15,7 +16,6 @@ import { type ParsedShape, parseShaped } from '../shapes/request.ts'
 import { isShaped, SHAPES, shapeOf } from '../shapes/shapes.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
-import { estimateTokens, NO_TOKENS, type RequestAccount } from './accounting.ts'
 import type { Enter, EnteredCaller } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { requireModel, type ServedModels } from './models.ts'
@@ -31,7 +31,7 @@ import {
 } from './responses.ts'
 import type { StreamLimits } from './stream.ts'
 
-/** What completions need from outside the gateway. */
+/** Services that completions use. */
 export type CompletionServices = ReceiptDeps & {
   readonly enter: Enter
   /** Null: no request is traced. */
@@ -62,11 +62,11 @@ export type Received<Asked extends Operation> = {
   readonly exchange: EncryptedExchange | null
 }
 
-/** Throws what is wrong before admission; afterwards the response says it. The response is plain in either case. */
+/** Throws faults before admission; later faults are in the response. The response is plain in either case. */
 export type MeteredHandler<Asked extends Operation> = (request: Request, received: Received<Asked>) => Promise<Response>
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
-/** Completions, whatever API asks for them. */
+/** Completions of every API. */
 type AskedCompletion = Exclude<Operation, 'embeddings'>
 
 /** Reserved for the completion until its tokens are counted. */
@@ -80,7 +80,7 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
 
-/** Of requests that upstreams work on: what comes before the body is read, and what follows a failure. `respond` does the rest. */
+/** The frame of every metered request: admission before the body is read, and the response to a failure. */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
   respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,
@@ -88,7 +88,9 @@ export function createMeteredHandler<Asked extends Operation>(
   return async (request, { operation, id, exchange }) => {
     const shape = shapeOf(operation)
     const asked = deps.enter({
-      ...{ id, operation, headers: keyHeadersOf(request.headers, shape) },
+      id,
+      operation,
+      headers: keyHeadersOf(request.headers, shape),
       fault: bodyFault(request.headers, bytesMaxOf(deps.limits, exchange)),
       tokens: tokensToReserve(request.headers, { operation, exchange }),
     })
@@ -117,7 +119,7 @@ function bodyFault(headers: Headers, bytesMax: number): Fault | null {
   }
 }
 
-/** Of the body as it is sent. */
+/** Longest body to accept, in bytes as sent. */
 function bytesMaxOf({ bodyBytesMax }: CompletionLimits, exchange: EncryptedExchange | null): number {
   return exchange === null ? bodyBytesMax : exchange.encryptedBytesMaxOf(bodyBytesMax)
 }
@@ -198,15 +200,16 @@ function parseBody(
 }
 
 /**
- * For a request that ended before its response began. A failure costs the client nothing, unless the model did not keep to what the request
- * asked for: that was generated. A client that left after an upstream was asked pays for the prompt.
+ * Response to a request that ended before its response began. A failure costs the client nothing, unless the model
+ * broke the requested format: that text was generated. A client that left after an upstream was asked pays for the
+ * prompt.
  */
 async function failureResponse(
   { log }: MeteredDeps,
   failure: unknown,
   { request, id, headers, account, shape }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
 ): Promise<Response> {
-  // Of later checks: the parser's own were renamed before.
+  // Renames the fields in faults of later checks. The parser's own faults are renamed already.
   const error = shape === null ? failure : renamedFault(failure, namesOf(shape.names))
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }

@@ -3,6 +3,7 @@
 import { utf8 } from '../../base/bytes.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
+import { estimateTokens } from '../metering/account.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -18,7 +19,6 @@ import {
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { estimateTokens } from './accounting.ts'
 import { readUpstreamBody } from './body.ts'
 import {
   type AdmittedRequest,

@@ -1,23 +1,23 @@
-// How a request that upstreams work on comes in: the key, what its body's headers say, the key's limits; and its account, which ends it. Pure but for
-// what it is given.
+// Admits a metered request: its key, the headers of its body, the key's limits; and opens its account, which ends it.
+// Effects: through its dependencies.
 
 import type { Fault } from '../../base/fault.ts'
+import { type AccountDeps, openAccount, type RequestAccount } from '../metering/account.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Admit, Authenticate, Caller, Operation, Refusal, Ticket } from '../types.ts'
-import { type AccountDeps, openAccount, type RequestAccount } from './accounting.ts'
 
 export type AskedEntry = {
   readonly id: string
   readonly operation: Operation
-  /** With the key in Authorization. */
+  /** With Authorization. */
   readonly headers: Headers
-  /** What is wrong with the headers of the body: only those learn it whose key is good. */
+  /** A fault in the headers of the body. Only callers with a good key see it. */
   readonly fault: Fault | null
-  /** To be reserved until they are counted. */
+  /** Reserved until the tokens are counted. */
   readonly tokens: number
 }
 
-/** What the request path has to know of the sender. */
+/** The sender, as the request path needs it. */
 export type EnteredCaller = Pick<Caller, 'keyPrefix' | 'keyDigest' | 'organizationId' | 'rules'>
 
 export type Entry<C extends EnteredCaller = EnteredCaller> =
@@ -25,17 +25,20 @@ export type Entry<C extends EnteredCaller = EnteredCaller> =
       readonly ok: true
       readonly caller: C
       readonly headers: Ticket['headers']
-      /** Called once, and at once. */
+      /** Called once, immediately after admission. */
       readonly open: (trace: RequestTrace | null) => RequestAccount
     }
   | { readonly ok: false; readonly refusal: Refusal }
 
-/** At once where this process decides. Throws, or rejects with, Faults: unauthenticated, metering_unavailable, rate_limited, and the one that is given. */
+/**
+ * Synchronous in the process that decides. Throws, or rejects with, Faults: unauthenticated, metering_unavailable,
+ * rate_limited, and the given fault.
+ */
 export type Enter = (asked: AskedEntry) => Entry | Promise<Entry>
 
 export type EnterDeps = AccountDeps & { readonly authenticate: Authenticate; readonly admit: Admit }
 
-/** In the process that decides. */
+/** For the process that decides. */
 export function createEnter(deps: EnterDeps): (asked: AskedEntry) => Entry<Caller> {
   return ({ id, operation, headers, fault, tokens }) => {
     const caller = deps.authenticate(headers)

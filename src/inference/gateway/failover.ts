@@ -46,23 +46,27 @@ const attemptsMax = 3
 export function completeJob(deps: FailoverDeps, job: Job): Promise<Response> {
   const { id, plan, account, signal } = job
   return overUpstreams(deps, {
-    ...{ id, account, signal, model: plan.request.model, except: unfitTargets(deps, job) },
+    id,
+    account,
+    signal,
+    model: plan.request.model,
+    except: unfitTargets(deps, job),
     bounds: ({ contextTokens }) => usageBounds(plan.request, { bodyBytes: account.bodyBytes, contextTokens }),
     ask: asked => tryUpstream(deps, job, asked),
   })
 }
 
-/** What upstreams are asked one after the other, whatever it is. */
+/** One request that is tried on upstreams in turn, of any API. */
 export type UpstreamJob = Pick<Job, 'id' | 'account' | 'signal'> & {
   readonly model: string
-  /** Those that are not to be asked; whoever was is added. */
+  /** Upstreams to skip. Each attempt adds its own. */
   readonly except: Set<UpstreamTarget>
-  /** What it can use at most of such an upstream. */
+  /** The request's maximum usage on such an upstream. */
   readonly bounds: (target: Pick<UpstreamTarget, 'contextTokens'>) => UsageBounds
   readonly ask: (asked: Asked) => Promise<Response>
 }
 
-/** Rejects with the last upstream's failure, the router's, or the signal's reason. Once the client has received a byte there are no further attempts. */
+/** Rejects with the last upstream's failure, the router's, or the signal's reason. No attempt after the first byte. */
 export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promise<Response> {
   const { except } = job
   if (job.account.hasBudget) await job.account.reserve(worstCase(deps, job))
@@ -99,7 +103,7 @@ export async function overUpstreams(deps: FailoverDeps, job: UpstreamJob): Promi
   throw lastFault ?? new UpstreamFault('none_healthy')
 }
 
-/** What the request can cost at most, whichever upstream serves it. */
+/** The request's maximum cost over all upstreams that may serve it. */
 function worstCase({ upstreams }: FailoverDeps, { model, bounds }: UpstreamJob): Tokens {
   const all = upstreams.filter(target => target.models.includes(model)).map(bounds)
   return {
@@ -152,15 +156,18 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   const respond = request.stream ? respondStream : respondWhole
-  const told = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
-  return await respond(deps, told, lease, response)
+  const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
+  return await respond(deps, merged, lease, response)
 }
 
 /** Names the fields of a request that were not sent to the upstream. */
 const ignoredHeader = 'x-strongroom-ignored'
 const ignoredNamesMax = 32
 
-/** Of fields that were not sent; null where all were. Fault invalid_request where the gateway refuses them; those that a translation has left out never are. */
+/**
+ * Header that lists the fields that were dropped; null if none was. Fault invalid_request where the gateway refuses
+ * dropped fields, except those that a translation has left out.
+ */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
   ignored: readonly string[],

@@ -1,4 +1,4 @@
-// What every request of the gateway passes on its way in, and its response on its way out: an id, encryption, errors in words. Effects: randomness.
+// The way of every gateway request in, and of its response out: request id, encryption, errors. Effects: randomness.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -8,7 +8,9 @@ import type { Encryption } from '../types.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
-/** Never rejects. `address` gives the client's, for the limits of the public endpoints; it is a function because it costs a system call. */
+/**
+ * Never rejects. `address`: the client's, for the limits of public endpoints; a function, since it costs a system call.
+ */
 export type GatewayFetch = (request: Request, address: () => string) => Promise<Response>
 
 export type FrontDeps = {
@@ -16,9 +18,9 @@ export type FrontDeps = {
   readonly clock: Pick<Clock, 'nowMs'>
   readonly random: RandomBytes
   readonly log: Logger
-  /** The plain response. May throw and reject. */
+  /** Makes the plain response. May throw and reject. */
   readonly dispatch: (request: Request, path: string, received: Omit<Received, 'item'>) => Response | Promise<Response>
-  /** Of the errors of a path. */
+  /** The API whose error form a path has. */
   readonly shapeOf: (path: string) => ApiShape | null
 }
 
@@ -35,7 +37,7 @@ export function createFront({ encryption, clock, random, log, dispatch, shapeOf 
       const received = { id, address, exchange }
       if (exchange === null) return await dispatch(request, path, received)
       const respond = async () => dispatch(request, path, received)
-      // The only way out: so no response to an encrypted request leaves in the clear.
+      // The only exit, so no response to an encrypted request leaves in the clear.
       return await exchange.encrypt(await respond().catch(failed))
     } catch (error) {
       return failed(error)
@@ -43,7 +45,7 @@ export function createFront({ encryption, clock, random, log, dispatch, shapeOf 
   }
 }
 
-/** The path of an absolute URL, as it was sent: not decoded, so that each route has one spelling. */
+/** The path of an absolute URL as it was sent: not decoded, so that each route has a single spelling. */
 export function pathOf(url: string): string {
   const start = url.indexOf('/', url.indexOf('//') + 2)
   const query = url.indexOf('?', start)
@@ -56,7 +58,10 @@ export function targetOf(url: string): string {
   return start < 0 ? '/' : url.slice(start)
 }
 
-/** A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ones cost, because its index grows at one end. */
+/**
+ * A version 7 UUID (RFC 9562 5.7): ids that grow with time cost the ledger half of what random ids cost, because its
+ * index grows only at its end.
+ */
 function requestId(random: RandomBytes, nowMs: number): string {
   const time = Math.max(0, Math.floor(nowMs)).toString(16).padStart(12, '0')
   const bytes = random(10)

@@ -1,23 +1,25 @@
 // Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
 
-import { keyConfigMediaType, keyConfigPath } from '../../attest/ehbp/protocol.ts'
+import { keyConfigMediaType } from '../../attest/ehbp/protocol.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
 import { checkHost } from '../../http/head.ts'
+import { joined } from '../../http/operations.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
-import type { AdmitPublic, Caller, Encryption, SpentSource } from '../types.ts'
+import { NO_TOKENS } from '../metering/account.ts'
+import type { SpentSource } from '../metering/types.ts'
+import type { AdmitPublic, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { NO_TOKENS } from './accounting.ts'
 import type { CompletionLimits, CompletionServices } from './completion.ts'
 import { type AskedEntry, createEnter, type EnterDeps, type Entry } from './enter.ts'
 import { createFront, type GatewayFetch } from './front.ts'
-import { createCacheSalt, createMeteredRoutes, type MeteredRoutes } from './metered.ts'
-import { createModelCatalog, noSuchModel, type ServedModels, servedModels } from './models.ts'
-import { noSuchReceipt, receiptsPath } from './receipts.ts'
+import { createCacheSalt, createMeteredRoutes, METERED } from './metered.ts'
+import { createModelCatalog, type ModelCatalog, noSuchModel, servedModels } from './models.ts'
+import { noSuchReceipt } from './receipts.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -26,7 +28,16 @@ import {
   type ResponseHeaders,
   refusalResponse,
 } from './responses.ts'
-import { type Received, type Route, RouteTable } from './routes.ts'
+import {
+  GATEWAY_OPERATIONS,
+  type GatewayOperation,
+  type Handler,
+  type HandlerTable,
+  type Received,
+  type Route,
+  RouteTable,
+  routesOf,
+} from './routes.ts'
 import { createUsageHandler } from './usage.ts'
 
 export type GatewayDeps = Omit<CompletionServices, 'enter'> &
@@ -100,7 +111,9 @@ export function createGateway(deps: GatewayDeps): Gateway {
     cacheSalt: createCacheSalt(cacheSecret),
     refusesUnknownFields: limits.refusesUnknownFields,
   })
-  const routes = createRoutes(deps, models, metered)
+  const created = Math.floor(clock.nowMs() / 1000)
+  const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
+  const routes = new RouteTable([...metered.routes, ...routesOf(READS, { ...deps, catalog })])
 
   const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
     const { id, address } = received
@@ -135,62 +148,61 @@ export function createGateway(deps: GatewayDeps): Gateway {
   }
 }
 
-function createRoutes(deps: GatewayDeps, models: ServedModels, metered: MeteredRoutes): RouteTable {
-  const created = Math.floor(deps.clock.nowMs() / 1000)
-  const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
-  /** Of requests that need a key and cost no tokens. */
-  const read =
-    (respond: (item: string, read: { caller: Caller; headers: ResponseHeaders }) => Response): Route['respond'] =>
-    (request, { id, item }) => {
-      const headers = commonHeaders(id)
-      const caller = deps.authenticate(request.headers)
-      const admission = deps.admit(caller, 0)
-      if (!admission.ok) return refusalResponse(admission.refusal, headers)
-      admission.ticket.settle(NO_TOKENS)
-      return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
-    }
-  const listModels = read((_item, { caller, headers }) =>
-    jsonTextResponse(catalog.listText(caller.rules), 200, headers),
-  )
-  const showModel = read((item, { caller, headers }) => {
-    const text = catalog.textOf(item, caller.rules)
-    return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
+type Made = GatewayDeps & { readonly catalog: ModelCatalog }
+
+const READS = {
+  listModels: made =>
+    keyed(made, (_item, { caller, headers }) => jsonTextResponse(made.catalog.listText(caller.rules), 200, headers)),
+  retrieveModel: made =>
+    keyed(made, (item, { caller, headers }) => {
+      const text = made.catalog.textOf(item, caller.rules)
+      return text === null ? errorResponse(noSuchModel(), headers) : jsonTextResponse(text, 200, headers)
+    }),
+  retrieveReceipt: made =>
+    keyed(made, (item, { caller, headers }) => {
+      const receipt = made.keptReceipts.find(item, caller.keyDigest)
+      return receipt === null
+        ? errorResponse(noSuchReceipt(made.keptReceipts), headers)
+        : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
+    }),
+  retrieveUsage: made => plain(createUsageHandler(made)),
+  health: () => plain((_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id))),
+  attestation: ({ attestation }) =>
+    plain(async (request, { id, address }) => {
+      if (attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
+      const response = await attestation(request, address)
+      for (const [name, value] of Object.entries(commonHeaders(id))) response.headers.set(name, value)
+      if (!response.ok) response.headers.set('x-should-retry', String(response.status === 429))
+      return response
+    }),
+  keyConfig: ({ encryption }) => plain((_request, { id }) => keyConfigResponse(encryption, id)),
+  retrieveOpenapi: ({ openapi }) => plain((_request, { id }) => jsonTextResponse(openapi, 200, commonHeaders(id))),
+  workload: ({ workload }) =>
+    plain((_request, { id }) => {
+      if (workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
+      return jsonTextResponse(workload, 200, commonHeaders(id))
+    }),
+} as const satisfies HandlerTable<Made>
+
+/** Every operation of the gateway; throws on load if one has no handler. */
+export const GATEWAY_ROUTES = joined<GatewayOperation, unknown>(GATEWAY_OPERATIONS, { ...METERED, ...READS })
+
+function plain(respond: Route['respond']): Handler {
+  return { shape: null, respond }
+}
+
+type KeyedRead = (item: string, read: { readonly caller: Caller; readonly headers: ResponseHeaders }) => Response
+
+/** A request that needs a key and costs no tokens. */
+function keyed({ authenticate, admit }: Pick<GatewayDeps, 'authenticate' | 'admit'>, respond: KeyedRead): Handler {
+  return plain((request, { id, item }) => {
+    const headers = commonHeaders(id)
+    const caller = authenticate(request.headers)
+    const admission = admit(caller, 0)
+    if (!admission.ok) return refusalResponse(admission.refusal, headers)
+    admission.ticket.settle(NO_TOKENS)
+    return respond(item, { caller, headers: { ...headers, ...admission.ticket.headers } })
   })
-  const showReceipt = read((item, { caller, headers }) => {
-    const receipt = deps.keptReceipts.find(item, caller.keyDigest)
-    return receipt === null
-      ? errorResponse(noSuchReceipt(deps.keptReceipts), headers)
-      : new Response(receipt, { headers: { ...headers, 'content-type': 'text/plain; charset=us-ascii' } })
-  })
-  const attest: Route['respond'] = async (request, { id, address }) => {
-    if (deps.attestation === null) throw new Fault('attestation_unavailable', 'There is no fresh attestation evidence.')
-    const response = await deps.attestation(request, address)
-    for (const [name, value] of Object.entries(commonHeaders(id))) response.headers.set(name, value)
-    if (!response.ok) response.headers.set('x-should-retry', String(response.status === 429))
-    return response
-  }
-  const showWorkload: Route['respond'] = (_request, { id }) => {
-    if (deps.workload === null) throw new Fault('not_found', 'This gateway has no VM of its own, and no workload.json.')
-    return jsonTextResponse(deps.workload, 200, commonHeaders(id))
-  }
-  const get = (isPublic: boolean, respond: Route['respond']): Route => ({
-    methods: ['GET', 'HEAD'],
-    isPublic,
-    shape: null,
-    respond,
-  })
-  return new RouteTable([
-    ...metered.routes,
-    ['/v1/models', get(false, listModels)],
-    ['/v1/models/{id}', get(false, showModel)],
-    [`${receiptsPath}{id}`, get(false, showReceipt)],
-    ['/v1/usage', get(false, createUsageHandler(deps))],
-    ['/health', get(true, (_request, { id }) => jsonResponse({ status: 'ok' }, 200, commonHeaders(id)))],
-    ['/attestation', get(true, attest)],
-    [keyConfigPath, get(true, (_request, { id }) => keyConfigResponse(deps.encryption, id))],
-    ['/openapi.json', get(true, (_request, { id }) => jsonTextResponse(deps.openapi, 200, commonHeaders(id)))],
-    ['/workload.json', get(true, showWorkload)],
-  ])
 }
 
 function keyConfigResponse({ keyConfig }: Encryption, id: string): Response {

@@ -1,28 +1,28 @@
-// The gateway's requests as Bun's server hands them over. Effects: those of the requests.
+// Connects the gateway to Bun's server: idle timeouts, draining. Effects: those of the requests.
 
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { FetchHandler } from '../../http/serve.ts'
 import type { GatewayFetch } from './front.ts'
 
-/** The longest that Bun can allow a connection to be idle: how long a stream may pause is for the gateway's own limits to decide. */
+/** Bun's longest idle timeout: the gateway's own limits decide how long a stream may pause. */
 const streamIdleSeconds = 255
 
 export type HandlerDeps = {
   readonly fetch: GatewayFetch
-  /** Clients are asked to connect anew, which leads them to the next gateway. */
+  /** Asks clients to reconnect, which leads them to the next gateway. */
   readonly isDraining: () => boolean
 }
 
-/** Connections that are idle between requests end early, streams may pause. */
+/** Idle connections end early between requests; streams may pause. */
 export function gatewayHandler(
   { fetch, isDraining }: HandlerDeps,
   { connectionIdleSeconds }: Pick<GatewaySettings, 'connectionIdleSeconds'>,
 ): FetchHandler {
   return async (request, socket) => {
-    // Bun counts the wait for an upstream as idle, too.
+    // Bun counts the wait for an upstream as idle.
     socket.timeout(request, streamIdleSeconds)
     const response = await fetch(request, () => socket.requestIP(request)?.address ?? '')
-    // From here on only a stream may pause; else whoever has been refused could keep the connection for as long.
+    // From here on only a stream may pause; otherwise a refused client could keep its connection as long.
     const isStream = response.headers.get('content-type')?.startsWith('text/event-stream') === true
     if (!isStream) socket.timeout(request, connectionIdleSeconds)
     if (isDraining()) response.headers.set('connection', 'close')

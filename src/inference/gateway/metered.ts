@@ -1,5 +1,5 @@
-// The routes that upstreams work on, as every process of the gateway has them that serves clients. Effects: those of the requests; children that
-// check schemas.
+// The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
+// that check schemas.
 
 import type { RandomBytes } from '../../base/ids.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
@@ -8,7 +8,7 @@ import { shapeOf } from '../shapes/shapes.ts'
 import type { Operation } from '../types.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
-import type { Route } from './routes.ts'
+import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
 export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'> & { readonly random: RandomBytes }
 
@@ -22,28 +22,30 @@ export function createMeteredRoutes(deps: MeteredRoutesDeps): MeteredRoutes {
   const schemas = createSchemaChecks({ clock, deadlines, log })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)
-  return {
-    routes: [
-      ['/v1/chat/completions', post('chat', complete)],
-      ['/v1/completions', post('text_completion', complete)],
-      ['/v1/responses', post('responses', complete)],
-      ['/v1/messages', post('messages', complete)],
-      ['/v1/embeddings', post('embeddings', embed)],
-    ],
-    close: () => schemas.close(),
-  }
+  return { routes: routesOf(METERED, { complete, embed }), close: () => schemas.close() }
 }
 
-function post<Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Route {
+type Handlers = {
+  readonly complete: MeteredHandler<Exclude<Operation, 'embeddings'>>
+  readonly embed: MeteredHandler<'embeddings'>
+}
+
+export const METERED = {
+  createChatCompletion: ({ complete }: Handlers) => handlerOf('chat', complete),
+  createCompletion: ({ complete }: Handlers) => handlerOf('text_completion', complete),
+  createResponse: ({ complete }: Handlers) => handlerOf('responses', complete),
+  createMessage: ({ complete }: Handlers) => handlerOf('messages', complete),
+  createEmbeddings: ({ embed }: Handlers) => handlerOf('embeddings', embed),
+} as const satisfies HandlerTable<Handlers>
+
+function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Handler {
   return {
-    methods: ['POST'],
-    isPublic: false,
     shape: shapeOf(operation),
     respond: (request, received) => handle(request, { operation, ...received }),
   }
 }
 
-/** Salts that nobody outside can guess: who could, would read from the time of an answer what another organization has asked. */
+/** Secret salt of the upstream's prompt cache per organization: response times must not reveal others' prompts. */
 export function createCacheSalt(secret: Uint8Array): (organizationId: string) => string {
   return organizationId => new Bun.CryptoHasher('sha256', secret).update(organizationId).digest('base64url')
 }

@@ -1,4 +1,4 @@
-// The models that the gateway serves, as its clients are told of them. Pure.
+// GET /v1/models: the models that the gateway serves. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/http/inference.ts'
@@ -9,7 +9,7 @@ import type { UpstreamTarget } from '../upstream/target.ts'
 export type ModelUse = 'completions' | 'embeddings'
 
 export type ServedModels = OfferedModels & {
-  /** What each model is for. */
+  /** Use of each model, by name. */
   readonly uses: ReadonlyMap<string, ModelUse>
 }
 

@@ -1,4 +1,5 @@
-// Whether a response gets a signed receipt, and how the client gets that: with the response, or by its path. Effects: keeps receipts in memory.
+// Decides whether a response gets a signed receipt, and delivers it with the response or under its path. Effects: keeps
+// receipts in memory.
 
 import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/response.ts'
 import { toBase64Url } from '../../base/bytes.ts'
@@ -15,7 +16,7 @@ export type ReceiptDeps = {
 }
 
 export const receiptsPath = '/v1/receipts/'
-/** Of a response that does not carry its receipt: where it is. */
+/** Path of the receipt, if the response does not carry it. */
 export const receiptPathHeader = 'x-strongroom-receipt-path'
 
 type SealedRequest = {
@@ -45,7 +46,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
   const isCarried = asked !== 'keep'
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
-  // By its path a receipt would come in the clear, with the hashes of what was encrypted.
+  // Fetched by its path, a receipt would reveal the hashes of encrypted text.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
   const { salt, seal: begun } = sealer.begin({ id, model, body })
   const seal: BegunSeal = upstream => {
@@ -54,7 +55,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
       update,
       finish: tokens => {
         const receipt = finish(tokens)
-        // Fetched later, without the salt, it is no test for a guess at what was said.
+        // Without the salt a fetched receipt cannot confirm a guess at the text.
         if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, receipt })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },

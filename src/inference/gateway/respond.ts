@@ -1,10 +1,12 @@
-// The response to one completion request, once an upstream has begun to respond: whole or as a stream. Effects: reads the upstream's response.
+// The response to one completion request, whole or as a stream, once an upstream has begun to respond. Effects: reads
+// the upstream's response.
 
 import { utf8 } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
+import type { RequestAccount } from '../metering/account.ts'
 import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { RequestSource } from '../openai/request.ts'
@@ -13,7 +15,6 @@ import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import type { RequestAccount } from './accounting.ts'
 import { readUpstreamBody } from './body.ts'
 import { jsonTextResponse, publicErrorOf, type ResponseHeaders } from './responses.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
@@ -22,7 +23,7 @@ import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 export type Job = {
   readonly id: string
   readonly plan: CompletionPlan
-  /** Of the request that the upstream gets: the client's own body, or its translation. */
+  /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
   /** Fields of the client's that its translation has left out. */
   readonly ignored: readonly string[]
@@ -38,7 +39,7 @@ export type Job = {
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }
 
-/** The status of a request whose client has left: nobody reads it but logs and metrics. nginx uses the same. */
+/** Status for logs and metrics of a request whose client has left, as in nginx. */
 export const clientGoneStatus = 499
 
 export async function respondWhole(
@@ -117,7 +118,13 @@ export async function respondStream(
   const counts = countsOf(job, lease.target)
   const readBy = isEncrypted ? 'reader' : 'server'
   const { body, countDelivered } = await openStream(upstream, {
-    ...{ deadlines, limits, plan, counts, seal, onEnd, signal },
+    deadlines,
+    limits,
+    plan,
+    counts,
+    seal,
+    onEnd,
+    signal,
     readBy,
   })
   account.countDelivered = countDelivered
@@ -131,7 +138,7 @@ function countsOf({ plan, account }: Job, { contextTokens }: UpstreamTarget): To
   return { bounds: usageBounds(plan.request, { bodyBytes, contextTokens }), promptEstimate }
 }
 
-/** What a request's end says about the upstream that served it. */
+/** The upstream's health as a request's end shows it. */
 export function healthAfter({ outcome, error }: Pick<StreamEnd, 'outcome' | 'error'>): TargetHealth {
   if (outcome === 'completed') return 'healthy'
   if (outcome === 'aborted' || !(error instanceof UpstreamFault)) return 'unknown'

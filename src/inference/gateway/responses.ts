@@ -12,7 +12,7 @@ import {
 } from '../../contract/http/inference.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { BudgetFault } from '../limits/budgets.ts'
+import { BudgetFault } from '../metering/budgets.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { Refusal } from '../types.ts'
 import { createSameNamed } from './same-named.ts'
@@ -38,7 +38,7 @@ type PublicError = {
   readonly param: string | null
 }
 
-/** What a client sees of an error: nothing internal, and no words of an upstream. */
+/** The error as a client sees it: no internals, no text of an upstream. */
 export function publicErrorOf(error: unknown): PublicError {
   const code = error instanceof Fault ? GATEWAY_PUBLIC_CODES.find(kind => kind === error.code) : undefined
   if (!(error instanceof Fault) || code === undefined) {

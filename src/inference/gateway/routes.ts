@@ -1,36 +1,73 @@
-// Which route a path leads to, and what a client is told where there is none. Pure.
+// The operations of the gateway, service B (contract 4.2), and the look-up of a route by its path. Pure.
 
+import { keyConfigPath } from '../../attest/ehbp/protocol.ts'
+import { present } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
+import type { Operation } from '../../http/operations.ts'
 import type { ApiShape } from '../openai/shape.ts'
 import type { EncryptedExchange } from '../types.ts'
+import { receiptsPath } from './receipts.ts'
 
-/** `exchange`: null for a plain request. */
+export const GATEWAY_OPERATIONS = {
+  health: { method: 'GET', path: '/health', isPublic: true },
+  attestation: { method: 'GET', path: '/attestation', isPublic: true },
+  workload: { method: 'GET', path: '/workload.json', isPublic: true },
+  keyConfig: { method: 'GET', path: keyConfigPath, isPublic: true },
+  listModels: { method: 'GET', path: '/v1/models', isPublic: false },
+  retrieveModel: { method: 'GET', path: '/v1/models/{id}', isPublic: false },
+  retrieveReceipt: { method: 'GET', path: `${receiptsPath}{id}`, isPublic: false },
+  retrieveUsage: { method: 'GET', path: '/v1/usage', isPublic: false },
+  createChatCompletion: { method: 'POST', path: '/v1/chat/completions', isPublic: false },
+  createCompletion: { method: 'POST', path: '/v1/completions', isPublic: false },
+  createResponse: { method: 'POST', path: '/v1/responses', isPublic: false },
+  createMessage: { method: 'POST', path: '/v1/messages', isPublic: false },
+  createEmbeddings: { method: 'POST', path: '/v1/embeddings', isPublic: false },
+  retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
+} as const satisfies Record<string, Operation>
+
+export type GatewayOperation = keyof typeof GATEWAY_OPERATIONS
+
 export type Received = {
   readonly id: string
   readonly address: () => string
+  /** Null for a plain request. */
   readonly exchange: EncryptedExchange | null
-  /** What the path says in place of `{id}`, as it was sent; empty where its route has none. */
+  /** The part of the path at `{id}`, as it was sent; empty for a route without it. */
   readonly item: string
 }
 
 export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
-  /** Of its errors; null for OpenAI's. */
+  /** Form of its errors; null for OpenAI's. */
   readonly shape: ApiShape | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 
 type Found = { readonly template: string; readonly route: Route; readonly item: string }
 
+export type Handler = Pick<Route, 'shape' | 'respond'>
+/** Functions that make the handlers of operations from their dependencies. */
+export type HandlerTable<Made> = Readonly<Partial<Record<GatewayOperation, (made: Made) => Handler>>>
+
+/** The routes of a table by path. The routes of GET serve HEAD, too: Bun leaves out the body. */
+export function routesOf<Made>(table: HandlerTable<Made>, made: Made): readonly (readonly [string, Route])[] {
+  return (Object.keys(table) as GatewayOperation[]).map(id => {
+    const { method, path, isPublic } = GATEWAY_OPERATIONS[id]
+    const methods = method === 'GET' ? ['GET', 'HEAD'] : [method]
+    const handlerOf = present(table[id], 'a key of the table has a value')
+    return [path, { methods, isPublic, ...handlerOf(made) }]
+  })
+}
+
 const itemEnd = '/{id}'
 
 export class RouteTable {
   readonly #byPath = new Map<string, Found>()
-  /** With the path's text before the id. */
+  /** `start`: the path before the id. */
   readonly #ofItems: (readonly [start: string, Omit<Found, 'item'>])[] = []
 
-  /** By path; one that ends in `/{id}` leads to everything below, slashes included. */
+  /** By path. A template that ends in `/{id}` matches every path below it, slashes included. */
   constructor(routes: readonly (readonly [template: string, Route])[]) {
     for (const [template, route] of routes) {
       if (template.endsWith(itemEnd)) {
@@ -46,11 +83,11 @@ export class RouteTable {
     return found === undefined ? null : { ...found[1], item: path.slice(found[0].length) }
   }
 
-  /** Fault not_found, with the routes that the client may know of. `hasKey`: it has shown a good key. */
+  /** Fault not_found that names the routes this client may see: all with a good key, else the public ones. */
   notFound(path: string, hasKey: boolean): Fault {
     const meant = this.find(withoutSlips(path))
     const hint = meant !== null && (hasKey || meant.route.isPublic) ? ` Did you mean ${meant.template}?` : ''
-    const all = [...this.#byPath.values(), ...this.#ofItems.map(([, item]) => item)]
+    const all = [...this.#byPath.values(), ...this.#ofItems.map(([, found]) => found)]
     const shown = all.filter(({ route }) => hasKey || route.isPublic)
     const names = shown.map(({ template, route }) => `${route.methods[0]} ${template}`).join(', ')
     const rest = hasKey ? '' : ' What needs a key is below /v1/: the base address of an OpenAI client ends in /v1.'
@@ -58,7 +95,7 @@ export class RouteTable {
   }
 }
 
-/** Without what base addresses and paths often have too much of: slashes, and /v1 twice. */
+/** Removes doubled and trailing slashes and a doubled /v1, which base addresses often add. */
 function withoutSlips(path: string): string {
   const single = path.replaceAll(/\/{2,}/g, '/').replace(/\/$/, '')
   return single.replace(/^(?:\/v1)+(?=\/v1\/)/, '')

@@ -1,5 +1,5 @@
-// Headers of responses that have the same names one time after the other: only the values that differ are set anew, which takes half the time of making
-// them out of a record. Pure but for what it keeps: the headers of the last response.
+// Response headers with the same names from response to response: setting only the values that differ takes half the
+// time of making them from a record. Keeps the headers of the last response, otherwise pure.
 
 /** Headers to be copied at once, as `new Response` does: the next call changes them. */
 export type SameNamed = (headers: Readonly<Record<string, string>>) => Headers

@@ -1,16 +1,19 @@
 // Where a stream's bytes leave for the client. Effects: the client's connection, by way of Bun's streams.
 //
-// For the server a direct stream: what is written goes into the socket at once, without a promise for each piece (measured on Bun 1.4.5: a write gives
-// a promise only while the socket takes no more, and copies what it is given). Code that reads, such as encryption, gets one that is pulled: Bun
-// has no backpressure for readers of a direct stream.
+// The server gets a direct stream: each write goes into the socket at once, without a promise per piece (measured on
+// Bun 1.4.5: a write returns a promise only while the socket is full, and copies its argument). Readers in this
+// process, such as encryption, get a pulled stream, because Bun has no backpressure for readers of a direct stream.
 
 import { utf8 } from '../../base/bytes.ts'
 
 export type Outlet = {
-  /** Well-formed text goes out as UTF-8. Null: the client takes more. Else a promise that resolves when it does. Writes of what comes at the end need not wait for it. */
+  /**
+   * Sends well-formed text as UTF-8. Null: the client takes more; otherwise a promise that resolves when it does. The
+   * last writes of a stream need not wait for it.
+   */
   readonly write: (data: Uint8Array | string) => Promise<unknown> | null
   readonly close: () => void
-  /** Ends the connection, so that nobody takes the stream for whole. */
+  /** Breaks the connection, so that the client sees an incomplete stream. */
   readonly fail: (error: Error) => void
 }
 

@@ -1,4 +1,5 @@
-// A streamed completion on its way: the upstream's bytes in, checked events out, as fast as the client reads. Effects: reads one response.
+// A streamed completion: reads the upstream's bytes and sends checked events as fast as the client reads. Effects:
+// reads one response.
 
 import { receiptComment } from '../../attest/receipt/response.ts'
 import { utf8 } from '../../base/bytes.ts'
@@ -30,7 +31,7 @@ export type StreamEnd = {
   /** As the upstream counted them, else the prompt's estimate and a token for each chunk that was delivered. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
-  /** Of the choices that have ended. */
+  /** Finish reasons of the choices that have ended. */
   readonly finishReasons: () => string[]
 }
 
@@ -41,7 +42,7 @@ export type StreamDeps = {
   readonly counts: TokenCounts
   /** Null: no receipt. */
   readonly seal: ResponseSeal | null
-  /** Called once, and awaited before the end is sent: so the ledger is right when the client has everything. Never rejects. */
+  /** Called once, awaited before the end is sent: the ledger is right when the client has everything. Never rejects. */
   readonly onEnd: (end: StreamEnd) => Promise<void>
   /** Aborted when the client leaves. */
   readonly signal: AbortSignal
@@ -49,7 +50,7 @@ export type StreamDeps = {
 }
 
 /**
- * Reads up to the first event, so that a failure until then can still be a status: UpstreamFault. Later failures are events.
+ * Reads up to the first event: until then a failure is an UpstreamFault with a status; later failures are events.
  * Rejects with the signal's reason when the client has left.
  */
 export function openStream(upstream: UpstreamResponse, deps: StreamDeps): Promise<OpenedStream> {
@@ -64,7 +65,7 @@ export type OpenedStream = {
 
 const drainTimeoutMs = 1_000
 
-/** The first events are awaited; the rest is pushed from the upstream's socket into the client's, for as long as the client takes it. */
+/** Awaits the first events, then pushes the rest from socket to socket while the client takes it. */
 class StreamRelay implements BodySink {
   readonly #upstream: UpstreamResponse
   readonly #deps: StreamDeps
@@ -113,10 +114,10 @@ class StreamRelay implements BodySink {
     return { body, countDelivered: () => this.#chunks.deliveredCount }
   }
 
-  // What the upstream's body calls.
+  // Called by the upstream's body.
 
   onBytes(bytes: Buffer, start: number, end: number): void {
-    // Nothing should follow [DONE]: whatever it is, this connection is not for another request.
+    // Bytes after [DONE] make the connection unusable for another request.
     if (this.#isDraining) this.#upstream.abort()
     if (this.#isDraining || this.#isEnded) return
     try {
@@ -170,7 +171,7 @@ class StreamRelay implements BodySink {
     return this.#chunks.push(bytes, start, end)
   }
 
-  /** Of a body that has ended without [DONE]. */
+  /** The fault of a body that ended without [DONE]. */
   #endFault(): UpstreamFault {
     return new UpstreamFault(this.#chunks.isClean() ? 'unfinished' : 'cut')
   }
@@ -224,7 +225,7 @@ class StreamRelay implements BodySink {
   /** As the outlet's `write`. */
   #send(text: string): Promise<unknown> | null {
     const { seal } = this.#deps
-    // What a receipt is about is exactly what is sent.
+    // The receipt hashes exactly the bytes that are sent.
     const data = seal === null ? text : utf8(text)
     if (typeof data !== 'string') seal?.update(data)
     return this.#outlet?.write(data) ?? null

@@ -1,5 +1,5 @@
-// GET /v1/usage of the gateway: what the key, and its organization, have used in the running month (UTC); or what the key has used by model and day,
-// as JSON or CSV. Effects: through what it is given.
+// GET /v1/usage: usage of the key and its organization in the running month (UTC), or of the key by model and day as
+// JSON or CSV. Effects: through its dependencies.
 
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
@@ -7,11 +7,12 @@ import type { GatewayUsage, GatewayUsageRows } from '../../contract/http/inferen
 import { UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/http/usage-rows.ts'
 import { dayOf } from '../../store/directory/usage/usage-day.query.ts'
 import { monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
-import { unknownUse } from '../metering/faults.ts'
-import type { Admit, Authenticate, Caller, MonthSpent, SpentSource } from '../types.ts'
-import { NO_TOKENS } from './accounting.ts'
+import { NO_TOKENS } from '../metering/account.ts'
+import { withSpent } from '../metering/month-sums.ts'
+import type { MonthSpent, SpentSource } from '../metering/types.ts'
+import { readUsageRequest, type UsageRowsRequest } from '../metering/usage-request.ts'
+import type { Admit, Authenticate, Caller } from '../types.ts'
 import { commonHeaders, jsonResponse, type ResponseHeaders, refusalResponse } from './responses.ts'
-import { readUsageRequest, type UsageRowsRequest } from './usage-request.ts'
 
 export type UsageDeps = {
   readonly authenticate: Authenticate
@@ -32,17 +33,19 @@ export function createUsageHandler(deps: UsageDeps): (request: Request, of: { id
       const asked = readUsageRequest(request, dayOf(nowMs))
       if (asked !== null) return await rowsResponse(deps.spent, caller, asked, headers)
       const month = monthOf(nowMs)
-      return jsonResponse(usageView(caller, month, await spentBy(deps.spent, caller, month)), 200, headers)
+      const asSpent = { spender: caller, month: () => month }
+      const view = await withSpent(deps.spent, asSpent, spent => usageView(caller, month, spent))
+      return jsonResponse(view, 200, headers)
     } finally {
       admission.ticket.settle(NO_TOKENS)
     }
   }
 }
 
-/** A month of 64 models; to make so many into a response takes a few milliseconds. */
+/** A month of 64 models; a response of this many takes a few milliseconds. */
 const rowsMax = 2_000
 
-/** Of the key alone: the others' are the operator's to tell. */
+/** Rows of this key alone. The operator reports the organization's other keys. */
 async function rowsResponse(
   spent: SpentSource,
   { organizationId, keyPrefix }: Caller,
@@ -58,19 +61,7 @@ async function rowsResponse(
   return new Response(usageCsv(view), { headers: { ...headers, 'content-type': 'text/csv; charset=utf-8' } })
 }
 
-const attemptsMax = 3
-
-/** As it is when this resolves. Fault metering_unavailable. */
-export async function spentBy(source: SpentSource, caller: Caller, month: string): Promise<MonthSpent> {
-  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
-    const spent = source.spent(caller, month)
-    if (spent !== null) return spent
-    await source.load(caller, month)
-  }
-  throw unknownUse()
-}
-
-/** A key that was made for an instance is told of itself alone: others work with the other keys. */
+/** An instance's key sees its own usage only, because others work with the organization's other keys. */
 function usageView(caller: Caller, month: string, { key, organization }: MonthSpent): GatewayUsage {
   return {
     object: 'usage',

@@ -31,7 +31,7 @@ export type GatewayAuthDeps = {
   }
 }
 
-/** What keys without limits of their own get. */
+/** Limits of keys without their own. */
 export function keyDefaults(
   settings: Pick<GatewaySettings, 'keyRequestsPerMinute' | 'keyTokensPerMinute' | 'keyConcurrencyMax'>,
 ): GatewayAuthDeps['defaults'] {
@@ -42,7 +42,7 @@ export function keyDefaults(
   }
 }
 
-/** Every key that is no good gets the same 401: malformed, unknown, revoked, expired, of a suspended organization or a deleted instance. */
+/** The same 401 for a malformed, unknown, revoked or expired key, a suspended organization and a deleted instance. */
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,
@@ -94,7 +94,7 @@ export function mintGatewayKey(random: RandomBytes): MintedKey {
 
 const rememberedMax = 4096
 
-/** Rows as they are now: those that were read, and that some are absent, is remembered until anything changes in the database. */
+/** Caches rows, and their absence, until anything in the database changes. */
 function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
   const find = prepareGatewayKeyLookup(db)
   const readMark = prepareChangeMark(db)

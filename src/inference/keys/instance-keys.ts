@@ -1,6 +1,7 @@
-// The gateway key of an instance, handed over in its claim. Effects: the store; one secret file.
-// A claim may be sent again and must then carry the same key, but only the key's hash may be stored. So the key is derived:
-// HMAC-SHA-256 under a random secret of this host, which is in a file of its own, so that the database alone reveals no key.
+// The gateway key of an instance, delivered in its claim. Effects: the store; one secret file.
+//
+// A repeated claim must carry the same key, but the store may hold only the key's hash. So the key is derived:
+// HMAC-SHA-256 under a random secret of this host in a file of its own, so that the database alone reveals no key.
 
 import { createHmac } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -31,7 +32,7 @@ export type InstanceKeysDeps = {
 export type InstanceKeys = {
   /** The whole key, the same at every call. Faults: not_found (no such instance), conflict (it is being deleted). */
   readonly instanceKey: (instanceId: string) => string
-  /** Revokes the keys of all deleted instances: at start, and after each deletion. Never throws. Authentication refuses such keys even before. */
+  /** Revokes the keys of all deleted instances, which authentication refuses already. Never throws. */
   readonly revokeDeleted: () => void
 }
 
@@ -83,8 +84,8 @@ const DEFAULT_LIMITS = {
 } as const
 
 /**
- * The secret in `path`, made there (mode 0600) on first use. Faults: internal.
- * When the file is lost a new secret is made: claimed instances keep their keys, but a claim that is sent again carries another key.
+ * The secret in `path`, created there (mode 0600) on first use. Fault internal. If the file is lost, a new secret is
+ * made: claimed instances keep their keys, but a repeated claim carries another key.
  */
 export function loadKeySecret(path: string, random: RandomBytes): Uint8Array {
   const kept = readIfExists(path)

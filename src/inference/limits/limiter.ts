@@ -1,8 +1,8 @@
 // Limits of each key: requests and tokens per minute, concurrent requests. State in memory, one entry per key in use.
 //
-// Tokens: the estimate is taken at admission. Tokens that were not used are given back while that second is still in the window;
-// tokens beyond the estimate are taken at the end, so they may exceed the limit once, and later requests wait for them.
-// An estimate above the limit waits for an empty window and takes all of it, so that every wait in a Retry-After ends.
+// Tokens: admission takes the estimate. Unused tokens are returned while that second is still in the window; tokens
+// beyond the estimate are taken at the end, so they may exceed the limit once, and later requests wait for them. An
+// estimate above the limit waits for an empty window and takes all of it, so that the wait in every Retry-After ends.
 
 import type { Clock } from '../../base/clock.ts'
 import { createWindow, type Window, wholeSeconds, windowMs } from '../../http/window.ts'

@@ -1,8 +1,9 @@
-// What a key has used by day (UTC) and model: pages of the books, and the rows that are not in them yet. No I/O.
+// Usage of a key by day (UTC) and model: pages of the books plus the rows that they lack. No I/O.
 //
-// A page with the rows that belong to it is exact as of one moment, so whoever reads them gives both at once.
+// A page with its rows is exact as of one moment, so the reader takes both at once.
 
 import { Fault } from '../../base/fault.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
 import { tooManyUsageRows } from '../../contract/http/usage-rows.ts'
 import {
   type DayPlace,
@@ -12,6 +13,7 @@ import {
   dayOf,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { noUsage } from '../../store/directory/usage/usage-month.query.ts'
+import { tooMuchAsked } from './faults.ts'
 import { addSums, type CountedRow, sumOfRow } from './month-sums.ts'
 
 /** A row of usage as far as sums of days go. */
@@ -20,7 +22,7 @@ export type DatedRow = CountedRow & { readonly model: string }
 /** Rows of one reading: a year of 27 models. */
 export const daysReadMax = 10_000
 
-/** All pages, each behind the one before. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
+/** All pages in order. Faults: invalid_request (more than `daysReadMax` rows), and those of `readPage`. */
 export async function* readDays(
   readPage: (after: DayPlace | null) => Promise<DaysPage>,
 ): AsyncGenerator<readonly DaySum[]> {
@@ -33,6 +35,26 @@ export async function* readDays(
     if (isLast) return
     after = rows.at(-1) ?? null
     if (after === null) throw new Fault('metering_unavailable', 'The books do not say all that has been used.')
+  }
+}
+
+/** Pages of one organization that wait for those before them. */
+const pagesWaitingMax = 64
+
+/** Readings of several organizations at once: one page at a time, organizations in turn. */
+export class DayReadings {
+  /** By organization. */
+  readonly #pages = new FairSerial()
+
+  /** Faults: those of `readDays`; metering_unavailable (too many pages wait). */
+  read(
+    { organizationId }: DayScope,
+    readPage: (after: DayPlace | null) => Promise<DaysPage>,
+  ): AsyncIterable<readonly DaySum[]> {
+    return readDays(async after => {
+      if (this.#pages.size(organizationId) >= pagesWaitingMax) throw tooMuchAsked()
+      return this.#pages.run(organizationId, () => readPage(after))
+    })
   }
 }
 
@@ -56,7 +78,7 @@ export function withUnbooked(
   return { rows: [...sums.values()].sort(comparePlaces), isLast }
 }
 
-/** The day of a row; one that no calendar has is the last of all, as the store has it. */
+/** The day of a row; the last day for a time outside the calendar, as in the store. */
 export function dayOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < endOfDaysMs ? dayOf(atMs) : '9999-12-31'
 }

@@ -1,4 +1,4 @@
-// What clients are told when it is not known what has been used. Pure.
+// Faults of clients while the sums of usage cannot be read. Pure.
 
 import { Fault } from '../../base/fault.ts'
 

@@ -1,10 +1,9 @@
-// The usage ledger as the request path sees it: records go into a short queue and from there into the store, many in one transaction.
-// Effects: the store. A power cut or a kill loses the records of at most the last `flushIntervalMs`; a stop loses nothing.
+// The usage ledger on the request path: records enter a short queue and go from there into the store, many per
+// transaction. Effects: the store. A crash loses the records of at most the last `flushIntervalMs`; a stop loses none.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
-import { FairSerial } from '../../base/work/fair-serial.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
@@ -15,11 +14,10 @@ import {
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
-import type { Caller, MonthSpent, SpentSource, UsageRecord } from '../types.ts'
-import { readDays, withUnbooked } from './day-sums.ts'
-import { tooMuchAsked } from './faults.ts'
+import { DayReadings, withUnbooked } from './day-sums.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
+import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
 
 export type MeteringDeps = {
   readonly store: DirectoryStore
@@ -31,13 +29,6 @@ export type MeteringDeps = {
 /** [startMs, endMs). */
 type Period = { readonly startMs: number; readonly endMs: number }
 
-export type MeteringCounts = {
-  readonly written: number
-  /** Refused by the store, or the queue was full. Each was logged. */
-  readonly lost: number
-  readonly waiting: number
-}
-
 export const flushIntervalMs = 100
 /** After a write that failed. */
 export const retryIntervalMs = 5_000
@@ -46,20 +37,17 @@ const batchGapMs = 5
 const waitingMax = 20_000
 const daysPageRows = 500
 const daysPageGapMs = 1
-/** Pages of one organization that wait for those before them. */
-const daysPagesWaitingMax = 64
 
 export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
   readonly #append: Append
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
-  /** Kept from when somebody first asks: without budgets nobody does. */
+  /** Kept from the first query on: without budgets there is none. */
   #waitingSums: MonthSums | null = null
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
-  /** By organization. */
-  readonly #daysPages = new FairSerial()
+  readonly #dayReadings = new DayReadings()
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -71,7 +59,7 @@ export class Metering implements SpentSource {
     this.#daysPage = prepareDaysPage(deps.store.db)
   }
 
-  /** Queues a record. Never throws: a record that cannot be queued is logged and counted as lost. After `stop` it is written at once. */
+  /** Queues a record; after `stop` writes it immediately. Never throws: logs and counts a record that is lost. */
   record(record: UsageRecord): void {
     try {
       const row = rowOf(record, this.#deps.cost)
@@ -90,10 +78,7 @@ export class Metering implements SpentSource {
     while (this.#waiting.length > 0 && this.#flushBatch());
   }
 
-  /**
-   * Writes records now, for whoever has to know that they are there. Those that the store will never take are logged and counted as lost. Throws
-   * when the store cannot be written to now.
-   */
+  /** Writes records immediately; logs and counts those that are lost. Throws if the store is not writable now. */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)
@@ -108,14 +93,14 @@ export class Metering implements SpentSource {
     return sumUsage(this.#deps.store.db, { organizationId, startMs, endMs })
   }
 
-  /** What tokens cost. */
+  /** Current prices. */
   get cost(): Cost {
     return this.#deps.cost
   }
 
   /** By the store, and what waits for it. */
-  spent(caller: Pick<Caller, 'organizationId' | 'keyPrefix'>, month: string): MonthSpent {
-    const { key, organization } = scopesOf(caller, month)
+  spent(spender: Spender, month: string): MonthSpent {
+    const { key, organization } = scopesOf(spender, month)
     if (this.#waitingSums === null) {
       this.#waitingSums = new MonthSums()
       for (const row of this.#waiting) this.#waitingSums.add(row)
@@ -130,14 +115,11 @@ export class Metering implements SpentSource {
   /** It is known always. */
   async load(): Promise<void> {}
 
-  /** Each page as of when it is read: requests are answered in between, whoever reads. */
+  /** Each page is as of its reading; requests run in between. */
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
-    return readDays(async after => {
-      if (this.#daysPages.size(scope.organizationId) >= daysPagesWaitingMax) throw tooMuchAsked()
-      return this.#daysPages.run(scope.organizationId, async () => {
-        await this.#deps.clock.sleep(daysPageGapMs)
-        return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
-      })
+    return this.#dayReadings.read(scope, async after => {
+      await this.#deps.clock.sleep(daysPageGapMs)
+      return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
     })
   }
 
@@ -182,7 +164,7 @@ export class Metering implements SpentSource {
     })
   }
 
-  /** One line for all of a batch: whoever makes bad rows is not to fill the log. */
+  /** One line per batch, so that bad rows do not fill the log. */
   #noteRefused({ refused }: Outcome): void {
     if (refused.length > 0)
       this.#noteLost(

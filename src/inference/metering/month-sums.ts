@@ -1,7 +1,8 @@
 // Sums of usage by calendar month (UTC), in memory: of rows that are not in the store yet. No I/O.
 
 import { type MonthScope, type MonthSum, monthOf, noUsage } from '../../store/directory/usage/usage-month.query.ts'
-import type { Caller } from '../types.ts'
+import { unknownUse } from './faults.ts'
+import type { MonthSpent, Spender, SpentSource } from './types.ts'
 
 /** A row of usage as far as sums go. */
 export type CountedRow = Omit<MonthSum, 'requests'> & {
@@ -12,7 +13,7 @@ export type CountedRow = Omit<MonthSum, 'requests'> & {
 
 /** The two sums that a row, or a key's request, is part of. */
 export function scopesOf(
-  { organizationId, keyPrefix }: Pick<Caller, 'organizationId' | 'keyPrefix'>,
+  { organizationId, keyPrefix }: Spender,
   month: string,
 ): { readonly key: MonthScope; readonly organization: MonthScope } {
   return { key: { organizationId, keyPrefix, month }, organization: { organizationId, keyPrefix: '', month } }
@@ -36,7 +37,7 @@ export function sumOfRow({ promptTokens, completionTokens, costNanoUsd }: Counte
   return { requests: 1, promptTokens, completionTokens, costNanoUsd }
 }
 
-/** The month of a row; one that no calendar has is the last of all, as the store has it. */
+/** The month of a row; the last month for a time outside the calendar, as in the store. */
 export function monthOfRow({ atMs }: Pick<CountedRow, 'atMs'>): string {
   return atMs >= 0 && atMs < lastMonthMs ? monthOf(atMs) : '9999-12'
 }
@@ -53,7 +54,7 @@ export class MonthSums {
     }
   }
 
-  /** Takes back what was added. */
+  /** Subtracts an added row. */
   remove(row: CountedRow): void {
     const { requests, promptTokens, completionTokens, costNanoUsd } = sumOfRow(row)
     const less = {
@@ -73,4 +74,23 @@ export class MonthSums {
   of(scope: MonthScope): MonthSum {
     return this.#sums.get(scopeName(scope)) ?? noUsage
   }
+}
+
+const attemptsMax = 3
+
+/**
+ * Calls `use` in the turn of the event loop in which the sums are read; loads them first. Fault metering_unavailable.
+ */
+export async function withSpent<Result>(
+  source: Pick<SpentSource, 'spent' | 'load'>,
+  { spender, month }: { readonly spender: Spender; readonly month: () => string },
+  use: (spent: MonthSpent, month: string) => Result,
+): Promise<Result> {
+  for (let attempt = 0; attempt < attemptsMax; attempt += 1) {
+    const now = month()
+    const spent = source.spent(spender, now)
+    if (spent !== null) return use(spent, now)
+    await source.load(spender, now)
+  }
+  throw unknownUse()
 }

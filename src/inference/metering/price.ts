@@ -1,5 +1,5 @@
-// What tokens cost, in integers. Pure.
-// A price has at most six decimals per million tokens, so the cost of one token is a whole number of millionths of a micro-dollar.
+// Cost of tokens in integers. Pure. A price has at most six decimals per million tokens, so one token costs a whole
+// number of millionths of a micro-dollar.
 
 import { assert } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'

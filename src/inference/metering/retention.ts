@@ -1,5 +1,5 @@
-// Keeps the usage ledger bounded: old usage and gateway keys that ended long ago are deleted. Effects: the store, sleeping.
-// Every batch is one statement that finds its own rows, so deletion may stop and start anywhere.
+// Bounds the usage ledger: deletes old usage, and gateway keys that ended long ago. Effects: the store, sleeping. Each
+// batch is one statement that finds its own rows, so deletion may stop and resume anywhere.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -25,7 +25,7 @@ export const retentionBatchGapMs = 20
 const batchesPerRoundMax = 2_000
 const dayMs = 24 * 60 * 60 * 1000
 
-/** Deletes what is due, now and then at every interval, until the signal is aborted. Never rejects. */
+/** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
   const guard = new JumpGuard(deps.clock, deps.log)
   while (!signal.aborted) {

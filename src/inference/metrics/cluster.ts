@@ -1,4 +1,5 @@
-// The cluster-state-metrics: VMs, instances, the host resources that they hold, egress. Effects: reads the store for each scrape.
+// The cluster-state-metrics: VMs, instances, the host resources that they hold, egress. Effects: reads the store for
+// each scrape.
 
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
 import { INSTANCE_STATUSES } from '../../contract/http/instance.ts'

@@ -1,7 +1,7 @@
 // Families of router, limits and ledger for the metrics-collector. Pure.
 
 import type { Family } from '../../base/prometheus.ts'
-import type { MeteringCounts } from '../metering/ledger.ts'
+import type { MeteringCounts } from '../metering/types.ts'
 import type { EncryptionCounts } from '../types.ts'
 import type { RouterTargetView } from '../upstream/router.ts'
 

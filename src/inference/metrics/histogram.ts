@@ -1,9 +1,9 @@
-// Counters and histograms by label values, in memory, with a limit on how many series there may be. Pure but for their state.
+// Counters and histograms by label values, in memory, with a bounded number of series. Pure but for their state.
 
 import { assert } from '../../base/assert.ts'
 import type { Family, Labels, Sample } from '../../base/prometheus.ts'
 
-/** Per family. Labels come from short lists, so that this is not reached; it bounds memory should a list be longer than thought. */
+/** Per family. Labels come from short lists; the bound protects memory from an unexpectedly long list. */
 export const seriesMax = 2_000
 
 export type Histogram = {

@@ -1,6 +1,6 @@
-// The metrics-collector: what happened to requests. Names, units and buckets after OpenTelemetry's semantic conventions for
-// generative AI (gen-ai-metrics), in Prometheus form: dots become underscores, seconds are named. Pure but for its state.
-// Labels come from short lists: no key, organization, address or prompt is ever among them.
+// The metrics-collector: outcomes of requests. Names, units and buckets follow OpenTelemetry's semantic conventions for
+// generative AI (gen-ai-metrics) in Prometheus form: dots become underscores, seconds are named. Pure but for its
+// state. Labels come from short lists and never hold a key, organization, address or prompt.
 
 import { type Collector, type Family, type Labels, metricsText } from '../../base/prometheus.ts'
 import { GatewayErrorCode } from '../../contract/http/inference.ts'
@@ -114,7 +114,7 @@ function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string
       output: { ...base, gen_ai_token_type: 'output' },
       request: { ...base, upstream, http_response_status_code: status },
     }
-    // Each label comes from a short list; should there be too many combinations all the same, further ones are not kept.
+    // Each label comes from a short list; combinations beyond the bound are dropped.
     if (known.size < seriesMax) known.set(key, sets)
     return sets
   }

@@ -1,4 +1,5 @@
-// A streamed completion's bytes made into events for the client: chunks, or what another API has in their place. Pure; holds one stream's state.
+// Turns the bytes of a streamed completion into events for the client, as OpenAI's chunks or in another API's form.
+// Pure; holds one stream's state.
 
 import type { GatewayError } from '../../contract/http/inference.ts'
 import { ChunkConverter } from './chunk.ts'
@@ -8,12 +9,12 @@ import type { ShapedStream } from './shape.ts'
 import { sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
-/** Events for the client. `isEnd`: the end follows. `eventCount`: complete ones of the upstream, comments not included. */
+/** Events for the client. `isEnd`: the end follows. `eventCount`: complete events of the upstream. */
 export type Batch = { readonly text: string; readonly isEnd: boolean; readonly eventCount: number }
 
 export type ChunkStreamLimits = {
   readonly eventBytesMax: number
-  /** Of content that is kept for a check of response_format. */
+  /** Bound of content kept for the check of response_format. */
   readonly responseBytesMax: number
 }
 
@@ -35,7 +36,7 @@ export class ChunkStream {
     this.#converter = new ChunkConverter(shape === null ? plan : { ...plan, obfuscate: null }, responseBytesMax)
   }
 
-  /** What the upstream has reported so far. */
+  /** Usage that the upstream has reported so far. */
   get usage(): Usage | null {
     return this.#converter.usage
   }
@@ -45,7 +46,7 @@ export class ChunkStream {
     return this.#converter.deliveredCount
   }
 
-  /** Of the choices that have ended, in their order. */
+  /** Finish reasons of the choices that have ended, in order. */
   finishReasons(): string[] {
     return this.#converter.finishReasons()
   }
@@ -70,12 +71,12 @@ export class ChunkStream {
     return this.#events.isClean()
   }
 
-  /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
+  /** Contents of the choices that ended since the last call, to check against a strict response_format. */
   takeContents(): readonly string[] {
     return this.#converter.takeContents()
   }
 
-  /** The events of a stream that is whole, after its chunks and before `end`: of chunks the usage, for clients that asked for it. */
+  /** Events between the last chunk and `end` of a whole stream, e.g. the usage chunk for clients that asked for it. */
   finish(usage: Usage): string {
     if (this.#shaped !== null) return this.#shaped.finish(usage)
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''

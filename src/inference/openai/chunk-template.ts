@@ -1,18 +1,18 @@
-// Chunks of one stream that differ in nothing but one text: after one of them was parsed and converted, the next is known by what stands around its
-// text. Pure.
+// Chunks of one stream that differ in one text only: once one is parsed and converted, the text around it identifies
+// the next. Pure.
 //
-// Why that is right: JSON is read from left to right, and a string ends at its first quote that is not escaped. So where the JSON before a string and
-// the JSON after it are the same, everything but the string means the same, whatever the string is. A mark proves that the place is the text's
-// own; the event reader lets through only strings that JSON.stringify would write as they stand.
+// Why this is right: JSON is read from left to right, and a string ends at its first unescaped quote. If the JSON
+// before and after a string is the same, everything but the string has the same meaning. A mark proves that the place
+// is the text's own; the event reader accepts only strings that JSON.stringify would write identically.
 
 import { stringEnd } from '../../base/json.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 
 export type ChunkTemplate = {
-  /** Of the upstream's JSON. Begins and ends next to the text's quotes, which are included. */
+  /** Bytes of the upstream's JSON around the text, quotes included. */
   readonly dataBefore: string
   readonly dataAfter: string
-  /** Of the chunk's JSON for the client, likewise. */
+  /** The same for the client's chunk. */
   readonly chunkBefore: string
   readonly chunkAfter: string
 }
@@ -26,8 +26,9 @@ const placesMax = 4
 const CHAT_FIELDS = ['content', 'reasoning_content', 'reasoning'] as const
 
 /**
- * Of a chunk whose data is valid JSON with one choice, and that choice as it was converted for the client. `lead` and `trail` stand around the choices
- * in the client's JSON. Null for a chunk with an end, with no text, or with more than one thing in it, and where the text's place is not clear.
+ * Template of a chunk: valid JSON with one choice, and that choice converted for the client. `lead` and `trail`
+ * surround the choices in the client's JSON. Null for a chunk with an end, without text, with more than one member, or
+ * whose text cannot be located.
  */
 export function templateOf(
   data: string,
@@ -55,9 +56,9 @@ export function templateOf(
 
 type Halves = { readonly before: string; readonly after: string }
 
-/** The JSON around the text of that name; `text` is what was read there. */
+/** The JSON around the text of that name; `text` is the parsed value. */
 function splitAtText(data: string, name: string, text: unknown): Halves | null {
-  // Else what is found at the end might have been there before.
+  // Otherwise an occurrence of the mark could be the text's own.
   if (typeof text !== 'string' || text === '' || text === mark) return null
   const quotedName = `"${name}"`
   let at = data.indexOf(quotedName)

@@ -1,4 +1,4 @@
-// The events of a streamed completion, one at a time: OpenAI's chunks out of whatever the engine sends. Pure; holds one stream's state.
+// Converts the events of a streamed completion one by one into OpenAI's chunks. Pure; holds one stream's state.
 
 import { present } from '../../base/assert.ts'
 import { UpstreamFault } from '../failure.ts'
@@ -19,7 +19,7 @@ import { parseUsage, type Usage } from './usage.ts'
 type ChoiceState = {
   isStarted: boolean
   isFinished: boolean
-  /** As the client was told; null as long as it goes on. */
+  /** The reason as sent to the client; null while the choice goes on. */
   finishReason: string | null
   isRefused: boolean
   /** Kept only where response_format demands something of it. */
@@ -30,10 +30,10 @@ type ChoiceState = {
 
 type ChunkHead = { readonly id: string; readonly object: string; readonly created: number; readonly model: string }
 
-/** What a chunk has that is the same as another one's but for one text. */
+/** A template and the number of events that matched it. */
 type Form = {
   readonly template: ChunkTemplate
-  /** Events that were taken by it. */
+  /** Events that matched it. */
   uses: number
 }
 
@@ -48,7 +48,7 @@ export class ChunkConverter {
   /** Every chunk is this, its choices and the tail: only the choices are serialized each time. */
   readonly #leadingText: string
   readonly #trailingText: string
-  /** Of a chunk's text, what is the same in every chunk. */
+  /** Bytes of every chunk's constant part. */
   readonly #headBytes: number
   readonly #choices = new Map<number, ChoiceState>()
   #usage: Usage | null = null
@@ -75,7 +75,7 @@ export class ChunkConverter {
     this.#headBytes = Buffer.byteLength(this.#leadingText + this.#trailingText)
   }
 
-  /** What the upstream has reported so far. */
+  /** Usage that the upstream has reported so far. */
   get usage(): Usage | null {
     return this.#usage
   }
@@ -85,13 +85,13 @@ export class ChunkConverter {
     return this.#deliveredCount
   }
 
-  /** Of the choices that have ended, in their order. */
+  /** Finish reasons of the choices that have ended, in order. */
   finishReasons(): string[] {
     const ended = [...this.#choices].filter(([, choice]) => choice.isFinished).toSorted(([a], [b]) => a - b)
     return ended.map(([, { finishReason }]) => finishReason ?? '')
   }
 
-  /** Of the last chunk that had a form that others may have too; null for none, and once the choice has ended. */
+  /** Template of the last chunk; null if it has no reusable form, and once the choice has ended. */
   get template(): ChunkTemplate | null {
     return this.#form?.template ?? null
   }
@@ -104,7 +104,9 @@ export class ChunkConverter {
     return this.#padded(`${form.template.chunkBefore}${text}${form.template.chunkAfter}`)
   }
 
-  /** One event's data: the chunk's JSON for the client, `end` for the upstream's [DONE], null when there is nothing to send. UpstreamFault. */
+  /**
+   * The chunk's JSON for the client, `end` for the upstream's [DONE], null if there is nothing to send. UpstreamFault.
+   */
   convert(data: string): string | 'end' | null {
     if (data === '[DONE]') {
       this.#checkFinished()
@@ -128,7 +130,7 @@ export class ChunkConverter {
     return this.#padded(this.#leadingText + JSON.stringify(choices) + this.#trailingText)
   }
 
-  /** Contents of the choices that have ended since the last call, for a check against the strict schema of response_format. */
+  /** Contents of the choices that ended since the last call, to check against a strict response_format. */
   takeContents(): readonly string[] {
     const taken = this.#contents
     this.#contents = NONE
@@ -148,7 +150,7 @@ export class ChunkConverter {
   /** Makes a template of a chunk that was converted, if it has one text and nothing else that others will not have. */
   #noteForm(data: string, choices: readonly JsonObject[]): void {
     const [choice] = choices
-    // What is checked at the end has to be kept as it comes.
+    // Content that is checked at the end must be kept as it arrives.
     if (choice === undefined || choices.length > 1 || this.#plan.request.format.kind !== 'text') return
     const gap = this.#templateGap
     if (gap.left > 0) {
@@ -259,7 +261,7 @@ export class ChunkConverter {
 
 const callsMax = 128
 
-/** Pieces of tool calls. A call's first piece names its function, which must be one that may be called. */
+/** Pieces of tool calls. A call's first piece names its function, which must be allowed. */
 function parseCallPieces(calls: unknown, state: ChoiceState, plan: CompletionPlan): JsonObject[] {
   if (isNone(calls)) return []
   if (!Array.isArray(calls)) throw malformed()

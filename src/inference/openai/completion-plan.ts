@@ -1,4 +1,4 @@
-// What the completion of one request must be: its identity, and what tool_choice and response_format demand of it. Pure.
+// Requirements on the completion of one request: its identity, tool_choice and response_format. Pure.
 
 import { UpstreamFault } from '../failure.ts'
 import { isObject } from '../json-text.ts'
@@ -14,18 +14,18 @@ export type CompletionPlan = {
   /** The gateway's own id: an upstream's shows which engine it is. */
   readonly id: string
   readonly createdS: number
-  /** Of a strict response_format; null for none. */
+  /** Check of a strict response_format; null if there is none. */
   readonly schema: ContentsCheck | null
   /** Pads the chunks of a stream; null for none. */
   readonly obfuscate: Obfuscate | null
-  /** The response in the form of another API; null for one that is OpenAI's completion itself. */
+  /** Converts the response to another API's form; null for OpenAI's completions. */
   readonly shape: ResponseShape | null
 }
 
 /** How one choice ended. */
 export type Ending = { readonly callCount: number; readonly finishReason: string }
 
-/** UpstreamFault wrong_tool where a call must be and is not. A choice that was cut by its length or by a filter passes, as with OpenAI. */
+/** UpstreamFault wrong_tool if a required call is missing. Choices cut by length or filter pass, as with OpenAI. */
 export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason }: Ending): void {
   if (callCount > 0 || finishReason === 'length' || finishReason === 'content_filter') return
   const { kind } = plan.request.toolChoice
@@ -33,8 +33,8 @@ export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason 
 }
 
 /**
- * What response_format demands holds for a choice that ended by itself, without a refusal and without calls. UpstreamFault not_json.
- * With a strict schema the content comes back instead: it is for `plan.schema` to check before the choice is passed on.
+ * Checks response_format for a choice that ended by itself, without a refusal or calls. UpstreamFault not_json. For a
+ * strict schema returns the content, which `plan.schema` must check before the choice is passed on.
  */
 export function checkFormat(
   plan: CompletionPlan,

@@ -1,5 +1,5 @@
-// A whole completion of an engine made into OpenAI's: required fields are filled in, unknown ones dropped, invalid ones refused. Pure.
-// Schemas: OpenAI's published API description, CreateChatCompletionResponse and CreateCompletionResponse.
+// Converts an engine's whole completion into OpenAI's: fills in required fields, drops unknown ones, refuses invalid
+// ones. Pure. Schemas: OpenAI's published API description, CreateChatCompletionResponse and CreateCompletionResponse.
 
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
@@ -19,21 +19,21 @@ import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageO
 
 export type Completion = {
   readonly body: JsonObject
-  /** Of `tokens`. */
+  /** The usage behind `tokens`. */
   readonly usage: Usage
   /** As the upstream counted them; an estimate where it did not, or where its count cannot be. */
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
-  /** Of its choices, as the client is told. */
+  /** Finish reason of each choice as the client sees it. */
   readonly finishReasons: readonly string[]
   /** Contents that the strict schema of response_format is still to be checked against. */
   readonly contents: readonly string[]
 }
 
-/** What counts that the upstream did not give, or that cannot be, are judged by and replaced with. */
+/** Bounds that judge the upstream's counts, and the estimate that replaces missing or impossible ones. */
 export type TokenCounts = { readonly bounds: UsageBounds; readonly promptEstimate: number }
 
-/** UpstreamFault; one that is charged says what it has cost. */
+/** UpstreamFault; a charged fault holds its cost. */
 export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
   const { request } = plan
   const value = parseUpstreamJson(text)

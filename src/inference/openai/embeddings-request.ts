@@ -9,7 +9,7 @@ import type { UpstreamBody, UpstreamKind } from './upstream-body.ts'
 export type EmbeddingsRequest = {
   readonly model: string
   readonly inputCount: number
-  /** Of the response; an upstream is always asked for base64. */
+  /** Encoding of the response. The gateway always asks upstreams for base64. */
   readonly encoding: 'float' | 'base64'
   /** Null: as many as the model gives. */
   readonly dimensions: number | null
@@ -81,7 +81,7 @@ function isTokens(value: unknown): boolean {
 
 const SENT: ReadonlySet<string> = new Set(['input', 'dimensions', 'user'])
 const KNOWN: ReadonlySet<string> = new Set([...SENT, 'model', 'encoding_format'])
-/** Those that take a salt for their prompt caches, which embeddings may use too. */
+/** Engines that take a salt for their prompt caches, which embeddings may use, too. */
 const SALTED: ReadonlySet<Engine> = new Set<Engine>(['vllm', 'sglang'])
 
 /** The checked members as the client wrote them, but for the model: a key may have a name of its own for it. */

@@ -1,6 +1,6 @@
-// The embeddings of an engine made into OpenAI's: checked number by number, and written in the encoding that the client asked for. Pure.
-// An answer may have millions of numbers: others have their turn in between.
-// Schema: OpenAI's published API description, CreateEmbeddingResponse.
+// Converts an engine's embeddings into OpenAI's: checked number by number, written in the client's encoding. Pure. A
+// response may hold millions of numbers, so the work yields in between. Schema: OpenAI's published API description,
+// CreateEmbeddingResponse.
 
 import { Fault } from '../../base/fault.ts'
 import type { Turns } from '../../base/work/turns.ts'
@@ -22,23 +22,23 @@ export type Embeddings = {
   readonly tokensSource: TokensSource
 }
 
-/** What is checked before others have their turn: 2 ms. */
+/** Numbers checked before yielding: 2 ms. */
 const checkedNumbersMax = 131_072
-/** What is written as decimals before others have their turn: 2 ms. */
+/** Numbers written as decimals before yielding: 2 ms. */
 const writtenNumbersMax = 8_192
-/** Of an answer with decimals, although base64 was asked for: JSON.parse takes 45 ms for so many, and ten times less for as many of base64. */
+/** Bound of a response with decimals instead of base64: JSON.parse takes 45 ms, ten times as long as for base64. */
 const decimalCharsMax = 8_388_608
-/** Of one embedding in an answer. */
+/** Bound of one embedding in a response. */
 const embeddingBytesMax = 524_288
-/** Of everything else in it. */
+/** Bound of everything else in a response. */
 const frameBytesMax = 65_536
-/** What an engine adds to an input, and to a request. */
+/** Tokens that an engine adds to each input and to each request. */
 const inputTokensAdded = 16
 const requestTokensAdded = 4_096
 /** Where the configuration sets no bound. */
 const contextTokensMax = 16_777_216
 
-/** Bytes of an upstream's answer; one that is longer is the upstream's own fault. */
+/** Bound of an upstream's response; a longer one is the upstream's own fault. */
 export function embeddingsBytesMax({ inputCount }: EmbeddingsRequest): number {
   return inputCount * embeddingBytesMax + frameBytesMax
 }
@@ -52,7 +52,7 @@ export function embeddingsUsageBounds(
   return { promptTokensMax, completionTokensMax: 0 }
 }
 
-/** Of an answer that is not the upstream's fault: the client chose how many inputs there are. */
+/** Fault of a response that is too large because the client sent too many inputs. */
 export function tooManyInputs(): Fault {
   const message =
     'The embeddings of so many inputs are too large for one response: send fewer at a time, or ask for base64 (encoding_format).'
@@ -88,7 +88,7 @@ export function* parseEmbeddings(text: string, request: EmbeddingsRequest, count
   }
 }
 
-/** UpstreamFault malformed for what is no embedding: no numbers, too many, or one that is not finite as a 32-bit float. */
+/** UpstreamFault malformed unless the value holds a valid number of values, each finite as a 32-bit float. */
 function vectorOf(embedding: unknown): Vector {
   const vector = typeof embedding === 'string' ? fromBase64(embedding) : embedding
   const isVector = Array.isArray(vector) || vector instanceof Float32Array
@@ -121,7 +121,7 @@ function fromBase64(text: string): Float32Array {
 export type EmbeddingsWriter = {
   /** Most characters of the whole. */
   readonly charsMax: number
-  /** Takes the text in order, as it is written; all of it is ASCII but for the model's id. */
+  /** Takes the text in order; all of it is ASCII but for the model's id. */
   readonly take: (piece: string) => void
 }
 

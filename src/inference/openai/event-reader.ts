@@ -1,17 +1,17 @@
-// The events of a stream out of its bytes: in full by the event-stream parser, and in two comparisons and one pass over the text where an event has
-// the form of one before it. Pure; holds one stream's state.
+// Reads the events of a stream from its bytes: by the event-stream parser, or, if an event has the form of an earlier
+// one, by two comparisons and one pass over its text. Pure; holds one stream's state.
 //
-// What comes out is what the parser would have given: an event is taken by its form only where the parser stands between two events, and only when
-// its text needs no rewriting. The events of one push are all or none, in either way.
+// The result equals the parser's: an event is read by its form only between two events, and only if its text needs no
+// rewriting. All events of one push are read in the same way.
 
 import type { ChunkTemplate } from './chunk-template.ts'
 import { createSseParser, type SseParser } from './sse.ts'
 
 /** In this order. */
 export type StreamEvents = {
-  /** Of the events that have the form: as it stands between the quotes; JSON.stringify would write the same. Not empty. */
+  /** Texts of events with the form, as between the quotes; JSON.stringify would write the same. Not empty. */
   readonly texts: readonly string[]
-  /** Of all others. */
+  /** Data of the other events. */
   readonly data: readonly string[]
 }
 
@@ -91,7 +91,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
   return bytes instanceof Buffer ? bytes : Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength)
 }
 
-/** Where the text ends of the event that begins at `at`; -1 for one that has another form, is too large or empty, or has not arrived by `bound`. */
+/** End of the text of the event at `at`; -1 if its form differs, or it is too large, empty or incomplete. */
 function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer, at: number, bound: number): number {
   const start = at + before.length
   if (start >= bound || bytes.compare(before, 0, before.length, at, start) !== 0) return -1
@@ -101,10 +101,10 @@ function formedTextEnd({ before, after, textBytesMax }: EventForm, bytes: Buffer
   return end
 }
 
-/** Of the escapes of JSON (RFC 8259 section 7) those that JSON.stringify writes: `"\\bfnrt`. Of the others it makes other bytes. */
+/** JSON's escapes (RFC 8259 section 7) that JSON.stringify writes: `"\\bfnrt`. It rewrites all others. */
 const KEPT_ESCAPES = new Set([0x22, 0x5c, 0x62, 0x66, 0x6e, 0x72, 0x74])
 
-/** Index of the quote that ends the text; -1 when there is none before `bound`, or when JSON.stringify would not write the text as it stands. */
+/** Index of the closing quote; -1 if there is none before `bound`, or if JSON.stringify would rewrite the text. */
 function textEnd(bytes: Buffer, start: number, bound: number): number {
   for (let at = start; at < bound; at += 1) {
     const byte = bytes[at] ?? 0

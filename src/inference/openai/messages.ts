@@ -1,9 +1,10 @@
-// The messages of a chat request: their form, and what their content parts ask of an upstream. Pure. Fault invalid_request.
+// Checks the messages of a chat request and finds the abilities that their content needs of an upstream. Pure. Fault
+// invalid_request.
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
 import { invalidField, isObject } from '../json-text.ts'
 
-/** What an upstream must be configured for to take the messages. */
+/** Abilities that an upstream must be configured for. */
 export type ContentNeeds = {
   readonly kinds: ReadonlySet<ContentKind>
   /** A part names a URL that the upstream would fetch. */

@@ -1,12 +1,14 @@
-// Padding of a stream's chunks, so that their sizes say little about the words in them. Pure: randomness comes from the caller.
+// Padding of a stream's chunks, so that their sizes reveal little about their words. Pure: the caller passes
+// randomness.
 //
-// The field is OpenAI's: `obfuscation` in a chunk, random characters, asked for or refused by `stream_options.include_obfuscation`; clients pass over it.
-// A chunk with up to 32 bytes more than an empty one, which nearly every token is, always has the same size; longer ones go up in steps of 32.
+// The field is OpenAI's `obfuscation`: random characters in a chunk, controlled by
+// `stream_options.include_obfuscation`; clients ignore it. Chunks up to 32 bytes above an empty one, which is nearly
+// every token, all get the same size; longer ones grow in steps of 32.
 
 export type Obfuscate = (chunk: string, headBytes: number) => string
 
 const stepBytes = 32
-/** Of the choices of a chunk without content. */
+/** Size of the choices of a chunk without content. */
 export const emptyChoicesBytes = '[{"index":0,"delta":{"content":""},"logprobs":null,"finish_reason":null}]'.length
 
 /** `headBytes`: how much of the chunk, a JSON object, is the same in every chunk of its stream. */

@@ -1,13 +1,13 @@
-// The request fields that an upstream gets: OpenAI's, and for each engine a few more, all within bounds. Pure. Fault invalid_request.
+// Request fields that an upstream gets: OpenAI's and a few per engine, all bounded. Pure. Fault invalid_request.
 //
-// What is not named here is not sent: engines have fields that read another caller's prompt cache, pick its slot, fetch URLs, or keep the engine
-// busy for minutes.
+// Only the fields named here are sent: engines have others that read another caller's prompt cache, pick its slot,
+// fetch URLs, or keep the engine busy for minutes.
 
 import type { Engine } from '../../config/upstream.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { CompletionOperation } from '../types.ts'
 
-/** What a value must be, in words, when it is not. */
+/** Requirement on a value, in words, if the value breaks it. */
 type Check = (value: unknown) => string | null
 
 type FieldRule = {
@@ -37,7 +37,7 @@ const openAi = (operations: readonly CompletionOperation[], check: Check | null)
 })
 const extra = (engines: readonly Engine[], check: Check): FieldRule => ({ operations: BOTH, engines, check })
 
-/** Every field that may be sent. Others are left out, `store`, `metadata` and `service_tier` of OpenAI's among them: no engine here has them. */
+/** All fields that may be sent. No engine here has OpenAI's `store`, `metadata` and `service_tier`. */
 const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   Object.entries({
     model: openAi(BOTH, null),
@@ -77,7 +77,7 @@ const FIELDS: ReadonlyMap<string, FieldRule> = new Map(
   } satisfies Record<string, FieldRule>),
 )
 
-/** Fault invalid_request, with the field, for one that is known and out of its bounds. Null counts as absent, as with OpenAI. */
+/** Fault invalid_request, with the field, if a known field is out of bounds. Null counts as absent, as with OpenAI. */
 export function checkFields(operation: CompletionOperation, body: JsonObject): void {
   // A body of JSON.parse inherits no names.
   for (const name in body) {

@@ -1,5 +1,5 @@
-// A client's request for a chat or text completion: its fields checked as far as the gateway acts on them. Pure.
-// What of it goes to the upstream: request-fields.ts and upstream-body.ts.
+// A client's request for a chat or text completion, checked as far as the gateway acts on its fields. Pure. The
+// upstream's request: request-fields.ts and upstream-body.ts.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
@@ -16,7 +16,7 @@ export type ResponseFormat =
 
 export type GatewayRequest = {
   readonly operation: CompletionOperation
-  /** As the client named it; once it is known what its key means by that, the id of the model. */
+  /** The client's name for the model; later the model's id, once the key's rules are applied. */
   readonly model: string
   readonly stream: boolean
   /** Whether the client asked for the chunk with the usage. */
@@ -39,7 +39,7 @@ export type RequestSource = { readonly text: string; readonly body: JsonObject; 
 
 export type ParsedRequest = { readonly request: GatewayRequest; readonly source: RequestSource }
 
-/** So many escapes are 4 MiB of text that some clients write wholly in escapes of six characters; source code has one in twenty to thirty characters. */
+/** Room for 4 MiB written wholly in escapes of six characters; source code has one in twenty to thirty characters. */
 const escapesMax = Math.ceil(4_194_304 / 6)
 const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128
@@ -110,7 +110,7 @@ function parseText(body: JsonObject): OperationFields {
   }
 }
 
-/** The fields from before `tools`: an engine that knows them could call what nobody has checked. */
+/** Refuses the predecessors of `tools`: an engine that knows them could call unchecked functions. */
 function refuseFunctions(body: JsonObject): void {
   if (body.functions !== undefined || body.function_call !== undefined) {
     throw invalidField(

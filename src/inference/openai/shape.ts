@@ -1,11 +1,12 @@
-// What another API needs so that chat completions can serve it: the way of a request there, and of what was checked back. Types only.
+// Interface of an API that chat completions serve: translates its requests to chat, and checked completions back. Types
+// only.
 
 import type { GatewayError } from '../../contract/http/inference.ts'
 import type { JsonObject } from '../json-text.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { Usage } from './usage.ts'
 
-/** Where fields of a chat request stand in the request of the client: `messages[0]` in `input[2]`. What is not there has the same name. */
+/** Maps fields of the chat request to the client's: `messages[0]` to `input[2]`. Absent fields keep their name. */
 export type FieldNames = Map<string, string>
 
 export type ApiShape = {
@@ -37,7 +38,7 @@ export type ResponseShape = {
 }
 
 export type ShapedStreamOptions = {
-  /** Of text that is kept because the end of the stream repeats it. */
+  /** Bound of text that is kept because the end of the stream repeats it. */
   readonly keptCharsMax: number
   /** Pads the pieces of text; null for none. */
   readonly obfuscate: Obfuscate | null

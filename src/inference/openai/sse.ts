@@ -1,4 +1,5 @@
-// Server-sent events (WHATWG HTML 9.2.6), read for any split of the bytes. Pure. Only `data` matters here; comments and other fields are dropped.
+// Server-sent events (WHATWG HTML 9.2.6) for any split of the bytes. Pure. Reads `data` only; drops comments and other
+// fields.
 
 import { UpstreamFault } from '../failure.ts'
 
@@ -7,7 +8,7 @@ export type SseParser = {
   readonly push: (bytes: Uint8Array) => string[]
   /** Whether no event is incomplete, so that the stream may end here. */
   readonly isClean: () => boolean
-  /** Whether the next byte begins an event, whatever it is: nothing of what came before is left, and there was an event. */
+  /** True if an event has ended and no byte of the next has arrived. */
   readonly isBetweenEvents: () => boolean
 }
 

@@ -21,7 +21,7 @@ export type UpstreamKind = {
   readonly cacheSalt: () => string
 }
 
-/** Members that the gateway adds for an engine: no answer may come sooner, or be counted as cached, for what another has asked. */
+/** Members for an engine, so that neither timing nor cached-token counts depend on another client's prompts. */
 const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => readonly string[]>> = {
   openai: () => [],
   'llama-server': () => ['"cache_prompt":false'],
@@ -30,8 +30,8 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
 }
 
 /**
- * The checked text as the client wrote it, except for the members that must change: JSON.parse and JSON.stringify would change an integer
- * beyond 2^53, and a seed may be one.
+ * The checked text as the client wrote it, except for members that must change: JSON.parse and JSON.stringify would
+ * alter an integer beyond 2^53, such as a seed.
  */
 export function upstreamBody({ request, source }: ParsedRequest, { engine, cacheSalt }: UpstreamKind): UpstreamBody {
   const { operation, stream, toolChoice } = request
@@ -68,7 +68,7 @@ function drop(dropped: Set<string>, body: object, names: readonly string[]): voi
   for (const name of names) if (Object.hasOwn(body, name)) dropped.add(name)
 }
 
-/** Whether the client's own option is the one that the gateway would send. */
+/** True if the client's option equals the gateway's. */
 function asksUsageAlone(options: unknown): boolean {
   return isObject(options) && options.include_usage === true && Object.keys(options).length === 1
 }

@@ -1,4 +1,4 @@
-// Values out of an upstream's JSON: what is not as it must be is UpstreamFault malformed. Pure.
+// Reads values from an upstream's JSON; invalid values are UpstreamFault malformed. Pure.
 
 import { UpstreamFault } from '../failure.ts'
 import type { JsonObject } from '../json-text.ts'
@@ -20,7 +20,7 @@ export function stringOrNull(value: unknown): string | null {
 
 const REASONING_FIELDS = ['reasoning_content', 'reasoning'] as const
 
-/** What a model thought before its content, under the names that engines give it: it is billed, so it is passed on. */
+/** The model's reasoning before its content, under the names that engines use. It is billed, so it is passed on. */
 export function reasoningOf(part: JsonObject): { reasoning_content?: string; reasoning?: string } {
   const given: { reasoning_content?: string; reasoning?: string } = {}
   for (const name of REASONING_FIELDS) {

@@ -7,10 +7,7 @@ import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/**
- * Null when there is none. UpstreamFault malformed for counts that are none. `prompt_tokens_details` is left out: how much of a prompt was
- * cached tells a client what others have asked.
- */
+/** Null if there is none. UpstreamFault malformed. Drops cached-token counts, which reveal other clients' prompts. */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
@@ -33,10 +30,10 @@ export function tokensOf(usage: Usage): Tokens {
   return { prompt: usage.prompt_tokens, completion: usage.completion_tokens }
 }
 
-/** What one request can have used at the most. */
+/** Maximum usage of one request. */
 export type UsageBounds = { readonly promptTokensMax: number; readonly completionTokensMax: number }
 
-/** What a chat template adds to the text. */
+/** Tokens that a chat template may add to the text. */
 const templateTokensMax = 4_096
 /** A content part that is no text may be more tokens than it has bytes. */
 const partTokensMax = 1_048_576
@@ -61,7 +58,7 @@ const bytesOfTokenMin = 1
 /** Tokens that end a choice, and what an engine holds back of a cut one. */
 const silentTokensMax = 64
 
-/** Whether it can be: within the bounds, and no more tokens than bytes came, except for reasoning. `responseBytes`: as the upstream sent them. */
+/** True if within the bounds, with no more tokens than `responseBytes`, the upstream's bytes; reasoning excepted. */
 export function isPlausible(usage: Usage, bounds: UsageBounds, responseBytes: number): boolean {
   const { prompt, completion } = tokensOf(usage)
   if (prompt > bounds.promptTokensMax || completion > bounds.completionTokensMax) return false

@@ -1,7 +1,7 @@
 // One end of the socket between owner and relay. Effects: writes to and reads from it.
 //
-// What is said in one turn of the event loop leaves in one write (measured on Bun 1.4.5: a message there and back costs 8 us of processor time by
-// itself, most of it system calls).
+// All messages of one turn of the event loop leave in one write (measured on Bun 1.4.5: a round trip by itself costs 8
+// us of processor time, mostly system calls).
 
 import type { Socket } from 'bun'
 import { encodeFrame, FrameReader } from './frames.codec.ts'
@@ -13,7 +13,7 @@ export type ChannelUser<Heard> = {
   readonly onClose: (reason: string) => void
 }
 
-/** What may wait to be sent. An end that does not read for so long is as good as dead. */
+/** Bytes that may wait to be sent. A peer that leaves more unread counts as dead. */
 const waitingBytesMax = 256 * 1_048_576
 /** Messages of a turn that are longer together go as several frames. */
 const frameCharsMax = 8 * 1_048_576
@@ -64,7 +64,7 @@ export class Channel<Said, Heard> {
     })
   }
 
-  /** Sends what was said, as far as the other end takes it, and closes. */
+  /** Sends the pending messages as far as the peer takes them, and closes. */
   close(): void {
     if (this.#isClosed) return
     this.#flush()

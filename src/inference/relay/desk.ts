@@ -1,16 +1,17 @@
-// What the owner does for one relay: it decides, and keeps the accounts of the relay's requests. Effects: those of what it is given.
+// The owner's side of one relay: decides for it and keeps the accounts of its requests. Effects: those of its
+// dependencies.
 //
-// Each request has one entry here from its admission to its end, with everything that it holds: so when the relay dies, all of that comes back, and what
-// upstreams have done for it is in the books.
+// Each request has one entry from admission to end, with everything that it holds: when the relay dies, all of it is
+// released and the work of upstreams is booked.
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
-import { NO_TOKENS, type RequestAccount } from '../gateway/accounting.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
-import { hasBudget } from '../limits/budgets.ts'
+import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import { hasBudget } from '../metering/budgets.ts'
 import type { EncryptionCounts } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -89,7 +90,7 @@ export class Desk {
     }
   }
 
-  /** The relay is gone: what its requests hold is free, and their rows are written. Resolves once they are kept. */
+  /** Releases everything that the dead relay's requests hold and writes their rows. Resolves once the rows are kept. */
   async close(): Promise<void> {
     this.#isClosed = true
     for (const controller of this.#forwarded.values()) controller.abort()
@@ -219,7 +220,7 @@ export class Desk {
     return null
   }
 
-  /** A lease that the relay has not heard of yet was for nobody. */
+  /** The relay has not heard of this lease yet, so it is unused. */
   #cancel(id: string): void {
     this.#open.get(id)?.waiting?.abort()
     this.#release(id, 'unknown')

@@ -1,8 +1,8 @@
-// Faults on their way between owner and relay, with all that a client is told by them. No effects.
+// Faults on the wire between owner and relay, with all that their responses need. No effects.
 
 import { FAULTS, Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
-import { BudgetFault } from '../limits/budgets.ts'
+import { BudgetFault } from '../metering/budgets.ts'
 import type { WireFault } from './wire.ts'
 
 export function wireFaultOf(error: unknown): WireFault {

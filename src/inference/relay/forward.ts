@@ -6,7 +6,7 @@ import type { Asks } from './wire.ts'
 
 export type Forwarded = Asks['forward']['value']
 
-/** Of a response: workload.json may have a megabyte, and the OpenAPI document less. */
+/** Longest response. workload.json may have a megabyte, the OpenAPI document less. */
 const responseBytesMax = 8 * 1_048_576
 
 /** No route looks at it; what a client sends as its Host need not be one. */

@@ -1,6 +1,7 @@
-// Messages as bytes: a frame is its length, u32 little-endian, and a JSON array of messages; what is said in one turn of the event loop goes as one. Pure.
+// Messages as bytes: a frame is its length, u32 little-endian, then a JSON array of messages, those of one turn of the
+// event loop. Pure.
 
-/** Of one frame: the largest is a setup with the certificates of 64 upstreams, or a response that is forwarded. */
+/** Longest frame. The largest hold a setup with certificates of 64 upstreams, or a forwarded response. */
 export const frameBytesMax = 64 * 1_048_576
 
 /** `messages`: each as JSON. */
@@ -21,7 +22,7 @@ export class FrameReader {
   /** How many bytes there have to be before there is anything to read. */
   #wanted = 4
 
-  /** Copies what it keeps. Throws on what is no frame. */
+  /** Copies the bytes that it keeps. Throws on an invalid frame. */
   push(chunk: Uint8Array): unknown[] {
     if (this.#bytes === 0 && chunk.length >= 4)
       return this.#read(Buffer.from(chunk.buffer, chunk.byteOffset, chunk.length))

@@ -1,11 +1,11 @@
-// The owner as a relay sees it: whoever asks here asks another process. Effects: the channel.
+// The owner as a relay sees it: each decision is an ask to another process. Effects: the channel.
 
 import { type Clock, onAbort } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
-import { atMost, type RequestAccount } from '../gateway/accounting.ts'
 import type { Enter } from '../gateway/enter.ts'
 import type { Acquire } from '../gateway/failover.ts'
+import { atMost, type RequestAccount } from '../metering/account.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
@@ -23,7 +23,7 @@ export type LinkDeps = {
 }
 
 type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
-type Stream = { readonly account: RequestAccount; toldCount: number }
+type Stream = { readonly account: RequestAccount; reportedCount: number }
 type Opened = { readonly id: string; readonly organizationId: string; readonly hasBudget: boolean }
 
 /** Streams in one message. */
@@ -34,7 +34,7 @@ export class Link {
   readonly #asks = new Map<number, Waiting>()
   /** Requests under way. */
   readonly #open = new Map<string, Stream>()
-  /** Of the request that is being closed: they go with its end. */
+  /** Spans of the request that is being closed; sent with its end. */
   #spans: TraceSpan[] = []
   #askCount = 0
 
@@ -87,13 +87,13 @@ export class Link {
     this.#spans.push(span)
   }
 
-  /** Tells what streams have delivered since it was last told. */
-  tellProgress(): void {
+  /** Reports the progress of streams since the last report. */
+  reportProgress(): void {
     const delivered: [string, number][] = []
     for (const [id, stream] of this.#open) {
       const count = stream.account.countDelivered?.() ?? 0
-      if (count === stream.toldCount) continue
-      stream.toldCount = count
+      if (count === stream.reportedCount) continue
+      stream.reportedCount = count
       delivered.push([id, count])
     }
     for (let at = 0; at < delivered.length; at += progressMax) {
@@ -120,11 +120,11 @@ export class Link {
   }
 
   /** The owner's reply to an ask. */
-  hear(to: number, told: { readonly value: unknown } | { readonly fault: WireFault }): void {
+  hear(to: number, reply: { readonly value: unknown } | { readonly fault: WireFault }): void {
     const waiting = this.#asks.get(to)
     this.#asks.delete(to)
-    if ('fault' in told) waiting?.reject(faultOf(told.fault))
-    else waiting?.resolve(told.value as never)
+    if ('fault' in reply) waiting?.reject(faultOf(reply.fault))
+    else waiting?.resolve(reply.value as never)
   }
 
   #lease(id: string, target: UpstreamTarget): Lease<UpstreamTarget> {
@@ -144,7 +144,13 @@ export class Link {
     let isOpen = true
     let bound: Tokens | null = null
     const account: RequestAccount = {
-      ...{ organizationId, trace, model: 'unknown', upstream: null, queueMs: 0, bodyBytes: 0, promptEstimate: 0 },
+      organizationId,
+      trace,
+      model: 'unknown',
+      upstream: null,
+      queueMs: 0,
+      bodyBytes: 0,
+      promptEstimate: 0,
       firstChunkMs: null,
       countDelivered: null,
       hasBudget,
@@ -174,7 +180,7 @@ export class Link {
         })
       },
     }
-    this.#open.set(id, { account, toldCount: 0 })
+    this.#open.set(id, { account, reportedCount: 0 })
     return account
   }
 }

@@ -1,4 +1,5 @@
-// One relay as its owner keeps it: a process of this same executable, with a socket that only the two have. Effects: starts and kills a process.
+// One relay as its owner sees it: a process of this executable with a socket that only the two share. Effects: starts
+// and kills a process.
 
 import { closeSync } from 'node:fs'
 import { Fault } from '../../base/fault.ts'
@@ -12,9 +13,9 @@ import { type FromOwner, type FromRelay, relayCommand, type Setup } from './wire
 export type MemberTiming = {
   /** From its start until it listens. */
   readonly startMs: number
-  /** Between two questions whether it is there. */
+  /** Pause between two pings. */
   readonly pingMs: number
-  /** Questions in a row that it may leave open. By count, because an owner that was held up itself must not blame others. */
+  /** Unanswered pings in a row before a relay counts as hung. Counted, so that a suspended owner blames no relay. */
   readonly pingsMax: number
 }
 

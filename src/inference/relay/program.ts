@@ -1,5 +1,6 @@
-// The program of a relay: it serves clients on the gateway's address, and asks its owner for every decision. Effects: a listening socket, upstreams,
-// children that check schemas. It holds no state that outlives a request, and ends when its owner does.
+// The program of a relay: serves clients on the gateway's address and asks its owner for every decision. Effects: a
+// listening socket, upstreams, child processes that check schemas. It holds no state beyond a request and ends when its
+// owner does.
 
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
@@ -86,7 +87,7 @@ class Relay {
       settings,
       log: relayLog(say),
     })
-    setInterval(() => this.#link.tellProgress(), progressMs)
+    setInterval(() => this.#link.reportProgress(), progressMs)
     say({ kind: 'listening' })
   }
 
@@ -113,7 +114,7 @@ class Relay {
     }
   }
 
-  /** What its requests have cost is told before it ends. */
+  /** Reports the cost of its requests before it ends. */
   async #stop(isGraceful: boolean): Promise<void> {
     await this.#server.stop(isGraceful)
     for (let waits = 0; this.#link.size > 0 && waits < lastWaitsMax; waits += 1) await systemClock.sleep(lastWaitMs)
@@ -144,7 +145,13 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
   })
   const metered = createMeteredRoutes({
-    ...{ clock, random, log, deadlines, limits, upstreams, upstream },
+    clock,
+    random,
+    log,
+    deadlines,
+    limits,
+    upstreams,
+    upstream,
     enter: link.enter,
     router: link,
     models: servedModels(upstreams, inside),
@@ -160,7 +167,10 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
   })
   const routes = new RouteTable(metered.routes)
   const serve = createFront({
-    ...{ encryption, clock, random, log },
+    encryption,
+    clock,
+    random,
+    log,
     shapeOf: path => routes.find(path)?.route.shape ?? null,
     dispatch: (request, path, received) => {
       checkHost(request.headers)

@@ -1,4 +1,4 @@
-// All relays of a gateway: starts them, replaces those that die or hang, and hands over what changes. Effects: processes.
+// All relays of a gateway: starts them, replaces those that die or hang, sends them changes. Effects: processes.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -46,7 +46,7 @@ export class Relays {
     this.#members = Array.from({ length: deps.count }, () => null)
   }
 
-  /** Resolves when one of them listens; the others follow. Fault host.unsupported: none does, however often it was tried. */
+  /** Resolves when the first listens; the others follow. Fault host.unsupported: none listens after all attempts. */
   static async start(deps: RelaysDeps): Promise<Relays> {
     const relays = new Relays(deps)
     for (const at of relays.#members.keys()) relays.#ends.push(relays.#keep(at))
@@ -64,7 +64,7 @@ export class Relays {
     return { running: this.#members.filter(member => member?.isListening).length, restarts: this.#restarts }
   }
 
-  /** Processes of those that are there. */
+  /** Ids of the living processes. */
   get pids(): readonly number[] {
     return this.#members.flatMap(member => (member === null ? [] : [member.pid]))
   }
@@ -109,13 +109,11 @@ export class Relays {
     const { timing = relayTiming, log } = this.#deps
     try {
       const member = await Member.start({
-        ...{
-          ...this.#deps,
-          log: log.unit('relay'),
-          deadlines: this.#deadlines,
-          timing,
-          onListening: this.#listening.resolve,
-        },
+        ...this.#deps,
+        log: log.unit('relay'),
+        deadlines: this.#deadlines,
+        timing,
+        onListening: this.#listening.resolve,
         setup: this.#setup(),
       })
       this.#members[at] = member
@@ -146,5 +144,5 @@ export class Relays {
   }
 }
 
-/** Until one that cuts its requests off has to be gone. */
+/** Deadline of a relay that stops without waiting for its requests. */
 const stopMs = 5_000

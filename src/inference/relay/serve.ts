@@ -1,4 +1,5 @@
-// The gateway on its address: by this process alone, or by several that this one decides for. Effects: a listening socket, or processes with one.
+// Serves the gateway on its address, by this process alone or by relays of it. Effects: a listening socket, or
+// processes with one.
 
 import { availableParallelism, totalmem } from 'node:os'
 import { gatewayProcessesMax } from '../../contract/vm/workload.ts'
@@ -20,7 +21,7 @@ export type GatewayServer = Listening & {
 export type ServeDeps = Omit<RelaysDeps, 'count' | keyof GatewayListen>
 
 const coresPerProcess = 4
-/** A process has 50 to 60 MB once it serves, and what its requests hold. */
+/** A serving process takes 50 to 60 MB plus its requests. */
 const bytesPerProcess = 1_024 * 1_048_576
 
 /** `asked`: of the settings; undefined: one for each four cores, as far as there is memory for them. */

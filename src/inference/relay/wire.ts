@@ -1,14 +1,14 @@
-// What the process that decides (the owner) and those that serve clients (the relays) say to each other. Types only. Both ends are the same program, over
-// a socket that nobody else has.
+// Messages between the process that decides (the owner) and those that serve clients (the relays). Types only. Both
+// ends run the same executable over a private socket.
 //
-// An ask has a number, by which the other end replies, once. A note has no reply. Both keep their order: what a relay says before the end of a
-// request is done before the request has ended.
+// An ask has a number and gets one reply. A note has no reply. Both keep their order: the owner handles all that a
+// relay sent before a request's end before it ends the request.
 
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import type { UpstreamReason } from '../failure.ts'
-import type { RequestEnd } from '../gateway/accounting.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
+import type { RequestEnd } from '../metering/account.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -16,7 +16,7 @@ import type { UpstreamTarget } from '../upstream/target.ts'
 /** Not a command for people: the gateway starts its own executable with it. */
 export const relayCommand = 'gateway-relay'
 
-/** A Fault, with what its kind has beside its words. */
+/** A Fault with all members of its kind. */
 export type WireFault = {
   readonly code: string
   readonly message: string
@@ -26,7 +26,7 @@ export type WireFault = {
   readonly mayFitSoon?: boolean
 }
 
-/** All that a relay has to know, and the first that it is told. Secrets are told here and nowhere else: no argument or environment has them. */
+/** The first message to a relay: its configuration. Secrets travel here only, never in arguments or the environment. */
 export type Setup = {
   readonly kind: 'setup'
   readonly listen: { readonly hostname: string; readonly port: number }
@@ -39,9 +39,9 @@ export type Setup = {
   /** In the order of the owner's: later they are named by their place. */
   readonly upstreams: readonly UpstreamTarget[]
   readonly keptReceiptsMs: number
-  /** What the receipt keys are made of, in hexadecimal. */
+  /** Seeds of the receipt keys, in hexadecimal. */
   readonly receiptSeeds: string
-  /** What the salts of prompt caches are made of, in hexadecimal. */
+  /** Secret of the salts of prompt caches, in hexadecimal. */
   readonly cacheSecret: string
   readonly isDraining: boolean
 }
@@ -93,7 +93,7 @@ export type Asks = {
       readonly except: readonly number[]
       readonly promptEstimate: number
     }
-    /** `key`: of the upstream, where it is another than the relay was told last. */
+    /** `key`: the upstream's, if it has changed since the relay last got it. */
     readonly value: { readonly target: number; readonly key?: string | null }
   }
   readonly close: {
@@ -107,7 +107,7 @@ export type Asks = {
     }
     readonly value: null
   }
-  /** A request that the owner responds to. Its body is not sent: none of these has one that counts. */
+  /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {
     readonly asked: {
       readonly method: string
@@ -143,7 +143,7 @@ export type Note =
   | { readonly kind: 'log'; readonly line: string }
   | { readonly kind: 'listening' }
   | { readonly kind: 'pong' }
-  /** Whoever asked to be forwarded has gone. */
+  /** The client of a forwarded request has gone. */
   | { readonly kind: 'forget'; readonly ask: number }
 
 export type FromRelay = Ask | Note

@@ -1,5 +1,5 @@
-// Bounds on a client's JSON Schema before anything compiles it: the gateway's own check, and engines that make a grammar of it. Pure.
-// One walk, linear in the schema. Fault invalid_request.
+// Bounds a client's JSON Schema before the gateway's checker, or an engine's grammar, compiles it. Pure: one walk,
+// linear in the schema. Fault invalid_request.
 
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 

@@ -1,5 +1,6 @@
-// A strict response_format's JSON Schema, compiled by ajv, and contents checked against it. Pure. Runs in a child process only
-// (schema-check-program.ts), because the limits here keep honest work short, and the child's deadline and memory limit stop the rest.
+// Compiles the JSON Schema of a strict response_format with ajv and checks contents against it. Pure. Runs in a child
+// process only (program.ts): the limits here keep honest work short, and the child's deadline and memory limit stop the
+// rest.
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { messageOf } from '../../base/fault.ts'
@@ -13,7 +14,7 @@ export type ContentCheck = (text: string) => 'valid' | 'not_json' | 'violated'
 export class SchemaRefusal extends Error {}
 
 const depthMax = 64
-/** Of the schema and of what its references point to, counted for each reference. */
+/** Nodes of the schema, with those behind its references, counted per reference. */
 const nodesMax = 20_000
 const patternsMax = 256
 /** In one place: ajv nests the code of each in the code of the one before. */
@@ -48,7 +49,7 @@ function compile(own: JsonObject, counted: JsonObject): (value: unknown) => bool
     validateFormats: false,
     validateSchema: false,
     meta: false,
-    // ajv would write the code of a schema anew wherever it is referred to: n references to a schema of n fields are n² of code.
+    // ajv would repeat a schema's code at every reference: n references to a schema of n fields make n² of code.
     inlineRefs: false,
     // It prints code of megabytes, made of the client's text.
     logger: false,
@@ -96,7 +97,7 @@ const stepKeyword = 'x-strongroom-step'
 const DATA = new Set(['const', 'enum', 'default', 'examples', 'required'])
 const UNSUPPORTED = ['$dynamicRef', '$recursiveRef', '$async'] as const
 
-/** Counts a schema, and marks every `$ref` to count steps: only references multiply work beyond the sizes of schema and value. */
+/** Counts a schema and makes every `$ref` count steps: only references multiply work beyond the sizes. */
 class Walk {
   #nodes = 0
   #patterns = 0
@@ -106,7 +107,7 @@ class Walk {
   schema(root: JsonObject, depth: number, place: string): JsonObject {
     const counted = this.#object(root, depth, place)
     const whole = this.#nodes
-    // A reference to what has no JSON pointer, as an $anchor, is counted as if it were all of the schema.
+    // A reference that is no JSON pointer, such as an $anchor, counts as the whole schema.
     for (const reference of this.#references) this.#add(this.#sizes.get(reference) ?? whole)
     return counted
   }

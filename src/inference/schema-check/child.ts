@@ -1,7 +1,8 @@
-// One schema child, as the gateway sees it: a process of this same executable that takes one job at a time and is killed when it exceeds its
-// time, its memory or the protocol. Effects: starts and kills processes; reads /proc.
+// One schema child as the gateway sees it: a process of this executable that takes one job at a time and is killed if
+// it exceeds its time, its memory or the protocol. Effects: starts and kills processes; reads /proc.
 //
-// A process and not a thread: JavaScriptCore cannot stop a thread inside a regular expression or the compiler, and has no memory limit for one.
+// A process, because JavaScriptCore can neither stop a thread inside a regular expression or the compiler, nor bound
+// its memory.
 
 import { readFileSync } from 'node:fs'
 import type { Deadlines } from '../../base/work/deadlines.ts'
@@ -9,7 +10,9 @@ import { plainEnv } from '../../linux/command.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './wire.ts'
 
-/** Why there is no reply. `lost`: the child could not start, was killed from outside or broke the protocol; the others are the job's doing. */
+/**
+ * Reason of a missing reply. `lost`: start failed, killed from outside, or broken protocol. The job caused the others.
+ */
 export type ChildFailure = 'too_slow' | 'too_much_memory' | 'lost'
 
 export class ChildError extends Error {
@@ -36,7 +39,7 @@ export const jobMs = 2_000
 const jobWallMs = 8_000
 const startMs = 15_000
 const dataBytesMax = 768 * 1_048_576
-/** Without it JavaScriptCore reserves 1 GiB for compiled code, finds that too much for the limit, and interprets: 20 times slower. */
+/** Without this bound JavaScriptCore reserves 1 GiB for code, above the limit, and interprets: 20 times slower. */
 const codeBytes = 64 * 1_048_576
 
 /** ChildError lost: it does not start, or not in time. */
@@ -63,7 +66,7 @@ export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChil
       kill('lost')
     }
     await child.exited
-    // Nobody but us and the kernel's OOM killer sends SIGKILL. JavaScriptCore aborts in one way or another when it gets no memory.
+    // Only the gateway and the kernel's OOM killer send SIGKILL. JavaScriptCore aborts when it gets no memory.
     throw new ChildError(death ?? (child.signalCode === 'SIGKILL' ? 'lost' : 'too_much_memory'))
   }
 
@@ -125,8 +128,9 @@ function limitTime(deadlines: Deadlines, pid: number, onLate: () => void): () =>
 }
 
 /**
- * Of all its threads, user and system (proc(5), fields 14 and 15 of stat; in hundredths of a second on every Linux). Null where /proc does not
- * show it: with ProtectProc=invisible the children of a daemon without CAP_SYS_PTRACE are not to be seen, because they run as another user.
+ * CPU time of all its threads, user and system (proc(5), fields 14 and 15 of stat, in hundredths of a second on every
+ * Linux). Null if /proc hides it: with ProtectProc=invisible a daemon without CAP_SYS_PTRACE cannot see its children,
+ * which run as another user.
  */
 function cpuMsOf(pid: number): number | null {
   try {

@@ -1,5 +1,6 @@
-// Regular expressions of clients in time linear in the text: a JavaScript pattern (ECMA-262, flag u) written in RE2's syntax and run by RE2JS. Pure.
-// What RE2 cannot do in linear time, look-around and back references, is refused, and so is what the two syntaxes read differently.
+// Clients' regular expressions in time linear in the text: translates a JavaScript pattern (ECMA-262, flag u) to RE2's
+// syntax and runs it by RE2JS. Pure. Refuses look-around and back references, which RE2 cannot run in linear time, and
+// constructs that the two syntaxes read differently.
 
 import { RE2JS } from 're2js'
 
@@ -17,7 +18,7 @@ export function linearPattern(pattern: string): Pattern {
   return { test: text => compiled.test(text), toString: () => `/${pattern}/u` }
 }
 
-/** The pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax). It must be valid by ECMA-262 with the flag u. */
+/** The pattern in RE2's syntax (https://github.com/google/re2/wiki/Syntax); valid in ECMA-262 with the flag u. */
 function toRe2(pattern: string): string {
   let out = ''
   let isInClass = false
@@ -35,7 +36,7 @@ function toRe2(pattern: string): string {
 
 const tokenCharsMax = 160
 const ESCAPE = String.raw`\\u\{[0-9a-fA-F]+\}|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u[0-9a-fA-F]{4}|\\x[0-9a-fA-F]{2}|\\c[a-zA-Z]|\\[pP]\{[^}]{1,128}\}|\\[^cuxpP]`
-/** A group that is not captured, named or bare; other `(?…` are look-around, which RE2 has not, and modifiers, which would change what `.` means. */
+/** Groups: not captured, named or bare. Other `(?…` are look-around, which RE2 lacks, or modifiers of `.`'s meaning. */
 const TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|\[\^?\]|\[\^?|\(\?:|\(\?<[A-Za-z_]\w{0,63}>|\((?!\?)|[^\\[(])`, 'su')
 const CLASS_TOKEN = new RegExp(String.raw`^(?:${ESCAPE}|[^\\])`, 'su')
 
@@ -45,7 +46,7 @@ const NOT_SPACE = String.raw`\x{0}-\x{8}\x{e}-\x{1f}\x{21}-\x{9f}\x{a1}-\x{167f}
 const ANY = String.raw`\x{0}-\x{10ffff}`
 
 function outsideClass(token: string): string {
-  // Nobody reads what a group held, and JavaScript lets two alternatives share a name.
+  // Captures are unused, and JavaScript lets two alternatives share a name.
   if (token.startsWith('(?<')) return '(?:'
   if (token === '.') return String.raw`[^\n\r\x{2028}\x{2029}]`
   if (token === '[]') return `[^${ANY}]`

@@ -1,5 +1,5 @@
-// Which job goes to which schema child, and when: one job at a time for each key, and first the keys that have used the children least, so that
-// a key whose schemas are hostile delays others by one job at most. Effects: those of the children.
+// Schedules jobs on schema children: one job at a time per key, keys with the least recent use first, so that a key
+// with hostile schemas delays others by at most one job. Effects: those of the children.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
@@ -8,10 +8,10 @@ import { ChildError, type SchemaChild, type StartSchemaChild } from './child.ts'
 import type { Job, Reply } from './wire.ts'
 
 export type PoolRequest = {
-  /** Whose job it is. */
+  /** Key of the job's client. */
   readonly key: string
   readonly job: Job
-  /** A check of what an upstream has said already: it goes before the key's other jobs, and is never refused for their number. */
+  /** Checks text that is already generated: goes before the key's other jobs and is never refused. */
   readonly isUrgent: boolean
   readonly signal: AbortSignal
 }
@@ -27,7 +27,7 @@ const waitingMax = 512
 const waitingPerKeyMax = 64
 const waitMs = 10_000
 const waitUrgentMs = 30_000
-/** What a key has used counts half after this time. */
+/** Half-life of a key's recorded use. */
 const usedHalfLifeMs = 30_000
 const lanesMax = 1_024
 

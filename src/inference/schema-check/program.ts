@@ -1,5 +1,5 @@
-// The program of a schema child: takes jobs on stdin, one after the other, and replies on stdout. Prints nothing else, and holds nothing but schemas.
-// Its parent bounds its time and memory (schema-check-child.ts); it gives up by itself what it does not need of the system.
+// The program of a schema child: takes jobs on stdin one by one and replies on stdout. Prints nothing else and holds
+// only schemas. Its parent bounds its time and memory (child.ts); it drops system rights that it does not need.
 
 import { readSync, writeFileSync, writeSync } from 'node:fs'
 import { confineForGood } from '../../linux/confine.ts'
@@ -8,7 +8,7 @@ import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wir
 
 /** Ends when the parent closes the pipe. Throws when it cannot be confined or the parent speaks another protocol. */
 export function runSchemaChild(): void {
-  // What is loaded when it is first used is loaded now: afterwards no file can be opened.
+  // Loads all lazily loaded code now, because no file can be opened later.
   compileSchema('{"type":"object","properties":{"a":{"pattern":"^a$"}},"allOf":[{"$ref":"#"}]}')('{"a":"a"}')
   // The kernel's first victim when memory is short. A process may always raise its own (proc(5)).
   writeFileSync('/proc/self/oom_score_adj', '1000')
@@ -46,7 +46,7 @@ let cacheChars = 0
 function compiled(schema: string): ContentCheck {
   const known = cache.get(schema)
   const check = known ?? compileSchema(schema)
-  // A Map keeps the order of insertion: the first entry is the one that was used longest ago.
+  // A Map keeps the order of insertion: the first entry is the least recently used.
   if (known === undefined) cacheChars += schema.length
   else cache.delete(schema)
   cache.set(schema, check)

@@ -1,5 +1,5 @@
-// Strict schemas of response_format for the gateway: compiled and checked in child processes, so that no client's text decides how long the event
-// loop is held. Fails closed: what cannot be checked is not passed on. Effects: those of the children.
+// Compiles and checks strict schemas of response_format in child processes, so that no client's text blocks the event
+// loop. Fails closed: unchecked content is not passed on. Effects: those of the children.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -15,8 +15,8 @@ export type ContentsCheck = (contents: readonly string[]) => Promise<void>
 
 export type SchemaChecks = {
   /**
-   * Compiles the schema. Faults: invalid_request (not a JSON Schema of 2020-12, not supported, or too much work), rate_limited,
-   * UpstreamFault check_unavailable. Rejects with the signal's reason.
+   * Compiles the schema. Faults: invalid_request (no JSON Schema of 2020-12, unsupported, or too much work),
+   * rate_limited, UpstreamFault check_unavailable. Rejects with the signal's reason.
    */
   readonly prepare: (schema: JsonObject, by: { key: string; signal: AbortSignal }) => Promise<ContentsCheck>
   readonly close: () => void
@@ -72,7 +72,7 @@ function textOf(schema: JsonObject): string {
   return text
 }
 
-/** At least one for each value, and no more than the JSON text has. Ends soon after `charsMax`; recursion is bounded by the depth of bodies. */
+/** Lower bound of the JSON text's length, at least one per value. Stops soon after `charsMax`. */
 function charsOf(value: unknown, charsMax: number): number {
   if (typeof value === 'string') return value.length + 1
   let sum = 1

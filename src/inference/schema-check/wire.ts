@@ -1,5 +1,6 @@
-// What the gateway and a schema child say to each other over the child's stdin and stdout: frames with their length first, bounded both ways. Pure.
-// A job is the schema's text and the contents to check against it; none: the schema is only to be compiled. A reply is one JSON object.
+// Messages between the gateway and a schema child over stdin and stdout: bounded frames with their length first. Pure.
+// A job is the schema's text and the contents to check; without contents the schema is only compiled. A reply is one
+// JSON object.
 
 import { isObject } from '../json-text.ts'
 
@@ -19,7 +20,7 @@ export type Reply =
   | { readonly verdict: 'refused'; readonly message: string }
 
 export const schemaCharsMax = 262_144
-/** Of all contents of one job. */
+/** Bound of all contents of one job. */
 export const contentCharsMax = 8_388_608
 /** UTF-8 has at most three bytes for a UTF-16 unit; the rest is for lengths. */
 export const jobBytesMax = 3 * (schemaCharsMax + contentCharsMax) + 65_536
@@ -68,7 +69,7 @@ export function encodeReply(reply: Reply): Uint8Array<ArrayBuffer> {
   return bytes
 }
 
-/** The whole reply in `bytes`; null while more is to come. Throws for what no child of ours sends: a child may have been taken over. */
+/** The whole reply in `bytes`; null while it is incomplete. Throws on a protocol violation. */
 export function decodeReply(bytes: Uint8Array): Reply | null {
   if (bytes.length < 4) return null
   const length = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)

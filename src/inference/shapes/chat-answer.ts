@@ -1,4 +1,5 @@
-// The gateway's own chat completions and chunks, read again for their translation. Pure: what is read was checked and written by this process.
+// Reads the gateway's own chat completions and chunks for their translation. Pure: this process has checked and written
+// them.
 
 import { isObject, type JsonObject } from '../json-text.ts'
 
@@ -23,7 +24,7 @@ export type CallPiece = {
 
 export type ChatDelta = Omit<ChatAnswer, 'calls'> & { readonly pieces: readonly CallPiece[] }
 
-/** Of the only choice. */
+/** Fields of the single choice. */
 export function readCompletion(completion: JsonObject): ChatAnswer {
   const choice = fieldsOf(listOf(completion.choices)[0])
   const message = fieldsOf(choice.message)

@@ -7,7 +7,7 @@ export function namedEvent(name: string, data: string): string {
   return `event: ${name}\ndata: ${data}\n\n`
 }
 
-/** An event with a piece of text, padded as a chunk with that text would be. `data`: a JSON object; `varying`: values in it that differ from event to event. */
+/** An event with a piece of text, padded like a chunk. `data`: a JSON object; `varying`: its values that differ. */
 export function paddedEvent(
   name: string,
   data: string,

@@ -1,20 +1,20 @@
-// What the translations of requests share: refusals of fields, and names of fields in errors. Pure.
+// Shared by the translations of requests: refusals of fields, and names of fields in errors. Pure.
 
 import { Fault } from '../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { FieldNames } from '../openai/shape.ts'
 
-/** Null and undefined are the same here: clients write out what they do not use. */
+/** Null and undefined are equal here, because clients write unused fields as null. */
 export function isAbsent(value: unknown): value is null | undefined {
   return value === undefined || value === null
 }
 
-/** The fields that are there. */
+/** Fields that are not absent. */
 export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }
 
-/** Fault invalid_request for a field that is neither null nor among these. `path`: of the object; empty for the body. */
+/** Fault invalid_request for a field that is neither null nor known. `path`: of the object; empty for the body. */
 export function refuseOthers(object: JsonObject, path: string, known: ReadonlySet<string>): void {
   for (const name in object) {
     if (known.has(name) || isAbsent(object[name])) continue
@@ -52,7 +52,7 @@ export function renamedFault(error: unknown, names: ReadonlyMap<string, string>)
   return new Fault(code, words, { param: name, cause: error })
 }
 
-/** The name of the longest beginning that has one, and the rest as it is. Clients choose paths: beyond the longest name nothing is looked at. */
+/** Replaces the longest named prefix of the path, a client's text; searches nothing beyond the longest name. */
 function nameOf(path: string, names: ReadonlyMap<string, string>): string {
   const longest = names.keys().reduce((most, name) => Math.max(most, name.length), 0)
   for (let end = Math.min(path.length, longest); end > 0; end -= 1) {

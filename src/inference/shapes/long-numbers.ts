@@ -1,11 +1,12 @@
-// Whole numbers that a double does not hold, kept whole through JSON.parse and JSON.stringify: ids of tools are such, now and then. Pure.
+// Keeps integers that a double cannot hold whole through JSON.parse and JSON.stringify; ids of tools may be such. Pure.
 //
-// They stand as marked texts while JSON is a value; in its text they become numbers again, also within a text that is itself JSON.
+// In a JSON value they are marked strings; in its text they become numbers again, also within a string that is itself
+// JSON.
 
 import type { Fault } from '../../base/fault.ts'
 import { stringEnd } from '../../base/json.ts'
 
-/** Of the private use area: no text of a language has it. */
+/** From the private use area, which no language uses. */
 const mark = '\uE000'
 
 /** A mark costs more than a plain value. */
@@ -13,7 +14,10 @@ const markedMax = 4_096
 /** Longer ones are beyond any id, and most are beyond any double. */
 const digitsMax = 64
 
-/** JSON with such numbers as marked texts; null where there are none. Null, too, where the text has a mark of its own: it would become a number. Throws `onTooMany` for more than 4,096. */
+/**
+ * JSON with such numbers as marked strings; null if there are none, or if the text has a mark of its own, which would
+ * become a number. Throws `onTooMany` beyond 4,096.
+ */
 export function withMarkedNumbers(json: string, onTooMany: () => Fault): string | null {
   if (!/\d{16}/.test(json) || /\uE000|\\u[eE]000/.test(json)) return null
   const token = /-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/y

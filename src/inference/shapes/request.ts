@@ -1,4 +1,5 @@
-// A request of another API, translated and judged by the parser of chat requests. Pure. Fault invalid_request, with the client's field.
+// Translates another API's request and checks it by the parser of chat requests. Pure. Fault invalid_request, with the
+// client's field.
 
 import type { Fault } from '../../base/fault.ts'
 import { invalidRequest } from '../json-text.ts'

@@ -1,7 +1,8 @@
-// One batch of spans to an OTLP receiver over HTTP/1.1: a connection for each, a deadline over all of it, a bounded response. Effects: reads files once; network.
+// Sends one batch of spans to an OTLP receiver over HTTP/1.1: a connection per batch, one deadline, a bounded response.
+// Effects: reads files once; network.
 //
-// The gateway's own client and not fetch: its responses are read as far as they are asked for, so that a receiver which never stops talking
-// fills no memory.
+// Uses the gateway's own client instead of fetch, because it stops reading at a bound: an endless response fills no
+// memory.
 
 import { readFileSync } from 'node:fs'
 import type { Clock } from '../../base/clock.ts'
@@ -13,7 +14,7 @@ import { connect } from '../upstream/connect.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import { endpointOf } from '../upstream/target.ts'
 
-/** What became of a batch. `again`: it may be taken later (OTLP 1.9, OTLP/HTTP response). */
+/** Outcome of a batch. `again`: the receiver may take it later (OTLP 1.9, OTLP/HTTP response). */
 export type Delivery =
   | { readonly kind: 'taken'; readonly rejected: number }
   | { readonly kind: 'again'; readonly reason: string; readonly retryAfterMs: number }
@@ -27,7 +28,7 @@ const headersMax = 32
 const headerBytesMax = 8_192
 const retryableStatuses: ReadonlySet<number> = new Set([429, 502, 503, 504])
 const retryAfterMsMax = 300_000
-/** Those that the request has already, and what would change its framing. */
+/** Headers that the request sets itself, and those that would change its framing. */
 const ownHeaders: ReadonlySet<string> = new Set(
   'host content-type content-length content-encoding transfer-encoding connection expect upgrade te trailer'.split(' '),
 )
@@ -62,7 +63,10 @@ export function openCollector(
     try {
       signal.throwIfAborted()
       const connecting = connect(endpoint, {
-        ...{ deadlines, connectTimeoutMs: timeoutMs, onIdle: () => {}, onClose: () => {} },
+        deadlines,
+        connectTimeoutMs: timeoutMs,
+        onIdle: () => {},
+        onClose: () => {},
       })
       stop = connecting.stop
       const connection = await connecting.opened
@@ -88,7 +92,7 @@ async function verdictOn(response: UpstreamResponse): Promise<Delivery> {
   }
   // Redirects are not followed: the spans, and the headers with their key, go where the configuration says.
   if (status < 200 || status > 299) return { kind: 'refused', reason }
-  // It has taken them, whatever it says further; a text that is no JSON, or too long, says nothing.
+  // The spans are taken, whatever the response's text; invalid or too long JSON counts as no text.
   return { kind: 'taken', rejected: rejectedIn(await readBounded(response).catch(() => '')) }
 }
 
@@ -104,7 +108,7 @@ async function readBounded(response: UpstreamResponse): Promise<string> {
   return Buffer.concat(pieces).toString('utf8')
 }
 
-/** `partialSuccess.rejectedSpans`, a 64-bit integer and so a text in protobuf's JSON; its message is the receiver's, and goes nowhere. */
+/** `partialSuccess.rejectedSpans`: a 64-bit integer, so a string in protobuf's JSON. Drops the receiver's message. */
 function rejectedIn(text: string): number {
   try {
     const rejected: unknown = JSON.parse(text)?.partialSuccess?.rejectedSpans

@@ -1,7 +1,7 @@
 // Spans on their way out: a bounded queue, batches, one at a time. Effects: timers; what `deliver` does.
 //
-// A receiver that fails is asked again after a pause that doubles, whatever waits; meanwhile new spans push out the oldest. So one that is away,
-// slow or hostile costs a request now and then, and the memory of the queue.
+// After a failure the exporter retries with a pause that doubles; meanwhile new spans evict the oldest. An absent, slow
+// or hostile receiver costs a request now and then, and the memory of the queue.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -35,7 +35,7 @@ export type TraceCounts = {
 
 const backOffMinMs = 1_000
 const backOffMaxMs = 60_000
-/** Of one batch, with pauses in between. */
+/** Attempts per batch, with pauses in between. */
 const attemptsMax = 5
 /** For what waits at the end. */
 const lastTimeoutMs = 2_000
@@ -125,7 +125,7 @@ export class TraceExporter {
   async #sendBatch(timeoutMs: number, signal: AbortSignal): Promise<void> {
     for (let attempts = 1; attempts <= attemptsMax; attempts += 1) {
       const delivery = await this.#deliver(timeoutMs, signal)
-      // What the end has cut off says nothing of the receiver.
+      // An attempt cut off by the end says nothing about the receiver.
       if (signal.aborted && delivery.kind === 'again') return
       if (attempts === attemptsMax && delivery.kind === 'again') this.#giveUp()
       this.#settle(delivery)

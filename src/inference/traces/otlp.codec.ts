@@ -1,5 +1,5 @@
-// Spans as OTLP/JSON, by OpenTelemetry's own encoder. Names after the semantic conventions for generative AI (gen-ai-spans), general ones
-// (error, server, http), and `strongroom.` for what they have no word for. Pure.
+// Spans as OTLP/JSON, by OpenTelemetry's own encoder. Names follow the semantic conventions for generative AI
+// (gen-ai-spans) and the general ones (error, server, http); `strongroom.` covers the rest. Pure.
 
 import { SpanKind, SpanStatusCode } from '@opentelemetry/api'
 import { JsonTraceSerializer } from '@opentelemetry/otlp-transformer'
@@ -10,14 +10,14 @@ import { GatewayErrorCode } from '../../contract/http/inference.ts'
 import type { AttemptSpan, RequestSpan, TraceSpan } from '../../contract/vm/span.ts'
 import { REASONS } from '../failure.ts'
 
-/** What the configuration knows of an upstream. */
+/** An upstream as configured. */
 export type TracedUpstream = {
   readonly engine: string
   /** Null: it has no address. */
   readonly server: { readonly address: string; readonly port: number } | null
 }
 
-/** Whoever has made the spans may be hostile: of the names in them only those that the configuration has go out. */
+/** The sender of spans may be hostile: only configured names are exported. */
 export type OtlpNames = {
   readonly models: ReadonlySet<string>
   readonly upstreams: ReadonlyMap<string, TracedUpstream>
@@ -27,7 +27,7 @@ type Attributes = ReadableSpan['attributes']
 
 const resource = resourceFromAttributes({ 'service.name': 'strongroom-gateway', 'service.version': version })
 const instrumentationScope = { name: 'strongroom', version }
-/** The convention's own word for what has no other. */
+/** The convention's fallback. */
 const otherError = '_OTHER'
 const ERRORS: ReadonlySet<string> = new Set([
   ...GatewayErrorCode.anyOf.map(code => code.const),
@@ -66,8 +66,14 @@ function readableSpan(span: TraceSpan, names: OtlpNames): ReadableSpan {
     // A client's own mistake is no error of the server's (semantic conventions, http-spans: status).
     status: { code: isFailure(span) ? SpanStatusCode.ERROR : SpanStatusCode.UNSET },
     attributes: { ...common, ...(isRequest ? requestAttributes(span, model, names) : attemptAttributes(span, names)) },
-    ...{ links: [], events: [], ended: true, resource, instrumentationScope },
-    ...{ droppedAttributesCount: 0, droppedEventsCount: 0, droppedLinksCount: 0 },
+    links: [],
+    events: [],
+    ended: true,
+    resource,
+    instrumentationScope,
+    droppedAttributesCount: 0,
+    droppedEventsCount: 0,
+    droppedLinksCount: 0,
   }
 }
 
@@ -89,7 +95,7 @@ function requestAttributes(span: RequestSpan, model: string, { upstreams }: Otlp
     ...(span.outcome === 'completed' ? { 'gen_ai.response.model': model } : {}),
     ...(span.finishReasons.length === 0 ? {} : { 'gen_ai.response.finish_reasons': [...span.finishReasons] }),
     ...(stream === true && firstChunkUs !== null ? { 'gen_ai.response.time_to_first_chunk': firstChunkUs / 1e6 } : {}),
-    // What no upstream was asked for has no tokens, which is not the same as zero of them.
+    // A request that asked no upstream has no tokens, which differs from zero tokens.
     ...(span.upstream === null
       ? {}
       : {
@@ -114,7 +120,7 @@ function knownName(name: string, names: ReadonlyMap<string, unknown>): string {
   return names.has(name) ? name : otherName
 }
 
-/** Seconds, and nanoseconds of the one that has begun. */
+/** Seconds, and nanoseconds of the current one. */
 function hrTime(micros: number): [number, number] {
   return [Math.floor(micros / 1e6), (micros % 1e6) * 1_000]
 }

@@ -20,7 +20,7 @@ export function parseTraceparent(header: string | null): TraceParent | null {
   return { traceId, spanId, isSampled: (Number.parseInt(flags, 16) & sampledFlag) === sampledFlag }
 }
 
-/** Of a trace that is recorded. */
+/** The header of a recorded trace. */
 export function traceparentOf(traceId: string, spanId: string): string {
   return `00-${traceId}-${spanId}-01`
 }

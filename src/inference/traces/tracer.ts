@@ -1,6 +1,6 @@
-// Decides which requests are traced, and notes what becomes of them. Effects: reads a clock and randomness; finished spans go to whoever takes them.
+// Decides which requests are traced and records them. Effects: reads a clock and randomness; passes finished spans on.
 //
-// A request that is not traced has no object here. One that is costs a few calls for each attempt and at its end, none for a chunk.
+// An untraced request has no object here. A traced one costs a few calls per attempt and at its end, none per chunk.
 
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -24,7 +24,7 @@ export type TracerDeps = {
   readonly random: RandomBytes
 }
 
-/** What the model did, in the conventions' words: APIs that are translated ask for a chat, too. */
+/** The model's operation in the conventions' words; translated APIs are chats. */
 const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
   chat: 'chat',
   text_completion: 'text_completion',
@@ -35,7 +35,7 @@ const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
 
 export type TracedRequest = { readonly headers: Headers; readonly id: string; readonly operation: Operation }
 
-/** What the end of a request says of it, as its account has it. */
+/** The end of a request as its account reports it. */
 export type TraceEnd = {
   readonly model: string
   readonly upstream: string | null
@@ -59,7 +59,7 @@ export function createTracer(deps: TracerDeps): BeginTrace {
   const { settings, random } = deps
   return ({ headers, id, operation }) => {
     const parent = parseTraceparent(headers.get('traceparent'))
-    // Not by the trace's id: that is the client's, and who chooses it must not choose what is kept.
+    // Not by the trace's id, because the client chooses it and must not choose the sampling.
     const isSampled =
       settings.followParent && parent !== null
         ? parent.isSampled
@@ -74,7 +74,7 @@ type OpenAttempt = { readonly spanId: string; readonly upstream: string; readonl
 export class RequestTrace {
   /** Whether the client asked for a stream; null as long as the request has not been read. */
   isStream: boolean | null = null
-  /** As the client was told them. */
+  /** Finish reasons as sent to the client. */
   finishReasons: readonly string[] = []
   readonly #deps: TracerDeps
   readonly #begun: Begun
@@ -109,7 +109,12 @@ export class RequestTrace {
     const { spanId, upstream, startedMs } = this.#attempt
     this.#attempt = null
     this.#attempts.push({
-      ...{ kind: 'attempt', traceId: this.#traceId, spanId, parentId: this.#spanId, upstream, error },
+      kind: 'attempt',
+      traceId: this.#traceId,
+      spanId,
+      parentId: this.#spanId,
+      upstream,
+      error,
       operation: SPAN_OPERATIONS[this.#begun.operation],
       startUs: this.#startUs + microsOf(startedMs - this.#startedMs),
       durationUs: microsOf(this.#deps.clock.monotonicMs() - startedMs),
@@ -126,8 +131,18 @@ export class RequestTrace {
     const operation = SPAN_OPERATIONS[this.#begun.operation]
     for (const attempt of this.#attempts) offer({ ...attempt, model })
     offer({
-      ...{ kind: 'request', traceId: this.#traceId, spanId: this.#spanId, parentId: parent?.spanId ?? null },
-      ...{ requestId: id, operation, model, upstream, stream: this.isStream, status, outcome, error: errorCode },
+      kind: 'request',
+      traceId: this.#traceId,
+      spanId: this.#spanId,
+      parentId: parent?.spanId ?? null,
+      requestId: id,
+      operation,
+      model,
+      upstream,
+      stream: this.isStream,
+      status,
+      outcome,
+      error: errorCode,
       startUs: this.#startUs,
       durationUs: microsOf(clock.monotonicMs() - this.#startedMs),
       inputTokens: countOf(tokens.prompt),

@@ -17,7 +17,7 @@ export type UpstreamTimeouts = { readonly connectMs: number; readonly firstByteM
 export type Attempt = {
   readonly isAborted: () => boolean
   readonly abort: () => void
-  /** Sets what an abort calls, in place of what was set before. Called at once when it is aborted already. */
+  /** Replaces the listener of aborts. Calls it immediately if the signal is aborted already. */
   readonly onAbort: (listener: () => void) => void
 }
 
@@ -35,7 +35,7 @@ export type UpstreamRequest = {
 export type UpstreamClientDeps = { readonly deadlines: Deadlines; readonly timeouts: UpstreamTimeouts }
 
 const probeTimeoutMs = 5_000
-/** Of an upstream's error body: enough for any engine's. */
+/** Bound of an upstream's error body, enough for every engine. */
 const refusalBytesMax = 65_536
 const refusalTimeoutMs = 2_000
 const retryAfterSecondsMax = 600
@@ -59,7 +59,7 @@ export function openAttempt(): Attempt {
   }
 }
 
-/** One target's idle connections, and what is computed once from its configuration. */
+/** A target's idle connections, and values computed once from its configuration. */
 type Pool = {
   readonly endpoint: Endpoint
   readonly idle: Connection[]
@@ -85,8 +85,8 @@ export class UpstreamClient {
   }
 
   /**
-   * A response with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or context_length_exceeded when the
-   * upstream refuses the request.
+   * Resolves with status 200 and the right content type. UpstreamFault; BusyFault; Fault invalid_request or
+   * context_length_exceeded if the upstream refuses the request.
    */
   async send(
     target: UpstreamTarget,
@@ -113,7 +113,7 @@ export class UpstreamClient {
     throw fault
   }
 
-  /** The upstream's reason is read, so that a prompt that is too long can be told from everything else; its words go no further. */
+  /** Reads the upstream's reason to recognize a prompt that is too long. No text of it reaches the client. */
   async #refusal(response: UpstreamResponse): Promise<Fault> {
     const cancelTimeout = this.#deadlines.after(refusalTimeoutMs, response.abort)
     const chunks: Uint8Array[] = []
@@ -124,7 +124,7 @@ export class UpstreamClient {
         left -= bytes.length
       }
     } catch {
-      // What has arrived is enough, or nothing is known.
+      // The partial text is enough, or nothing is known.
     } finally {
       cancelTimeout()
     }
@@ -180,11 +180,11 @@ export class UpstreamClient {
   }
 
   /**
-   * On an idle connection if there is one that is open, else on a new one. What was written once is not written again: the upstream may be at work
-   * on it, and somebody pays for that. Whoever asks decides whether another upstream is asked.
+   * Sends on an open idle connection, or else on a new one. A request is written once only: the upstream may already
+   * work on it, which costs money. The caller decides on another upstream.
    */
   async #sendPooled({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
-    // Those that the peer has closed leave the pool as soon as the event loop hears of it.
+    // Connections that the peer has closed leave the pool once the event loop learns of it.
     if (idle.length > 0) await newsOfSockets()
     for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
       const response = await this.#sendOn(kept, bytes, options)
@@ -237,7 +237,8 @@ function postHead(
   { path, accept }: { path: string; accept: string },
 ): string {
   const lead = requestLead(target, endpoint, { method: 'POST', path })
-  // llama-server closes its side after a stream without saying so, and a request on such a connection would be lost: asked to close, it says so.
+  // llama-server closes its side after a stream without announcing it, which would lose the next request. With this
+  // header it announces it.
   const end = target.engine === 'llama-server' && accept === 'text/event-stream' ? 'connection: close\r\n' : ''
   return `${lead}accept: ${accept}\r\n${end}content-type: application/json\r\ncontent-length: `
 }

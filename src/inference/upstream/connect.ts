@@ -12,7 +12,7 @@ export type ConnectDeps = ConnectionDeps & {
 }
 
 export type Connecting = {
-  /** UpstreamFault unreachable, also for a wrong certificate. Not a byte is sent before the certificate has been checked. */
+  /** UpstreamFault unreachable, also for a wrong certificate. No byte is sent before the certificate is checked. */
   readonly opened: Promise<Connection>
   /** Stops connecting, or closes the connection that was opened. */
   readonly stop: () => void

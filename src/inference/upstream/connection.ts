@@ -1,7 +1,7 @@
 // One open connection to an upstream, for one request after the other. Effects: a socket.
 //
-// Why not fetch: it takes twice the time and memory for each request, resolves only on a thread of its own, has no limit for connecting alone,
-// and its failures name addresses.
+// Why not fetch: it takes twice the time and memory per request, resolves only on its own thread, cannot bound
+// connecting alone, and names addresses in its failures.
 
 import type { Socket } from 'bun'
 import { assert } from '../../base/assert.ts'
@@ -10,15 +10,15 @@ import { type ResponseHead, ResponseParser, type ResponseSink } from './http1-re
 
 export type UpstreamResponse = {
   readonly head: ResponseHead
-  /** What has arrived since the last call, or arrives next; null at the end. UpstreamFault cut or malformed. One call at a time. */
+  /** The next bytes; null at the end. UpstreamFault cut or malformed. One call at a time. */
   readonly read: () => Promise<Uint8Array | null>
   /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
-  /** Gives up what has not arrived. No effect once the response is complete. */
+  /** Abandons the missing rest. No effect once the response is complete. */
   readonly abort: () => void
 }
 
-/** Takes the rest of a body while its flow is not paused; `onEnd` or `onFailure` is the last call. None of them throws. */
+/** Takes the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
 export type BodySink = {
   /** Those from `start` to `end`. */
   readonly onBytes: (bytes: Buffer, start: number, end: number) => void
@@ -27,7 +27,7 @@ export type BodySink = {
   readonly onFailure: (error: unknown) => void
 }
 
-/** Paused at first. What arrives meanwhile waits, within bounds. */
+/** Paused at first. Bytes that arrive meanwhile wait, within bounds. */
 export type BodyFlow = { readonly pause: () => void; readonly resume: () => void }
 
 export type ConnectionDeps = {
@@ -38,7 +38,9 @@ export type ConnectionDeps = {
 
 /** Bytes of a response that wait for their reader; beyond this the socket is paused. */
 const bufferedBytesMax = 65_536
-/** Bun counts in steps of four: four at most. Servers keep their side open for longer (llama.cpp, vLLM: 5 s), so it is hardly ever they who close. */
+/**
+ * Bun counts in steps of four. Servers keep idle connections longer (llama.cpp, vLLM: 5 s), so they rarely close first.
+ */
 const idleSeconds = 4
 
 export class Connection implements ResponseSink {
@@ -57,8 +59,8 @@ export class Connection implements ResponseSink {
   }
 
   /**
-   * Sends a request; resolves with the head of its response. UpstreamFault: unreachable when not a byte came back, cut or malformed.
-   * Null: the connection is closed, and not a byte of the request was sent.
+   * Sends a request and resolves with the response's head. UpstreamFault: unreachable if not a byte came back; cut or
+   * malformed. Null: the connection is closed, and not a byte of the request was sent.
    */
   send(request: Buffer): Promise<UpstreamResponse> | null {
     assert(this.#pending === null, 'a connection carries one request at a time')
@@ -70,7 +72,7 @@ export class Connection implements ResponseSink {
     this.#socket.timeout(0)
     this.#parser.expect()
     if (this.#write(request)) return pending.response
-    // Nobody waits for it.
+    // The caller gets null instead of this promise.
     pending.response.catch(() => {})
     return null
   }
@@ -80,7 +82,7 @@ export class Connection implements ResponseSink {
     this.#fail(new UpstreamFault('cut'))
   }
 
-  // What the socket calls.
+  // Called by the socket.
 
   onData(bytes: Buffer): void {
     if (!this.#isOpen) return
@@ -114,7 +116,7 @@ export class Connection implements ResponseSink {
     }
   }
 
-  // What the parser calls.
+  // Called by the parser.
 
   onHead(head: ResponseHead): void {
     this.#pending?.begin(head)
@@ -125,7 +127,7 @@ export class Connection implements ResponseSink {
   }
 
   onEnd(isReusable: boolean): void {
-    // What took these bytes has closed the connection meanwhile.
+    // The receiver of these bytes has closed the connection.
     if (!this.#isOpen) return
     const ended = this.#pending
     this.#pending = null

@@ -1,7 +1,7 @@
-// HTTP/1.1 responses (RFC 9112) as upstreams send them, read strictly for any split of the bytes. Pure; one parser serves one connection.
+// HTTP/1.1 responses (RFC 9112) of upstreams, read strictly for any split of the bytes. Pure; one parser per
+// connection.
 //
-// An ambiguous message is malformed: where its size can be read in two ways neither is taken, so that a response never runs over into that
-// of the next request.
+// A message whose size can be read in two ways is malformed, so that a response never runs into the next request's.
 
 import { UpstreamFault } from '../failure.ts'
 
@@ -19,7 +19,7 @@ export type ResponseHead = {
 
 export type ResponseSink = {
   readonly onHead: (head: ResponseHead) => void
-  /** A piece of the body: of the bytes that were pushed those from `start` to `end`. No `subarray`, which takes longer than all else here. */
+  /** A piece of the body: the pushed bytes from `start` to `end`. `subarray` would take longer than all else here. */
   readonly onBody: (bytes: Buffer, start: number, end: number) => void
   /** The message is complete. `isReusable`: another request may follow on this connection. */
   readonly onEnd: (isReusable: boolean) => void
@@ -28,7 +28,7 @@ export type ResponseSink = {
 export const headBytesMax = 32_768
 const sizeLineBytesMax = 1_024
 
-/** What the next bytes are. `idle`: no request is under way. */
+/** Kind of the next bytes. `idle`: no request is under way. */
 type State = 'idle' | 'head' | 'length' | 'until_close' | 'chunk_size' | 'chunk' | 'chunk_end' | 'trailers'
 
 export class ResponseParser {
@@ -178,10 +178,7 @@ export class ResponseParser {
 
 type ParsedHead = ResponseHead & { readonly isChunked: boolean; readonly isReusable: boolean }
 
-/**
- * A status line and fields (RFC 9112 4, 5). Nothing but its name stands before a field's colon, so that no line is the continuation of another;
- * lines end with both bytes, and there is no NUL.
- */
+/** A status line and fields (RFC 9112 4, 5): a name begins each line, lines end in CRLF, there is no NUL. */
 const HEAD = /^HTTP\/1\.[01] [1-9][0-9]{2}(?: [^\r\n\0]*)?(?:\r\n[!#$%&'*+.^_`|~0-9A-Za-z-]+:[^\r\n\0]*)*$/
 const versionAt = 'HTTP/1.'.length
 const statusAt = 'HTTP/1.1 '.length
@@ -266,7 +263,7 @@ function joinList(list: string, more: string): string {
 
 const sizeDigitsMax = 8
 
-/** Where a size ends that is nothing but digits and whose line end is there, as with nearly all: it needs no text. 0 for any other. */
+/** End of a size line of digits only that has arrived whole, the common case, without making text. 0 for any other. */
 function plainSizeEnd(bytes: Buffer, at: number): number {
   let end = at
   while (end - at < sizeDigitsMax && hexDigit(bytes[end] ?? 0) >= 0) end += 1

@@ -1,11 +1,11 @@
 // Why an upstream refused a request, as far as it matters to the client: too long, or something else. Pure.
 //
-// Engines say it in three ways: OpenAI's code, llama-server's type with both numbers, and vLLM's and SGLang's sentences. None of their words
-// is passed on, only whole numbers.
+// Engines report it in three ways: OpenAI's code, llama-server's type with both numbers, and sentences of vLLM and
+// SGLang. Only whole numbers of these texts are passed on.
 
 import { Fault } from '../../base/fault.ts'
 
-/** `body`: the upstream's response with a status of 400, 413 or 422. Fault context_length_exceeded or invalid_request. */
+/** `body`: the upstream's response with status 400, 413 or 422. Fault context_length_exceeded or invalid_request. */
 export function refusalFault(body: string): Fault {
   const error = errorOf(body)
   if (!isTooLong(error)) {

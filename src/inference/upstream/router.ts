@@ -1,7 +1,9 @@
-// Which upstream takes a request: the least loaded by weight, within its concurrency limit; a bounded queue; ejection and return. Effects: timers.
+// Chooses the upstream of a request: the least loaded by weight, within its concurrency limit; a bounded queue;
+// ejection and return. Effects: timers.
 //
-// Organizations share: of those that wait, the one that has fewest requests under way goes first, and a full queue drops the newest of the one that has most
-// in it. While several organizations ask, an eighth of each upstream's places is left by each to the others; one that is alone has all of them.
+// Fairness between organizations: the waiting request whose organization has the fewest requests running goes first,
+// and a full queue drops the newest request of its largest organization. While several organizations ask, each leaves
+// an eighth of an upstream's places to the others; a single one may use all.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -31,7 +33,7 @@ export type RouterDeps<T extends RouterTarget> = {
   readonly ejectMs: number
 }
 
-/** What a lease's end says about the target's health. `unknown`: the client has gone, or its request was invalid. */
+/** Health of the target as a lease's end shows it. `unknown`: the client left, or its request was invalid. */
 export type TargetHealth = 'healthy' | 'unhealthy' | 'unknown'
 
 /** One request's use of a target. */
@@ -56,7 +58,7 @@ export type RouterView = {
 type AcquireOptions<T> = {
   readonly except: ReadonlySet<T>
   readonly signal: AbortSignal
-  /** Whose request it is: an organization. */
+  /** Organization of the request. */
   readonly owner: string
 }
 
@@ -91,7 +93,7 @@ const newestShare = 0.2
 const retryAfterSecondsMax = 60
 /** For so long after its last request places are left for an organization. */
 const recentMs = 600_000
-/** Each leaves one part of so many of an upstream's places, one at least where there are two. */
+/** An organization leaves 1 / `leftParts` of an upstream's places to others, at least one where there are two. */
 const leftParts = 8
 /** Organizations that are remembered; all that matters is whether there is another. */
 const recentOwnersMax = 64
@@ -116,8 +118,8 @@ export class Router<T extends RouterTarget> {
   }
 
   /**
-   * A lease at once when a target is free, else a promise of one. Throws, or rejects after waiting: UpstreamFault none_healthy; BusyFault when
-   * the queue is full or the wait too long; the signal's reason when it is aborted.
+   * A lease immediately if a target is free, otherwise a promise. Throws, or rejects after waiting: UpstreamFault
+   * none_healthy; BusyFault if the queue is full or the wait too long; the signal's reason if it is aborted.
    */
   acquire(model: string, { except, signal, owner }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     signal.throwIfAborted()
@@ -130,7 +132,7 @@ export class Router<T extends RouterTarget> {
       if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
     }
     if (!isAnyEligible) throw new UpstreamFault('none_healthy')
-    // No waiter is passed over: a target that becomes free goes to those that wait for it first.
+    // No waiter is passed over: a free target goes to its first waiter.
     return best === null ? this.#enqueue(model, { except, signal, owner }) : this.#lease(best, owner)
   }
 
@@ -141,7 +143,7 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  /** Probes the target now if it is ejected, because whoever runs it has seen that it is healthy. */
+  /** Probes the target now if it is ejected: its owner has seen that it is healthy. */
   probeNow(name: string): void {
     for (const state of this.#targets) if (state.target.name === name && state.ejected) state.probeDue.abort()
   }
@@ -231,7 +233,7 @@ export class Router<T extends RouterTarget> {
     const forget = onAbort(signal, () => waiter.reject(signal.reason))
     queue.add(waiter)
     const onTimeout = () => {
-      // First: the estimate is for those that are still in the queue.
+      // Before the estimate, which covers the remaining waiters.
       leave()
       reject(this.#busyFault(model, except, `No upstream was free within ${queueTimeoutMs} ms.`))
     }
@@ -258,7 +260,7 @@ export class Router<T extends RouterTarget> {
     }
   }
 
-  /** Of those that this target can serve now the one whose organization has fewest requests there, of equals the one that came first. */
+  /** The next waiter that this target can serve: fewest running requests of its organization here, then first come. */
   #next(state: TargetState<T>, model: string): Waiter<T> | null {
     if (state.ejected || state.active >= state.target.concurrencyMax) return null
     let next: Waiter<T> | null = null
@@ -273,8 +275,8 @@ export class Router<T extends RouterTarget> {
   }
 
   /**
-   * When a new request would get a target, by estimate: leases last as long as they lately did and end evenly spread, at least as far apart as
-   * the time in which none has ended; all that wait for one of these targets go first, and none of them gives up or is ejected.
+   * Estimates when a new request would get a target: leases last as long as recent ones and end evenly spread, at least
+   * the time without an end apart; all waiters for these targets go first, and none gives up or is ejected.
    */
   #busyFault(model: string, except: ReadonlySet<T>, message: string): BusyFault {
     const nowMs = this.#deps.clock.monotonicMs()
@@ -290,7 +292,7 @@ export class Router<T extends RouterTarget> {
     return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
   }
 
-  /** Enough failures in a row are a suspicion; the probe decides, so that requests which nobody could serve eject nobody. */
+  /** Enough failures in a row cause a probe, which decides: requests that no upstream could serve eject none. */
   #noteFailure(state: TargetState<T>): void {
     state.failures += 1
     if (state.ejected || state.isJudged || state.failures < this.#deps.ejectFailures) return
@@ -342,7 +344,7 @@ export class Router<T extends RouterTarget> {
   }
 }
 
-/** Those that wait for one model, in the order in which they came. */
+/** Waiters for one model, in order of arrival. */
 class WaiterQueue<T> extends Set<Waiter<T>> {
   readonly byOwner = new Map<string, number>()
 

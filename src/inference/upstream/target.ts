@@ -1,4 +1,5 @@
-// An upstream's configuration, and how its identity is checked: by certificate chain, name and pinned key. Effects: reads key and certificate files.
+// An upstream's configuration and the check of its identity by certificate chain, name and pinned key. Effects: reads
+// key and certificate files.
 
 import { X509Certificate } from 'node:crypto'
 import { readFileSync } from 'node:fs'
@@ -106,7 +107,7 @@ export function endpointOf(target: Pick<UpstreamTarget, 'url' | 'unixSocket' | '
   }
 }
 
-/** Whether a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). False for one that cannot be read. */
+/** True if a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
 export function isPinned(pin: string | null, der: unknown): boolean {
   if (pin === null) return true
   if (!(der instanceof Uint8Array)) return false

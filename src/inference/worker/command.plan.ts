@@ -1,4 +1,4 @@
-// What the built-in worker is: its command, its sandbox, its pauses between restarts. Pure.
+// The built-in worker's command, sandbox and restart delays. Pure.
 
 import type { Static } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
@@ -8,7 +8,7 @@ import type { Owner } from '../../linux/files.ts'
 
 export type WorkerSettings = Static<typeof WorkerConfig>
 
-/** Within the sandbox. The path names the digest, so that the command that is admitted and attested pins the model too. */
+/** Path in the sandbox. It holds the digest, so that the admitted and attested command pins the model, too. */
 const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`
 const socketDir = '/run/worker'
 export const workerSocketName = 'worker.sock'
@@ -16,10 +16,7 @@ export const workerSocketName = 'worker.sock'
 /** For health checks: each stream holds a server thread, and one must always be free. */
 const spareThreads = 4
 
-/**
- * The effective command that is admitted and attested. Log level 1: errors. No cache of prompts: the time of one client's
- * response must not tell what another has asked.
- */
+/** The command that is admitted and attested. Log level 1: errors. No prompt cache, against timing leaks. */
 export function workerCommand(settings: WorkerSettings, modelDigest: Uint8Array): string[] {
   return [
     '/usr/bin/llama-server',

@@ -1,5 +1,5 @@
-// A question whose answer is known, put to a worker over its socket before it serves: engines have been seen to answer garbage without an error.
-// Effects: its socket.
+// Asks a worker a question with a known answer over its socket before it serves: engines have returned garbage without
+// an error. Effects: its socket.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
@@ -13,7 +13,7 @@ export type Asking = {
   readonly signal: AbortSignal
 }
 
-/** Faults: host.command_failed (another answer, or none), host.command_timeout. Digests in place of texts: a log is no place for either. */
+/** Faults, with digests instead of texts: host.command_failed (another answer, or none), host.command_timeout. */
 export async function checkGolden(golden: GoldenAnswer, asking: Asking): Promise<void> {
   const { prompt, maxTokens, expected } = golden
   const { content } = await complete({ prompt, maxTokens, alternatives: 0 }, asking)
@@ -40,8 +40,9 @@ const goldenTokensMax = 16
 export const goldenTokensMin = 3
 
 /**
- * How much likelier than the second a token must be, as a difference of natural logarithms. Between vector units of one processor (AVX2, AVX, SSE)
- * log probabilities differed by up to 0.26 in quantized models, and tokens changed where the difference was below 0.07 (DECISIONS.md).
+ * Least lead of each token over the second, as a difference of natural logarithms. Between vector units of one
+ * processor (AVX2, AVX, SSE) log probabilities of quantized models differed by up to 0.26, and tokens changed where the
+ * lead was below 0.07 (DECISIONS.md).
  */
 const gapMin = 1
 
@@ -81,7 +82,7 @@ function textOf(bytes: readonly number[]): string | null {
   }
 }
 
-/** What llama-server answers at /completion, as far as it matters here. */
+/** The part of llama-server's response to /completion that is used here. */
 const Completion = Type.Object({
   content: Type.String(),
   completion_probabilities: Type.Optional(
@@ -114,8 +115,13 @@ async function complete({ prompt, maxTokens, alternatives }: Question, asking: A
       redirect: 'manual',
       headers: { 'content-type': 'application/json' },
       body: JSON.stringify({
-        ...{ prompt, n_predict: maxTokens, n_probs: alternatives },
-        ...{ temperature: 0, seed: 0, cache_prompt: false, stream: false },
+        prompt,
+        n_predict: maxTokens,
+        n_probs: alternatives,
+        temperature: 0,
+        seed: 0,
+        cache_prompt: false,
+        stream: false,
       }),
       signal: AbortSignal.any([asking.signal, timeout]),
     })

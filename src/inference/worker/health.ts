@@ -1,4 +1,4 @@
-// Whether the built-in worker is healthy: asked over its socket until it is, and then again and again. Effects: its socket.
+// Health of the built-in worker: polls its socket until it is healthy, then watches it. Effects: its socket.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
@@ -32,7 +32,7 @@ export async function becomesHealthy(deps: HealthDeps, timeoutMs: number): Promi
   return true
 }
 
-/** Checks until the signal is aborted. `check` is called before each; it throws to end the worker. Fault host.command_timeout. */
+/** Polls until the signal is aborted. `check` throws to end the worker. Fault host.command_timeout. */
 export async function watchHealth(deps: HealthDeps, check: () => void): Promise<void> {
   const { clock, signal, timing } = deps
   let failures = 0

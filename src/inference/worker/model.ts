@@ -1,8 +1,9 @@
-// The model file of the built-in worker and the SHA-256 of its bytes. Effects: reads the file, in pieces, between other work.
+// The model file of the built-in worker and the SHA-256 of its bytes. Effects: reads the file in pieces, between other
+// work.
 //
-// The digest is that of the file at the path as long as the file's identity stays the same: device, inode, size and the times of its last write
-// and last change. Changes that leave these as they are go unnoticed: writes to the block device below, and a write that keeps the size within
-// the same tick of the file system's clock (milliseconds).
+// The digest holds while the file's identity stays the same: device, inode, size, and the times of last write and
+// change. Undetected changes: writes to the block device below, and a write of the same size within one tick of the
+// file system's clock (milliseconds).
 
 import { statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -12,15 +13,15 @@ import { fileIdentity } from '../../linux/files.ts'
 export type Model = {
   /** SHA-256. */
   readonly digest: Uint8Array
-  /** Fault host.command_failed unless the file at the path is still the one that was read. */
+  /** Fault host.command_failed unless the path still has the file that was read. */
   readonly checkUnchanged: () => void
 }
 
 export type ReadModel = (signal: AbortSignal) => Promise<Model>
 
 /**
- * Reads the whole file; the next call reads it again only when its identity has changed. Rejects when the signal is aborted.
- * Faults: config.file (no such file, not a file), host.command_failed (it changed while it was read).
+ * Reads the whole file, and again only after its identity has changed. Rejects when the signal is aborted. Faults:
+ * config.file (no such file, not a file), host.command_failed (it changed while it was read).
  */
 export function createModelReader(path: string): ReadModel {
   let last: { readonly identity: string; readonly digest: Uint8Array } | null = null

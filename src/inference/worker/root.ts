@@ -1,6 +1,8 @@
-// The worker's root on this host: the image's bytes, all of them checked against its root hash, then unpacked. Effects: files, fsck.erofs.
+// The worker's root on this host: checks all bytes of the image against its root hash, then unpacks it. Effects: files,
+// fsck.erofs.
 //
-// Unpacked anew each time this process starts, into a directory that only root can write: what was there before is not trusted.
+// Unpacked anew at each start of this process into a directory that only root can write, because earlier content is not
+// trusted.
 
 import { chmodSync, readFileSync, statSync } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -44,8 +46,8 @@ export function createWorkerRoot(options: WorkerRootOptions): () => Promise<Work
 }
 
 /**
- * Checks the image and unpacks it to `target`, whose parent directory is made too. Returns the root hash that was computed from the bytes.
- * Fault image.invalid when the bytes are not the manifest's; host.command_failed, host.command_timeout.
+ * Checks the image and unpacks it to `target`, creating its parent directory. Returns the root hash computed from the
+ * bytes. Fault image.invalid if the bytes are not the manifest's; host.command_failed, host.command_timeout.
  */
 async function unpackWorkerRoot({ imageDir, target, timeoutMs }: WorkerRootOptions): Promise<Uint8Array> {
   const manifest = readWorkerImage(imageDir)

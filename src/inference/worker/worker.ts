@@ -1,7 +1,8 @@
-// The built-in worker: llama-server in a sandbox, admitted, started, watched, restarted with back-off. Effects: processes, files, its socket.
+// The built-in worker: llama-server in a sandbox, admitted, started, watched, restarted with back-off. Effects:
+// processes, files, its socket.
 //
-// Ready means healthy, and right about the golden question of its model where that has one.
-// A worker that cannot run does not stop the appliance from starting: the gateway responds with 502 for its model, and the log says why.
+// Ready means healthy, with the right golden answer if its model has one. A worker that cannot run does not stop the
+// appliance: the gateway responds with 502 for its model, and the log says why.
 
 import { lstatSync } from 'node:fs'
 import { toHex } from '../../base/bytes.ts'
@@ -67,8 +68,8 @@ export type WorkerDeps = {
   /** Removes what the worker may have left, however much. */
   readonly removeTree: (path: string, timeoutMs: number) => Promise<void>
   /**
-   * Called before each start, before the file is looked for: makes it reachable where it is not yet. What is known of the model from its disk;
-   * null: nothing, and any file is served. Rejects with a Fault.
+   * Called before each start, before the file is opened: makes it reachable. Resolves with the facts known from its
+   * disk; null: none, so any file is served. Rejects with a Fault.
    */
   readonly openModel: () => Promise<KnownModel | null>
   /** Called before each start, with the digest of the bytes that will run. */
@@ -199,7 +200,7 @@ export class BuiltInWorker {
       const health = this.#healthDeps(AbortSignal.any([signal, ended.signal]))
       await Promise.race([exit, this.#becomeHealthy(health, output)])
       if (signal.aborted) return
-      // The worker has opened the file by now, so what was read is what it serves.
+      // The worker has opened the file by now, so it serves the file whose digest was read.
       model.checkUnchanged()
       this.#takeSocket()
       await Promise.race([exit, this.#askGolden(known, health.signal, output)])

@@ -1,4 +1,5 @@
-// Who calls service A: bearer keys `ca_<prefix>_<secret>` (contract 5). Effects: reads the store, notes the key's use.
+// Authenticates callers of service A by bearer keys `ca_<prefix>_<secret>` (contract 5). Effects: reads the store,
+// records the key's use.
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'

@@ -19,14 +19,18 @@ import { FailureEnvelope, Problem, SuccessEnvelope } from '../../contract/http/p
 import {
   type ApiFailure,
   type ApiOperation,
+  COMMON_FAILURES,
   COMMON_HEADERS,
   jsonContent,
-  NOT_WRITABLE,
   type OpenApiDocument,
+  parameter,
+  problemExample,
   ref,
   toJsonSchema,
   toOpenApi,
 } from '../../http/openapi.ts'
+import { joined } from '../../http/operations.ts'
+import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
 /** The whole document, as plain JSON. */
 export function openapiDocument(): OpenApiDocument {
@@ -41,7 +45,7 @@ export function openapiDocument(): OpenApiDocument {
       format: 'ca_<8>_<18>',
       description: 'A key from the operator: `ca_`, 8, `_` and 18 lowercase letters or digits.',
     },
-    operations: OPERATIONS,
+    operations: joined(INSTANCE_OPERATIONS, DOCUMENTS),
     schemas: toSchemas(),
     parameters: PARAMETERS,
     headers: HEADERS,
@@ -49,7 +53,7 @@ export function openapiDocument(): OpenApiDocument {
     failureDocument: {
       schema: 'FailureEnvelope',
       headers: EVERY_RESPONSE,
-      toExample: error => ({ ...IDS, error }),
+      toExample: row => ({ ...IDS, error: problemExample(row) }),
     },
   })
 }
@@ -81,7 +85,7 @@ const READY = {
   ready_at: '2026-11-20T08:31:12.345Z',
   terminated_at: null,
 } as const
-/** Bytes are cut short here. */
+/** With shortened bytes. */
 const ATTESTATION = {
   schemaVersion: 1,
   scope: 'claim-only',
@@ -102,36 +106,20 @@ const ATTESTATION = {
   },
 } as const
 const PARAMETERS = {
-  Name: {
-    name: 'name',
-    in: 'path',
-    required: true,
-    description: 'Name of the instance.',
-    schema: toJsonSchema(InstanceName),
-  },
-  IdempotencyKey: {
-    name: 'Idempotency-Key',
-    in: 'header',
-    required: false,
-    description:
-      'Chosen by the client, once per intended instance: printable ASCII, and no comma before a space. Valid for 24 hours in the organization.',
-    schema: { type: 'string', minLength: 1, maxLength: idempotencyKeyCharsMax, pattern: '^[ -~]+$' },
-  },
-  Nonce: {
-    name: 'nonce',
-    in: 'query',
-    required: false,
-    description:
-      '32 random bytes that nobody has used before, as base64url without padding: the attestation is made for them now. Without it: the one that was made at the claim, for a nonce of the appliance.',
-    schema: { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
-  },
-  CorrelationId: {
-    name: 'X-Correlation-ID',
-    in: 'header',
-    required: false,
-    description: 'Any value; it comes back in the envelope and in the header.',
-    schema: { type: 'string' },
-  },
+  Name: parameter('path', 'name', 'Name of the instance.', toJsonSchema(InstanceName)),
+  IdempotencyKey: parameter(
+    'header',
+    'Idempotency-Key',
+    'Chosen by the client, once per intended instance: printable ASCII, and no comma before a space. Valid for 24 hours in the organization.',
+    { type: 'string', minLength: 1, maxLength: idempotencyKeyCharsMax, pattern: '^[ -~]+$' },
+  ),
+  Nonce: parameter(
+    'query',
+    'nonce',
+    '32 random bytes that nobody has used before, as base64url without padding: the attestation is made for them now. Without it: the one that was made at the claim, for a nonce of the appliance.',
+    { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
+  ),
+  CorrelationId: parameter('header', 'X-Correlation-ID', 'Any value; it comes back in the envelope and in the header.'),
 } as const
 
 const HEADERS = {
@@ -163,164 +151,108 @@ const INSTANCE_RESPONSE = { ...EVERY_RESPONSE, 'X-Strongroom-Platform': 'Platfor
 
 const FAILURES = {
   InvalidRequest: {
-    status: 400,
+    fault: 'invalid_request',
     description: 'Malformed or invalid input.',
-    error: { code: 'invalid_request', message: 'public_key is missing', param: 'public_key' },
+    message: 'public_key is missing',
+    param: 'public_key',
   },
-  Unauthenticated: {
-    status: 401,
-    description: 'No key, or none that is known and in force.',
-    headers: { 'WWW-Authenticate': 'WwwAuthenticate' },
-    error: { code: 'unauthenticated', message: 'The Bearer token is missing or invalid.' },
-  },
-  Forbidden: {
-    status: 403,
-    description: 'The organization is suspended, or the key may only read.',
-    error: { code: 'forbidden', message: 'This key may only read.' },
-  },
+  Unauthenticated: { ...COMMON_FAILURES.unauthenticated, description: 'No key, or none that is known and in force.' },
+  Forbidden: COMMON_FAILURES.forbidden,
   NotFound: {
-    status: 404,
+    fault: 'not_found',
     description: 'No such instance in this organization.',
-    error: { code: 'not_found', message: 'There is no instance of this name.' },
+    message: 'There is no instance of this name.',
   },
   MethodNotAllowed: {
-    status: 405,
+    ...COMMON_FAILURES.methodNotAllowed,
     description: 'The path exists, the method does not; Allow names those that do.',
-    headers: { Allow: 'Allow' },
-    error: { code: 'invalid_request', message: 'The methods here are GET, HEAD, OPTIONS.' },
+    message: 'The methods here are GET, HEAD, OPTIONS.',
   },
-  BodyTimeout: {
-    status: 408,
-    description: 'The body took too long to arrive.',
-    error: { code: 'invalid_request', message: 'The body did not arrive within 15000 ms.' },
-  },
+  BodyTimeout: { ...COMMON_FAILURES.bodyTimeout, message: 'The body did not arrive within 15000 ms.' },
   Conflict: {
-    status: 409,
+    fault: 'conflict',
     description: 'The Idempotency-Key was used with a different body, or the organization has its limit of instances.',
-    error: {
-      code: 'conflict',
-      message: 'This Idempotency-Key was used with a different body in the last 24 hours.',
-      param: 'Idempotency-Key',
-    },
+    message: 'This Idempotency-Key was used with a different body in the last 24 hours.',
+    param: 'Idempotency-Key',
   },
   NotAttested: {
-    status: 409,
+    fault: 'conflict',
     description: 'There is no attestation, or no fresh one: the instance is not ready. The message says what to do.',
-    error: {
-      code: 'conflict',
-      message:
-        'The instance is not ready yet, so there is no attestation; wait until its status is ready, then ask again.',
-    },
+    message:
+      'The instance is not ready yet, so there is no attestation; wait until its status is ready, then ask again.',
   },
-  BodyTooLarge: {
-    status: 413,
-    description: 'The body is too large.',
-    error: { code: 'invalid_request', message: 'The body is larger than 65536 bytes.' },
-  },
+  BodyTooLarge: { ...COMMON_FAILURES.bodyTooLarge, message: 'The body is larger than 65536 bytes.' },
   RateLimited: {
-    status: 429,
+    ...COMMON_FAILURES.rateLimited,
     description:
       'Too many requests with this key in a minute; for a create also: too many creates of the organization in 24 hours, or too many records of it. Wait as long as Retry-After says. Repeating a create with its Idempotency-Key counts as a request and not as a create.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: {
-      code: 'invalid_request',
-      message: 'This key may send 600 requests per minute; wait as long as Retry-After says.',
-    },
+    message: 'This key may send 600 requests per minute; wait as long as Retry-After says.',
   },
   Unavailable: {
-    status: 503,
+    ...COMMON_FAILURES.unavailable,
     description:
       'A fresh attestation cannot be had now: the virtual machine does not answer, or certificates are missing. Wait as long as Retry-After says.',
-    headers: { 'Retry-After': 'RetryAfter' },
-    error: {
-      code: 'internal_error',
-      message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
-    },
+    message: 'The virtual machine does not answer right now; ask again as soon as Retry-After says.',
   },
-  NotWritable: NOT_WRITABLE,
+  NotWritable: COMMON_FAILURES.notWritable,
   InternalError: {
-    status: 500,
+    ...COMMON_FAILURES.internal,
     description: 'Unexpected; retry, and give the request id to the operator if it persists.',
-    error: { code: 'internal_error', message: 'An unexpected error occurred.' },
   },
-} as const satisfies Record<string, ApiFailure<keyof typeof HEADERS> & { readonly error: Problem }>
+} as const satisfies Record<string, ApiFailure<keyof typeof HEADERS>>
 
 const IDS = { request_id: 'req_7f3k09xw2m5p8q1z4t6v0b2n', correlation_id: null } as const
 const READ_FAILURES = ['Unauthenticated', 'Forbidden', 'MethodNotAllowed', 'RateLimited', 'InternalError'] as const
 
-type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
+type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
 
-/** What an operation gives when it succeeds: `example` in its envelope. */
-function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Operation['success'] {
+/** The success of an operation, with `example` in the envelope. */
+function enveloped(status: 200 | 202, description: string, schema: string, example: unknown): Document['success'] {
   const content = jsonContent(ref('schemas', `${schema}Envelope`), { ...IDS, data: example })
   const headers = schema === 'UsageSummary' ? EVERY_RESPONSE : INSTANCE_RESPONSE
   return { status, description, headers, content }
 }
 
-const OPERATIONS: readonly Operation[] = [
-  {
-    method: 'post',
-    path: '/v1/instances',
-    id: 'createInstance',
+const DOCUMENTS: Readonly<Record<InstanceOperation, Document>> = {
+  createInstance: {
     summary: 'Create an instance',
     description:
       'Accepts the request and begins provisioning; poll the instance until it is `ready` or `failed`. With an Idempotency-Key, a repetition within 24 hours gets the first response again and creates nothing; with another body it is a conflict. Bodies are compared by meaning, not by spelling.',
-    isPublic: false,
     parameters: ['IdempotencyKey', 'CorrelationId'],
     body: { schema: 'CreateInstance', example: { public_key: PUBLIC_KEY } },
     success: enveloped(202, 'Accepted.', 'InstanceCreated', { ...CREATED, created_at: '2026-11-20T08:30:00.000Z' }),
     failures: ['InvalidRequest', ...READ_FAILURES, 'BodyTimeout', 'Conflict', 'BodyTooLarge', 'NotWritable'],
   },
-  {
-    method: 'get',
-    path: '/v1/instances',
-    id: 'listInstances',
+  listInstances: {
     summary: 'List instances',
     description: 'Every record that is kept, the oldest first; terminated ones stay for at least 30 days.',
-    isPublic: false,
     parameters: ['CorrelationId'],
-    body: null,
     success: enveloped(200, 'All instances of the organization.', 'InstanceList', {
       instances: [READY],
       next_cursor: null,
     }),
     failures: READ_FAILURES,
   },
-  {
-    method: 'get',
-    path: '/v1/instances/{name}',
-    id: 'retrieveInstance',
+  retrieveInstance: {
     summary: 'Retrieve an instance',
     description: 'One record. An instance of another organization is as unknown as one that never was.',
-    isPublic: false,
     parameters: ['Name', 'CorrelationId'],
-    body: null,
     success: enveloped(200, 'The instance.', 'InstanceRecord', READY),
     failures: [...READ_FAILURES, 'NotFound'],
   },
-  {
-    method: 'get',
-    path: '/v1/instances/{name}/attestation',
-    id: 'retrieveInstanceAttestation',
+  retrieveInstanceAttestation: {
     summary: 'Attestation of an instance',
     description:
       'What the instance proves of itself, to be verified before the first login (`strongroom verify instance`): a receipt over launch, name, organization, SSH host key and public key, with all certificates. Nothing in it is to be trusted before that. Of one virtual machine at most one fresh attestation is made at a time, and each key has a limit of them per minute. What was made at the claim is kept as long as the record.',
-    isPublic: false,
     parameters: ['Name', 'Nonce', 'CorrelationId'],
-    body: null,
     success: enveloped(200, 'The attestation.', 'InstanceAttestation', ATTESTATION),
     failures: [...READ_FAILURES, 'InvalidRequest', 'NotFound', 'NotAttested', 'Unavailable'],
   },
-  {
-    method: 'delete',
-    path: '/v1/instances/{name}',
-    id: 'deleteInstance',
+  deleteInstance: {
     summary: 'Delete an instance',
     description:
       'Accepted in every state. The DNS name goes at once, teardown follows; poll the instance until it is `terminated`. Repeating it changes nothing and shows the record as it is.',
-    isPublic: false,
     parameters: ['Name', 'CorrelationId'],
-    body: null,
     success: enveloped(202, 'Accepted.', 'InstanceRecord', {
       ...READY,
       status: 'terminating',
@@ -328,15 +260,10 @@ const OPERATIONS: readonly Operation[] = [
     }),
     failures: [...READ_FAILURES, 'NotFound', 'NotWritable'],
   },
-  {
-    method: 'get',
-    path: '/v1/usage',
-    id: 'retrieveUsage',
+  retrieveUsage: {
     summary: 'Usage of the current billing period',
     description: 'Periods are months counted from the signup of the organization, in UTC.',
-    isPublic: false,
     parameters: ['CorrelationId'],
-    body: null,
     success: enveloped(200, 'Prices and usage.', 'UsageSummary', {
       pricing: {
         period_start: '2026-11-03T14:05:09.000Z',
@@ -357,15 +284,9 @@ const OPERATIONS: readonly Operation[] = [
     }),
     failures: READ_FAILURES,
   },
-  {
-    method: 'get',
-    path: '/openapi.json',
-    id: 'retrieveOpenapi',
+  retrieveOpenapi: {
     summary: 'This document',
     description: 'Needs no key.',
-    isPublic: true,
-    parameters: [],
-    body: null,
     success: {
       status: 200,
       description: 'The OpenAPI document itself, without an envelope.',
@@ -374,9 +295,9 @@ const OPERATIONS: readonly Operation[] = [
     },
     failures: ['MethodNotAllowed', 'InternalError'],
   },
-]
+}
 
-/** Each schema under its name; where one holds another, it refers to it. */
+/** Every schema by its name; schemas inside others become references. */
 function toSchemas(): Record<string, unknown> {
   const resources = { CreateInstance, InstanceCreated, InstanceRecord, InstanceList, InstanceAttestation, UsageSummary }
   const named: Record<string, TSchema> = { Problem, AttestationReceipt, ...resources }

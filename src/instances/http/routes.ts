@@ -1,63 +1,76 @@
-// The endpoints of service A (contract 4.1, and the attestation of an instance): parse, one call, status. What they return becomes `data` of the envelope.
+// The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
 
-import { Elysia } from 'elysia'
+import type { EdgeContext } from '../../http/edge.ts'
+import { joined } from '../../http/operations.ts'
 import { readNonce } from '../attestation.codec.ts'
 import type { Attestations } from '../attestation.ts'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
 import type { InstancesService, Principal, Shown } from '../service.ts'
 import { JsonText, Reply } from './envelope.ts'
+import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
-/** What the HTTP server does for routes. */
+export type InstanceApi = {
+  readonly service: InstancesService
+  readonly attestations: Pick<Attestations, 'show'>
+}
+
+/** Services of the HTTP server to handlers. */
 export type Edge = {
-  /** Who sent this, from its headers alone. Faults: unauthenticated, forbidden. */
-  readonly caller: (request: Request, need: 'read' | 'write') => Principal
+  /** Authenticates by the headers alone. Faults: unauthenticated, forbidden, rate_limited. */
+  readonly caller: (context: EdgeContext, need: 'read' | 'write') => Principal
   /** The body as strict JSON within all limits. Faults: invalid_request, body_too_large, body_timeout. */
   readonly json: (request: Request) => Promise<unknown>
+  /** Text of /openapi.json. */
+  readonly openapi: string
 }
 
-export function instanceRoutes(service: InstancesService, attestations: Pick<Attestations, 'show'>) {
-  return (edge: Edge) =>
-    new Elysia({ name: 'instances', normalize: false })
-      .post(
-        '/v1/instances',
-        async ({ request, set }) => {
-          const caller = edge.caller(request, 'write')
-          const idempotencyKey = parseIdempotencyKey(request.headers.get('idempotency-key'))
-          const wanted = parseCreate(await edge.json(request))
-          set.status = 202
-          return reply(service.create(caller, wanted, idempotencyKey))
-        },
-        { parse: 'none' },
-      )
-      .get('/v1/instances', async ({ request }) => {
-        const { data, platforms } = await service.list(edge.caller(request, 'read'))
-        return reply({ data: new JsonText(data), platforms })
-      })
-      .get('/v1/instances/:name', ({ request, params }) =>
-        reply(service.retrieve(edge.caller(request, 'read'), params.name)),
-      )
-      .get('/v1/instances/:name/attestation', async ({ request, params }) => {
-        const caller = edge.caller(request, 'read')
-        return reply(await attestations.show(caller, params.name, readNonce(request.url)))
-      })
-      .delete(
-        '/v1/instances/:name',
-        ({ request, params, set }) => {
-          set.status = 202
-          return reply(service.remove(edge.caller(request, 'write'), params.name))
-        },
-        { parse: 'none' },
-      )
-      .get('/v1/usage', ({ request }) => service.usage(edge.caller(request, 'read')))
+/** A Response goes out without an envelope. */
+export type InstanceHandler = (api: InstanceApi & Edge, context: EdgeContext) => Handled | Promise<Handled>
+type Handled = Reply | Response
+
+const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
+  createInstance: async ({ service, caller: callerOf, json }, context) => {
+    const caller = callerOf(context, 'write')
+    const idempotencyKey = parseIdempotencyKey(context.request.headers.get('idempotency-key'))
+    const wanted = parseCreate(await json(context.request))
+    return reply(service.create(caller, wanted, idempotencyKey), 202)
+  },
+  listInstances: async ({ service, caller }, context) => {
+    const { data, platforms } = await service.list(caller(context, 'read'))
+    return reply({ data: new JsonText(data), platforms })
+  },
+  retrieveInstance: ({ service, caller }, context) => reply(service.retrieve(caller(context, 'read'), nameOf(context))),
+  retrieveInstanceAttestation: async ({ attestations, caller }, context) => {
+    const by = caller(context, 'read')
+    return reply(await attestations.show(by, nameOf(context), readNonce(context.request.url)))
+  },
+  deleteInstance: ({ service, caller }, context) =>
+    reply(service.remove(caller(context, 'write'), nameOf(context)), 202),
+  retrieveUsage: ({ service, caller }, context) => new Reply(service.usage(caller(context, 'read'))),
+  retrieveOpenapi: ({ openapi }) => new Response(openapi, { headers: { 'Content-Type': 'application/json' } }),
 }
+
+export const INSTANCE_ROUTES = joined(INSTANCE_OPERATIONS, HANDLERS)
 
 export const platformHeader = 'X-Strongroom-Platform'
 
-/** With what the instances run on, such as `snp` or `tcg; simulated`: only on snp is a VM's memory kept from this host, all else simulates that. */
-function reply({ data, platforms }: Shown<unknown>): Reply {
+/**
+ * Names the platforms of instances, such as `snp` or `tcg; simulated`: only SEV-SNP keeps a VM's memory from this host,
+ * every other platform simulates that.
+ */
+function reply({ data, platforms }: Shown<unknown>, status = 200): Reply {
   const names = platforms.map(platform => {
     if (platform === null) return 'unknown'
     return platform === 'snp' ? platform : `${platform}; simulated`
   })
-  return new Reply(data, names.length === 0 ? {} : { [platformHeader]: names.sort().join(', ') })
+  return new Reply(data, { status, headers: names.length === 0 ? {} : { [platformHeader]: names.sort().join(', ') } })
+}
+
+/** Accepts percent-encoding. Text that cannot be decoded is no instance's name. */
+function nameOf({ params: { name = '' } }: EdgeContext): string {
+  try {
+    return decodeURIComponent(name)
+  } catch {
+    return name
+  }
 }

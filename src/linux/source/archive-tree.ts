@@ -1,5 +1,5 @@
-// An archive as a build takes it: unpacked, the directory that is its root, and git's tree id of that. Both the build VM and its client compute it
-// here, so that the one cannot differ from the other. Effects: reads one file, writes below one directory.
+// An archive as a build takes it: unpacked, with its root directory and git's tree id. Build VM and client both compute
+// it here, so they cannot differ. Effects: reads one file, writes below one directory.
 
 import * as fs from 'node:fs'
 import { SourceFailure } from './failure.ts'
@@ -7,7 +7,7 @@ import { hashTree, type SourceTree, type TreeBounds } from './git-tree.ts'
 import { sourceDateEpoch } from './tree.plan.ts'
 import { type Unpacked, type UnpackOrder, unpackArchive } from './unpack.ts'
 
-export type TakenArchive = {
+type TakenArchive = {
   readonly root: string
   /** The top-level directory that is no part of the source. */
   readonly stripped: string | null
@@ -26,8 +26,8 @@ export async function takeArchive(
 }
 
 /**
- * Archives of repositories have all their files below one directory that is not the repository's. Where project_dir begins with that
- * directory, the client counts it as a part of the source.
+ * Archives of repositories have all files below one directory that is not the repository's. If project_dir begins with
+ * that directory, the client counts it as part of the source.
  */
 function stripTop(into: string, projectDir: string | null): { root: string; stripped: string | null } {
   const [first, ...others] = fs.readdirSync(into, { withFileTypes: true })

@@ -1,6 +1,6 @@
 // A source that nobody may build: its files, names or links are not those of a plain tree. Pure.
 
-/** `message` names the file, and says what is wrong with it. */
+/** `message` names the file and the problem. */
 export class SourceFailure extends Error {
   constructor(message: string, options?: ErrorOptions) {
     super(message, options)
@@ -10,4 +10,8 @@ export class SourceFailure extends Error {
 
 export function refuseUnless(condition: boolean, message: () => string): asserts condition {
   if (!condition) throw new SourceFailure(message())
+}
+
+export function invalid(problem: string): SourceFailure {
+  return new SourceFailure(`source: ${problem}`)
 }

@@ -1,7 +1,8 @@
-// What a source is, from what is on disk: git's tree id in both of its object formats (gitformat-pack(5), git-mktree(1)). Effects: reads a
-// directory that nobody writes to meanwhile; sets times; removes directories without a file, which no git tree has.
+// Identifies a source on disk by git's tree id in both object formats (gitformat-pack(5), git-mktree(1)). Effects:
+// reads a directory that nobody else writes meanwhile; sets times; removes directories without a file, which no git
+// tree has.
 //
-// Computed here, whatever an archive's own `.git` says: git is never run in it. SHA-256 beside SHA-1, which can be made to collide.
+// git never runs in it, and an archive's own `.git` has no effect. SHA-256 beside SHA-1, for which collisions exist.
 
 import { createHash, type Hash } from 'node:crypto'
 import * as fs from 'node:fs'
@@ -21,7 +22,7 @@ export type SourceTree = {
 export type TreeBounds = {
   readonly bytesMax: number
   readonly entriesMax: number
-  /** Set as every file's time, in seconds since 1970: when a source came in is nothing that a build may see. */
+  /** Time of every file, in seconds since 1970: a build must not see when its source arrived. */
   readonly timeSeconds: number
 }
 
@@ -31,7 +32,7 @@ const chunkBytes = 1024 * 1024
 type Ids = { readonly sha1: Uint8Array; readonly sha256: Uint8Array }
 type TreeEntry = { readonly mode: (typeof MODE)[keyof typeof MODE]; readonly name: Buffer; readonly ids: Ids }
 
-/** SourceFailure for what git cannot hold, for links that lead out, and beyond the bounds. */
+/** SourceFailure for files that git cannot hold, links that lead out, and exceeded limits. */
 export async function hashTree(root: string, bounds: TreeBounds): Promise<SourceTree> {
   const counts = { files: 0, entries: 0, bytes: 0 }
   const real = await fs.promises.realpath(root)
@@ -65,7 +66,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
       () => `source: more than ${bounds.entriesMax} files and directories`,
     )
     const path = Buffer.concat([dir, Buffer.from('/'), name])
-    const shown = showName(path.subarray(Buffer.byteLength(root) + 1).toString('utf8'))
+    const shown = showName(path.subarray(Buffer.byteLength(root) + 1))
     refuseUnless(name.length <= componentBytesMax, () => `source: ${shown}: too long a name`)
     refuseUnless(name.equals(Buffer.from(name.toString('utf8'))), () => `source: ${shown}: a name that is not UTF-8`)
     refuseUnless(!/\p{Cc}/u.test(name.toString('utf8')), () => `source: ${shown}: a control character in a name`)
@@ -91,7 +92,7 @@ export async function hashTree(root: string, bounds: TreeBounds): Promise<Source
     return { mode, name, ids: await blobOfFile(path.toString('utf8'), shown) }
   }
 
-  /** Null: there is no file in it. */
+  /** Null: no file in it. */
   const treeOf = async (dir: Buffer, depth: number): Promise<Ids | null> => {
     const entries: TreeEntry[] = []
     // As bytes: a name that is no UTF-8 must be seen, not repaired.
@@ -132,7 +133,7 @@ function end([sha1, sha256]: readonly [Hash, Hash]): Ids {
 
 type Link = { readonly path: string; readonly target: string; readonly shown: string; readonly root: string }
 
-/** By the real tree, links on the way included; what is not there may be anywhere inside. */
+/** Resolved in the real tree, links on the way included; a missing target counts as inside. */
 async function checkLink({ path, target, shown, root }: Link): Promise<void> {
   const problem = linkTargetProblem(target)
   refuseUnless(problem === null, () => `source: ${shown}: ${problem}`)

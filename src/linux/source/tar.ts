@@ -1,7 +1,8 @@
-// Reads tar: POSIX.1-2017 pax (pax(1), "ustar Interchange Format" and "pax Interchange Format") and GNU's long names. No effects of its own.
+// Reads tar: POSIX.1-2017 pax (pax(1), "ustar Interchange Format" and "pax Interchange Format") and GNU's long names.
+// No effects of its own.
 //
-// Stricter than libraries for tar, which are made to read what any tar wrote: one name for one entry, from one place; no hard links,
-// devices, sparse files; an unknown keyword is refused, not skipped, for another reader may act on it.
+// Stricter than libraries for tar, which read whatever any tar wrote: one name per entry, from one place; no hard
+// links, devices or sparse files; an unknown keyword is refused, because another reader may act on it.
 
 import { unreachable } from '../../base/assert.ts'
 import type { ByteReader } from '../../base/byte-reader.ts'
@@ -15,11 +16,11 @@ import {
   type UstarNumber,
   untilNul,
 } from '../../base/ustar.codec.ts'
-import { SourceFailure } from './failure.ts'
+import { invalid } from './failure.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
 export type ArchiveEntry = {
-  /** As it stands in the archive; not checked. */
+  /** Raw bytes from the archive, not checked. */
   readonly name: Uint8Array
   readonly executable: boolean
 } & (
@@ -31,11 +32,11 @@ export type ArchiveEntry = {
 /** Header records of one entry. */
 const extensionBytesMax = 64 * 1024
 
-/** Keywords that say nothing about what is on disk here. */
+/** Keywords without effect on the unpacked file. */
 const paxIgnored =
   /^(?:mtime|atime|ctime|uid|gid|uname|gname|comment|SCHILY\.(?:xattr\..*|fflags|dev|ino|nlink)|LIBARCHIVE\.(?:xattr\..*|creationtime))$/
 
-/** What the records before an entry say of it. */
+/** Content of the records before an entry. */
 type Extension = { name: Uint8Array | null; target: string | null; seen: Set<string> }
 
 /** The content of a file is read or skipped before the next entry. SourceFailure. */
@@ -67,7 +68,7 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
     const entry = entryOf(header, extension)
     extension = { name: null, target: null, seen: new Set() }
     if (entry.kind !== 'file') {
-      if (sizeBytes !== 0) throw invalid(`${shown(entry.name)}: a ${entry.kind} with content`)
+      if (sizeBytes !== 0) throw invalid(`${showName(entry.name)}: a ${entry.kind} with content`)
       yield entry
       continue
     }
@@ -82,14 +83,6 @@ export async function* readTar(reader: ByteReader): AsyncGenerator<ArchiveEntry>
   }
   if (extension.seen.size > 0) throw invalid('a name without its entry')
   await checkEnd(reader)
-}
-
-function invalid(problem: string): SourceFailure {
-  return new SourceFailure(`source: ${problem}`)
-}
-
-function shown(name: Uint8Array): string {
-  return showName(Buffer.from(name).toString('utf8'))
 }
 
 /** Null: the first of the two empty blocks. */
@@ -188,11 +181,11 @@ function entryOf({ type, mode, ...header }: UstarHeader, extension: Extension): 
     const target = extension.target ?? text(header.linkName, "a link's target")
     return { kind: 'link', name, executable, target }
   }
-  if (extension.target !== null) throw invalid(`${shown(name)}: a link's target for what is no link`)
+  if (extension.target !== null) throw invalid(`${showName(name)}: a link's target for an entry that is no link`)
   if (type === '0') return { kind: 'file', name, executable }
   if (type === '5') return { kind: 'directory', name, executable }
   throw invalid(
-    `${shown(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
+    `${showName(name)}: ${REFUSED_TYPES[type] ?? `an entry of type ${showName(type)}`}; only files, directories and links may be in it`,
   )
 }
 

@@ -1,6 +1,6 @@
-// What an archive may put on disk: one tree of plain names, in which no name stands twice and no link leads out. Pure.
+// The tree that an archive may write: plain names, none twice, and no link that leads out. Pure.
 //
-// Names are checked as a whole before anything is written, and links are made last, so that no file is ever written through one.
+// All names are checked before anything is written, and links are made last, so no file is written through a link.
 
 import { fromUtf8 } from '../../base/bytes.ts'
 
@@ -11,8 +11,8 @@ export const componentBytesMax = 255
 export const depthMax = 64
 const linkHopsMax = 40
 
-/** `refused` says why in words; `ignored` is part of a `.git` that somebody uploaded. */
-export type NameVerdict =
+/** `refused`: `problem` says why. `ignored`: part of an uploaded `.git`. */
+type NameVerdict =
   | { readonly kind: 'path'; readonly components: readonly string[]; readonly isDirectory: boolean }
   | { readonly kind: 'root' }
   | { readonly kind: 'ignored' }
@@ -56,7 +56,8 @@ function isGitDirectory(component: string): boolean {
 }
 
 /** For messages: bounded, and without what a terminal would act on. */
-export function showName(text: string): string {
+export function showName(name: string | Uint8Array): string {
+  const text = typeof name === 'string' ? name : Buffer.from(name).toString('utf8')
   return JSON.stringify(text.length > 120 ? `${text.slice(0, 120)}…` : text)
 }
 
@@ -68,7 +69,7 @@ type Node =
 /** The tree so far. Every method returns the problem in words, or null. */
 export class TreePlan {
   readonly #entriesMax: number
-  /** By path without regard to case and to Unicode's composition: two names that some file system takes for one are refused. */
+  /** By path without case and Unicode composition: two names that some file system takes for one are refused. */
   readonly #nodes = new Map<string, Node>()
 
   constructor(entriesMax: number) {
@@ -107,7 +108,7 @@ export class TreePlan {
     return [...this.#nodes.values()].filter(node => node.kind === 'file').length
   }
 
-  /** The first link that leads out of the tree, by whatever other links it goes. */
+  /** The first link that leads out of the tree, also by way of other links. */
   linkProblem(): string | null {
     for (const { path, target } of this.links()) {
       const parent = path.split('/').slice(0, -1)
@@ -176,7 +177,7 @@ function keyOf(path: string): string {
   return path.normalize('NFKC').toLowerCase()
 }
 
-/** What a link may say at all; where it leads, `linkProblem` says when the whole tree is known. */
+/** Checks a link's text alone; `linkProblem` checks its destination once the whole tree is known. */
 export function linkTargetProblem(target: string): string | null {
   if (target === '') return 'a link without a target'
   if (Buffer.byteLength(target) > nameBytesMax) return `a link's target of more than ${nameBytesMax} bytes`

@@ -1,5 +1,5 @@
-// Unpacks a source archive into an empty directory of ours: tar.gz, tar or zip, told by its first bytes. Effects: reads one file, writes below one
-// directory, which nobody else writes to meanwhile.
+// Unpacks a source archive into our empty directory; its first bytes say tar.gz, tar or zip. Effects: reads one file,
+// writes below one directory, which nobody else writes meanwhile.
 
 import * as fs from 'node:fs'
 import { createGunzip } from 'node:zlib'
@@ -11,7 +11,7 @@ import { readName, showName, TreePlan } from './tree.plan.ts'
 import { readZip } from './zip.ts'
 
 export type UnpackOrder = {
-  /** Of the exchange disk, where the archive stands at byte 0. */
+  /** The exchange disk, where the archive starts at byte 0. */
   readonly device: string
   readonly sizeBytes: number
   /** Empty. */
@@ -132,7 +132,7 @@ async function writeTree(
   return { fileCount: plan.fileCount(), ignoredCount }
 }
 
-/** No link is on the way: all of them are made last. Directories without a file are in no git tree, and are not made. */
+/** Links are made last, so none is on the way. Directories without a file are not made: no git tree has them. */
 async function writeFile(path: string, entry: Extract<ArchiveEntry, { kind: 'file' }>): Promise<void> {
   makeParent(path)
   const { O_WRONLY, O_CREAT, O_EXCL, O_NOFOLLOW } = fs.constants

@@ -1,16 +1,17 @@
 // Reads zip (PKWARE APPNOTE.TXT 6.3.10, sections 4.3 and 4.4). Effects: reads one file, and unpacks in this process.
 //
-// Stricter than libraries for zip: central directory and local headers say the same, entries lie one after the other from the first byte
-// to the directory, nothing overlaps, nothing is left over. Encryption, zip64 and methods other than stored and deflated are refused.
+// Stricter than libraries for zip: central directory and local headers agree, entries lie one after the other from the
+// first byte to the directory, without overlap or rest. Encryption, zip64 and methods other than stored and deflated
+// are refused.
 
 import type * as fs from 'node:fs'
 import { createInflateRaw } from 'node:zlib'
 import { fromUtf8 } from '../../base/bytes.ts'
-import { SourceFailure } from './failure.ts'
+import { invalid, SourceFailure } from './failure.ts'
 import type { ArchiveEntry } from './tar.ts'
 import { nameBytesMax, showName } from './tree.plan.ts'
 
-export type ZipFile = {
+type ZipFile = {
   readonly handle: fs.promises.FileHandle
   readonly sizeBytes: number
   readonly entriesMax: number
@@ -23,7 +24,7 @@ const FLAG = { encrypted: 0x0001, descriptor: 0x0008, strong: 0x0040, masked: 0x
 const METHOD = { stored: 0, deflated: 8 } as const
 /** Extra fields that change what an entry is: zip64, AES, another name. */
 const EXTRA = { zip64: 0x0001, aes: 0x9901, unicodePath: 0x7075 } as const
-/** Of `version made by`, upper byte. */
+/** Upper byte of `version made by`. */
 const MADE_BY_UNIX: ReadonlySet<number> = new Set([3, 19])
 const MODE = { mask: 0o170000, file: 0o100000, directory: 0o040000, link: 0o120000 } as const
 const chunkBytes = 256 * 1024
@@ -36,7 +37,7 @@ type Central = {
   readonly packedBytes: number
   readonly sizeBytes: number
   readonly localOffset: number
-  /** 0 where the archive says nothing of it. */
+  /** 0: the archive does not say. */
   readonly unixMode: number
 }
 
@@ -46,20 +47,13 @@ export async function* readZip(file: ZipFile): AsyncGenerator<ArchiveEntry> {
   const ordered = [...entries].sort((a, b) => a.localOffset - b.localOffset)
   let at = 0
   for (const entry of ordered) {
-    if (entry.localOffset !== at) throw invalid(`${shown(entry.name)}: zip entries that overlap, or bytes between them`)
+    if (entry.localOffset !== at)
+      throw invalid(`${showName(entry.name)}: zip entries that overlap, or bytes between them`)
     const dataOffset = await checkLocal(file, entry, directoryOffset)
     at = await endOf(file, entry, dataOffset + entry.packedBytes, directoryOffset)
     yield await entryOf(file, entry, dataOffset)
   }
   if (at !== directoryOffset) throw invalid('zip: bytes between the last entry and the directory')
-}
-
-function invalid(problem: string): SourceFailure {
-  return new SourceFailure(`source: ${problem}`)
-}
-
-function shown(name: Uint8Array): string {
-  return showName(Buffer.from(name).toString('utf8'))
 }
 
 async function read({ handle, sizeBytes }: ZipFile, offset: number, count: number): Promise<DataView> {
@@ -83,7 +77,7 @@ async function readDirectory(file: ZipFile): Promise<{ entries: readonly Central
   const ends: number[] = []
   for (let at = tailBytes - SIZE.end; at >= 0; at -= 1) if (tail.getUint32(at, true) === SIGNATURE.end) ends.push(at)
   const [at] = ends
-  // Where a comment holds a second record, two readers may find two archives.
+  // With a second end record in a comment, two readers may find two archives.
   if (at === undefined || ends.length > 1) throw invalid(`zip: ${ends.length} end records in place of one`)
   const [disk, directoryDisk, entriesHere, entryCount] = [4, 6, 8, 10].map(offset => tail.getUint16(at + offset, true))
   const directoryBytes = tail.getUint32(at + 12, true)
@@ -148,25 +142,25 @@ function centralAt(view: DataView, at: number): { entry: Central; nextOffset: nu
 }
 
 function checkFlags({ name, flags, method, packedBytes, sizeBytes }: Central): void {
-  if ((flags & (FLAG.encrypted | FLAG.strong | FLAG.masked)) !== 0) throw invalid(`${shown(name)}: encrypted`)
-  if ((flags & FLAG.patched) !== 0) throw invalid(`${shown(name)}: patch data`)
+  if ((flags & (FLAG.encrypted | FLAG.strong | FLAG.masked)) !== 0) throw invalid(`${showName(name)}: encrypted`)
+  if ((flags & FLAG.patched) !== 0) throw invalid(`${showName(name)}: patch data`)
   if (method !== METHOD.stored && method !== METHOD.deflated)
-    throw invalid(`${shown(name)}: zip method ${method}; use stored or deflated`)
-  if (method === METHOD.stored && packedBytes !== sizeBytes) throw invalid(`${shown(name)}: stored, in another size`)
+    throw invalid(`${showName(name)}: zip method ${method}; use stored or deflated`)
+  if (method === METHOD.stored && packedBytes !== sizeBytes) throw invalid(`${showName(name)}: stored, in another size`)
 }
 
 function checkExtra(extra: Uint8Array, name: Uint8Array): void {
   const view = new DataView(extra.buffer, extra.byteOffset, extra.byteLength)
   for (let at = 0; at < extra.length; ) {
-    if (at + 4 > extra.length) throw invalid(`${shown(name)}: a malformed extra field`)
+    if (at + 4 > extra.length) throw invalid(`${showName(name)}: a malformed extra field`)
     const id = view.getUint16(at, true)
     const end = at + 4 + view.getUint16(at + 2, true)
-    if (end > extra.length) throw invalid(`${shown(name)}: a malformed extra field`)
+    if (end > extra.length) throw invalid(`${showName(name)}: a malformed extra field`)
     if (id === EXTRA.zip64) throw zip64()
-    if (id === EXTRA.aes) throw invalid(`${shown(name)}: encrypted`)
+    if (id === EXTRA.aes) throw invalid(`${showName(name)}: encrypted`)
     // Version, CRC of the other name, then the name itself.
     if (id === EXTRA.unicodePath && !isSame(extra.subarray(at + 9, end), name))
-      throw invalid(`${shown(name)}: a second, other name`)
+      throw invalid(`${showName(name)}: a second, other name`)
     at = end
   }
 }
@@ -183,7 +177,7 @@ async function checkLocal(file: ZipFile, entry: Central, directoryOffset: number
   const extraBytes = header.getUint16(28, true)
   const dataOffset = localOffset + SIZE.local + nameBytes + extraBytes
   if (header.getUint32(0, true) !== SIGNATURE.local || dataOffset + entry.packedBytes > directoryOffset) {
-    throw invalid(`${shown(name)}: a malformed local header`)
+    throw invalid(`${showName(name)}: a malformed local header`)
   }
   const rest = await read(file, localOffset + SIZE.local, nameBytes + extraBytes)
   checkExtra(bytesOf(rest, nameBytes, extraBytes), name)
@@ -196,14 +190,14 @@ async function checkLocal(file: ZipFile, entry: Central, directoryOffset: number
     header.getUint16(6, true) === entry.flags &&
     header.getUint16(8, true) === entry.method &&
     (isUnset || sameSizes)
-  if (!same) throw invalid(`${shown(name)}: local header and directory differ`)
+  if (!same) throw invalid(`${showName(name)}: local header and directory differ`)
   return dataOffset
 }
 
 /** Where the entry ends, its data descriptor included (4.3.9). */
 async function endOf(file: ZipFile, entry: Central, dataEnd: number, directoryOffset: number): Promise<number> {
   if ((entry.flags & FLAG.descriptor) === 0) return dataEnd
-  if (dataEnd + 12 > directoryOffset) throw invalid(`${shown(entry.name)}: no data descriptor`)
+  if (dataEnd + 12 > directoryOffset) throw invalid(`${showName(entry.name)}: no data descriptor`)
   const view = await read(file, dataEnd, Math.min(16, directoryOffset - dataEnd))
   for (const start of [4, 0]) {
     if (start === 4 && view.getUint32(0, true) !== SIGNATURE.descriptor) continue
@@ -212,7 +206,7 @@ async function endOf(file: ZipFile, entry: Central, dataEnd: number, directoryOf
     if (crc === entry.crc && packedBytes === entry.packedBytes && sizeBytes === entry.sizeBytes)
       return dataEnd + start + 12
   }
-  throw invalid(`${shown(entry.name)}: data descriptor and directory differ`)
+  throw invalid(`${showName(entry.name)}: data descriptor and directory differ`)
 }
 
 async function entryOf(file: ZipFile, entry: Central, dataOffset: number): Promise<ArchiveEntry> {
@@ -222,16 +216,16 @@ async function entryOf(file: ZipFile, entry: Central, dataOffset: number): Promi
   const isDirectory = name.at(-1) === 0x2f
   if (isDirectory || type === MODE.directory) {
     if (sizeBytes !== 0 || (type !== 0 && type !== MODE.directory) || !isDirectory)
-      throw invalid(`${shown(name)}: a directory with content`)
+      throw invalid(`${showName(name)}: a directory with content`)
     return { kind: 'directory', name, executable }
   }
   if (type === MODE.link) {
-    if (sizeBytes > nameBytesMax) throw invalid(`${shown(name)}: a link's target of ${sizeBytes} bytes`)
+    if (sizeBytes > nameBytesMax) throw invalid(`${showName(name)}: a link's target of ${sizeBytes} bytes`)
     const parts: Uint8Array[] = []
     for await (const part of contentOf(file, entry, dataOffset)) parts.push(part.slice())
     return { kind: 'link', name, executable, target: targetOf(Buffer.concat(parts), name) }
   }
-  if (type !== 0 && type !== MODE.file) throw invalid(`${shown(name)}: neither file, directory nor link`)
+  if (type !== 0 && type !== MODE.file) throw invalid(`${showName(name)}: neither file, directory nor link`)
   return { kind: 'file', name, executable, sizeBytes, content: contentOf(file, entry, dataOffset) }
 }
 
@@ -239,7 +233,7 @@ function targetOf(bytes: Uint8Array, name: Uint8Array): string {
   try {
     return fromUtf8(bytes)
   } catch {
-    throw invalid(`${shown(name)}: a link's target that is not UTF-8`)
+    throw invalid(`${showName(name)}: a link's target that is not UTF-8`)
   }
 }
 
@@ -250,13 +244,13 @@ async function* contentOf(file: ZipFile, entry: Central, dataOffset: number): As
   const unpacked = method === METHOD.stored ? packed(file, entry, dataOffset) : inflated(file, entry, dataOffset)
   for await (const part of unpacked) {
     total += part.length
-    // Before it goes anywhere: an entry may unpack to a thousand times what the directory says.
-    if (total > sizeBytes) throw invalid(`${shown(name)}: more content than the directory says`)
+    // Before the bytes go anywhere: an entry may unpack to a thousand times the directory's size.
+    if (total > sizeBytes) throw invalid(`${showName(name)}: more content than the directory says`)
     sum = Bun.hash.crc32(part, sum)
     yield part
   }
   if (total !== sizeBytes || sum !== crc)
-    throw invalid(`${shown(name)}: content and directory differ; the archive is damaged`)
+    throw invalid(`${showName(name)}: content and directory differ; the archive is damaged`)
 }
 
 async function* packed(file: ZipFile, { packedBytes }: Central, dataOffset: number): AsyncGenerator<Uint8Array> {
@@ -274,7 +268,7 @@ async function* inflated(file: ZipFile, entry: Central, dataOffset: number): Asy
     for await (const part of inflate) yield part
   } catch (error) {
     if (error instanceof SourceFailure) throw error
-    throw invalid(`${shown(entry.name)}: cannot be inflated; the archive is damaged`)
+    throw invalid(`${showName(entry.name)}: cannot be inflated; the archive is damaged`)
   } finally {
     inflate.destroy()
   }

@@ -4,7 +4,7 @@ import { eq } from 'drizzle-orm'
 import type { DirectoryDb } from '../db.ts'
 import { type InstanceAttestationRow, instanceAttestations } from './attestation.table.ts'
 
-/** Keeps what an instance proved at its claim. A claim that is begun again replaces it. */
+/** Stores the attestation of an instance's claim; a repeated claim replaces it. */
 export function storeAttestation(db: DirectoryDb, row: InstanceAttestationRow): void {
   const { instanceId: _, ...set } = row
   db.insert(instanceAttestations).values(row).onConflictDoUpdate({ target: instanceAttestations.instanceId, set }).run()
@@ -14,7 +14,7 @@ export function attestationOf(db: DirectoryDb, instanceId: string): InstanceAtte
   return db.select().from(instanceAttestations).where(eq(instanceAttestations.instanceId, instanceId)).get() ?? null
 }
 
-export type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
+type AttestedKey = Pick<InstanceAttestationRow, 'sshHostKey' | 'attestedAtMs'>
 
 /** Without the document, which is long. */
 export function attestedKeyOf(db: DirectoryDb, instanceId: string): AttestedKey | null {

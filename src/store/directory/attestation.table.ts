@@ -1,4 +1,4 @@
-// What each instance proved at its claim. One row for an instance that has become ready; it goes with the instance's record.
+// The attestation of each instance's claim: one row per instance that became ready, deleted with the instance.
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { instances } from './instance.table.ts'
@@ -7,7 +7,7 @@ export const instanceAttestations = sqliteTable('instance_attestations', {
   instanceId: text('instance_id')
     .primaryKey()
     .references(() => instances.id, { onDelete: 'cascade' }),
-  /** Base64url: what the appliance drew for the claim. */
+  /** Base64url: the appliance's nonce for the claim. */
   nonce: text('nonce').notNull(),
   /** `ssh-ed25519 AAAA…`, as in the statement. */
   sshHostKey: text('ssh_host_key').notNull(),

@@ -1,17 +1,17 @@
-// Attested builds, their nonces, and build VMs that no build has taken. States move only by compare-and-set. Effects: SQL.
+// Attested builds, their nonces, and build VMs without a build. States move only by compare-and-set. Effects: SQL.
 
 import { and, asc, count, desc, eq, gte, inArray, isNotNull, isNull, lt, ne, type SQL, sql, sum } from 'drizzle-orm'
 import { assert } from '../../base/assert.ts'
 import type { DirectoryDb } from '../db.ts'
 import { type Build, type BuildVm, buildNonces, builds, buildVms } from './build.table.ts'
 
-export type BuildState = Build['state']
+type BuildState = Build['state']
 
-/** States in which a build has a VM of its own or is to get one. */
+/** States in which a build has a VM or will get one. */
 export const LIVING_STATES = ['queued', 'starting', 'running'] as const satisfies readonly BuildState[]
 export const VM_STATES = ['starting', 'running'] as const satisfies readonly BuildState[]
 
-export type NewBuild = Pick<
+type NewBuild = Pick<
   Build,
   | 'id'
   | 'hostId'
@@ -32,7 +32,7 @@ export type NewBuild = Pick<
   | 'diskBytes'
 > & { readonly nowMs: number }
 
-/** Adds a build, `starting` where it has a VM already and else `queued`, and its nonce. Call inside a transaction. False: the nonce is used; nothing was written. */
+/** Adds a build (`starting` with a VM, else `queued`) and its nonce within a transaction. False: the nonce is used. */
 export function insertBuild(db: DirectoryDb, { nowMs, ...build }: NewBuild): boolean {
   const owner = build.organizationId ?? ''
   const used = db
@@ -68,7 +68,7 @@ export function buildByVm(db: DirectoryDb, vmId: string): Build | null {
   return db.select().from(builds).where(eq(builds.vmId, vmId)).get() ?? null
 }
 
-/** Builds of a host whose VM or events are not done with, oldest first. */
+/** Builds of a host with a VM or unfinished events, oldest first. */
 export function listOpenBuilds(db: DirectoryDb, hostId: string): Build[] {
   return db
     .select()
@@ -78,7 +78,7 @@ export function listOpenBuilds(db: DirectoryDb, hostId: string): Build[] {
     .all()
 }
 
-/** The newest first; of all organizations where none is named. */
+/** Newest first; of all organizations if none is named. */
 export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit: number }): Build[] {
   const where = of.organizationId === undefined ? undefined : eq(builds.organizationId, of.organizationId)
   return db.select().from(builds).where(where).orderBy(desc(builds.createdAtMs), sql`rowid DESC`).limit(of.limit).all()
@@ -86,7 +86,7 @@ export function listBuilds(db: DirectoryDb, of: { organizationId?: string; limit
 
 export type QueuedBuild = Pick<Build, 'id' | 'organizationId' | 'createdAtMs'>
 
-/** Those that wait for a VM, the oldest first. */
+/** Builds that wait for a VM, oldest first. */
 export function listQueued(db: DirectoryDb, hostId: string): QueuedBuild[] {
   return db
     .select({ id: builds.id, organizationId: builds.organizationId, createdAtMs: builds.createdAtMs })
@@ -117,7 +117,7 @@ export type BuildSet = Partial<
   >
 >
 
-export type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
+type BuildMove = { readonly id: string; readonly from: BuildState; readonly to: BuildState } & BuildSet
 
 /** Compare-and-set on (id, state). False: someone moved it first; reread and decide again. */
 export function moveBuild(db: DirectoryDb, { id, from, to, ...set }: BuildMove): boolean {
@@ -137,7 +137,7 @@ export function setBuild(
   return updated(db, set, and(eq(builds.id, id), eq(builds.state, state)))
 }
 
-/** Notes that nothing is left to do for it, and what its files take up. */
+/** Closes a build, with the disk space of its files. */
 export function closeBuild(db: DirectoryDb, closed: { id: string; diskBytes: number; nowMs: number }): void {
   updated(db, { closedAtMs: closed.nowMs, diskBytes: closed.diskBytes }, eq(builds.id, closed.id))
 }
@@ -163,7 +163,7 @@ function ownedBy(column: typeof builds.organizationId | typeof buildVms.organiza
   return id === null ? isNull(column) : eq(column, id)
 }
 
-/** How many VMs each organization has, reserved ones included; null: builds of nobody. */
+/** VMs of each organization, reserved ones included; null: builds without an organization. */
 export function countVmsByOwner(db: DirectoryDb, hostId: string): ReadonlyMap<string | null, number> {
   const building = db
     .select({ owner: builds.organizationId, n: count() })
@@ -182,7 +182,7 @@ export function countVmsByOwner(db: DirectoryDb, hostId: string): ReadonlyMap<st
   return counts
 }
 
-/** When the newest build of an owner that got a VM did; null: none has. */
+/** Start of the owner's newest started build, or null. */
 export function lastStartedMs(db: DirectoryDb, organizationId: string | null): number | null {
   const found = db
     .select({ atMs: builds.startedAtMs })
@@ -194,13 +194,13 @@ export function lastStartedMs(db: DirectoryDb, organizationId: string | null): n
   return found?.atMs ?? null
 }
 
-/** How many there are in each state that there is one of. */
+/** A state without builds is absent. */
 export function countBuildsByState(db: DirectoryDb): Partial<Record<BuildState, number>> {
   const rows = db.select({ state: builds.state, n: count() }).from(builds).groupBy(builds.state).all()
   return Object.fromEntries(rows.map(({ state, n }) => [state, n]))
 }
 
-/** When the nth newest build of an owner since a time was made; null: there are fewer. */
+/** Creation time of the owner's nth newest build since a time; null: there are fewer. */
 export function nthNewestBuild(
   db: DirectoryDb,
   of: { organizationId: string | null; nth: number; sinceMs: number },
@@ -216,7 +216,7 @@ export function nthNewestBuild(
   return found?.atMs ?? null
 }
 
-/** What the files of all builds take up. */
+/** Disk space of all builds' files. */
 export function buildDiskBytes(db: DirectoryDb): number {
   const row = db
     .select({ bytes: sum(builds.diskBytes).mapWith(Number) })
@@ -225,7 +225,7 @@ export function buildDiskBytes(db: DirectoryDb): number {
   return row?.bytes ?? 0
 }
 
-/** Of builds that are done with and whose files are still there, the oldest of the owner whose files are the most; null: there is none. */
+/** The oldest finished build of the owner whose finished builds have most bytes on disk, or null. */
 export function oldestOfLargestOwner(db: DirectoryDb, hostId: string): Build | null {
   const where = and(eq(builds.hostId, hostId), isNotNull(builds.closedAtMs), isNull(builds.removedAtMs))
   const largest = db
@@ -241,12 +241,12 @@ export function oldestOfLargestOwner(db: DirectoryDb, hostId: string): Build | n
   return db.select().from(builds).where(own).orderBy(asc(builds.finishedAtMs), sql`rowid`).limit(1).get() ?? null
 }
 
-/** Its files make room for others; the record stays. */
+/** Records that its files are deleted; the record stays. */
 export function noteRemoved(db: DirectoryDb, { id, nowMs }: { id: string; nowMs: number }): void {
   updated(db, { removedAtMs: nowMs, diskBytes: 0 }, eq(builds.id, id))
 }
 
-/** Builds that were done with before a time, at most `limit`. */
+/** Builds closed before a time, at most `limit`. */
 export function listExpiredBuilds(
   db: DirectoryDb,
   expired: { hostId: string; finishedBeforeMs: number; limit: number },
@@ -313,7 +313,7 @@ export function removeBuildVm(db: DirectoryDb, vmId: string): boolean {
   return db.delete(buildVms).where(eq(buildVms.vmId, vmId)).returning({ vmId: buildVms.vmId }).all().length === 1
 }
 
-/** A warm VM becomes an organization's. False: somebody was faster. */
+/** Gives a warm VM to an organization. False: another call was faster. */
 export function reserveBuildVm(
   db: DirectoryDb,
   vm: { vmId: string; organizationId: string | null; expiresAtMs: number },
@@ -329,7 +329,7 @@ export function reserveBuildVm(
   )
 }
 
-/** VMs of a host that a build or a row here names. */
+/** VMs of a host that a build or a build VM's row names. */
 export function namedBuildVms(db: DirectoryDb, hostId: string): ReadonlySet<string> {
   const ofBuilds = db
     .select({ vmId: builds.vmId })

@@ -1,4 +1,4 @@
-// Attested builds as their owners see them, the nonces that accepted ones have used, and build VMs that no build has taken yet.
+// Attested builds as their owners see them, nonces of accepted builds, and build VMs without a build.
 
 import { index, integer, primaryKey, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqlite-core'
 import { BUILD_ERROR_TYPES, BUILD_STATES, TOOLCHAINS } from '../../contract/http/build.ts'
@@ -10,27 +10,27 @@ export const builds = sqliteTable(
     /** The job id, a UUID. */
     id: text('id').primaryKey(),
     hostId: text('host_id').notNull(),
-    /** Null: of nobody, where no key is asked for. */
+    /** Null: no owner, because no key is required. */
     organizationId: text('organization_id').references(() => organizations.id),
     state: text('state', { enum: BUILD_STATES }).notNull(),
     /** Lowercase hexadecimal. */
     nonce: text('nonce').notNull(),
     sourceKind: text('source_kind', { enum: ['archive', 'git'] }).notNull(),
-    /** Of an archive. */
+    /** For an archive. */
     sourceName: text('source_name'),
     sourceBytes: integer('source_bytes'),
     sourceSha256: text('source_sha256'),
-    /** Of git. */
+    /** For git. */
     repoUrl: text('repo_url'),
     repoRef: text('repo_ref'),
     projectDir: text('project_dir'),
     toolchain: text('toolchain', { enum: TOOLCHAINS }),
     reproduce: integer('reproduce', { mode: 'boolean' }).notNull(),
-    /** Drawn when the build gets its VM; kept for good, for that VM takes no other build. */
+    /** Drawn when the build gets its VM; final, because a VM takes only one build. */
     vmId: text('vm_id'),
-    /** Of its VM; what was closed is never opened again. */
+    /** State of the VM's network; `closed` is final. */
     network: text('network', { enum: ['unused', 'open', 'closed'] }).notNull(),
-    /** What its verified receipts say, as JSON; null before the first. */
+    /** JSON summary of its verified receipts; null before the first. */
     evidence: text('evidence'),
     simulated: integer('simulated', { mode: 'boolean' }),
     /** Launch digest of its VM, SHA-384 in hexadecimal, from its verified receipts. */
@@ -40,18 +40,18 @@ export const builds = sqliteTable(
     provenanceSha256: text('provenance_sha256'),
     errorType: text('error_type', { enum: BUILD_ERROR_TYPES }),
     error: text('error'),
-    /** What its files take up, at most. */
+    /** Upper bound of the disk space of its files. */
     diskBytes: integer('disk_bytes').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
     startedAtMs: integer('started_at_ms'),
-    /** From here on the exchange disk is the guest's. */
+    /** Afterwards the exchange disk belongs to the guest. */
     orderedAtMs: integer('ordered_at_ms'),
     finishedAtMs: integer('finished_at_ms'),
     /** Its VM is dismissed and its events are complete. */
     closedAtMs: integer('closed_at_ms'),
-    /** Its result made room for others. */
+    /** When its result was deleted for space. */
     removedAtMs: integer('removed_at_ms'),
-    /** What its request lets a fetch rest on: SHA-256 of the service's authorities, and its mirror. */
+    /** The request's fetch settings: SHA-256 of the service's CA certificates, and the crates mirror. */
     fetchCaSha256: text('fetch_ca_sha256'),
     cratesMirror: text('crates_mirror'),
   },
@@ -67,7 +67,7 @@ export type Build = typeof builds.$inferSelect
 export const buildNonces = sqliteTable(
   'build_nonces',
   {
-    /** Id of an organization; '' for builds of nobody. */
+    /** Id of an organization; '' for builds without owner. */
     owner: text('owner').notNull(),
     nonce: text('nonce').notNull(),
     buildId: text('build_id')
@@ -77,21 +77,21 @@ export const buildNonces = sqliteTable(
   table => [primaryKey({ columns: [table.owner, table.nonce] })],
 )
 
-/** A VM stands here until a build takes it, which is one transaction, or until it is dismissed. The row is there before the VM. */
+/** Build VMs without a build. The transaction that starts a build deletes the row; a row exists before its VM. */
 export const buildVms = sqliteTable(
   'build_vms',
   {
     vmId: text('vm_id').primaryKey(),
     hostId: text('host_id').notNull(),
-    /** `warm`: nobody's yet. `reserved`: an organization's. */
+    /** `warm`: without owner. `reserved`: for an organization. */
     kind: text('kind', { enum: ['warm', 'reserved'] }).notNull(),
     organizationId: text('organization_id').references(() => organizations.id),
     /** SHA-256 of the manifest of its image, in hexadecimal digits. */
     imageDigest: text('image_digest').notNull(),
-    /** What it is made of besides, in words. */
+    /** Everything else that decides whether a build can use it, as text. */
     shape: text('shape').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
-    /** Of a reserved one. */
+    /** For a reserved VM. */
     expiresAtMs: integer('expires_at_ms'),
   },
   table => [index('build_vms_host').on(table.hostId, table.kind, table.createdAtMs)],

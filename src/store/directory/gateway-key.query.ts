@@ -12,7 +12,7 @@ import { usage } from './usage/usage.table.ts'
 export const gatewayTouchIntervalMs = 60_000
 export const gatewayKeyListMax = 1000
 
-/** What an operator may change of a key. */
+/** The fields of a key that an operator may change. */
 export type GatewayKeyTerms = KeyRules & {
   /** Null: the configured default, as it is when the key is used. */
   readonly requestsPerMinute: number | null
@@ -60,7 +60,7 @@ export function setGatewayKeyTerms(db: DirectoryDb, prefix: string, terms: Gatew
   )
 }
 
-/** How many bytes the lists of models and aliases of all good keys take. */
+/** Bytes of the lists of models and aliases of all valid keys. */
 export function gatewayKeyRulesBytes(db: DirectoryDb): number {
   const bytes = (column: typeof gatewayKeys.models | typeof gatewayKeys.aliases) =>
     sql`coalesce(sum(length(cast(${column} AS blob))), 0)`
@@ -77,7 +77,7 @@ export function findGatewayKey(db: DirectoryDb, prefix: string): GatewayKey | nu
   return db.select().from(gatewayKeys).where(eq(gatewayKeys.prefix, prefix)).get() ?? null
 }
 
-/** A key and what else decides whether it is good. */
+/** A key with the fields of its owner that decide whether it is valid. */
 export type KnownGatewayKey = {
   readonly key: GatewayKey
   readonly organizationStatus: Organization['status']
@@ -87,14 +87,15 @@ export type KnownGatewayKey = {
 }
 
 /**
- * Two numbers of which one grows with every change to this database: by this connection (SQLite's `total_changes()`, rows of
- * foreign key actions included), or by any other (PRAGMA data_version). Not within a transaction: a rollback moves neither.
- * Prepared once, and raw; about 1.5 µs, nearly all of it the locks under which SQLite looks for others' commits. To look once per turn of
- * the event loop would not do: a request that was sent after a commit may be read in a turn that began before it.
+ * Two counters; one of them grows with every change to this database: `own` by this connection (SQLite's
+ * `total_changes()`, foreign key actions included), the other by any other connection (PRAGMA data_version). Do not
+ * read them within a transaction: a rollback moves neither. Prepared once, and raw: about 1.5 µs, nearly all for
+ * SQLite's locks. Reading once per turn of the event loop is not enough: a request sent after a commit may be read in a
+ * turn that began before it.
  */
 export function prepareChangeMark(db: DirectoryDb): () => { readonly own: number; readonly others: number } {
   const own = prepareRaw<{ own: number }>(db, 'SELECT total_changes() AS own')
-  // Not its table-valued form, which prepares the pragma anew each time.
+  // Not the table-valued form, which prepares the pragma again each time.
   const others = prepareRaw<{ data_version: number }>(db, 'PRAGMA data_version')
   return () => ({
     own: present(own.get(), 'a function has a value').own,
@@ -119,7 +120,7 @@ export function prepareGatewayKeyLookup(db: DirectoryDb): (prefix: string) => Kn
   return prefix => query.get({ prefix }) ?? null
 }
 
-/** Every key that is good now, or would be but for its end; by prefix. */
+/** Every key that is valid now, ignoring its expiry; by prefix. */
 export function listGoodGatewayKeys(db: DirectoryDb): GatewayKey[] {
   return db
     .select({ key: gatewayKeys })
@@ -162,7 +163,9 @@ export function revokeGatewayKey(db: DirectoryDb, revocation: { prefix: string; 
   )
 }
 
-/** Revokes the keys of every instance whose deletion was accepted. Returns their prefixes. Once an instance is purged, its key would look like its organization's own. */
+/**
+ * Revokes the keys of instances being deleted: once purged, their keys look like the organization's. Returns prefixes.
+ */
 export function revokeDeletedInstancesGatewayKeys(db: DirectoryDb, { nowMs }: { nowMs: number }): string[] {
   const deleted = db.select({ id: instances.id }).from(instances).where(eq(instances.desired, 'absent'))
   return db
@@ -174,7 +177,7 @@ export function revokeDeletedInstancesGatewayKeys(db: DirectoryDb, { nowMs }: { 
     .map(row => row.prefix)
 }
 
-/** Notes a use, at most once per `gatewayTouchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
+/** Records a use, at most once per `gatewayTouchIntervalMs`. Replaces a time in the future (the clock jumped back). */
 export function touchGatewayKey(db: DirectoryDb, use: { prefix: string; nowMs: number }): void {
   db.update(gatewayKeys)
     .set({ lastUsedAtMs: use.nowMs })
@@ -192,9 +195,10 @@ export function touchGatewayKey(db: DirectoryDb, use: { prefix: string; nowMs: n
 }
 
 /**
- * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Two kinds are kept. The keys of an
- * instance that is still on record: its claim derives the same key again, which would then be valid. And the keys of an organization with
- * usage from before `usageBeforeMs`, which may be theirs: to look for a key's own rows would read all rows of its organization.
+ * Deletes at most `limit` keys that ended (revoked or expired) before a time. Returns their prefixes. Keeps the keys of
+ * an instance on record, because its claim derives the same key again, which would then be valid; and those of an
+ * organization with usage from before `usageBeforeMs`, because finding a key's own rows would read all rows of its
+ * organization.
  */
 export function purgeGatewayKeys(
   db: DirectoryDb,

@@ -1,4 +1,4 @@
-// Keys of the inference gateway `gw_<prefix8>_<secret32>`: issued to organizations, or minted for one instance at its claim.
+// Keys of the inference gateway `gw_<prefix8>_<secret32>`: of organizations, or minted for an instance at its claim.
 
 import { blob, index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import type { KeyRules } from '../../contract/key-rules.ts'
@@ -27,7 +27,7 @@ export const gatewayKeys = sqliteTable(
     models: text('models', { mode: 'json' }).$type<KeyRules['models']>(),
     /** Null: none. */
     aliases: text('aliases', { mode: 'json' }).$type<KeyRules['aliases']>(),
-    /** Of a calendar month (UTC). Null: no bound. */
+    /** Per calendar month (UTC). Null: no bound. */
     budgetNanoUsd: integer('budget_nano_usd'),
     budgetTokens: integer('budget_tokens'),
   },

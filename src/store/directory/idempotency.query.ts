@@ -15,7 +15,7 @@ export function findIdempotency(db: DirectoryDb, key: { organizationId: string; 
   return found ?? null
 }
 
-export type NewIdempotency = {
+type NewIdempotency = {
   readonly organizationId: string
   readonly key: string
   readonly bodySha256: Uint8Array
@@ -25,7 +25,7 @@ export type NewIdempotency = {
   readonly nowMs: number
 }
 
-/** Stores a response, in place of an expired one under the same key. */
+/** Stores a response, replacing an expired one under the same key. */
 export function insertIdempotency(db: DirectoryDb, response: NewIdempotency): void {
   assert(response.bodySha256.length === 32, 'a body is stored as its SHA-256')
   const kept = {

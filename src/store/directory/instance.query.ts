@@ -13,7 +13,7 @@ import {
 
 const LIVING = ['provisioning', 'ready', 'failed', 'terminating'] as const satisfies readonly InstanceStatus[]
 
-export type NewInstance = Pick<
+type NewInstance = Pick<
   Instance,
   | 'id'
   | 'hostId'
@@ -60,14 +60,14 @@ export type InstanceSet = Partial<
   >
 >
 
-export type InstanceMove = {
+type InstanceMove = {
   readonly id: string
   readonly from: InstanceStatus
   readonly to: InstanceStatus
   readonly nowMs: number
 } & InstanceSet
 
-/** Compare-and-set on (id, status), with a line in the change log. False: someone moved it first; reread and decide again. */
+/** Compare-and-set on (id, status), with a row in the change log. False: it has moved; reread and decide again. */
 export function moveInstance(db: DirectoryDb, move: InstanceMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   assert(from !== to, 'a move changes the status')
@@ -102,7 +102,7 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
 
 export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
 
-/** Which records there are and how they stand, in the order of `listInstances`. Prepared once, and raw: every list pays for it. */
+/** Ids and states in the order of `listInstances`. Prepared once, and raw, because every list needs it. */
 export function prepareInstanceStates(db: DirectoryDb): (organizationId: string) => InstanceState[] {
   const select = prepareRaw<InstanceState>(
     db,
@@ -124,7 +124,7 @@ export function instanceById(db: DirectoryDb, id: string): Instance | null {
   return db.select().from(instances).where(eq(instances.id, id)).get() ?? null
 }
 
-/** Those that are there, in any order. The caller bounds how many. */
+/** The existing instances among `ids`, in any order. The caller bounds their number. */
 export function instancesByIds(db: DirectoryDb, ids: readonly string[]): Instance[] {
   if (ids.length === 0) return []
   return db
@@ -139,7 +139,7 @@ export function instanceByVm(db: DirectoryDb, vmId: string): Instance | null {
   return db.select().from(instances).where(eq(instances.vmId, vmId)).get() ?? null
 }
 
-/** As `instanceByVm`, of several, by the VM. The caller bounds how many. */
+/** Like `instanceByVm`, for several VMs. The caller bounds their number. */
 export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<string, Instance> {
   const found = db
     .select()
@@ -149,7 +149,7 @@ export function instancesByVms(db: DirectoryDb, vmIds: readonly string[]): Map<s
   return new Map(found.flatMap(instance => (instance.vmId === null ? [] : [[instance.vmId, instance]])))
 }
 
-/** Everything of a host that is not terminated, of all organizations, oldest first. */
+/** Every instance of a host that is not terminated, of all organizations, oldest first. */
 export function listLiving(db: DirectoryDb, hostId: string): Instance[] {
   return db
     .select()
@@ -179,15 +179,15 @@ export function listProvisioning(
     .all()
 }
 
-export type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
+type InstanceEgress = Pick<Instance, 'id' | 'egressBytes' | 'egressObservedAtMs' | 'egressBlockAppliedAtMs'>
 
-/** Copies samples of their VMs' egress into instances; neither status nor change log moves. The caller bounds how many. */
+/** Copies samples of VM egress into instances; neither status nor change log moves. The caller bounds their number. */
 export function setInstanceEgress(db: DirectoryDb, samples: readonly InstanceEgress[]): void {
   const rows = samples.map(({ id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs }) => {
     assert(Number.isSafeInteger(egressBytes) && egressBytes >= 0, 'egress is a count of bytes')
     return [id, egressBytes, egressObservedAtMs, egressBlockAppliedAtMs]
   })
-  // One statement for all: with one for each, a thousand held the thread for a quarter of a second.
+  // One statement for all: a statement per row took 0.25 s for 1,000.
   db.run(sql`
     UPDATE instances SET
       egress_bytes = sample.value ->> 1,
@@ -213,11 +213,11 @@ export function countLiving(db: DirectoryDb, organizationId: string): number {
   return row?.living ?? 0
 }
 
-/** Egress of those that are not terminated, together. */
+/** Sums over the instances that are not terminated. */
 export type EgressTotals = {
   readonly bytes: number
   readonly observedAtMs: number | null
-  /** The oldest block of one that has not failed: the VM of a failed one is gone, and its block with it. */
+  /** The oldest block of an instance that has not failed: a failed one has no VM to block. */
   readonly blockedAtMs: number | null
 }
 
@@ -253,7 +253,7 @@ export function nthNewestCreation(
   return row?.atMs ?? null
 }
 
-/** All records of an organization, and when the first of them to go was terminated. */
+/** Number of an organization's records, and the earliest termination among them. */
 export function countRecords(
   db: DirectoryDb,
   organizationId: string,

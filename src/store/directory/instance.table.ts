@@ -22,14 +22,14 @@ export const instances = sqliteTable(
     inferenceMode: text('inference_mode').notNull(),
     inferenceModel: text('inference_model').notNull(),
     /**
-     * The VM that backs it, on the host of `hostId`: drawn with the row, before that host makes the VM, and null once the instance is terminated.
-     * No foreign key, for VMs are in that host's ledger.
+     * Its VM on host `hostId`: drawn with the row, before the host makes the VM; null once the instance is terminated.
+     * No foreign key, because VMs are in that host's ledger.
      */
     vmId: text('vm_id'),
     failureCode: text('failure_code'),
     failureMessage: text('failure_message'),
     terminatedReason: text('terminated_reason'),
-    /** Copied from the samples of the host's ledger: the record that outlives the VM. */
+    /** Copied from the host's ledger, because this record outlives the VM. */
     egressBytes: integer('egress_bytes').notNull().default(0),
     egressObservedAtMs: integer('egress_observed_at_ms'),
     egressBlockAppliedAtMs: integer('egress_block_applied_at_ms'),
@@ -37,7 +37,7 @@ export const instances = sqliteTable(
     readyAtMs: integer('ready_at_ms'),
     terminatedAtMs: integer('terminated_at_ms'),
     changedAtMs: integer('changed_at_ms').notNull(),
-    /** What its VM runs on; of a row from before this column, null. */
+    /** Platform of its VM; null in rows older than this column. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
   },
   table => [

@@ -7,7 +7,7 @@ import { type Key, type KeyScope, keys } from './key.table.ts'
 
 export const touchIntervalMs = 60_000
 
-export type NewKey = {
+type NewKey = {
   readonly prefix: string
   readonly organizationId: string
   readonly secretSha256: Uint8Array
@@ -61,7 +61,7 @@ export function revokeKey(db: DirectoryDb, revocation: { prefix: string; nowMs: 
   )
 }
 
-/** Notes a use, at most once per `touchIntervalMs` to spare writes. A time from the future (the clock jumped back) is replaced. */
+/** Records a use, at most once per `touchIntervalMs`. Replaces a time in the future (the clock jumped back). */
 export function touchKey(db: DirectoryDb, use: { prefix: string; nowMs: number }): void {
   db.update(keys)
     .set({ lastUsedAtMs: use.nowMs })

@@ -8,7 +8,7 @@ export const organizations = sqliteTable('organizations', {
   status: text('status', { enum: ['active', 'suspended'] }).notNull(),
   /** Signup: the anchor of billing periods. */
   createdAtMs: integer('created_at_ms').notNull(),
-  /** Of all its gateway keys in a calendar month (UTC). Null: no bound. */
+  /** For all its gateway keys together, per calendar month (UTC). Null: no bound. */
   budgetNanoUsd: integer('budget_nano_usd'),
   budgetTokens: integer('budget_tokens'),
 })

@@ -26,7 +26,7 @@ export function setPoolBoxKey(db: DirectoryDb, { vmId, boxKey }: { vmId: string;
   db.update(poolVms).set({ boxKey }).where(eq(poolVms.vmId, vmId)).run()
 }
 
-/** The VMs of a host that a record names, of an instance or of the pool. */
+/** VMs of a host that a record of an instance or of the pool names. */
 export function namedVms(db: DirectoryDb, hostId: string): ReadonlySet<string> {
   const ofInstances = db
     .select({ vmId: instances.vmId })

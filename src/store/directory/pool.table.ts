@@ -2,7 +2,7 @@
 
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 
-/** A VM is in the pool as long as it has a row here. The row is there before the VM, and goes with the transaction that gives the VM away. */
+/** The warm pool. The row is written before the VM is made; the transaction that gives the VM away deletes it. */
 export const poolVms = sqliteTable(
   'pool_vms',
   {
@@ -10,9 +10,9 @@ export const poolVms = sqliteTable(
     hostId: text('host_id').notNull(),
     /** SHA-256 of the manifest of the image that it boots, in hexadecimal digits. */
     imageDigest: text('image_digest').notNull(),
-    /** What it is made of besides, in words: platform, CPU model, vCPUs, memory. */
+    /** Platform, CPU model, vCPUs and memory, as text. */
     shape: text('shape').notNull(),
-    /** The key that its agent said hello with; null until then. An agent that has restarted has another one. */
+    /** The key of its agent's hello; null until then. A restarted agent has another. */
     boxKey: text('box_key'),
     createdAtMs: integer('created_at_ms').notNull(),
   },

@@ -4,7 +4,7 @@ import { gt, lte } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
 import { restingAddresses } from './vm.table.ts'
 
-/** Lets an address rest from now on. Repeated, it begins anew. */
+/** Starts the rest of an address, or starts it again. */
 export function restAddress(db: LedgerDb, rest: { address: string; nowMs: number }): void {
   const { address, nowMs: sinceMs } = rest
   db.insert(restingAddresses)
@@ -13,7 +13,7 @@ export function restAddress(db: LedgerDb, rest: { address: string; nowMs: number
     .run()
 }
 
-/** The addresses that still rest; those that have rested long enough are forgotten. Where the clock jumped back, the rest begins anew. */
+/** Addresses that rest; those past `restMs` are deleted. After the clock jumped back, the rest begins anew. */
 export function restingAt(db: LedgerDb, at: { nowMs: number; restMs: number }): string[] {
   const { nowMs, restMs } = at
   db.update(restingAddresses).set({ sinceMs: nowMs }).where(gt(restingAddresses.sinceMs, nowMs)).run()

@@ -7,11 +7,11 @@ import { type Event, events } from './event.table.ts'
 
 export const eventCountMax = 100_000
 
-export type NewEvent = {
+type NewEvent = {
   readonly nowMs: number
   /** `instance.ready`, `vm.failed` … */
   readonly kind: string
-  /** The organization, instance or VM that it is about; empty for the host. */
+  /** The organization, instance or VM of the event; empty for the host. */
   readonly subject: string
   /** No secrets. */
   readonly detail: Record<string, unknown>
@@ -27,7 +27,7 @@ export function appendEvent(db: LedgerDb, event: NewEvent): void {
     .run()
 }
 
-/** As `appendEvent`, of what has happened whether or not this can be written: then the log has the entry. Never throws. */
+/** Like `appendEvent`, but never throws: an event that cannot be written goes to the log. */
 export function noteEvent(db: LedgerDb, log: Pick<Logger, 'error'>, event: NewEvent): void {
   try {
     appendEvent(db, event)

@@ -1,4 +1,4 @@
-// What happened, for the operator at 3 a.m.: a bounded journal of decisions, failures and recoveries. No secrets.
+// Events for the operator at 3 a.m.: a bounded journal of decisions, failures and recoveries. No secrets.
 
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 
@@ -9,7 +9,7 @@ export const events = sqliteTable(
     atMs: integer('at_ms').notNull(),
     /** `instance.ready`, `vm.failed`, `nft.restored` … */
     kind: text('kind').notNull(),
-    /** The organization, instance or VM that it is about; empty for the host. */
+    /** The organization, instance or VM of the event; empty for the host. */
     subject: text('subject').notNull(),
     detail: text('detail', { mode: 'json' }).$type<Record<string, unknown>>().notNull(),
   },

@@ -14,7 +14,7 @@ export function insertGateway(
     .run()
 }
 
-/** Those that are not gone, oldest first. */
+/** Gateway VMs that are not gone, oldest first. */
 export function listGateways(db: LedgerDb, hostId: string): GatewayVm[] {
   return db
     .select()
@@ -24,7 +24,7 @@ export function listGateways(db: LedgerDb, hostId: string): GatewayVm[] {
     .all()
 }
 
-/** The newest that are gone. */
+/** The newest gateway VMs that are gone. */
 export function listGoneGateways(db: LedgerDb, hostId: string, limit: number): GatewayVm[] {
   return db
     .select()
@@ -39,7 +39,7 @@ export function gatewayById(db: LedgerDb, vmId: string): GatewayVm | null {
   return db.select().from(gateways).where(eq(gateways.vmId, vmId)).get() ?? null
 }
 
-export type GatewayMove = {
+type GatewayMove = {
   readonly vmId: string
   readonly from: readonly GatewayState[]
   readonly to: GatewayState
@@ -47,7 +47,7 @@ export type GatewayMove = {
   readonly nowMs: number
 }
 
-/** False: it was in none of the states `from`, and nothing has changed. */
+/** False: it was in none of the states `from`; nothing changed. */
 export function moveGateway(db: LedgerDb, { vmId, from, to, reason, nowMs }: GatewayMove): boolean {
   return (
     db
@@ -59,12 +59,12 @@ export function moveGateway(db: LedgerDb, { vmId, from, to, reason, nowMs }: Gat
   )
 }
 
-/** The key that signs its usage, once it was verified. */
+/** Stores the verified key that signs its usage. */
 export function setReceiptKey(db: LedgerDb, vmId: string, receiptKey: string): void {
   db.update(gateways).set({ receiptKey }).where(eq(gateways.vmId, vmId)).run()
 }
 
-/** Of the usage that is in the books, from `from` on. False: others are. */
+/** Compare-and-set of the number of booked rows, from `from`. False: it has another value. */
 export function advanceBooks(
   db: LedgerDb,
   { vmId, from, to, digest }: { vmId: string; from: number; to: number; digest: string },
@@ -79,7 +79,7 @@ export function advanceBooks(
   )
 }
 
-/** Rows of VMs that have been gone since before a time. */
+/** Deletes rows of VMs that have been gone since before a time. */
 export function purgeGateways(db: LedgerDb, goneBeforeMs: number): void {
   db.delete(gateways)
     .where(and(eq(gateways.state, 'gone'), lt(gateways.changedAtMs, goneBeforeMs)))

@@ -2,20 +2,20 @@
 
 import { integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 
-/** `serving`: at most one, and the firewall sends new connections to it. `draining`: it ends what it has begun. */
-export const GATEWAY_STATES = ['starting', 'serving', 'draining', 'gone'] as const
+/** `serving`: at most one; the firewall sends new connections to it. `draining`: it finishes open requests. */
+const GATEWAY_STATES = ['starting', 'serving', 'draining', 'gone'] as const
 
 export const gateways = sqliteTable('gateways', {
   vmId: text('vm_id').primaryKey(),
   hostId: text('host_id').notNull(),
-  /** Digest of all that it was launched from, its workload among it: a VM of another shape is replaced. */
+  /** Digest of its launch parameters, workload included: a VM with another is replaced. */
   shape: text('shape').notNull(),
   state: text('state', { enum: GATEWAY_STATES }).notNull(),
-  /** Why it is no more, in words. */
+  /** Why it ended, as text. */
   reason: text('reason'),
-  /** Its Ed25519 receipt key, base64url, once it was verified: it signs the usage. */
+  /** Its verified Ed25519 receipt key, base64url, which signs the usage. */
   receiptKey: text('receipt_key'),
-  /** How many rows of its usage are in the books, and the digest of the last batch of them, hexadecimal. */
+  /** Number of its booked usage rows, and the hexadecimal digest of their last batch. */
   booked: integer('booked').notNull().default(0),
   bookedDigest: text('booked_digest').notNull().default('00'.repeat(32)),
   createdAtMs: integer('created_at_ms').notNull(),

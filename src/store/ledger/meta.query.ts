@@ -4,7 +4,7 @@ import { eq } from 'drizzle-orm'
 import { sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import type { LedgerDb } from '../db.ts'
 
-export const meta = sqliteTable('meta', { name: text('name').primaryKey(), value: text('value').notNull() })
+const meta = sqliteTable('meta', { name: text('name').primaryKey(), value: text('value').notNull() })
 
 export function readMeta(db: LedgerDb, name: string): string | null {
   return db.select().from(meta).where(eq(meta.name, name)).get()?.value ?? null

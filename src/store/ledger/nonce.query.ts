@@ -5,7 +5,7 @@ import { assert } from '../../base/assert.ts'
 import type { LedgerDb } from '../db.ts'
 import { nonces } from './nonce.table.ts'
 
-/** False: it has been used before. Of two uses at the same time exactly one gets true. */
+/** False: it was used before; if two calls race, one gets true. */
 export function insertNonce(db: LedgerDb, use: { nonce: Uint8Array; nowMs: number }): boolean {
   assert(use.nonce.length === 32, 'a nonce has 32 bytes')
   return (
@@ -26,7 +26,7 @@ export function hasNonce(db: LedgerDb, nonce: Uint8Array): boolean {
   return found.get() !== undefined
 }
 
-/** Reads the whole index: for the start, not for a request. */
+/** Reads the whole index: call it at start, not per request. */
 export function countNonces(db: LedgerDb): number {
   return db.select({ count: count() }).from(nonces).get()?.count ?? 0
 }
@@ -41,7 +41,7 @@ export function newestNonceMs(db: LedgerDb): number | null {
   )
 }
 
-/** Forgets at most `limit` that were used at or before a time, oldest first. Returns how many. */
+/** Deletes at most `limit` that were used at or before a time, oldest first. Returns how many. */
 export function deleteExpiredNonces(db: LedgerDb, expired: { usedAtOrBeforeMs: number; limit: number }): number {
   const old = db
     .select({ nonce: nonces.nonce })

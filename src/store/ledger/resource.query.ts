@@ -4,7 +4,7 @@ import { and, asc, desc, eq } from 'drizzle-orm'
 import type { LedgerDb } from '../db.ts'
 import { type Resource, type ResourceKind, resources } from './vm.table.ts'
 
-/** Records a thing before it is made. Idempotent for the same VM and name; another VM's name is an error. */
+/** Records a resource before it is made. Idempotent for the same VM and name; another VM's name is an error. */
 export function recordResource(
   db: LedgerDb,
   resource: { vmId: string; kind: ResourceKind; name: string; nowMs: number },
@@ -36,7 +36,7 @@ export function listResources(db: LedgerDb, kind: ResourceKind): Resource[] {
   return db.select().from(resources).where(eq(resources.kind, kind)).orderBy(asc(resources.seq)).all()
 }
 
-/** Removes the row of a thing that is gone. Idempotent. */
+/** Deletes the row of a resource that is gone. Idempotent. */
 export function strikeResource(db: LedgerDb, resource: { vmId: string; kind: ResourceKind }): void {
   db.delete(resources)
     .where(and(eq(resources.vmId, resource.vmId), eq(resources.kind, resource.kind)))

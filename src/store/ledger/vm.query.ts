@@ -9,7 +9,7 @@ import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> &
   Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network' | 'workload' | 'modelDisk'>> & { readonly nowMs: number }
 
-/** Adds a VM in `waiting`. False: there is one of this id, and it stays as it is. */
+/** Adds a VM in `waiting`. False: the id exists, and its row is unchanged. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {
   assert(Buffer.byteLength(vm.workload ?? '') <= workloadBytesMax, 'a workload has at most 1 MiB')
   return (
@@ -26,7 +26,7 @@ export function vmById(db: LedgerDb, id: string): Vm | null {
   return db.select().from(vms).where(eq(vms.id, id)).get() ?? null
 }
 
-/** By id; what is not there is left out. */
+/** By id; a missing VM is absent. */
 export function vmsById(db: LedgerDb, ids: readonly string[]): Map<string, Vm> {
   const found = db
     .select()
@@ -46,7 +46,7 @@ export function listVms(db: LedgerDb, hostId: string): Vm[] {
     .all()
 }
 
-export type VmMove = {
+type VmMove = {
   readonly id: string
   readonly from: VmState
   readonly to: VmState
@@ -58,7 +58,7 @@ export type VmMove = {
   readonly platform?: Vm['platform']
 }
 
-/** Compare-and-set. False: someone moved it first; reread and decide again. */
+/** Compare-and-set. False: another call moved it first; reread and decide again. */
 export function moveVm(db: LedgerDb, move: VmMove): boolean {
   const { id, from, to, nowMs, ...set } = move
   return (
@@ -71,18 +71,18 @@ export function moveVm(db: LedgerDb, move: VmMove): boolean {
   )
 }
 
-/** Asks for a VM to go. Idempotent; no effect on one that is not there. */
+/** Requests the end of a VM. Idempotent; no effect on a missing VM. */
 export function dismissVm(db: LedgerDb, id: string): void {
   db.update(vms).set({ desired: 'gone' }).where(eq(vms.id, id)).run()
 }
 
-/** Has the firewall let its traffic through from now on. Idempotent: the first time stays. False: there is no such VM. */
+/** Makes the firewall let the VM's traffic through. Idempotent: the first time stays. False: there is no such VM. */
 export function openVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const openedAtMs = sql`coalesce(${vms.openedAtMs}, ${nowMs})`
   return db.update(vms).set({ openedAtMs }).where(eq(vms.id, id)).returning({ id: vms.id }).all().length === 1
 }
 
-/** Has the firewall drop everything of a VM that was opened. Idempotent, and never taken back. False: there is none that was opened. */
+/** Makes the firewall drop all traffic of an opened VM, for good. Idempotent. False: no such VM was opened. */
 export function closeVm(db: LedgerDb, { id, nowMs }: { id: string; nowMs: number }): boolean {
   const closedAtMs = sql`coalesce(${vms.closedAtMs}, ${nowMs})`
   const where = and(eq(vms.id, id), isNotNull(vms.openedAtMs))
@@ -93,20 +93,20 @@ export type Reserved = {
   readonly vms: number
   readonly vcpus: number
   readonly memoryMib: number
-  /** Of its disks together. */
+  /** Sum of its disks. */
   readonly diskGib: number
   readonly booting: number
 }
 
-/** States in which a VM holds room on the host. */
+/** States in which a VM holds resources of the host. */
 const HOLDING = ['launching', 'booting', 'running', 'stopping'] as const satisfies readonly VmState[]
 
-/** What VMs of a host hold right now. */
+/** Resources that the VMs of a host hold now. */
 export function reservedBy(db: LedgerDb, hostId: string): Reserved {
   return roomOf(db, holdsRoom(hostId))
 }
 
-/** A failed VM holds room as long as it has a row for its QEMU. */
+/** A failed VM holds resources as long as it has a row for its QEMU. */
 function holdsRoom(hostId: string): SQL | undefined {
   return and(
     eq(vms.hostId, hostId),
@@ -132,18 +132,18 @@ function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
 
 export type Room = Omit<Reserved, 'booting'>
 
-/** What VMs of the same host that have waited for longer will hold: theirs comes first. */
+/** Resources for VMs of the same host that have waited longer and so come first. */
 export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Room {
   const isBefore = sql`(${vms.createdAtMs}, ${vms}.rowid) < (SELECT created_at_ms, rowid FROM ${vms} WHERE id = ${vm.id})`
   return roomOf(db, and(eq(vms.hostId, vm.hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running'), isBefore))
 }
 
-/** What all VMs of a host that wait will hold. */
+/** Resources for all waiting VMs of a host. */
 export function waitingOn(db: LedgerDb, hostId: string): Room {
   return roomOf(db, and(eq(vms.hostId, hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running')))
 }
 
-/** What is being given back on a host right now. */
+/** Resources of a host that stopping VMs will free. */
 export function endingOn(db: LedgerDb, hostId: string): Room {
   return roomOf(db, and(holdsRoom(hostId), or(inArray(vms.state, ['stopping', 'failed']), eq(vms.desired, 'gone'))))
 }

@@ -4,8 +4,8 @@ import { index, integer, sqliteTable, text, uniqueIndex } from 'drizzle-orm/sqli
 
 export const VM_STATES = ['waiting', 'launching', 'booting', 'running', 'stopping', 'failed', 'gone'] as const
 
-/** `world`: what instances reach. `fetch`: the fetch proxy of this host alone. `gateway`: the gateway's upstreams; the world reaches its service port. */
-export const VM_NETWORKS = ['world', 'fetch', 'gateway'] as const
+/** `world`: for instances. `fetch`: this host's fetch proxy alone. `gateway`: upstreams out, its service port in. */
+const VM_NETWORKS = ['world', 'fetch', 'gateway'] as const
 export type VmNetworkKind = (typeof VM_NETWORKS)[number]
 
 export const vms = sqliteTable(
@@ -24,23 +24,23 @@ export const vms = sqliteTable(
     failureMessage: text('failure_message'),
     createdAtMs: integer('created_at_ms').notNull(),
     changedAtMs: integer('changed_at_ms').notNull(),
-    /** What its QEMU runs on; null before there is one. */
+    /** Platform of its QEMU; null before it starts. */
     platform: text('platform', { enum: ['snp', 'kvm', 'tcg'] }),
-    /** Since when the firewall is to let its traffic through; null: it has not proved what it is. Never taken back. */
+    /** When the firewall was opened for it; null: it is not attested yet. Final. */
     openedAtMs: integer('opened_at_ms'),
     /** Promised size of its scratch disk; 0 for none. */
     scratchGib: integer('scratch_gib').notNull().default(0),
-    /** Promised size of the disk over which host and guest hand each other files; 0 for none. */
+    /** Promised size of the disk on which host and guest exchange files; 0 for none. */
     exchangeGib: integer('exchange_gib').notNull().default(0),
-    /** Since when the firewall drops everything of it, for good; null: not so. */
+    /** When the firewall was closed for it, for good; null: it is not. */
     closedAtMs: integer('closed_at_ms'),
-    /** What it reaches once it is opened. */
+    /** The network it gets once it is opened. */
     network: text('network', { enum: VM_NETWORKS }).notNull().default('world'),
-    /** Canonical text of workload.json (contract/vm/workload.ts), whose SHA-256 is then the HOST_DATA of its launch; null for none. */
+    /** Canonical text of workload.json (contract/vm/workload.ts); its SHA-256 is the launch's HOST_DATA. Null: none. */
     workload: text('workload'),
     /** Path of a disk that it gets read-only; null for none. */
     modelDisk: text('model_disk'),
-    /** What it may send in its life, where an operator has raised that; null: what every instance may. */
+    /** Its lifetime egress limit if an operator raised it; null: the limit of every instance. */
     egressLimitBytes: integer('egress_limit_bytes'),
     /** As `formatIpv6` writes it (base/ipv6.ts); null for none. */
     addressV6: text('address_v6'),
@@ -51,7 +51,7 @@ export const vms = sqliteTable(
 export type Vm = typeof vms.$inferSelect
 export type VmState = Vm['state']
 
-/** Written before the thing itself is made; removed after it is gone. Released in reverse order of `seq`. */
+/** Written before the resource is made, removed after it is gone. Released in reverse order of `seq`. */
 export const resources = sqliteTable(
   'resources',
   {
@@ -62,7 +62,7 @@ export const resources = sqliteTable(
     kind: text('kind', {
       enum: ['address', 'address_v6', 'directory', 'disk', 'tap', 'nft', 'uid', 'tpm', 'qemu'],
     }).notNull(),
-    /** What the host calls it: address, path, interface name, object suffix, user id, process identity. */
+    /** Its name on the host: address, path, interface name, object suffix, user id or process identity. */
     name: text('name').notNull(),
     createdAtMs: integer('created_at_ms').notNull(),
   },
@@ -75,13 +75,13 @@ export const resources = sqliteTable(
 export type Resource = typeof resources.$inferSelect
 export type ResourceKind = Resource['kind']
 
-/** Addresses that a VM has given back, since when. Until they have rested no other VM gets them. */
+/** Addresses that VMs gave back. No other VM gets them until they have rested. */
 export const restingAddresses = sqliteTable('resting_addresses', {
   address: text('address').primaryKey(),
   sinceMs: integer('since_ms').notNull(),
 })
 
-/** The newest sample of each VM: what the kernel's quota had used, from which a vanished table is restored. It goes with the VM. */
+/** The newest sample of each VM: the kernel quota's count, from which a lost table is restored. Deleted with the VM. */
 export const egress = sqliteTable('egress', {
   vmId: text('vm_id')
     .primaryKey()
@@ -89,16 +89,16 @@ export const egress = sqliteTable('egress', {
   usedBytes: integer('used_bytes').notNull(),
   observedAtMs: integer('observed_at_ms').notNull(),
   blockedAtMs: integer('blocked_at_ms'),
-  /** Of the allowance for answers to SSH, once the cap is spent. */
+  /** Bytes used of the allowance for SSH after the cap is spent. */
   rescueBytes: integer('rescue_bytes').notNull().default(0),
-  /** What its tap had taken from it just before, whatever became of that: how much more a quota that is lost may have counted. */
+  /** Bytes that its tap had received just before, blocked ones too: the most that a lost quota may have counted. */
   tapBytes: integer('tap_bytes'),
 })
 
 export type EgressRow = typeof egress.$inferSelect
 export type EgressSample = Omit<EgressRow, 'tapBytes'>
 
-/** What a VM was launched from, written before its QEMU is started. It goes with the VM. */
+/** The launch document of a VM, written before its QEMU starts. Deleted with the VM. */
 export const launches = sqliteTable('launches', {
   vmId: text('vm_id')
     .primaryKey()
@@ -107,7 +107,7 @@ export const launches = sqliteTable('launches', {
   document: text('document').notNull(),
   /** Launch digest, hexadecimal, as are the next two. */
   measurement: text('measurement').notNull(),
-  /** SHA-256 of the workload where there is one, else of the document. */
+  /** SHA-256 of the workload, or without one of the document. */
   hostData: text('host_data').notNull(),
   /** SHA-384 of the ID key that signed the ID block. */
   operatorKey: text('operator_key').notNull(),

@@ -1,6 +1,9 @@
-// Migration 22: what a build's request lets its fetch rest on beside the public authorities and the registry that a lock names.
+// Schema 22: a build request may name a CA and a crates mirror for its fetch.
 
-export const buildFetch = `
+export const buildFetch = {
+  to: 22,
+  sql: `
 ALTER TABLE builds ADD COLUMN fetch_ca_sha256 TEXT;
 ALTER TABLE builds ADD COLUMN crates_mirror TEXT;
-`
+`,
+}

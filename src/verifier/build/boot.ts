@@ -1,5 +1,5 @@
-// What a build VM was launched from: the launch digest out of an IGVM file or out of the image's own files, the command line that the digest covers,
-// the dm-verity root hash that the command line names, and the disk that must hash to it. Pure.
+// The boot chain of a build VM: the launch digest from an IGVM file or from the image's own files, the command line
+// that the digest covers, the dm-verity root hash that the command line names, and the disk that must hash to it. Pure.
 
 import { describeIgvm, type IgvmDescription } from '../../attest/igvm/describe.ts'
 import { IGVM_PROFILES } from '../../attest/igvm/measure.ts'
@@ -172,7 +172,7 @@ const WORDS = {
 }
 const blockBytes = 4096
 
-/** Each word exactly once: the kernel's and the initrd's readers of a command line do not agree on which of two counts. */
+/** Each word exactly once: of two, the kernel's reader of a command line and the initrd's would take different ones. */
 function readVerityWords(cmdline: Uint8Array): Parsed<VerityWords> {
   let text: string
   try {
@@ -204,7 +204,7 @@ function readVerityWords(cmdline: Uint8Array): Parsed<VerityWords> {
   }
 }
 
-/** The superblock stands in the block before the tree; the guest does not read it, but whoever computes from it must get the same. */
+/** The superblock precedes the tree. The guest does not read it, but it must give the same parameters. */
 async function diskCheck(
   { disk }: BootImage,
   words: VerityWords,

@@ -1,9 +1,10 @@
-// Verifies the result of an attested build: what was built of what, in which VM, on which hardware, for which nonce. Pure.
+// Verifies the result of an attested build: source, artifacts, VM, hardware and nonce. Pure.
 //
-// In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every artifact's digest, the source and the
-// host's order against what was asked for, then what the VM was launched from: its measurement, the command line, the disk. Our own results carry two receipts, made before any of the source ran and
-// after all of it ended. What other builders of this service family make carries one report, or a quote of a TPM that a report vouches for, and is
-// judged by the same rules as far as it goes.
+// In this order: the hardware's evidence and the policy, REPORT_DATA, the nonce, the digest of the provenance, every
+// artifact's digest, the source and the host's order against the request, then the VM's launch: its measurement, the
+// command line, the disk. Our own results carry two receipts, made before any of the source ran and after all of it
+// ended. Results of other builders of this service family carry one report, or a quote of a TPM that a report vouches
+// for; the same rules apply as far as they reach.
 
 import { sha256 } from '../../attest/hash.ts'
 import { Malformed, parsed } from '../../attest/malformed.ts'
@@ -29,7 +30,7 @@ import { judgeOrder } from './order.ts'
 import type { BuildQuestion, ReadResult, ResultFiles } from './question.ts'
 import { judgeReceipts, receiptChecks, receiptsMissing } from './receipts.ts'
 
-export type SlsaReached = {
+type SlsaReached = {
   readonly build: string | null
   readonly buildEnvironment: string | null
   readonly missing: readonly string[]
@@ -44,7 +45,7 @@ export type BuildVerdict = Verdict & {
   readonly isOwn: boolean
   /** Null when it cannot be read; to be trusted only in a good verdict. */
   readonly provenance: Provenance | null
-  /** What the host ordered; null when it cannot be read, and of other builders. */
+  /** The host's order; null when it cannot be read, and for other builders. */
   readonly order: BuildOrder | null
   readonly dispatch: ReceiptVerdict<'build-dispatch'> | null
   readonly completion: ReceiptVerdict<'build'> | null
@@ -54,7 +55,7 @@ export type BuildVerdict = Verdict & {
   readonly slsa: SlsaReached
 }
 
-/** Never throws for a bad result: what cannot be read is a failed check. What the disk's source throws passes through. */
+/** Never throws for a bad result: an unreadable part is a failed check. Errors of the disk's source pass through. */
 export async function verifyBuild(files: ResultFiles, question: BuildQuestion): Promise<BuildVerdict> {
   const provenanceFile = files.documents.get(RESULT_PATHS.provenance)
   const provenance = parsed(() => readProvenance(present(provenanceFile, RESULT_PATHS.provenance)))
@@ -80,7 +81,8 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     provenance.ok ? typeCheck(provenance.value) : fail('provenance-format', provenance.reason),
     evidence.ok ? pass('evidence-format', evidence.value.platform) : fail('evidence-format', evidence.reason),
     ...pinChecks(REPORT_PINS, question.pins, {
-      ...{ policy: question.policy, allowlist: 'any' },
+      policy: question.policy,
+      allowlist: 'any',
       source: launch.measurements === null || question.ownImage !== true ? undefined : launch.source,
     }),
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
@@ -96,10 +98,16 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   const ok = verdict(checks).ok && parts.every(part => part.ok)
   const simulated = parts.some(part => part.simulated)
   return {
-    ...{ ok, checks, simulated, isOwn, provenance: read.provenance },
+    ok,
+    checks,
+    simulated,
+    isOwn,
+    provenance: read.provenance,
     firstBroken: checks.find(isBroken)?.name ?? (ok ? null : 'evidence'),
     order: ordered.order,
-    ...{ dispatch: judged?.dispatch ?? null, completion: judged?.completion ?? null, report },
+    dispatch: judged?.dispatch ?? null,
+    completion: judged?.completion ?? null,
+    report,
     slsa: reached({ ok, simulated, isOwn, isBootKnown: question.igvm !== 'any' || question.image !== 'any' }),
   }
 }
@@ -137,7 +145,7 @@ function typeCheck({ _type, predicateType }: Provenance): Check {
   )
 }
 
-/** What this verdict shows, and no more: a level is reached when everything that it rests on was compared and held. */
+/** Levels that this verdict shows: each needs all that it rests on to be compared and to hold. */
 function reached({
   ok,
   simulated,

@@ -1,4 +1,4 @@
-// The files of a build's result against its provenance: every artifact, and what stands beside them, each bound by its digest. Pure.
+// The files of a build's result against its provenance: artifacts and documents, each bound by its digest. Pure.
 
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { Malformed, type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
@@ -28,7 +28,7 @@ import type { JudgedReceipts } from './receipts.ts'
 const artifactsPrefix = `${RESULT_PATHS.artifacts}/`
 const namedMax = 8
 
-/** Nothing stands in a result that nobody vouches for. Other builders' artifacts may stand in the top-level directory, too. */
+/** A digest binds every file of a result. Other builders' artifacts may stand in the top-level directory, too. */
 export function filesCheck({ digests }: ResultFiles, isOwn: boolean, provenance: Provenance | null): Check {
   const name = 'result-files'
   const known: readonly string[] = Object.values(RESULT_PATHS)
@@ -140,7 +140,7 @@ function byproductCheck({ predicate }: Provenance, { digests }: ResultFiles, isO
   return check(name, bad.length === 0, listed(bad), `${wanted.length} files`)
 }
 
-/** What attestations/slsa.json says twice it says alike: of the job, the nonce, the source, the artifacts, the VM. */
+/** attestations/slsa.json repeats the job, the nonce, the source, the artifacts and the VM: both places must agree. */
 function statementCheck(
   read: ReadResult,
   provenance: Provenance,

@@ -1,5 +1,5 @@
-// The report of evidence.json, which every verifier of this service family reads: an SNP report over the provenance and the nonce, or on Azure a
-// quote of the paravisor's TPM over both, whose key an SNP report vouches for. Pure.
+// The report of evidence.json, which every verifier of this service family reads: an SNP report over the provenance and
+// the nonce, or on Azure a quote of the paravisor's TPM over both, whose key an SNP report vouches for. Pure.
 
 import { productOfCpuid } from '../../attest/amd/product.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -58,7 +58,7 @@ export async function judgeReport(
   return { ...verdict(checks), report, simulated, tpm, details }
 }
 
-/** Left out where padding could not be told from a nonce; then the receipts alone bind it, with its length. */
+/** The report has no nonce if padding would make it ambiguous; then the receipts alone bind it, with its length. */
 function withoutReport(nonce: Uint8Array | 'any'): JudgedReport {
   const name = `${prefix}evidence`
   const checks =
@@ -83,7 +83,7 @@ type Found = {
   readonly report: SnpReport | null
   readonly simulated: boolean
   readonly tpm: VtpmKind | null
-  /** What the evidence is over: REPORT_DATA or the quote's extraData. Null when it cannot be read. */
+  /** The signed value: REPORT_DATA or the quote's extraData. Null when it cannot be read. */
   readonly signed: Uint8Array | null
 }
 
@@ -96,13 +96,7 @@ async function judgeSnp(snp: SnpEvidence, question: AskedBuild, crl: Uint8Array 
   )
   const { report, simulated } = found
   const details = [...found.checks, ...floorsOf(found, question)]
-  return {
-    ...{ checks: inGroups(details), details },
-    report,
-    simulated,
-    tpm: null,
-    signed: report?.reportData ?? null,
-  }
+  return { checks: inGroups(details), details, report, simulated, tpm: null, signed: report?.reportData ?? null }
 }
 
 async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Array | undefined): Promise<Found> {
@@ -118,9 +112,12 @@ async function judgeVtpm(given: VtpmEvidence, question: AskedBuild, crl: Uint8Ar
   const claims = parsed(() => hclClaimsCheck(readHclReport(given.hclReport), report?.reportData ?? null))
   const { extraData } = quote.value
   const tpm = await verifyParavisorVtpm({
-    ...{ evidence, runtimeData: hcl.value.runtimeData, measurement: 'any', quote: given.quote },
+    evidence,
+    runtimeData: hcl.value.runtimeData,
+    measurement: 'any',
+    quote: given.quote,
     signature: { scheme: 'RSASSA', hash: 'SHA-256', signature: given.signature },
-    // What it says is compared below, part by part.
+    // Checked below, part by part.
     nonce: extraData,
     pcrs: { 'SHA-256': new Map(given.pcrs.map((value, number) => [number, value])) },
   })

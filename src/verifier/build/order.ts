@@ -1,7 +1,8 @@
 // The order that a build VM got from its host, against what the client asked for. Pure.
 //
-// The receipt of the dispatch has the digest of the whole order, attestations/slsa.json has the order itself. A host may write into an order what
-// it likes: what decides the result is compared with the request, and what is not compared is shown.
+// The receipt of the dispatch has the digest of the whole order, attestations/slsa.json has the order itself. A host
+// may write into an order what it likes: what decides the result is compared with the request, and what is not compared
+// is shown.
 
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { sha256 } from '../../attest/hash.ts'
@@ -18,7 +19,10 @@ import type { AskedRequest, AskedSource, ReadResult } from './question.ts'
 import { sourceDigestOf } from './question.ts'
 import type { JudgedReceipts } from './receipts.ts'
 
-/** What a verifier does with a field: `asked`: compares it with the request; `receipts`: with the receipts and the provenance; else why it cannot change the result. */
+/**
+ * How a verifier checks a field: `asked` against the request, `receipts` against receipts and provenance; else the
+ * reason why it cannot change the result.
+ */
 export type OrderRule = 'asked' | 'receipts' | { readonly shown: string }
 
 const boundOnly = { shown: 'a build that goes beyond it fails' } as const
@@ -57,7 +61,7 @@ export const ORDER_FIELDS = {
   'fetch.ca': 'asked',
 } as const satisfies Readonly<Record<string, OrderRule>>
 
-export type JudgedOrder = {
+type JudgedOrder = {
   readonly checks: readonly Check[]
   /** Null when it cannot be read, and for results of other builders. */
   readonly order: BuildOrder | null
@@ -140,9 +144,15 @@ function requestFields({ source, accepts, ...order }: BuildOrder): [field: strin
   const isGit = source.kind === 'git'
   const archive = isGit ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes }
   return Object.entries({
-    ...{ nonce, projectDir, toolchain, reproduce, archive },
-    ...{ repoUrl: isGit ? source.url : null, repoRef: isGit ? source.ref : null },
-    ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+    nonce,
+    projectDir,
+    toolchain,
+    reproduce,
+    archive,
+    repoUrl: isGit ? source.url : null,
+    repoRef: isGit ? source.ref : null,
+    fetchCaSha256: accepts.caSha256,
+    cratesMirror: accepts.cratesMirror,
   })
 }
 
@@ -176,7 +186,7 @@ function requestCheck(order: BuildOrder, asked: AskedRequest): Check {
   return pass('request', parts.join(', '))
 }
 
-/** What opened a fetch beside the public authorities and the registry that the lock names. */
+/** Origins that a fetch had beside the public authorities and the registry that the lock names. */
 function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
   const name = 'fetch'
   if (fetch === null) return pass(name, 'nothing could be fetched')

@@ -1,4 +1,4 @@
-// What is asked of the verifier of attested builds, and what its parts share. Pure.
+// The question to the verifier of attested builds, and types that its parts share. Pure.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import type { Hash } from '../../attest/hash.ts'
@@ -23,10 +23,10 @@ export type BuildQuestion = {
   readonly nonce: Uint8Array | 'any'
   /** The time to verify for, in milliseconds since 1970; never taken from a clock here. */
   readonly asOf: number
-  /** Whom to trust: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only where the caller chooses to. */
+  /** Trusted roots: AMD_ROOTS, and a simulated root (`readSimulatedRoot`) only if the caller chooses to. */
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
-  /** Whoever does not want something pinned says 'any' to exactly that; see pins.ts. */
+  /** A caller waives a pin by saying 'any' to it; see pins.ts. */
   readonly pins: ReportPins
   readonly request: AskedRequest
   /** DER of a revocation list, used in place of those in the receipts; undefined: those are used. */
@@ -36,15 +36,15 @@ export type BuildQuestion = {
   /** The image that it booted. */
   readonly image: BootImage | 'any'
   /**
-   * True: the caller has built the IGVM file or image, or has its digest from elsewhere than the service, so that its measurement is expected. False: it must
-   * match, and pins nothing, for a host hands out whatever image it has booted.
+   * True: the caller has built the IGVM file or image, or has its digest from elsewhere than the service, so that its
+   * measurement is expected. False: it must match, and pins nothing, for a host hands out whatever image it has booted.
    */
   readonly ownImage: boolean
   /** Native ones where the caller has them: a disk is hashed whole. */
   readonly hashes?: FastHashes
 }
 
-/** What the client asked for. Each field is compared with the host's order; only 'any' leaves one out. */
+/** The client's request. Each field is compared with the host's order; only 'any' leaves one out. */
 export type AskedRequest = {
   readonly source: AskedSource | 'any'
   /** As the service writes it: relative, without `.` and a slash at its end; null: the source's root. */
@@ -55,7 +55,7 @@ export type AskedRequest = {
   readonly reproduce: boolean
   /** File name of the archive: a project without a name of its own is called by it. */
   readonly sourceName: string | null | 'any'
-  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, hexadecimal; null: none may be there. */
+  /** SHA-256 of the PEM of authorities that a fetch may trust beside the public ones, in hex; null: none may. */
   readonly fetchCaSha256: string | null
   /** Mirror that may stand in the place of the crates registry; null: none. */
   readonly cratesMirror: string | null
@@ -78,7 +78,7 @@ export type BootImage = {
   readonly cmdline: Uint8Array
   /** The root disk: data, then dm-verity's hashes. */
   readonly disk: ByteSource
-  /** What else is launched, to compute the launch digests from; null where only an IGVM file says it. */
+  /** The other launched parts, from which launch digests are computed; null if only an IGVM file states them. */
   readonly boot: BootParts | null
 }
 
@@ -90,10 +90,10 @@ export type BootParts = {
   readonly shapes: readonly string[]
 }
 
-/** Of the runtime, in place of the library's own, which are JavaScript. `sha256` may return the same array every time. */
-export type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
+/** Hashes of the runtime, in place of the library's own in JavaScript. `sha256` may reuse its array. */
+type FastHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
-/** What the parts of the verifier share. */
+/** The result as read, for the parts of the verifier. */
 export type ReadResult = {
   readonly files: ResultFiles
   readonly provenance: Provenance | null

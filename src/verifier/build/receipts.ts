@@ -1,4 +1,4 @@
-// The two receipts of a build: one made before any of the source ran, one when all of it had ended, chained, by one VM. Pure.
+// The two receipts of a build, from before any source ran and after all of it ended, chained, by one VM. Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import { parsed } from '../../attest/malformed.ts'
@@ -34,7 +34,7 @@ export async function judgeReceipts(
     verifiers: nativeVerifiers,
   }
   const [first, last] = [dispatch, completion].map(item => parsed(() => decodeReceipt(item)))
-  // What cannot be read fails by a check of its own; nothing has an empty digest.
+  // An unreadable source fails by a check of its own; no value has an empty digest.
   const sourceDigest = { equals: sourceDigestOf(read.provenance) ?? nothing }
   const dispatched = await verifyReceipt(substituted(dispatch, question.crl), {
     ...common,
@@ -48,12 +48,15 @@ export async function judgeReceipts(
       // Compared with the completion's, and with attestations/slsa.json.
       networkPolicy: 'any',
       // Compared with the order in attestations/slsa.json, and with the request.
-      ...{ orderDigest: 'any', fetchProxy: 'any', fetchMirror: 'any', fetchAuthoritiesDigest: 'any' },
+      orderDigest: 'any',
+      fetchProxy: 'any',
+      fetchMirror: 'any',
+      fetchAuthoritiesDigest: 'any',
     },
   })
   const completed = await verifyReceipt(substituted(completion, question.crl), {
     ...common,
-    // Whatever it is, both have to carry the same.
+    // Both must carry the same nonce, even if any is accepted.
     nonce: nonce === 'any' ? (dispatched.statement?.nonce ?? 'any') : nonce,
     kind: 'build',
     expected: {
@@ -75,7 +78,7 @@ export async function judgeReceipts(
 
 const nothing = new Uint8Array(0)
 
-/** What is no receipt is passed on, and fails as one. */
+/** A value that is no receipt passes through, and fails as a receipt. */
 function substituted(receipt: unknown, crl: Uint8Array | undefined): unknown {
   const evidence: unknown = typeof receipt === 'object' && receipt !== null ? Reflect.get(receipt, 'evidence') : null
   if (typeof receipt !== 'object' || receipt === null || typeof evidence !== 'object' || evidence === null)
@@ -128,14 +131,14 @@ export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[]
   ]
 }
 
-/** For a result without receipts. Whoever makes ours writes them. */
+/** Check of a result without receipts: our own builders always write them. */
 export function receiptsMissing(isOwn: boolean): Check[] {
   const reason = 'evidence.json has no receipts of the dispatch and of the completion'
   if (isOwn) return [fail('receipts', `${reason}; this builder always writes both`)]
   return [notChecked('receipts', `${reason}: another builder made it; its report alone vouches`, false)]
 }
 
-/** Of one launch: REPORT_ID is drawn by the firmware for each. */
+/** Fields that identify one launch: firmware draws a new REPORT_ID for each. */
 const SAME = ['reportId', 'chipId', 'measurement', 'hostData', 'idKeyDigest'] as const satisfies (keyof SnpReport)[]
 
 export function differenceOf(a: SnpReport, b: SnpReport): string | null {

@@ -1,8 +1,8 @@
-// A `fetch` that speaks with an attested gateway and nobody else. Effects: the network, through the transport that it is given.
+// A `fetch` for one attested gateway alone. Effects: the network, through its transport.
 //
-//   fresh evidence, verified once and shared ─► a connection held to the attested TLS key (Bun, Node) ─► bodies encrypted to the attested key
+// fresh evidence ─► a connection pinned to the attested TLS key (Bun, Node) ─► bodies encrypted to it
 //
-// A gateway that shows another key is asked once for evidence, with a new nonce; the request is then sent anew, or fails.
+// A gateway that shows another key is asked once for evidence, with a new nonce. Then the request is resent or fails.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -18,8 +18,8 @@ import { PeerKeyError, type Transport, type WireRequest } from './transport.ts'
 /** A `fetch` for one gateway: `new OpenAI({ apiKey, baseURL: 'https://HOST:PORT/v1', fetch })`. */
 export type AttestedFetch = {
   /**
-   * As the platform's fetch, but no redirect is followed, and a response that ends too early is an error of its body's stream. Rejects with an
-   * AttestedFetchError, or with the signal's reason. The first call verifies the gateway.
+   * As the platform's fetch, but no redirect is followed, and a response that ends too early is an error of its body's
+   * stream. Rejects with an AttestedFetchError, or with the signal's reason. The first call verifies the gateway.
    */
   (input: FetchInput, init?: RequestInit): Promise<Response>
   /** Verifies the gateway now, for a new nonce. Rejects with EvidenceError or VerificationError. */
@@ -30,7 +30,7 @@ export type AttestedFetch = {
   readonly close: () => void
 }
 
-export type AttestedFetchDeps = {
+type AttestedFetchDeps = {
   readonly createTransport: (wire: Wire) => Transport
   readonly clock: Clock
   readonly random: RandomBytes
@@ -88,7 +88,12 @@ async function attempt(
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
-      ...{ keys: evidence.keys, channel, encryption, pins, random, native },
+      keys: evidence.keys,
+      channel,
+      encryption,
+      pins,
+      random,
+      native,
       responseBytesMax: limits.responseBytesMax,
     })
   } catch (error) {
@@ -110,7 +115,7 @@ async function renewed(
     if (signal?.aborted || !(error instanceof AttestedFetchError)) throw error
     throw keyChanged(sending, error, `and there is no fresh evidence for it: ${error.message}`)
   }
-  // Who says that he does not know the attested key, and then attests to it again, does not get the request twice.
+  // A gateway that refuses the attested key, and then attests to it again, does not get the request twice.
   const isSameKey = sameEncryptionKey(stale.evidence, next.evidence)
   if (refused instanceof UnknownKeyError && isSameKey)
     throw keyChanged(sending, refused, 'though its evidence names it')

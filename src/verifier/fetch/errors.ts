@@ -4,7 +4,7 @@
 
 import type { Check } from '../../attest/verdict.ts'
 
-/** Every error of this package; a request that its caller aborts rejects with the signal's reason instead, as every fetch does. */
+/** Every error of this package. An aborted request rejects with the signal's reason instead, as every fetch does. */
 export abstract class AttestedFetchError extends Error {
   /** Stable; the name of the class. */
   abstract override readonly name: string
@@ -26,7 +26,7 @@ export class RequestError extends AttestedFetchError {
   override readonly name = 'RequestError'
 }
 
-/** No evidence came: no connection, no response in time, or the gateway has none now. Try again later; nothing of the request was sent. */
+/** No evidence came: no connection, no response in time, or the gateway has none now. Nothing was sent: try again. */
 export class EvidenceError extends AttestedFetchError {
   override readonly name = 'EvidenceError'
   /** The response's HTTP status; null when there was no whole response. */
@@ -39,14 +39,15 @@ export class EvidenceError extends AttestedFetchError {
 }
 
 /**
- * Evidence came, and it is not what the policy wants. Trying again does not help: `failed` has the checks by name. Either this is not the gateway
- * that you mean, or it has changed and your policy has to; nothing of the request was sent.
+ * Evidence came, and it is not what the policy wants. Trying again does not help: `failed` has the checks by name.
+ * Either this is not the gateway that you mean, or it has changed and your policy has to; nothing of the request was
+ * sent.
  */
 export class VerificationError extends AttestedFetchError {
   override readonly name = 'VerificationError'
   /** Every check of the verdict. */
   readonly checks: readonly Check[]
-  /** Those that make the verdict bad. */
+  /** The failed checks. */
   readonly failed: readonly Check[]
 
   constructor(host: string, checks: readonly Check[]) {
@@ -60,22 +61,24 @@ export class VerificationError extends AttestedFetchError {
 }
 
 /**
- * Somebody answers with a key that is not the attested one, and fresh evidence did not explain it: `cause` says why not. Nothing of the request was
- * sent to that key. When it lasts, somebody stands between you and the gateway, or several gateways share its address.
+ * Somebody answers with a key that is not the attested one, and fresh evidence did not explain it: `cause` says why
+ * not. Nothing of the request was sent to that key. When it lasts, somebody stands between you and the gateway, or
+ * several gateways share its address.
  */
 export class KeyChangedError extends AttestedFetchError {
   override readonly name = 'KeyChangedError'
 }
 
 /**
- * The connection to the gateway failed, or it redirected. A request that was written to it may have been carried out: the message says so then, and
- * nothing but a GET or another idempotent request is sent a second time by this package. An OpenAI client repeats it unless its `maxRetries` is 0.
+ * The connection to the gateway failed, or it redirected. A request that was written to it may have been carried out:
+ * the message says so then, and nothing but a GET or another idempotent request is sent a second time by this package.
+ * An OpenAI client repeats it unless its `maxRetries` is 0.
  */
 export class ConnectionError extends AttestedFetchError {
   override readonly name = 'ConnectionError'
 }
 
-/** A response is not encrypted to this request, or does not open. Nothing of it is to be believed; the request's body went out encrypted only. */
+/** A response is not encrypted to this request, or does not open. Distrust it; the request went out encrypted. */
 export class EncryptionError extends AttestedFetchError {
   override readonly name = 'EncryptionError'
   /** The response's HTTP status, which nobody vouches for. Null when there was no response. */
@@ -87,7 +90,7 @@ export class EncryptionError extends AttestedFetchError {
   }
 }
 
-/** A response ended before its end: a stream without `[DONE]`, or half a JSON document. What came of it may lack its last part: ask again. */
+/** A response broke off: a stream without `[DONE]`, or half a JSON document. It may lack its end: ask again. */
 export class IncompleteResponseError extends AttestedFetchError {
   override readonly name = 'IncompleteResponseError'
 }

@@ -1,4 +1,4 @@
-// Keeps the evidence that requests rely on: verified once, shared, renewed in time, and anew when the gateway shows another key. Effects: through its deps.
+// Keeps the evidence of requests: shared, renewed in time, or when the gateway shows another key. Effects: its deps.
 
 import { equalConstantTime } from '../../base/bytes.ts'
 import { VerificationError } from './errors.ts'
@@ -29,13 +29,13 @@ export class EvidenceKeeper {
     this.#deps = deps
   }
 
-  /** What was verified last, while it may be relied on. */
+  /** The last verified evidence, while it is fresh enough to rely on. */
   current(): Evidence | null {
     const kept = this.#kept
     return kept !== null && this.#ageMs(kept) <= this.#deps.settings.limits.evidenceAgeMaxMs ? kept.evidence : null
   }
 
-  /** Evidence that is young enough, verified now if need be. Rejects as takeEvidence does, or with the signal's reason. */
+  /** Fresh evidence, verified now if need be. Rejects as takeEvidence does, or with the signal's reason. */
   async fresh(signal: AbortSignal | null): Promise<Attested> {
     const kept = this.#kept
     const { evidenceAgeMaxMs, reverifyAfterMs } = this.#deps.settings.limits
@@ -78,7 +78,7 @@ export class EvidenceKeeper {
       if (closedCount === this.#closedCount) this.#kept = kept
       return kept
     } catch (error) {
-      // Who is asked for evidence and gives bad evidence is not relied on any more. Silence is no such statement.
+      // A gateway that answers with bad evidence is trusted no longer. Silence changes nothing.
       if (error instanceof VerificationError) this.#forget()
       throw error
     }
@@ -93,12 +93,12 @@ export class EvidenceKeeper {
     const { clock } = this.#deps
     if (this.#underWay !== null || clock.monotonicMs() < this.#renewNotBeforeMs) return
     this.renew(null).catch(() => {
-      // The evidence that is kept is good until its age says otherwise; whoever meets its end is told the reason of then.
+      // Kept evidence stays good until it is too old; a caller after that gets the reason of then.
       this.#renewNotBeforeMs = clock.monotonicMs() + renewalPauseMs
     })
   }
 
-  /** By the clock that says more: the monotonic one may stand still while a machine sleeps, the other may be set back. */
+  /** Age by the larger of two clocks: the monotonic one may stand still in sleep, the other may be set back. */
   #ageMs({ evidence, monotonicMs }: Kept): number {
     const { clock } = this.#deps
     return Math.max(clock.monotonicMs() - monotonicMs, clock.nowMs() - evidence.verifiedAtMs)

@@ -1,4 +1,4 @@
-// Fetches a gateway's evidence for a nonce of its own, and judges it. Effects: through the transport, clock and randomness that it is given.
+// Fetches and judges a gateway's evidence for a fresh nonce. Effects: through the given transport, clock, randomness.
 
 import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { type Check, fail } from '../../attest/verdict.ts'
@@ -14,7 +14,7 @@ import { EvidenceError, VerificationError } from './errors.ts'
 import type { Settings } from './options.ts'
 import type { EvidenceAnswer, EvidenceAnswers, Transport } from './transport.ts'
 
-/** What verified, and until when it is relied on. */
+/** Verified evidence, and the end of its validity. */
 export type Evidence = {
   /** When the evidence was verified, by this machine's clock; milliseconds since 1970. */
   readonly verifiedAtMs: number
@@ -24,7 +24,7 @@ export type Evidence = {
   readonly simulated: boolean
   /** Every check, those left out included. */
   readonly checks: readonly Check[]
-  /** The whole verdict, with each receipt's own, and workload.json, which says which models are answered outside of the measured VM. */
+  /** The whole verdict, with each receipt's own, and workload.json, which names models outside of the measured VM. */
   readonly verdict: GatewayVerdict
   /** SHA-256 of the public key (SPKI) that the gateway ends TLS connections with, as its verified statement says. */
   readonly tlsSpkiDigest: Uint8Array
@@ -45,7 +45,7 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   const nonce = random(nonceBytes)
   const questions = [
     { url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
-    // Whoever hands it out: HOST_DATA and the receipts name its digest.
+    // Any host may serve it: HOST_DATA and the receipts name its digest.
     ...(trust.workload === null ? [{ url: new URL('/workload.json', origin), bodyBytesMax: workloadBytesMax }] : []),
   ]
   const { answers, tlsSpkiDigest } = await inTime(limits.evidenceTimeoutMs, clock, origin, signal =>
@@ -58,7 +58,10 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
   const verdict = await verifyGateway(attestation.body, {
     ...trust,
     workload: workload === undefined ? trust.workload : workloadIn(workload),
-    ...{ nonce, asOf: nowMs, ageMsMax: freshAgeMsMax, tlsSpkiDigest },
+    nonce,
+    asOf: nowMs,
+    ageMsMax: freshAgeMsMax,
+    tlsSpkiDigest,
   })
   const { keys, gateway, simulated, checks } = verdict
   const attestedKey = gateway?.tlsSpkiDigest ?? null
@@ -68,8 +71,13 @@ export async function takeEvidence({ settings, transport, clock, random }: Evide
     throw new VerificationError(origin.host, [...checks, missing])
   }
   return {
-    ...{ verifiedAtMs: nowMs, validUntilMs: nowMs + limits.evidenceAgeMaxMs, simulated, checks },
-    ...{ verdict, tlsSpkiDigest: attestedKey, keys },
+    verifiedAtMs: nowMs,
+    validUntilMs: nowMs + limits.evidenceAgeMaxMs,
+    simulated,
+    checks,
+    verdict,
+    tlsSpkiDigest: attestedKey,
+    keys,
   }
 }
 
@@ -96,7 +104,7 @@ async function inTime(
   }
 }
 
-/** A status other than 200. What the body says is shown, and is nobody's word. */
+/** A status other than 200. The body is shown as unverified text. */
 function refusal({ host }: URL, answer: EvidenceAnswer | undefined): EvidenceError {
   const { status, retryAfter, body } = present(answer, 'an answer for each question')
   const wait = retryAfter === null || !/^\d{1,6}$/.test(retryAfter) ? 'later' : `in ${retryAfter} s`

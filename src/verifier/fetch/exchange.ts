@@ -1,10 +1,9 @@
-// One request and its response with the holder of attested keys: sealed by EHBP, or over a pinned connection alone. Effects: through its channel.
-//
-// What travels how:
+// One request and its response with the holder of attested keys: sealed by EHBP, or over a pinned connection alone.
+// Effects: through its channel. The protection of a request:
 //   encryption 'required', a body      sealed; so is the response, of whatever status
 //   encryption 'required', no body     EHBP cannot seal it: over a pinned connection only
 //   encryption 'off'                   over a pinned connection only
-// A failure to seal or to open is an error. Nothing is ever sent, or taken, in the clear instead.
+// A failure to seal or to open is an error: requests and responses never fall back to clear text.
 
 import { type ResponseOpener, type SealedRequest, type SealOptions, sealRequest } from '../../attest/ehbp/client.ts'
 import { isKeyConfigProblem } from '../../attest/ehbp/key-config.ts'
@@ -17,8 +16,8 @@ import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError
 import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
 import type { Channel, WireRequest, WireResponse } from './transport.ts'
 
-export type ExchangeDeps = {
-  /** Of the verified evidence. */
+type ExchangeDeps = {
+  /** Keys from the verified evidence. */
   readonly keys: PublicKeys
   readonly channel: Channel
   readonly encryption: 'required' | 'off'
@@ -38,8 +37,8 @@ export class UnknownKeyError extends Error {
 }
 
 /**
- * Rejects with a PeerKeyError or an UnknownKeyError when somebody else's keys are there, with the signal's reason, and with RequestError,
- * ConnectionError, EncryptionError.
+ * Rejects with a PeerKeyError or an UnknownKeyError when somebody else's keys are there, with the signal's reason, and
+ * with RequestError, ConnectionError, EncryptionError.
  */
 export async function exchange(request: WireRequest, deps: ExchangeDeps): Promise<Response> {
   const { encryption, pins, channel } = deps
@@ -80,7 +79,8 @@ async function seal(
     return await sealRequest({ keys, suite: 'xwing', random, ...native }, body)
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {
-      ...{ status: null, cause: error },
+      status: null,
+      cause: error,
     })
   }
 }
@@ -98,7 +98,7 @@ async function openedResponse(response: WireResponse, { request, opener, deps }:
 
 const problemBytesMax = 64 * 1024
 
-/** A response that is not sealed: the gateway's word only where the connection is pinned, and even there never one to a request that was carried out. */
+/** An unsealed response: the gateway's word only on a pinned connection, and never once a request was carried out. */
 async function unsealed(
   response: WireResponse,
   request: WireRequest,
@@ -123,7 +123,8 @@ async function unsealed(
 function notSealed(status: number, cause: Malformed): EncryptionError {
   const message = `a response with status ${status} is not encrypted to this request, and nobody vouches for it: ${cause.message}`
   return new EncryptionError(`${message}. What to do: ask again; if it stays, find out who answers there`, {
-    ...{ status, cause },
+    status,
+    cause,
   })
 }
 
@@ -140,12 +141,12 @@ function isStream(contentType: string | null): boolean {
   return /^text\/event-stream[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
-/** Of other content the connection's word has to do, which a pinned connection gives. */
+/** Other content has no end mark: the pinned connection must tell. */
 function isJson(contentType: string | null): boolean {
   return /^application\/json[ \t]*(?:;|$)/i.test(contentType ?? '')
 }
 
-/** What spoke of the bytes on the wire does not hold for those that the caller gets. */
+/** Headers about the bytes on the wire do not hold for the opened body. */
 function clearHeaders(given: Headers): Headers {
   const headers = new Headers(given)
   for (const name of ['content-length', 'content-encoding', 'transfer-encoding', 'connection', 'keep-alive']) {
@@ -154,7 +155,7 @@ function clearHeaders(given: Headers): Headers {
   return headers
 }
 
-/** A stream as it comes; anything else whole, so that the caller is told by this very request when it is not. */
+/** Streams pass as they come. Anything else is read whole, so that this very request fails if it is not whole. */
 async function responseOf(
   response: WireResponse & { readonly body: ReadableStream<Uint8Array<ArrayBuffer>> },
   judging: Judging,

@@ -1,8 +1,10 @@
-// HTTPS for Bun and Node that looks at the key of every connection before a byte of a request is written to it. Effects: the network.
+// HTTPS for Bun and Node that looks at the key of every connection before a byte of a request is written to it.
+// Effects: the network.
 //
-// An agent of node:https makes the connections, and hands one out only after its handshake, when the SPKI of its certificate has been judged: until
-// then no request has a socket. Not Bun's fetch with tls.checkServerIdentity: it asks for each request, so that each makes a connection of its own, and
-// what it says is not heard with rejectUnauthorized: false (tried on 1.4.5).
+// An agent of node:https makes the connections, and hands one out only after its handshake, when the SPKI of its
+// certificate has been judged: until then no request has a socket. Not Bun's fetch with tls.checkServerIdentity: it
+// asks for each request, so that each makes a connection of its own, and what it says is not heard with
+// rejectUnauthorized: false (tried on 1.4.5).
 
 import { createHash, X509Certificate } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -35,7 +37,7 @@ export function createNodeTransport(wire: Wire): Transport {
   }
 }
 
-/** What is wrong with a peer's key, or null. */
+/** The fault of a peer's key, or null. */
 type Judge = (spkiDigest: Uint8Array) => Error | null
 
 /** Servers close idle connections; ours goes first, so that no request meets a connection that is about to end. */
@@ -53,7 +55,7 @@ class JudgingAgent extends Agent {
     this.#judge = judge
   }
 
-  /** What this agent knows of a socket that is about to get a request; null: it has not judged it, for the runtime took it from elsewhere. */
+  /** State of a socket that is about to get a request; null: not judged here, as the runtime took it from elsewhere. */
   take(socket: object): 'new' | 'used' | null {
     if (!this.#judged.has(socket)) return null
     const found = this.#used.has(socket) ? 'used' : 'new'
@@ -150,7 +152,7 @@ class UnansweredError extends Error {
   override readonly name = 'UnansweredError'
   /** Whether bytes of the request went to the connection, so that the server may have carried it out. */
   readonly isWritten: boolean
-  /** Whether the server may have ended the connection before the request came: it had served others, and nobody here ended it. */
+  /** Whether the server may have closed the connection early: it had served others, and this side did not close it. */
   readonly isStale: boolean
 
   constructor(
@@ -206,8 +208,8 @@ async function askEvidence(
 const QUESTION = { accept: 'application/json' } as const
 
 /**
- * The server may have ended an idle connection just when it was taken. Then the request is sent over a new one: where nothing of it was written, or
- * where it may be carried out twice (RFC 9110 9.2.2).
+ * The server may have ended an idle connection just when it was taken. Then the request is sent over a new one: where
+ * nothing of it was written, or where it may be carried out twice (RFC 9110 9.2.2).
  */
 async function sendFresh(agent: JudgingAgent, request: WireRequest, wire: Wire): Promise<IncomingMessage> {
   try {
@@ -228,8 +230,12 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
     headers['accept-encoding'] = 'identity'
     if (body !== null) headers['content-length'] = String(body.length)
     const outgoing = startRequest({
-      ...{ agent, method, headers, path: `${url.pathname}${url.search}` },
-      ...{ host: url.hostname.replace(/^\[|\]$/g, ''), port: url.port || 443 },
+      agent,
+      method,
+      headers,
+      path: `${url.pathname}${url.search}`,
+      host: url.hostname.replace(/^\[|\]$/g, ''),
+      port: url.port || 443,
     })
     let isStale = false
     let isWritten = false
@@ -269,7 +275,7 @@ function sendOver(agent: JudgingAgent, request: WireRequest, wire: Wire): Promis
   })
 }
 
-/** Two turns of the event loop: an end of the connection that this machine has already received is heard before a request is written to it. */
+/** Two turns of the event loop: an end of the connection that has already arrived is noticed before writing. */
 async function newsOfSocket(): Promise<void> {
   for (let turn = 0; turn < 2; turn += 1) await new Promise<void>(resolve => setImmediate(resolve))
 }

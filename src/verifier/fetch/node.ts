@@ -1,4 +1,4 @@
-// The package's entry for Bun and Node: every connection is held to the attested TLS key, and bodies are encrypted to the attested key. Effects: the network.
+// The package's entry for Bun and Node: connections pinned to the attested TLS key, encrypted bodies. Effects: network.
 
 import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
@@ -8,7 +8,7 @@ import type { AttestedFetchOptions } from './options.ts'
 
 export * from './public.ts'
 
-/** A `fetch` that speaks with one attested gateway and nobody else. Throws OptionError; nothing is sent before the first call. */
+/** A `fetch` for one attested gateway alone. Throws OptionError; nothing is sent before the first call. */
 export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
   return createAttestedFetch(options, {
     createTransport: createNodeTransport,

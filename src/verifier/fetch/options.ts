@@ -1,5 +1,5 @@
-// What a caller of `attestedFetch` says, read once and strictly: a name that is not known, or a pin that is missing, is an error before anything is sent.
-// Pure; throws OptionError.
+// Options of `attestedFetch`, read once and strictly: an unknown name or a missing pin is an error before anything is
+// sent. Pure; throws OptionError.
 
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
@@ -16,41 +16,44 @@ export type AttestedFetchOptions = {
   /** The gateway: `https://HOST` or `https://HOST:PORT`. Requests may go there and nowhere else. */
   readonly url: string | URL
   /**
-   * What you expect, in the JSON form that `strongroom verify policy-example` prints, as text or as an object: measurements, the operator's key
-   * (`idKeyDigest`), HOST_DATA, the least TCB. Every field has to be there; 'any' skips its check.
+   * Your expectations, in the JSON form that `strongroom verify policy-example` prints, as text or as an object:
+   * measurements, the operator's key (`idKeyDigest`), HOST_DATA, the least TCB. Every field is required; 'any' skips
+   * its check.
    */
   readonly policy: string | Readonly<Record<string, unknown>>
-  /** The operator's `allowlist.json`, byte by byte as it was published: the receipts must have its digest, images and commands. */
+  /** The operator's `allowlist.json`, byte by byte: the receipts must have its digest, images and commands. */
   readonly allowlist?: string | Uint8Array | 'any'
   /**
-   * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its digest. Left out: what the gateway
-   * serves, when the policy names the operator's key or HOST_DATA.
+   * `workload.json` of a gateway in a VM of its own, byte by byte as the operator published it: HOST_DATA must be its
+   * digest. Left out: what the gateway serves, when the policy names the operator's key or HOST_DATA.
    */
   readonly workload?: string | Uint8Array
   /**
-   * Upstreams outside of the gateway's measured VM that may get your prompts: `NAME=https://HOST`, or `NAME`, wherever its host leads it. All others fail
-   * the verification. Default: none.
+   * Upstreams outside of the gateway's measured VM that may get your prompts: `NAME=https://HOST`, or `NAME`, wherever
+   * its host leads it. All others fail the verification. Default: none.
    */
   readonly outside?: readonly string[]
-  /** Of a gateway without such a VM: its `gateway-configuration.json`, byte by byte: its receipt must have the digest, which covers the upstreams. */
+  /** For a gateway without such a VM: its `gateway-configuration.json`, byte by byte; its receipt has the digest. */
   readonly configuration?: string | Uint8Array | 'any'
   /**
-   * What you do without, said aloud: all are 'required' unless you say 'any'. `measurement`: measurements in the policy. `allowlist`: the allowlist,
-   * or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a revocation list. `tcb`: the firmware of AMD's bulletins.
+   * Pins that you waive: all are 'required' unless you say 'any'. `measurement`: measurements in the policy.
+   * `allowlist`: the allowlist, or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a
+   * revocation list. `tcb`: the firmware of AMD's bulletins.
    */
   readonly pins?: Partial<Pins>
   /** PEM or DER of a revocation list, in the place of the one that comes with the evidence. */
   readonly crl?: string | Uint8Array
-  /** PEM of a simulated platform's root, for development: evidence that no hardware vouches for then verifies, and `simulated` says so. */
+  /** PEM of a simulated platform's root, for development: verifies evidence without hardware; `simulated` says so. */
   readonly simulatedRoot?: string | Uint8Array
   /**
-   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any': whatever certificate, for the
-   * attested key is what counts; the name in it is then not looked at either.
+   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any':
+   * whatever certificate, for the attested key is what counts; the name in it is then not looked at either.
    */
   readonly ca?: string | 'any'
   /**
-   * 'required', the default: bodies of requests and responses are encrypted to the attested key (EHBP with X-Wing), whoever ends the TLS connection.
-   * 'off': the pinned TLS connection alone protects them; there is no such connection in a page.
+   * 'required', the default: bodies of requests and responses are encrypted to the attested key (EHBP with X-Wing),
+   * whoever ends the TLS connection. 'off': the pinned TLS connection alone protects them; there is no such connection
+   * in a page.
    */
   readonly encryption?: 'required' | 'off'
   /** Evidence older than this is relied on for no new request. Default: one hour. */
@@ -61,7 +64,7 @@ export type AttestedFetchOptions = {
   readonly evidenceTimeoutMs?: number
   /** Bun and Node: for a connection, its TLS handshake included. Default: 10 s. */
   readonly connectTimeoutMs?: number
-  /** Bun and Node: longest silence while a response is waited for and read. Default: 10 minutes; for a shorter whole, pass a `signal`. */
+  /** Bun and Node: longest silence while a response is awaited or read. Default: 10 minutes; `signal` bounds all. */
   readonly idleTimeoutMs?: number
   /** A request's body must fit into memory. Default: 64 MiB. */
   readonly requestBytesMax?: number
@@ -69,8 +72,8 @@ export type AttestedFetchOptions = {
   readonly responseBytesMax?: number
 }
 
-/** Whom to trust and what to expect: the part of a GatewayQuestion that does not change from one verification to the next. */
-export type Trust = {
+/** Trust and expectations: the part of a GatewayQuestion that stays the same from one verification to the next. */
+type Trust = {
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
   readonly pins: Pins
@@ -83,7 +86,7 @@ export type Trust = {
   readonly outside: readonly string[]
 }
 
-export type Limits = {
+type Limits = {
   readonly evidenceAgeMaxMs: number
   readonly reverifyAfterMs: number
   readonly evidenceTimeoutMs: number
@@ -108,7 +111,7 @@ export type Settings = {
 const hourMs = 3_600_000
 const dayMs = 24 * hourMs
 
-/** What a number may be, and what it is when left out. */
+/** Range and default of each number. */
 const NUMBERS = {
   evidenceAgeMaxMs: { least: 1_000, most: dayMs, usual: hourMs },
   evidenceTimeoutMs: { least: 100, most: 600_000, usual: 30_000 },
@@ -214,7 +217,7 @@ function readTrust(options: AttestedFetchOptions): Trust {
   return trust
 }
 
-/** Where a pin is to be named. A revocation list and the floors are asked for unless they are waived, and cannot be missing. */
+/** Place to name a pin. A revocation list and the floors are required unless waived, and cannot be missing. */
 const MISSING: Readonly<Record<(typeof PINS)[number], readonly [param: string, problem: string]>> = {
   measurement: [
     'policy.measurements',
@@ -275,7 +278,7 @@ function readAllowlistOption(given: string | Uint8Array): ExpectedAllowlist | 'a
 
 function bytesOf(param: string, given: string | Uint8Array): Uint8Array {
   if (typeof given === 'string') return utf8(given)
-  // Of another realm too, where `instanceof` would not do.
+  // Accepts arrays of another realm, for which `instanceof` is false.
   if (ArrayBuffer.isView(given)) return new Uint8Array(given.buffer, given.byteOffset, given.byteLength)
   throw new OptionError(param, 'give its text or its bytes')
 }

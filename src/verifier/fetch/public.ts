@@ -1,4 +1,5 @@
-// What both halves of the package export beside `attestedFetch`: what judges evidence, policies, errors and types. Index.ts of the room has more.
+// Exports that both halves of the package share beside `attestedFetch`: judging evidence, policies, errors and types.
+// index.ts of the room has more.
 
 export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { Malformed } from '../../attest/malformed.ts'

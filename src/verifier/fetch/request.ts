@@ -1,4 +1,4 @@
-// Reads what a caller gives to `fetch` into one request for the attested gateway. Throws RequestError for whatever would go elsewhere or otherwise.
+// Turns the arguments of `fetch` into a request for the attested gateway. Throws RequestError for any other.
 
 import { messageOf } from '../../base/fault.ts'
 import { RequestError } from './errors.ts'

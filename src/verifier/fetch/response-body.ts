@@ -1,4 +1,4 @@
-// The body of a response on its way to the caller: opened where it is sealed, and an error instead of an end that came too early. Pure but for what it reads.
+// The body of a response: opened if it is sealed; a premature end becomes an error. Pure but for what it reads.
 
 import type { ResponseOpener } from '../../attest/ehbp/client.ts'
 import type { WholeCheck } from '../../attest/ehbp/whole.ts'
@@ -10,7 +10,10 @@ import { AttestedFetchError, ConnectionError, EncryptionError, IncompleteRespons
 type Bytes = Uint8Array<ArrayBuffer>
 
 export type Judging = {
-  /** What opens a sealed body, and says at its end whether it is whole; of a plain one, what says it, or null where only the connection can. */
+  /**
+   * `opener` also says at the end whether the body is whole, as `whole` does for a plain one; null: only the connection
+   * can.
+   */
   readonly by: { readonly opener: ResponseOpener } | { readonly whole: WholeCheck | null }
   readonly signal: AbortSignal | null
   readonly status: number
@@ -69,7 +72,8 @@ function failureOf(error: unknown, { by, status }: Judging): unknown {
   if (error instanceof AttestedFetchError) return error
   if ('opener' in by && error instanceof Malformed) {
     return new EncryptionError(`a response with status ${status} cannot be opened: ${messageOf(error)}`, {
-      ...{ status, cause: error },
+      status,
+      cause: error,
     })
   }
   return new ConnectionError(`the response ended early: ${messageOf(error)}`, { cause: error })

@@ -1,4 +1,4 @@
-// What carries requests to a gateway in one runtime: Bun and Node pin the TLS key of every connection, a page cannot. Types, and the one error.
+// Carries requests to a gateway: Bun and Node pin the TLS key of every connection, a page cannot. Types, one error.
 
 /** A request whole: its body is sent again when the gateway has a new key. */
 export type WireRequest = {
@@ -35,7 +35,7 @@ export type Transport = {
   readonly pins: boolean
   /** One GET after the other, on a connection of their own. No redirect is followed, no credentials are sent. */
   readonly askEvidence: (questions: readonly EvidenceQuestion[], signal: AbortSignal) => Promise<EvidenceAnswers>
-  /** For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' exactly where the transport does not pin. */
+  /** For requests to the holder of this key alone. `tlsSpkiDigest` is 'any' exactly if the transport does not pin. */
   readonly open: (tlsSpkiDigest: Uint8Array | 'any') => Channel
 }
 

@@ -1,4 +1,4 @@
-// The global `fetch`, as pages and their workers have it: it shows no certificate, so that no key is pinned. Effects: the network.
+// The global `fetch` of pages and their workers: it shows no certificate, so no key is pinned. Effects: the network.
 
 import { ConnectionError, OptionError } from './errors.ts'
 import type { Wire } from './options.ts'
@@ -13,7 +13,7 @@ import type {
   WireResponse,
 } from './transport.ts'
 
-/** Throws OptionError for what a page cannot do, and where the runtime could pin: a bundler has then taken the wrong half of the package. */
+/** Throws OptionError for options that a page cannot honor, and where a bundler took the wrong half. */
 export function createWebTransport({ ca }: Wire): Transport {
   if (ca !== undefined) throw new OptionError('ca', 'a page cannot choose authorities: leave it out')
   const versions: unknown = Reflect.get(Object(Reflect.get(globalThis, 'process')), 'versions')
@@ -52,7 +52,7 @@ async function send({ method, url, headers, body, signal }: WireRequest): Promis
   } catch (error) {
     if (signal?.aborted) throw signal.reason
     const advice = 'check the network, that the gateway allows this page (CORS), and that it does not redirect'
-    // Whether it was written is not shown; browsers write a request a second time when a kept connection ends without an answer.
+    // Whether it was written is unknown; browsers resend a request when a kept connection ends without a response.
     const fate = isRead(method) ? '' : `. The ${method} may have been carried out: find out before you send it again`
     throw new ConnectionError(`no response from ${url.host}: ${advice}${fate}`, { cause: error })
   }

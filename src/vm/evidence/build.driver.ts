@@ -1,6 +1,6 @@
-// Builds in VMs: orders, progress, and the evidence that their guests wait for. Effects: asks guests, reads the ledger.
+// Builds in VMs: orders, progress and evidence. Effects: asks guests, reads the ledger.
 //
-// The guest is hostile: what it states is held against its launch before anybody works for it. What comes out is complete, not yet verified.
+// The guest is hostile: its statements are compared with its launch before any other work. Nothing here is verified.
 
 import { decodeReceipt, encodeReceipt } from '../../attest/receipt/receipt.ts'
 import { reportDataOf, type StatementKind } from '../../attest/receipt/statement.ts'
@@ -36,9 +36,9 @@ const kinds = { dispatch: 'build-dispatch', completion: 'build' } as const satis
   AttestedStage,
   StatementKind
 >
-/** Of a report's REPORT_DATA. */
+/** Length of REPORT_DATA. */
 const reportDataBytes = 64
-/** Room for the nonce in the report over the provenance; shorter ones are in the receipts alone. */
+/** Length of a nonce that the report over the provenance holds. Shorter ones are in the receipts alone. */
 const wholeNonceBytes = 16
 
 export class VmBuilds {
@@ -70,28 +70,28 @@ export class VmBuilds {
     const channel = this.#channelOf(vmId)
     const response = await channel.request({ op: 'vouch', simulated: simulatedLaunch(launched) }, timeoutMs)
     if (!('vouched' in response)) throw new Fault('channel.refused', 'agent vouch: a response without evidence')
-    const said = response.vouched
-    if (said.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${said.stage}, not at ${stage}`)
-    const signed = signedOf(said)
+    const answer = response.vouched
+    if (answer.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${answer.stage}, not at ${stage}`)
+    const signed = signedOf(answer)
     checkStatement(signed.statement, { kind: kinds[stage], vmId, nonce, launch: launched.launch, keys: signed.keys })
-    checkProvenanceWanted(vmId, said, nonce)
+    checkProvenanceWanted(vmId, answer, nonce)
     const reportData = reportDataOf(signed.statement)
-    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
     const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
     const receipt = encodeReceipt({ platform, ...signed, evidence })
     try {
-      // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
+      // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
       decodeReceipt(receipt)
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
     }
-    const provenance = await this.#provenanceEvidence(launched, said, nonce)
+    const provenance = await this.#provenanceEvidence(launched, answer, nonce)
     await channel.request({ op: 'vouched', stage, receipt: JSON.stringify(receipt), provenance }, timeoutMs)
     const { document, operatorKey } = launched.launch
     return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
   }
 
-  /** The second report of a completion: over the digest of provenance.json and the nonce. Null: none is wanted. */
+  /** The second report of a completion, over the digest of provenance.json and the nonce. Null: none is wanted. */
   async #provenanceEvidence(
     launched: Launched,
     { provenance }: BuildEvidence,
@@ -101,7 +101,7 @@ export class VmBuilds {
     const digest = present(fromHex(provenance.sha256), 'the schema lets only hexadecimal through')
     const reportData = concat(digest, nonce, new Uint8Array(reportDataBytes - digest.length - nonce.length))
     const { report, vek, chain } = await completeReport(this.#deps.sources, launched, {
-      said: provenance.report,
+      guestReport: provenance.report,
       reportData,
     })
     const [ask, ark] = chain

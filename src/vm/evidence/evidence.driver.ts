@@ -1,7 +1,7 @@
-// Fresh evidence of claimed VMs: the guest's signed statement, and the platform's report over it. Effects: asks guests, reads the ledger.
+// Fresh evidence of claimed VMs: the guest's statement and the report over it. Effects: asks guests, reads the ledger.
 //
-// The guest is hostile: what it says is held against the launch before anybody works for it, and one VM gets one piece of work at a time.
-// What comes out is complete, not yet verified: whoever asked knows what the statement has to say.
+// The guest is hostile: its statements are compared with the launch before any work is done for it, and each VM gets
+// one piece of work at a time. Results are complete, not verified: the caller knows what the statement must say.
 
 import { keysDigest, type PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
@@ -35,12 +35,12 @@ export type EvidenceTakerDeps = {
   readonly linkOf: (vmId: string) => Pick<VmLink, 'channel' | 'observe'> | null
 }
 
-/** For each VM: one that is being taken, the others wait. */
+/** Per VM: one that is taken, and those that wait. */
 const countMax = 4
 /** As the wire allows (contract/vm/agent.ts). */
 const receiptCharsMax = 98_304
 
-/** What an answer is waited for, in words. */
+/** The step that is waited for, as text. */
 type Progress = { step: string; readonly deadlineMs: number }
 
 export class EvidenceTaker {
@@ -91,18 +91,18 @@ export class EvidenceTaker {
     const { hello } = observe()
     if (hello !== null && (hello.platform === 'snp') !== isSnp) throw wrongPlatform(vm, hello.platform === 'snp')
     progress.step = 'its guest'
-    const said = await channel.evidence(nonce, simulatedLaunch(launched), leftMs)
-    if ((said.report !== null) !== isSnp) throw wrongPlatform(vm, said.report !== null)
-    const signed = signedOf(said)
+    const answer = await channel.evidence(nonce, simulatedLaunch(launched), leftMs)
+    if ((answer.report !== null) !== isSnp) throw wrongPlatform(vm, answer.report !== null)
+    const signed = signedOf(answer)
     checkStatement(signed.statement, { kind: 'claim', vmId, nonce, launch, keys: signed.keys })
     progress.step = isSnp ? 'the certificates of its report' : 'the simulated platform'
-    const tpm = said.tpm === undefined ? {} : { tpm: evidenceBytes(said.tpm, 'tpm') }
+    const tpm = answer.tpm === undefined ? {} : { tpm: evidenceBytes(answer.tpm, 'tpm') }
     const reportData = reportDataOf(signed.statement)
-    const evidence = await completeReport(this.#deps.sources, launched, { said: said.report, reportData })
+    const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
     const platform = isSnp ? 'snp' : 'simulated'
     const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
     try {
-      // Its bounds are those of every receipt: what breaks them would be of no use to anybody.
+      // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
       decodeReceipt(receipt)
     } catch (error) {
       throw refusedEvidence(vmId, messageOf(error))
@@ -126,7 +126,7 @@ function tooLate(vmId: string, { step }: Progress, timeoutMs: number): Fault {
 
 type Signed = Omit<Parameters<typeof encodeReceipt>[0], 'platform' | 'evidence'>
 
-/** The schema of the wire has checked the lengths. Fault channel.refused. */
+/** The wire's schema has checked the lengths. Fault channel.refused. */
 export function signedOf({
   statement,
   keys,
@@ -155,7 +155,7 @@ type Asked = {
   readonly keys: PublicKeys
 }
 
-/** It is of this kind, over this nonce and these keys, in a VM of this launch. What else it says, the caller checks. Fault channel.refused. */
+/** Checks kind, nonce, keys and launch. The caller checks the rest. Fault channel.refused. */
 export function checkStatement(bytes: Uint8Array, { kind, vmId, nonce, launch, keys }: Asked): void {
   const statement = statementOf(bytes, { kind, vmId })
   const wrong = (

@@ -1,7 +1,7 @@
-// What is said to VMs that the gateway runs in (contract/vm/enclave.ts), and the evidence that they ask for. Effects: asks guests, reads the ledger.
+// Requests to gateway VMs (contract/vm/enclave.ts), and their evidence. Effects: asks guests, reads the ledger.
 //
-// The guest is hostile: what it wants is held against its launch before anybody works for it. What comes out is complete, not yet verified,
-// and of its usage nothing but the form has been checked.
+// The guest is hostile: its requests are compared with its launch before any work is done for it. Results are complete,
+// not verified, and of its usage only the form is checked.
 
 import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { toBase64, toBase64Url, toHex, utf8 } from '../../base/bytes.ts'
@@ -33,7 +33,7 @@ import {
   simulatedLaunch,
 } from './report.driver.ts'
 
-/** A gateway under load sends its usage, and waits for certificates while it is asked for more. */
+/** A gateway under load sends its usage and waits for certificates while more requests come. */
 export const gatewayChannelLimits: ChannelLimits = { readBytesPerSecondMax: 4_194_304, pendingCountMax: 32 }
 
 export type VmGatewaysDeps = {
@@ -46,30 +46,30 @@ type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, {
 type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
 
-/** For each VM: one that is being sent, the others wait. */
+/** Per VM: one that is being sent, and those that wait. */
 const documentsWaitingMax = 4
 
-/** What the gateway in a VM wants certificates for. */
+/** The report that a gateway VM wants certificates for. */
 export type WantedEvidence = Pick<Extract<Want, { kind: 'evidence' }>, 'reportData' | 'report'>
 
 /** Complete, not verified. */
 export type GatewayEvidence = {
-  /** As the VM gets it. */
+  /** The form that the VM gets. */
   readonly evidence: CompletedEvidence
   /** Text of the launch document. */
   readonly launch: string
   /** Text of workload.json, whose SHA-256 is HOST_DATA of the report. */
   readonly workload: string
-  /** SHA-384 of the ID key that the launch was signed with, as this host has it on record. */
+  /** SHA-384 of the ID key that signed the launch, from this host's records. */
   readonly operatorKey: Uint8Array
-  /** No hardware vouches for it. */
+  /** No hardware signed it. */
   readonly simulated: boolean
 }
 
-/** Every request's Faults: channel.timeout, channel.refused (the message begins with the guest's code), channel.closed. */
+/** Faults of requests: channel.timeout, channel.refused (its message begins with the guest's code), channel.closed. */
 export class VmGateways {
   readonly #deps: VmGatewaysDeps
-  /** Documents go to a VM one after the other: the pieces of two would mix. */
+  /** Serializes documents to a VM: the pieces of two would mix. */
   readonly #documents = new Map<string, Serial>()
 
   constructor(deps: VmGatewaysDeps) {
@@ -77,8 +77,8 @@ export class VmGateways {
   }
 
   /**
-   * Hands over the workload that the VM was launched with. No effect if it has it already. `timeoutMs` is for each of its messages, as it is
-   * of `control`. Fault beside: attest.unavailable (a launch without record).
+   * Hands over the workload that the VM was launched with. No effect if the VM has it. `timeoutMs` holds for each
+   * message, as in `control`. More Faults: attest.unavailable (a launch without record).
    */
   async workload(vmId: string, timeoutMs: number): Promise<void> {
     const launched = launchedVm(this.#deps.db, vmId)
@@ -88,7 +88,7 @@ export class VmGateways {
     await this.#document(vmId, bytes, { op: 'workload', sha256: sha256Of(bytes), simulated }, timeoutMs)
   }
 
-  /** Hands over a control snapshot as its signed bytes. Returns the revision that is in force then. */
+  /** Hands over a control snapshot as its signed bytes. Returns the revision in force afterwards. */
   async control(
     vmId: string,
     { bytes, signature }: { readonly bytes: Uint8Array; readonly signature: Uint8Array },
@@ -104,7 +104,7 @@ export class VmGateways {
     await this.#request(vmId, { op: 'addresses', hosts }, timeoutMs)
   }
 
-  /** The VM may answer at once each time: the caller bounds how often it asks. `timeoutMs` is to be longer than `waitMs`. */
+  /** The VM may answer at once each time, so the caller bounds the rate. `timeoutMs` must exceed `waitMs`. */
   async next(vmId: string, asked: RequestOf<'next'>, timeoutMs: number): Promise<EnclaveNext> {
     const response = await this.#request(vmId, { op: 'next', ...asked }, timeoutMs)
     if (!('next' in response)) throw new Fault('channel.refused', 'agent next: a response without next')
@@ -133,7 +133,7 @@ export class VmGateways {
     return response.report
   }
 
-  /** Their form is checked, what they say is not. */
+  /** Checks the form of spans, not their content. */
   async spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
     const response = await this.#request(vmId, { op: 'spans', ...asked }, timeoutMs)
     if (!('traced' in response)) throw new Fault('channel.refused', 'agent spans: a response without spans')
@@ -145,15 +145,16 @@ export class VmGateways {
   }
 
   /**
-   * The report over these bytes with its certificates. A report of another launch, or of another workload, is refused before the key
-   * distribution service is asked for anything. Faults: channel.refused, attest.unavailable (the message says what is missing and what to do).
+   * The report over these bytes with its certificates. A report of another launch or workload is refused before the key
+   * distribution service is asked. Faults: channel.refused, attest.unavailable (the message says what is missing and
+   * what to do).
    */
-  async completeEvidence(vmId: string, { reportData, report: said }: WantedEvidence): Promise<GatewayEvidence> {
+  async completeEvidence(vmId: string, { reportData, report: guestReport }: WantedEvidence): Promise<GatewayEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)
     const { vm, launch } = launched
     const workload = workloadOf(launched)
     const completed = await completeReport(this.#deps.sources, launched, {
-      said,
+      guestReport,
       reportData: evidenceBytes(reportData, 'reportData'),
     })
     return {
@@ -165,7 +166,7 @@ export class VmGateways {
     }
   }
 
-  /** Sends a whole document in pieces, and then what is to be done with it. */
+  /** Sends a whole document in pieces, then the request that uses it. */
   async #document(
     vmId: string,
     bytes: Uint8Array,
@@ -207,7 +208,7 @@ function sha256Of(bytes: Uint8Array): string {
   return new Bun.CryptoHasher('sha256').update(bytes).digest('hex')
 }
 
-/** Fault attest.unavailable: it was launched without one, or the record has been altered. */
+/** Fault attest.unavailable: launched without a workload, or the record was altered. */
 function workloadOf({ vm, launch }: Launched): string {
   const { document, workload } = launch
   if (workload === null) {
@@ -222,7 +223,7 @@ function workloadOf({ vm, launch }: Launched): string {
   return workload
 }
 
-/** Fault channel.refused: it breaks the bounds of the wire, so that it would be of no use to anybody. */
+/** Fault channel.refused: it breaks the bounds of the wire, so it would be useless. */
 function wireEvidence(
   vmId: string,
   { report, vek, chain: [intermediate, ark], crl }: ReceiptEvidence,

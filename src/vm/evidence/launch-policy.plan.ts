@@ -1,30 +1,33 @@
-// What a VM of this host may report of itself, from the launch that its host has on record; and whom this host believes. Pure.
+// The policy for a VM's report, from the recorded launch, and the keys that this host trusts. Pure.
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
+import type { BitRule } from '../../attest/policy/kinds.ts'
 import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
-import type { BitRule } from '../../attest/policy/schema.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
 import { checkedJson } from '../../contract/shape.ts'
 import { LaunchDocument, launchText } from '../../contract/vm/launch.ts'
 import { hostDataOf, type LaunchTexts } from '../launch/expected.plan.ts'
 
-/** Whom this host believes. */
+/** The keys that this host trusts. */
 export type HostTrust = {
-  /** AMD's on snp; elsewhere the simulated root of this host, and no other. */
+  /** AMD's roots on snp; elsewhere only this host's simulated root. */
   readonly roots: readonly TrustedRoot[]
   readonly simulated: boolean
-  /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the one that its launch was signed with. */
+  /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the key that signed its launch. */
   readonly operatorKeys: readonly Uint8Array[]
 }
 
-/** What is wrong with the key that signed a launch, or null. */
+/** The fault of a key that signed a launch. Null: it is known. */
 export function strangeOperatorKey({ operatorKeys }: HostTrust, operatorKey: Uint8Array): string | null {
   const isOurs = operatorKeys.some(key => equalConstantTime(key, operatorKey))
   return isOurs ? null : 'operator-key: the launch was signed with a key that this host has never had'
 }
 
-/** Exactly the canonical text: HOST_DATA is its digest where there is no workload. Throws a Fault naming the first wrong field, or a TypeError. */
+/**
+ * Accepts exactly the canonical text: without a workload its digest is HOST_DATA. Throws a Fault naming the first wrong
+ * field, or a TypeError.
+ */
 export function readLaunch(text: string): LaunchDocument {
   const document = checkedJson(LaunchDocument, utf8(text), { what: 'launch document', code: 'internal' })
   if (launchText(document) !== text) throw new TypeError('launch document: not in its canonical form')
@@ -34,7 +37,7 @@ export function readLaunch(text: string): LaunchDocument {
 /** A launch on record. */
 export type RecordedLaunch = LaunchTexts & { readonly operatorKey: Uint8Array }
 
-/** No debug and no migration whatever the document says; all other bits of the guest policy as it says. */
+/** Refuses debug and migration whatever the document says; takes all other bits of the guest policy from it. */
 export function launchPolicy({ document, workload, operatorKey }: RecordedLaunch): Policy {
   const { measurement, policy } = readLaunch(document)
   const strict = strictPolicy()

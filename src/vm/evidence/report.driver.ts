@@ -1,4 +1,4 @@
-// A VM's report with the certificates that verify it: its hardware's own, or the simulated platform's. Effects: reads the ledger, asks key services.
+// A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, asks key services.
 
 import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'
@@ -15,16 +15,16 @@ import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 
 export type EvidenceSources = {
-  /** Certificates for a report of this host's hardware; null where nobody has them (appliance/collateral.ts says why). */
+  /** Certificates for a report of this host's hardware. Null: nobody has them (appliance/collateral.ts says why). */
   readonly collateral: ((report: Uint8Array) => Promise<CollateralResult>) | null
   /** The platform of VMs without such hardware. */
   readonly simulated: () => Promise<Pick<SimulatedHost, 'evidence'>>
 }
 
-/** A VM, and what its reports have to say. */
+/** A VM and its recorded launch. */
 export type Launched = { readonly vm: Vm; readonly launch: Launch }
 
-/** Fault attest.unavailable: nobody knows what this VM was launched from. */
+/** Fault attest.unavailable: the VM's launch is not on record. */
 export function launchedVm(db: LedgerDb, vmId: string): Launched {
   const vm = vmById(db, vmId)
   const launch = launchOf(db, vmId)
@@ -35,28 +35,29 @@ export function launchedVm(db: LedgerDb, vmId: string): Launched {
   )
 }
 
-/** What a simulated platform reports of the launch; null where the guest has a report device. */
+/** The launch as a simulated platform reports it. Null: the guest has a report device. */
 export function simulatedLaunch({ vm, launch }: Launched): { measurement: string; operatorKey: string } | null {
   const { measurement, operatorKey } = launch
   return vm.platform === 'snp' ? null : { measurement, operatorKey }
 }
 
 /**
- * The report over `reportData` with its certificates. `said` is the guest's own report, null where the simulated platform makes it. A report of
- * another launch is refused before the key distribution service is asked for anything. Faults: channel.refused, attest.unavailable.
+ * The report over `reportData` with its certificates. `guestReport`: null where the simulated platform makes it. A
+ * report of another launch is refused before the key distribution service is asked. Faults: channel.refused,
+ * attest.unavailable.
  */
 export function completeReport(
   sources: EvidenceSources,
   launched: Launched,
-  { said, reportData }: { readonly said: string | null; readonly reportData: Uint8Array },
+  { guestReport, reportData }: { readonly guestReport: string | null; readonly reportData: Uint8Array },
 ): Promise<ReceiptEvidence> {
   const { vm, launch } = launched
-  if ((said !== null) !== (vm.platform === 'snp')) throw wrongPlatform(vm, said !== null)
-  if (said === null) return simulate(sources, launch, reportData)
-  return complete(sources, launched, { report: evidenceBytes(said, 'report'), reportData })
+  if ((guestReport !== null) !== (vm.platform === 'snp')) throw wrongPlatform(vm, guestReport !== null)
+  if (guestReport === null) return simulate(sources, launch, reportData)
+  return complete(sources, launched, { report: evidenceBytes(guestReport, 'report'), reportData })
 }
 
-/** The simulated platform signs this one thing: that a VM of this launch has asked for a report over these bytes. */
+/** The simulated platform signs only that a VM of this launch asked for a report over these bytes. */
 async function simulate(sources: EvidenceSources, launch: Launch, reportData: Uint8Array): Promise<ReceiptEvidence> {
   try {
     const host = await sources.simulated()

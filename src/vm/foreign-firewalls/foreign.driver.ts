@@ -1,4 +1,4 @@
-// Reads the firewalls of this host, of which ours is one. Effects: runs nft(8) and iptables-save(8), which change nothing; reads /proc.
+// Reads all firewalls of this host, ours included. Effects: runs nft(8) and iptables-save(8) for reading; reads /proc.
 
 import { existsSync, readFileSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -10,25 +10,22 @@ import { type Chain, chainName } from './trace.plan.ts'
 
 export type Firewalls = {
   readonly chains: readonly Chain[]
-  /** What could not be read, for people. */
+  /** Failed reads, as text for the operator. */
   readonly unread: readonly string[]
 }
 
 export type FirewallReads = {
   readonly timeoutMs: number
-  /** Of each program's output. Strangers who are banned one by one make it longer: JSON is parsed in one turn, 10 ms for each MiB. */
+  /** Limit on a program's output, parsed in one turn (10 ms per MiB). A rule per banned address makes it long. */
   readonly outputBytesMax: number
 }
 
-/**
- * What iptables has of each family: `family` of its tables in nftables, and the kernel's older tables, absent where they are not loaded. Reading
- * them by iptables-legacy-save would otherwise load them.
- */
+/** `family`: of iptables' tables in nftables. `legacyTables`: lists the kernel's older ones. */
 const IPTABLES = [
   { family: 'ip', program: 'iptables', legacy: 'legacy', legacyTables: '/proc/net/ip_tables_names' },
   { family: 'ip6', program: 'ip6tables', legacy: 'legacy6', legacyTables: '/proc/net/ip6_tables_names' },
 ] as const
-/** Elements of sets are left out, of which there may be any number, and what counts. */
+/** Without the elements of sets, of which there may be any number, and without counters. */
 const listRuleset = ['nft', '--json', '--terse', '--stateless', 'list', 'ruleset'] as const
 
 /** Never rejects. Reads in short turns. */
@@ -48,19 +45,18 @@ export async function lookAtFirewalls(reads: FirewallReads): Promise<Firewalls> 
   for (const { family, program, legacy, legacyTables } of IPTABLES) {
     const isOpaque = nft.some(chain => chain.family === family && chain.isOpaque === true)
     if (isOpaque && isInstalled(`${program}-nft-save`))
-      chains = withTold(chains, family, await read([`${program}-nft-save`], text => readIptables(text, family)))
+      chains = replaced(chains, await read([`${program}-nft-save`], text => readIptables(text, family)))
     if (hasTables(legacyTables) && isInstalled(`${program}-legacy-save`))
       older.push(...(await read([`${program}-legacy-save`], text => readIptables(text, legacy))))
   }
   return { chains: [...chains, ...older], unread }
 }
 
-/** iptables tells of its own tables more than nft does. */
-function withTold(chains: readonly Chain[], family: string, told: readonly Chain[]): Chain[] {
-  const tables = new Set(
-    chains.filter(chain => chain.family === family && chain.isOpaque === true).map(({ table }) => table),
-  )
-  const better = told.filter(({ table }) => tables.has(table))
+/** Takes chains of opaque tables from iptables-save, which lists matches that nft does not. */
+function replaced(chains: readonly Chain[], saved: readonly Chain[]): Chain[] {
+  const tableOf = ({ family, table }: Chain) => `${family} ${table}`
+  const opaque = new Set(chains.filter(chain => chain.isOpaque === true).map(tableOf))
+  const better = saved.filter(chain => opaque.has(tableOf(chain)))
   const names = new Set(better.map(chainName))
   return [...chains.filter(chain => !names.has(chainName(chain))), ...better]
 }

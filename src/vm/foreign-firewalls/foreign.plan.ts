@@ -1,6 +1,7 @@
-// What other firewalls of this host do to the packets that instances and services need. Pure.
+// Judges whether other firewalls of this host drop packets that instances and services need, and names what drops them
+// and the commands that help. Pure.
 //
-// A packet passes a hook only if every base chain there lets it pass (nft(8)): what one of ours accepts, a foreign one may still drop.
+// A packet passes a hook only if every base chain there accepts it (nft(8)): another may drop what ours accepts.
 
 import { rangeOf } from '../../base/ipv4.ts'
 import { rangeOfV6 } from '../../base/ipv6.ts'
@@ -20,39 +21,39 @@ import {
 
 export type FirewallSite = {
   readonly tapPrefix: string
-  /** Of instances' IPv4 addresses, CIDR; null: they have none, and what they need is not known here. */
+  /** CIDR of the instances' IPv4 addresses. Null: they have none, and nothing is needed for instances by IPv4. */
   readonly pool: string | null
-  /** Address of this host as instances see it. */
+  /** IPv4 address of this host on the taps. */
   readonly gateway: string
-  /** Interface of the default route; null: there is none. */
+  /** Interface of the default route. Null: there is none. */
   readonly uplink: string | null
-  /** Ports of this host that clients from outside come to. */
+  /** Ports of this host for clients from outside. */
   readonly services: readonly { readonly name: string; readonly protocol: 'tcp' | 'udp'; readonly port: number }[]
-  /** Ports of this host that guests come to at the gateway address. */
+  /** TCP ports at the gateway address for guests. */
   readonly guestPorts: readonly number[]
-  /** The same by IPv6; null: they have none. */
+  /** IPv6 pool, gateway and ports. Null: instances have no IPv6. */
   readonly v6: { readonly pool: string; readonly gateway: string; readonly guestPorts: readonly number[] } | null
-  /** UDP port of the gateway addresses at which instances ask for names; null: they ask elsewhere. */
+  /** UDP port of the gateway addresses that resolves names for instances. Null: they resolve elsewhere. */
   readonly guestDnsPort: number | null
-  /** The port of the gateway in VMs; null: it is in none. */
+  /** Port of the gateway's VM. Null: the gateway runs on the host or not at all. */
   readonly gatewayVmPort: number | null
 }
 
-/** `instances`: without it an instance is ready and cannot be reached, or reaches nobody. `services`: clients from outside. */
+/** `instances`: dropping it makes a ready instance unreachable or cuts it off. `services`: clients from outside. */
 export type NeedKind = 'instances' | 'services'
 export type Need = { readonly kind: NeedKind; readonly hooks: readonly Hook[]; readonly packet: Packet }
 
-/** What a foreign base chain drops of what is needed. */
+/** A foreign base chain that drops needed packets of a kind. */
 export type ForeignDrop = {
   /** `ip filter FORWARD` */
   readonly chain: string
   readonly hook: Hook
   readonly kind: NeedKind
-  /** Names of needs that it drops for certain. */
+  /** Names of the packets that it drops for certain. */
   readonly drops: readonly string[]
-  /** Names of needs that it may drop: what is not known here decides. */
+  /** Names of the packets that it may drop: an unknown match decides. */
   readonly unsure: readonly string[]
-  /** What drops the first of them. */
+  /** The rule or policy that drops the first of them. */
   readonly cause: string
   /** Commands that let them pass. */
   readonly remedy: string
@@ -61,84 +62,81 @@ export type ForeignDrop = {
 const THROUGH = ['prerouting', 'forward', 'postrouting'] as const satisfies readonly Hook[]
 const INTO = ['prerouting', 'input'] as const satisfies readonly Hook[]
 
-/** Packets that have to pass for an appliance to do its work. */
+/** The packets that must pass for the appliance to work. */
 export function neededPackets(site: FirewallSite): Need[] {
-  const { tapPrefix, uplink, gatewayVmPort, v6 } = site
-  const tap = `${tapPrefix}0000000000`
-  const pool = rangeOf(site.pool ?? site.gateway)
-  const around = { tap, uplink, guestDnsPort: site.guestDnsPort }
-  const ofVms = { protocol: 'tcp', daddr: pool, dport: gatewayVmPort, ct_status: 'dnat' } as const
+  const { uplink, gatewayVmPort, v6 } = site
+  const tap = tapOf(site)
   const clients = { ...usual, iifname: uplink }
-  const needs = [
-    ...(site.pool === null
-      ? []
-      : needsOfInstances(
-          { ...around, guestPorts: site.guestPorts, suffix: '' },
-          {
-            ...{ family: 'ipv4', anywhere, pool, gateway: rangeOf(site.gateway) },
-          },
-        )),
-    ...(gatewayVmPort === null || site.pool === null
-      ? []
-      : [
-          need('instances', THROUGH, 'instances to the gateway VM', {
-            ...{ ...usual, iifname: tap, oifname: tap, saddr: pool, ...ofVms },
-          }),
-        ]),
-    ...(gatewayVmPort === null
-      ? []
-      : [need('services', THROUGH, 'clients to the gateway VM', { ...clients, oifname: tap, ...ofVms })]),
-    ...site.services.map(({ name, protocol, port }) =>
+  const toGatewayVm = { oifname: tap, dport: gatewayVmPort, ct_status: 'dnat' } as const
+  const needs: Need[] = []
+  if (site.pool !== null) {
+    const pool = rangeOf(site.pool)
+    const family = { family: 'ipv4', world: anywhere, pool, gateway: rangeOf(site.gateway), suffix: '' } as const
+    needs.push(...needsOfInstances(site, family, site.guestPorts))
+    const packet = { ...usual, ...toGatewayVm, iifname: tap, saddr: pool, daddr: pool }
+    if (gatewayVmPort !== null) needs.push(need('instances', THROUGH, 'instances to the gateway VM', packet))
+  }
+  if (gatewayVmPort !== null) {
+    const daddr = rangeOf(site.pool ?? site.gateway)
+    needs.push(need('services', THROUGH, 'clients to the gateway VM', { ...clients, ...toGatewayVm, daddr }))
+  }
+  for (const { name, protocol, port } of site.services)
+    needs.push(
       need('services', INTO, `clients to ${name} (${protocol} ${port})`, { ...clients, protocol, dport: port }),
-    ),
-  ]
-  if (v6 === null) return needs
-  const [poolV6, gatewayV6] = [rangeOfV6(v6.pool), rangeOfV6(v6.gateway)]
-  const family = { family: 'ipv6', anywhere: anywhereV6, pool: poolV6, gateway: gatewayV6 } as const
-  return [...needs, ...needsOfInstances({ ...around, guestPorts: v6.guestPorts, suffix: ' by IPv6' }, family)]
+    )
+  if (v6 !== null) {
+    const networks = { world: anywhereV6, pool: rangeOfV6(v6.pool), gateway: rangeOfV6(v6.gateway) }
+    needs.push(...needsOfInstances(site, { family: 'ipv6', ...networks, suffix: ' by IPv6' }, v6.guestPorts))
+  }
+  return needs
 }
 
 const usual: Omit<Packet, 'name'> = {
-  ...{ family: 'ipv4', iifname: null, oifname: null, saddr: anywhere, daddr: anywhere, protocol: 'tcp' },
-  ...{ sport: null, dport: null, ct_state: 'new', ct_status: 'none' },
+  family: 'ipv4',
+  iifname: null,
+  oifname: null,
+  saddr: anywhere,
+  daddr: anywhere,
+  protocol: 'tcp',
+  sport: null,
+  dport: null,
+  ct_state: 'new',
+  ct_status: 'none',
+}
+
+function tapOf({ tapPrefix }: FirewallSite): string {
+  return `${tapPrefix}0000000000`
 }
 
 function need(kind: NeedKind, hooks: readonly Hook[], name: string, packet: Omit<Packet, 'name'>): Need {
   return { kind, hooks, packet: { name, ...packet } }
 }
 
-type Around = Pick<FirewallSite, 'uplink' | 'guestPorts' | 'guestDnsPort'> & {
-  readonly tap: string
-  readonly suffix: string
-}
-type Family = Pick<Packet, 'family'> & Readonly<Record<'anywhere' | 'pool' | 'gateway', Packet['saddr']>>
+type Family = Pick<Packet, 'family'> & { readonly suffix: string } & Readonly<
+    Record<'world' | 'pool' | 'gateway', Packet['saddr']>
+  >
 
-/** Of one family. */
 function needsOfInstances(
-  { tap, uplink, guestPorts, guestDnsPort, suffix }: Around,
-  { family, anywhere: world, pool, gateway }: Family,
+  site: FirewallSite,
+  { family, world, pool, gateway, suffix }: Family,
+  guestPorts: readonly number[],
 ): Need[] {
-  const packet = { ...usual, family, saddr: world, daddr: world }
-  const inward = { ...packet, iifname: uplink, oifname: tap, daddr: pool }
-  const outward = { ...packet, iifname: tap, oifname: uplink, saddr: pool }
-  const here = { ...packet, iifname: tap, saddr: pool, daddr: gateway }
-  const answer = { ct_state: 'established' } as const
-  const through = (name: string, which: Omit<Packet, 'name'>) => need('instances', THROUGH, `${name}${suffix}`, which)
+  const [tap, { uplink, guestDnsPort }] = [tapOf(site), site]
+  const inward = { ...usual, family, iifname: uplink, oifname: tap, saddr: world, daddr: pool }
+  const outward = { ...usual, family, iifname: tap, oifname: uplink, saddr: pool, daddr: world }
+  const here = { ...usual, family, iifname: tap, saddr: pool, daddr: gateway }
+  const ct_state = 'established'
+  const named = (hooks: readonly Hook[], name: string, packet: Omit<Packet, 'name'>) =>
+    need('instances', hooks, `${name}${suffix}`, packet)
   return [
-    through('SSH to instances', { ...inward, dport: 22 }),
-    through('answers of their SSH', { ...outward, ...answer, sport: 22 }),
-    through('what instances send', { ...outward, dport: 443 }),
-    through('answers to instances', { ...inward, ...answer, sport: 443 }),
-    ...guestPorts.map(port =>
-      need('instances', INTO, `instances to port ${port} of this host${suffix}`, { ...here, dport: port }),
-    ),
+    named(THROUGH, 'SSH to instances', { ...inward, dport: 22 }),
+    named(THROUGH, 'answers of their SSH', { ...outward, ct_state, sport: 22 }),
+    named(THROUGH, 'what instances send', { ...outward, dport: 443 }),
+    named(THROUGH, 'answers to instances', { ...inward, ct_state, sport: 443 }),
+    ...guestPorts.map(dport => named(INTO, `instances to port ${dport} of this host`, { ...here, dport })),
     ...(guestDnsPort === null
       ? []
-      : [
-          need('instances', INTO, `questions of instances for names${suffix}`, {
-            ...{ ...here, protocol: 'udp', dport: guestDnsPort },
-          }),
-        ]),
+      : [named(INTO, 'questions of instances for names', { ...here, protocol: 'udp', dport: guestDnsPort })]),
   ]
 }
 
@@ -155,104 +153,109 @@ export function* foreignDrops(
     if (base.base === null) continue
     const { hook } = base.base
     for (const kind of ['instances', 'services'] as const) {
-      const traced: TracedPacket[] = []
-      for (const need of needs) {
-        if (need.kind !== kind || !need.hooks.includes(hook) || !passesBy(base, need.packet)) continue
-        traced.push({ packet: need.packet, ...trace(base, foreign, need.packet) })
+      const stopped: (Traced & { readonly packet: Packet })[] = []
+      for (const { kind: needKind, hooks, packet } of needs) {
+        if (needKind !== kind || !hooks.includes(hook) || !passesBy(base, packet)) continue
+        const traced = trace(base, foreign, packet)
+        if (traced.fate !== 'passes') stopped.push({ packet, ...traced })
         yield
       }
-      const named = (fate: string) => traced.filter(packet => packet.fate === fate).map(({ packet }) => packet.name)
-      const [drops, unsure] = [named('drops'), named('unsure')]
-      const first = traced.find(packet => packet.fate === 'drops') ?? traced.find(packet => packet.fate === 'unsure')
+      const [dropped, unsure] = [
+        stopped.filter(({ fate }) => fate === 'drops'),
+        stopped.filter(({ fate }) => fate === 'unsure'),
+      ]
+      const first = dropped[0] ?? unsure[0]
       if (first === undefined) continue
-      const packets = traced.filter(packet => packet.fate !== 'passes').map(item => item.packet)
-      const remedy = remedyOf(base, foreign, { ...site, kind, packets })
-      found.push({ chain: chainName(base), hook, kind, drops, unsure, cause: first.cause ?? '', remedy })
+      const packets = stopped.map(({ packet }) => packet)
+      found.push({
+        chain: chainName(base),
+        hook,
+        kind,
+        drops: dropped.map(({ packet }) => packet.name),
+        unsure: unsure.map(({ packet }) => packet.name),
+        cause: first.cause ?? '',
+        remedy: remedyOf(base, foreign, { packets, kind, tapPrefix: site.tapPrefix }),
+      })
     }
   }
   return found
 }
 
-type TracedPacket = Traced & { readonly packet: Packet }
+type Stopped = Pick<FirewallSite, 'tapPrefix'> & { readonly kind: NeedKind; readonly packets: readonly Packet[] }
+type Port = readonly [protocol: string, port: string]
 
-type Wanted = Pick<FirewallSite, 'tapPrefix'> & { readonly kind: NeedKind; readonly packets: readonly Packet[] }
-
-/** Ours still decides about each of these packets: letting all of our taps pass elsewhere opens nothing. */
-function remedyOf(base: Chain, chains: readonly Chain[], { tapPrefix, kind, packets }: Wanted): string {
+/** The commands let every tap pass: our own table still decides about each of its packets. */
+function remedyOf(base: Chain, chains: readonly Chain[], { tapPrefix, kind, packets }: Stopped): string {
   const isIn = base.base?.hook === 'input' || base.base?.hook === 'prerouting'
   const ports = [...new Set(packets.map(({ protocol, dport }) => `${protocol} ${dport}`))].map(
     text => text.split(' ') as [string, string],
   )
-  const isTranslated = packets.some(({ ct_status }) => ct_status === 'dnat')
-  const taps = kind === 'instances' || isTranslated
-  const family = chains.filter(({ family, table }) => family === base.family && table === base.table)
-  if (base.table === 'firewalld') return taps ? firewalldTaps(tapPrefix) : firewalldPorts(ports)
-  if (base.family !== 'inet' && isIptables(base)) {
-    const six = base.family.endsWith('6') ? '6' : ''
-    const legacy = `ip${six}tables${base.family.startsWith('legacy') ? '-legacy' : ''}`
-    if (family.some(({ name }) => name.startsWith(`ufw${six}-`))) return ufw(taps, tapPrefix, { isIn, ports, six })
-    const chain =
-      family.some(({ name }) => name === 'DOCKER-USER') && base.name === 'FORWARD' ? 'DOCKER-USER' : base.name
-    const insert = (match: string) =>
-      `${legacy} --table ${base.table} --insert ${shellWord(chain)} ${match} --jump ACCEPT`
-    const rules = taps
-      ? [insert(`--in-interface ${tapPrefix}+`), ...(isIn ? [] : [insert(`--out-interface ${tapPrefix}+`)])]
-      : ports.map(([protocol, port]) => insert(`--protocol ${protocol} --dport ${port}`))
-    return `${rules.join('; ')}; keep them where that firewall is loaded from`
+  const isTap = kind === 'instances' || packets.some(({ ct_status }) => ct_status === 'dnat')
+  /** Matches of the rules to insert. */
+  const matches = (inward: string, outward: string, port: (port: Port) => string) =>
+    isTap ? [inward, ...(isIn ? [] : [outward])] : ports.map(port)
+  if (base.table === 'firewalld') return firewalld(isTap ? firewalldTaps(tapPrefix) : firewalldPorts(ports))
+  if (base.family === 'inet' || !isIptables(base)) {
+    const chain = [base.family, base.table, base.name].map(shellWord).join(' ')
+    const rules = matches(
+      `iifname '"${tapPrefix}*"'`,
+      `oifname '"${tapPrefix}*"'`,
+      ([protocol, port]) => `${protocol} dport ${port}`,
+    ).map(match => `nft insert rule ${chain} ${match} accept`)
+    return `${rules.join('; ')}; keep them in the file that this ruleset is loaded from`
   }
-  const insert = (match: string) =>
-    `nft insert rule ${[base.family, base.table, base.name].map(shellWord).join(' ')} ${match} accept`
-  const rules = taps
-    ? [insert(`iifname '"${tapPrefix}*"'`), ...(isIn ? [] : [insert(`oifname '"${tapPrefix}*"'`)])]
-    : ports.map(([protocol, port]) => insert(`${protocol} dport ${port}`))
-  return `${rules.join('; ')}; keep them in the file that this ruleset is loaded from`
+  const names = chains
+    .filter(({ family, table }) => family === base.family && table === base.table)
+    .map(({ name }) => name)
+  const six = base.family.endsWith('6') ? '6' : ''
+  if (names.some(name => name.startsWith(`ufw${six}-`))) {
+    if (!isTap) return ports.map(([protocol, port]) => `ufw allow ${port}/${protocol}`).join('; ')
+    const lines = matches(`-i ${tapPrefix}+`, `-o ${tapPrefix}+`, () => '').map(
+      match => `"-A ufw${six}-before-${isIn ? 'input' : 'forward'} ${match} -j ACCEPT"`,
+    )
+    return `write ${lines.join(' and ')} into /etc/ufw/before${six}.rules, before COMMIT; run ufw reload`
+  }
+  const program = `ip${six}tables${base.family.startsWith('legacy') ? '-legacy' : ''}`
+  const chain = names.includes('DOCKER-USER') && base.name === 'FORWARD' ? 'DOCKER-USER' : base.name
+  const rules = matches(
+    `--in-interface ${tapPrefix}+`,
+    `--out-interface ${tapPrefix}+`,
+    ([protocol, port]) => `--protocol ${protocol} --dport ${port}`,
+  ).map(match => `${program} --table ${base.table} --insert ${shellWord(chain)} ${match} --jump ACCEPT`)
+  return `${rules.join('; ')}; keep them where that firewall is loaded from`
 }
 
 function isIptables({ table, name }: Chain): boolean {
   return ['filter', 'mangle', 'raw', 'security'].includes(table) && name === name.toUpperCase()
 }
 
-function ufw(
-  taps: boolean,
-  tapPrefix: string,
-  { isIn, ports, six }: { isIn: boolean; ports: readonly [string, string][]; six: '' | '6' },
-): string {
-  const before = `-A ufw${six}-before`
-  if (!taps) return ports.map(([protocol, port]) => `ufw allow ${port}/${protocol}`).join('; ')
-  const lines = isIn
-    ? [`${before}-input -i ${tapPrefix}+ -j ACCEPT`]
-    : [`${before}-forward -i ${tapPrefix}+ -j ACCEPT`, `${before}-forward -o ${tapPrefix}+ -j ACCEPT`]
-  return `write ${lines.map(line => `"${line}"`).join(' and ')} into /etc/ufw/before${six}.rules, before COMMIT; run ufw reload`
+function firewalld(changes: readonly string[]): string {
+  return [...changes.map(change => `firewall-cmd --permanent ${change}`), 'firewall-cmd --reload'].join('; ')
 }
 
-/** A zone decides by where a packet comes from; a policy, by where it goes as well (firewalld.policy(5)). */
-function firewalldTaps(tapPrefix: string): string {
-  const permanent = 'firewall-cmd --permanent'
+/** A zone decides by source, a policy by source and destination (firewalld.policy(5)). */
+function firewalldTaps(tapPrefix: string): string[] {
   return [
-    `${permanent} --zone=trusted --add-interface=${tapPrefix}+`,
-    `${permanent} --new-policy=strongroom`,
-    `${permanent} --policy=strongroom --add-ingress-zone=ANY --add-egress-zone=trusted --set-target=ACCEPT`,
-    'firewall-cmd --reload',
-  ].join('; ')
+    `--zone=trusted --add-interface=${tapPrefix}+`,
+    '--new-policy=strongroom',
+    '--policy=strongroom --add-ingress-zone=ANY --add-egress-zone=trusted --set-target=ACCEPT',
+  ]
 }
 
-function firewalldPorts(ports: readonly [string, string][]): string {
-  return [
-    ...ports.map(([protocol, port]) => `firewall-cmd --permanent --add-port=${port}/${protocol}`),
-    'firewall-cmd --reload',
-  ].join('; ')
+function firewalldPorts(ports: readonly Port[]): string[] {
+  return ports.map(([protocol, port]) => `--add-port=${port}/${protocol}`)
 }
 
-/** Those that cut instances off, whatever else is true. */
+/** Drops that cut instances off whatever the unknown matches say. */
 export function certainDrops(drops: readonly ForeignDrop[]): ForeignDrop[] {
   return drops.filter(drop => drop.kind === 'instances' && drop.drops.length > 0)
 }
 
-/** One line for people. */
+/** One line for the operator. */
 export function dropText({ chain, drops, unsure, cause }: ForeignDrop): string {
-  const said = [
+  const parts = [
     ...(drops.length === 0 ? [] : [`drops ${drops.join(', ')}`]),
     ...(unsure.length === 0 ? [] : [`may drop ${unsure.join(', ')}`]),
   ]
-  return `${chain} ${said.join(' and ')} (${cause})`
+  return `${chain} ${parts.join(' and ')} (${cause})`
 }

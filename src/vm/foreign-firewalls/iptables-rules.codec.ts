@@ -1,7 +1,9 @@
-// Chains and rules out of iptables-save(8), of its legacy and its nftables kind. Pure. What is not known here is an unknown match, never none.
+// Chains and rules out of iptables-save(8), of its legacy and its nftables backend. Pure. An option that is not
+// understood becomes an unknown match.
 
 import type { Turns } from '../../base/work/turns.ts'
 import {
+  allOrNull,
   type Chain,
   type Field,
   type Hook,
@@ -18,13 +20,13 @@ const HOOKS: Readonly<Record<string, Hook>> = {
   FORWARD: 'forward',
   POSTROUTING: 'postrouting',
 }
-/** Tables whose chains filter: what `nat` drops is rare, and not asked for here. */
+/** Tables whose chains filter. A drop in `nat` is rare and not looked for. */
 const TABLES = new Set(['filter', 'mangle', 'raw', 'security'])
 
-/** Lines that are read in one turn. */
+/** Lines per turn. */
 const turnLines = 200
 
-/** `family`: as what the chains are told, `ip` where nftables holds them and another word where the kernel's older tables do. */
+/** `family`: the family to report: `ip` or `ip6` for the nftables backend, `legacy` or `legacy6` for the legacy one. */
 export function* readIptables(text: string, family: string): Turns<Chain[]> {
   const chains: (Chain & { rules: Rule[] })[] = []
   let table = ''
@@ -46,7 +48,7 @@ export function* readIptables(text: string, family: string): Turns<Chain[]> {
   return chains
 }
 
-/** As iptables-save quotes: double quotes, with a backslash before quotes and backslashes. */
+/** iptables-save puts words in double quotes, with a backslash before quotes and backslashes. */
 function wordsOf(line: string): string[] {
   const words = line.match(/"(?:[^"\\]|\\.)*"|\S+/g) ?? []
   return words.map(word => (word.startsWith('"') ? word.slice(1, -1).replace(/\\(.)/g, '$1') : word))
@@ -67,21 +69,9 @@ const OPTIONS: Readonly<Record<string, Field>> = {
 }
 
 /** Targets that decide nothing here. */
-const SILENT = new Set([
-  'LOG',
-  'NFLOG',
-  'ULOG',
-  'MARK',
-  'CONNMARK',
-  'TCPMSS',
-  'CT',
-  'NOTRACK',
-  'DSCP',
-  'TOS',
-  'CHECKSUM',
-  'CLASSIFY',
-  'TRACE',
-])
+const SILENT: ReadonlySet<string> = new Set(
+  'LOG,NFLOG,ULOG,MARK,CONNMARK,TCPMSS,CT,NOTRACK,DSCP,TOS,CHECKSUM,CLASSIFY,TRACE'.split(','),
+)
 
 function ruleOf(words: readonly string[]): Rule {
   const matches: Match[] = []
@@ -89,7 +79,7 @@ function ruleOf(words: readonly string[]): Rule {
   for (let at = 0; at < words.length; at += 1) {
     const [word = '', next = ''] = [words[at], words[at + 1]]
     const field = OPTIONS[word]
-    // What stands behind it belongs to the target.
+    // Words after the target are its options.
     if (word === '-j' || word === '-g') return { matches, verdict: verdictOf(word, next) }
     if (word === '!') {
       isNegated = true
@@ -115,15 +105,13 @@ function verdictOf(option: string, target: string): Verdict | null {
   return { kind: option === '-g' ? 'goto' : 'jump', target }
 }
 
-/** Beside them stand DNAT and SNAT, which are no states in nftables' words. */
+/** `--ctstate` also takes DNAT and SNAT, which are no connection states in nftables. */
 const STATES = new Set(['NEW', 'ESTABLISHED', 'RELATED', 'INVALID', 'UNTRACKED'])
 
-/** Null: it cannot be told. */
+/** Null: one of them is not understood. */
 function valuesOf(field: Field, text: string): Value[] | null {
-  const values = (field === 'protocol' || field.endsWith('ifname') ? [text] : text.split(',')).map(text =>
-    readValue(field, text),
-  )
-  return values.some(value => value === null) ? null : (values as Value[])
+  const words = field === 'protocol' || field.endsWith('ifname') ? [text] : text.split(',')
+  return allOrNull(words.map(word => readValue(field, word)))
 }
 
 function readValue(field: Field, text: string): Value | null {

@@ -1,4 +1,4 @@
-// What of the configuration decides which packets have to pass this host's firewalls. Pure.
+// The part of the configuration that decides which packets must pass this host's firewalls. Pure.
 
 import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
@@ -11,24 +11,21 @@ export function firewallSite(config: Config, uplink: string | null): FirewallSit
   const { listen, network, inference, builds } = config
   const isGatewayInVm = listen.inference !== '' && inference.placement === 'vm'
   const here = LISTENERS.filter(name => isFromOutside(listen[name]) && !(name === 'inference' && isGatewayInVm))
+  const gatewayPorts = isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports
   const fetchPorts = listen.builds !== '' && builds.fetch_hosts.length > 0 ? [builds.fetch_port] : []
   return {
     tapPrefix: network.tap_prefix,
     pool: network.pool_v4 || null,
     gateway: network.gateway_v4,
     uplink,
-    services: here.flatMap(name =>
-      protocolsOf(name).map(protocol => ({ name: NAMES[name], protocol, port: portOf(listen[name]) })),
-    ),
-    guestPorts: [...(isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports), ...fetchPorts],
+    services: here.flatMap(name => {
+      const { port } = listenAddress(listen[name])
+      const protocols = name === 'dns' ? (['tcp', 'udp'] as const) : (['tcp'] as const)
+      return protocols.map(protocol => ({ name: NAMES[name], protocol, port }))
+    }),
+    guestPorts: [...gatewayPorts, ...fetchPorts],
     v6:
-      network.pool_v6 === ''
-        ? null
-        : {
-            pool: network.pool_v6,
-            gateway: network.gateway_v6,
-            guestPorts: isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports,
-          },
+      network.pool_v6 === '' ? null : { pool: network.pool_v6, gateway: network.gateway_v6, guestPorts: gatewayPorts },
     guestDnsPort: network.allow_names.length === 0 ? null : guestDnsPort,
     gatewayVmPort: isGatewayInVm ? gatewayVmPort : null,
   }
@@ -41,15 +38,7 @@ const NAMES = {
   dns: 'the DNS',
 } as const satisfies Record<Listener, string>
 
-function protocolsOf(name: Listener): readonly ('tcp' | 'udp')[] {
-  return name === 'dns' ? ['tcp', 'udp'] : ['tcp']
-}
-
-function portOf(listen: string): number {
-  return listenAddress(listen).port
-}
-
-/** Off, on a port that the kernel chooses (tests), or on a loopback address: nobody comes from outside. */
+/** Not when off, on a port that the kernel chooses (tests) or on a loopback address. */
 function isFromOutside(listen: string): boolean {
   if (listen === '') return false
   const { hostname, port } = listenAddress(listen)

@@ -1,41 +1,41 @@
-// What a firewall does with one packet, as far as its rules tell. Pure.
+// Follows one packet through the rules of a firewall. Pure.
 //
-// Every match is `yes`, `no` or `unknown`: nobody evaluates a set that somebody fills, a rate, or a helper of iptables. Where a rule may match or
-// not, both ways are followed. What is dropped in every way is dropped for certain.
+// A match is `yes`, `no` or `unknown`: sets, rates and helpers of iptables are not evaluated. Where a match is unknown
+// both branches are followed. A packet is dropped for certain if every branch drops it.
 
-import { isIPv4, isIPv6 } from 'node:net'
+import { isIP } from 'node:net'
 import { assert } from '../../base/assert.ts'
-import { covers, type Ipv4Range, rangeOf } from '../../base/ipv4.ts'
-import { coversV6, type Ipv6Range, rangeOfV6 } from '../../base/ipv6.ts'
+import { type Ipv4Range, rangeOf } from '../../base/ipv4.ts'
+import { type Ipv6Range, rangeOfV6 } from '../../base/ipv6.ts'
 
-/** Of packets of either family, in nftables' words. */
+/** Netfilter hooks in the words of nftables. */
 export type Hook = 'prerouting' | 'input' | 'forward' | 'postrouting'
 
-/** Of either family: numbers are IPv4. */
+/** Numbers are IPv4, bigints IPv6. */
 export type Network = Ipv4Range | Ipv6Range
 
 export type Value =
   | { readonly kind: 'text'; readonly text: string }
-  /** The beginning of an interface's name. */
+  /** An interface name that ended with a wildcard. */
   | { readonly kind: 'prefix'; readonly text: string }
   | { readonly kind: 'network'; readonly network: Network }
   | { readonly kind: 'range'; readonly from: number; readonly to: number }
 
 export type Field = Exclude<keyof Packet, 'name'>
 
-/** One of `values`; or, negated, none of them. */
+/** Holds if the field has one of `values`; negated, if it has none of them. */
 export type Match =
   | 'unknown'
   | { readonly field: Field; readonly isNegated: boolean; readonly values: readonly Value[] }
 
 export type Verdict =
-  /** `either`: it depends on what is not known here. */
+  /** `either`: accept, drop or return; the rules do not tell. */
   | { readonly kind: 'accept' | 'drop' | 'return' | 'either' }
   | { readonly kind: 'jump' | 'goto'; readonly target: string }
 
 export type Rule = {
   readonly matches: readonly Match[]
-  /** Null: it decides nothing. */
+  /** Null: the rule only counts, logs or marks. */
   readonly verdict: Verdict | null
 }
 
@@ -43,16 +43,16 @@ export type Chain = {
   readonly family: string
   readonly table: string
   readonly name: string
-  /** Null: others jump to it. */
+  /** Null: reached by jumps only. */
   readonly base: { readonly hook: Hook; readonly policy: 'accept' | 'drop' } | null
   readonly rules: readonly Rule[]
-  /** Whose rules of iptables are not all told. */
+  /** Holds rules of iptables, of which nft lists no matches. */
   readonly isOpaque?: boolean
 }
 
-/** A packet on its way; null: any. */
+/** A packet at a hook. Null: any value. */
 export type Packet = {
-  /** For people. */
+  /** Shown to the operator. */
   readonly name: string
   readonly family: 'ipv4' | 'ipv6'
   readonly iifname: string | null
@@ -63,28 +63,28 @@ export type Packet = {
   readonly sport: number | null
   readonly dport: number | null
   readonly ct_state: 'new' | 'established'
-  /** Whether its connection is led elsewhere than where it was sent. */
+  /** `dnat`: the destination of its connection was translated. */
   readonly ct_status: 'dnat' | 'none'
 }
 
 export const anywhere: Ipv4Range = rangeOf('0.0.0.0/0')
 export const anywhereV6: Ipv6Range = rangeOfV6('::/0')
 
-/** Whether packets of one family come by the chains of a table: those of the older tables are named after their programs. */
+/** Whether a packet's family traverses the chain's table. `legacy` and `legacy6` are iptables' older tables. */
 export function passesBy(chain: Pick<Chain, 'family'>, { family }: Pick<Packet, 'family'>): boolean {
   return chain.family === 'inet' || (chain.family === 'ip6' || chain.family === 'legacy6') === (family === 'ipv6')
 }
 
-/** What a base chain does with a packet. `unsure`: what is not known here decides. */
+/** Result of a base chain. `unsure`: an unknown match decides. */
 export type Fate = 'passes' | 'drops' | 'unsure'
 
-/** `cause`: the first thing that drops it, for people; null: nothing does. */
+/** `cause`: the first rule or policy that may drop the packet, as text. Null: none does. */
 export type Traced = { readonly fate: Fate; readonly cause: string | null }
 
 type End = 'accept' | 'drop' | 'fall'
 type Walked = { readonly ends: ReadonlySet<End>; readonly cause: string | null }
 
-/** Follows a packet through a base chain and all that it jumps to within its table. */
+/** Follows a packet through a base chain and the chains of its table that it jumps to. */
 export function trace(base: Chain, chains: readonly Chain[], packet: Packet): Traced {
   assert(base.base !== null, 'a packet begins at a base chain')
   const table = chains.filter(({ family, table }) => family === base.family && table === base.table)
@@ -97,7 +97,7 @@ export function trace(base: Chain, chains: readonly Chain[], packet: Packet): Tr
 }
 
 /** `ip filter FORWARD` */
-export function chainName({ family, table, name }: Chain): string {
+export function chainName({ family, table, name }: Pick<Chain, 'family' | 'table' | 'name'>): string {
   return `${family} ${table} ${name}`
 }
 
@@ -107,7 +107,7 @@ const unknownChain: Walked = { ends: new Set(['accept', 'drop', 'fall']), cause:
 class Walk {
   readonly #chains: ReadonlyMap<string, Chain>
   readonly #packet: Packet
-  /** The packet is the same wherever it comes from, so each chain is walked once. */
+  /** Results by chain. A chain does the same with the packet wherever the jump came from. */
   readonly #walked = new Map<string, Walked>()
   #depth = 0
 
@@ -120,7 +120,7 @@ class Walk {
     const known = this.#walked.get(name)
     if (known !== undefined) return known
     const chain = this.#chains.get(name)
-    // The kernel allows 16 (include/net/netfilter/nf_tables.h, NFT_JUMP_STACK_SIZE), and no circles.
+    // The kernel allows 16 jumps and no cycles (include/net/netfilter/nf_tables.h, NFT_JUMP_STACK_SIZE).
     if (chain === undefined || this.#depth >= depthMax) return unknownChain
     this.#depth += 1
     const walked = this.#rules(chain)
@@ -152,7 +152,7 @@ class Walk {
   #ledBy(verdict: Verdict): Walked {
     if (verdict.kind === 'jump' || verdict.kind === 'goto') return this.through(verdict.target)
     if (verdict.kind === 'either') return unknownChain
-    // `return` goes on where the chain was jumped to from, and at a base chain with its policy.
+    // `return` continues in the calling chain; in a base chain its policy applies.
     return { ends: new Set([verdict.kind === 'return' ? 'fall' : verdict.kind]), cause: null }
   }
 }
@@ -160,61 +160,43 @@ class Walk {
 type Truth = 'yes' | 'no' | 'unknown'
 
 function matches(rule: Rule, packet: Packet): Truth {
-  let truth: Truth = 'yes'
-  for (const match of rule.matches) {
-    const item = match === 'unknown' ? 'unknown' : holds(match, packet)
-    if (item === 'no') return 'no'
-    if (item === 'unknown') truth = 'unknown'
-  }
-  return truth
+  const each = rule.matches.map(match => (match === 'unknown' ? 'unknown' : holds(match, packet)))
+  return each.includes('no') ? 'no' : each.includes('unknown') ? 'unknown' : 'yes'
 }
 
 function holds({ field, isNegated, values }: Exclude<Match, 'unknown'>, packet: Packet): Truth {
-  const each = values.map(value => equals(field, value, packet))
-  const any: Truth = each.includes('yes') ? 'yes' : each.includes('unknown') ? 'unknown' : 'no'
-  if (!isNegated || any === 'unknown') return any
-  return any === 'yes' ? 'no' : 'yes'
+  const each = values.map(value => equals(packet[field], value))
+  if (each.includes('yes')) return isNegated ? 'no' : 'yes'
+  if (each.includes('unknown')) return 'unknown'
+  return isNegated ? 'yes' : 'no'
 }
 
-function equals(field: Field, value: Value, packet: Packet): Truth {
-  const found = packet[field]
-  if (found === null) return 'unknown'
+function equals(found: Packet[Field], value: Value): Truth {
   if (typeof found === 'string') {
-    if (value.kind === 'text') return truth(found === value.text)
-    return value.kind === 'prefix' ? truth(found.startsWith(value.text)) : 'unknown'
-  }
-  if (typeof found === 'number')
-    return value.kind === 'range' ? truth(found >= value.from && found <= value.to) : 'unknown'
-  return value.kind === 'network' ? within(found, value.network) : 'unknown'
-}
-
-function truth(is: boolean): Truth {
-  return is ? 'yes' : 'no'
+    if (value.kind === 'text') return found === value.text ? 'yes' : 'no'
+    if (value.kind === 'prefix') return found.startsWith(value.text) ? 'yes' : 'no'
+  } else if (typeof found === 'number') {
+    if (value.kind === 'range') return found >= value.from && found <= value.to ? 'yes' : 'no'
+  } else if (found !== null && value.kind === 'network') return within(found, value.network)
+  return 'unknown'
 }
 
 function within(inner: Network, outer: Network): Truth {
-  if (isV6(inner)) return isV6(outer) ? lies(coversV6(outer, inner), inner, outer) : 'no'
-  return isV6(outer) ? 'no' : lies(covers(outer, inner), inner, outer)
-}
-
-function lies(isInside: boolean, inner: Network, outer: Network): Truth {
-  if (isInside) return 'yes'
+  if (typeof inner.first !== typeof outer.first) return 'no'
+  if (outer.first <= inner.first && inner.last <= outer.last) return 'yes'
   return inner.last < outer.first || outer.last < inner.first ? 'no' : 'unknown'
 }
 
-function isV6(network: Network): network is Ipv6Range {
-  return typeof network.first === 'bigint'
-}
-
-/** `A.B.C.D` or `A.B.C.D/N`, or the same of IPv6, in hexadecimal; null for anything else. */
+/** Reads `ADDRESS` or `ADDRESS/LENGTH`, IPv6 in hexadecimal without a zone. Null: the text is neither. */
 export function parseNetwork(text: string): Network | null {
-  if (text.includes(':')) return parseNetworkV6(text)
-  const [address = '', length = '32', ...more] = text.split('/')
-  return isIPv4(address) && /^\d{1,2}$/.test(length) && Number(length) <= 32 && more.length === 0 ? rangeOf(text) : null
+  const [address = '', length, ...more] = text.split('/')
+  const bits = { 4: 32, 6: /^[0-9a-f:]+$/.test(address) ? 128 : -1 }[isIP(address)] ?? -1
+  const isLength = length === undefined || (/^\d{1,3}$/.test(length) && Number(length) <= bits)
+  if (bits < 0 || !isLength || more.length > 0) return null
+  return bits === 32 ? rangeOf(text) : rangeOfV6(text)
 }
 
-function parseNetworkV6(text: string): Ipv6Range | null {
-  const [address = '', length = '128', ...more] = text.split('/')
-  const isAddress = isIPv6(address) && /^[0-9a-f:]+$/.test(address)
-  return isAddress && /^\d{1,3}$/.test(length) && Number(length) <= 128 && more.length === 0 ? rangeOfV6(text) : null
+export function allOrNull(values: readonly (Value | null)[]): Value[] | null {
+  const read = values.filter(value => value !== null)
+  return read.length === values.length ? read : null
 }

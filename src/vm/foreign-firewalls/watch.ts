@@ -1,5 +1,5 @@
-// Keeps an eye on what other firewalls of this host drop, so that no instance is cut off in silence. Effects: through the look that it is given,
-// the log, the journal; sleeps.
+// Looks every 30 s for other firewalls of this host that drop traffic of instances, and reports each change. Effects:
+// the look that it is given, the log, the journal; sleeps.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -10,7 +10,7 @@ import { certainDrops, dropText, type FirewallSite, type ForeignDrop, foreignDro
 export type FirewallWatchDeps = {
   /** Never rejects. */
   readonly look: () => Promise<Firewalls>
-  /** As it is now: the default route may change. */
+  /** The current one: the default route may change. */
   readonly site: () => FirewallSite
   /** Tables of family inet that are ours. */
   readonly own: ReadonlySet<string>
@@ -20,7 +20,7 @@ export type FirewallWatchDeps = {
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
-/** Docker or an administrator may change the rules at any time; nothing but our own table is announced to us. */
+/** Docker or an administrator may change the rules at any time, and only changes of our own table are announced. */
 const lookEveryMs = 30_000
 /** Instances that become ready together share one look. */
 const freshMs = 1_000
@@ -39,7 +39,7 @@ export class FirewallWatch {
     this.#deps = deps
   }
 
-  /** Looks again and again until the signal is aborted. Never rejects. */
+  /** Looks until the signal is aborted. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       await this.#look()
@@ -47,13 +47,13 @@ export class FirewallWatch {
     }
   }
 
-  /** Why clients outside do not reach instances, looked at just now; null: nothing is known to keep them. Never rejects. */
+  /** Drops that cut instances off, at most a second old, as text. Null: none for certain. Never rejects. */
   async cutOff(): Promise<string | null> {
     if (this.#deps.clock.monotonicMs() - this.#lookedMs >= freshMs) await this.#look()
     return this.#reason
   }
 
-  /** What instances need and was dropped for certain at the last look. */
+  /** Certain drops of instances' traffic at the last look. */
   problems(): FirewallProblem[] {
     return certainDrops(this.#drops).map(drop => ({ name: 'firewall', detail: dropText(drop), remedy: drop.remedy }))
   }
@@ -74,11 +74,12 @@ export class FirewallWatch {
       log.warn('not all firewalls of this host can be read', { reason: missing })
     this.#unread = missing
     this.#drops = await inTurns(foreignDrops(chains, site(), own))
-    this.#tell(certainDrops(this.#drops).map(dropText).join('; ') || null)
+    this.#report(certainDrops(this.#drops))
   }
 
-  /** Once for each change. */
-  #tell(reason: string | null): void {
+  /** Logs and journals each change once. */
+  #report(drops: readonly ForeignDrop[]): void {
+    const reason = drops.map(dropText).join('; ') || null
     if (reason === this.#reason) return
     const { log, onEvent } = this.#deps
     this.#reason = reason
@@ -87,7 +88,7 @@ export class FirewallWatch {
       onEvent('host.reachable', {})
       return
     }
-    const remedy = certainDrops(this.#drops).map(drop => drop.remedy)
+    const remedy = drops.map(drop => drop.remedy)
     log.error('a firewall of this host drops what instances need: they cannot be reached', { reason, remedy })
     onEvent('host.cut_off', { reason })
   }

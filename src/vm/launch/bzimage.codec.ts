@@ -1,21 +1,21 @@
-// What a bzImage holds, and whether what it holds can be started without it. Pure.
-// Linux Documentation/arch/x86/boot.rst (the header), scripts/Makefile.lib (the size behind the payload), include/xen/interface/elfnote.h.
+// The kernel in a bzImage, and whether it can be started unpacked. Pure. Linux Documentation/arch/x86/boot.rst (the
+// header), scripts/Makefile.lib (the size behind the payload), include/xen/interface/elfnote.h.
 
-/** Where the compressed kernel is, and how large it unpacks. Bytes. */
+/** Position of the compressed kernel and its unpacked size. Bytes. */
 export type Payload = { readonly offset: number; readonly length: number; readonly unpackedBytes: number }
 
 const headerBytes = 0x250
 const magicAt = 0x202
 const magic = 0x53726448
 const protocolAt = 0x206
-/** The first with a payload field. */
+/** The first boot protocol with a payload field. */
 const protocolMin = 0x0208
 const zstdMagic = 0xfd2fb528
 const sizeBytes = 4
 /** More than any kernel. */
 const unpackedBytesMax = 256 << 20
 
-/** Of a kernel that is compressed with zstd; null: this is another file, or is compressed otherwise. */
+/** The payload of a kernel compressed with zstd. Null: another file or another compression. */
 export function zstdPayload(file: Uint8Array): Payload | null {
   if (file.length < headerBytes) return null
   const view = viewOf(file)

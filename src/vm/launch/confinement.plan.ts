@@ -1,28 +1,30 @@
-// What QEMU may use of this host beyond its command line: its user, its groups, its limits. Pure.
+// Limits of QEMU on this host beyond its command line: user, groups, resources. Pure.
 //
-// A guest that escapes QEMU's own sandbox is held by this alone. Where systemd runs, each VM has a scope that bounds the memory and the
-// tasks of all that it starts. Elsewhere prlimit(1) bounds each process alone: RLIMIT_DATA its private memory, RLIMIT_NPROC the tasks of
-// its uid. Not bounded there: shared memory (memfd, /dev/shm, page cache) and the share of the CPU.
+// These alone hold a guest that escapes QEMU's own sandbox. Under systemd each VM has a scope that bounds memory and
+// tasks of everything in it. Elsewhere prlimit(1) bounds single processes: RLIMIT_DATA their private memory,
+// RLIMIT_NPROC the tasks of their uid. It bounds neither shared memory (memfd, /dev/shm, page cache) nor the share of
+// the CPU.
 
 import type { QemuPlatform } from './qemu.plan.ts'
 
 export type Confinement = {
   /** The VM's own; its group has the same number. */
   readonly uid: number
-  /** Of the devices that QEMU opens by path: /dev/kvm, /dev/sev. */
+  /** Groups of the devices that QEMU opens by path: /dev/kvm, /dev/sev. */
   readonly groups: readonly number[]
   readonly platform: QemuPlatform['kind']
   readonly vcpus: number
   readonly memoryMib: number
-  /** Of the largest disk that it writes to. */
+  /** Size of the largest disk that it writes to. */
   readonly diskGib: number
   readonly systemd: boolean
 }
 
 /**
- * What QEMU may take besides the guest's memory. On tcg, translated code takes up to 512 MiB more (`tb-size`). Page tables take 1/512 of the
- * guest's memory; a 64th covers them and more. Measured on tcg: 40 MiB resident before the guest runs, about 300 MiB with a booted guest,
- * of which most is translated code. Files that QEMU reads are in the bound, too, but the kernel drops their pages first.
+ * QEMU's memory besides the guest's. On tcg, translated code takes up to 512 MiB more (`tb-size`). Page tables take
+ * 1/512 of the guest's memory; a 64th covers them and more. Measured on tcg: 40 MiB resident before the guest runs,
+ * about 300 MiB with a booted guest, mostly translated code. The bound includes file pages, which the kernel drops
+ * first.
  */
 const overheadMib = { base: 256, translated: 512, guestShare: 1 / 64 } as const
 
@@ -31,15 +33,15 @@ export function memoryMaxMib({ platform, memoryMib }: Pick<Confinement, 'platfor
   return memoryMib + overheadMib.base + translated + Math.ceil(memoryMib * overheadMib.guestShare)
 }
 
-/** A thread for each vCPU; up to 64 for disk access; QEMU's own few. */
+/** A thread for each vCPU, up to 64 for disk access, and QEMU's own few. */
 export function tasksMax({ vcpus }: Pick<Confinement, 'vcpus'>): number {
   return vcpus + 128
 }
 
-/** Of the systemd scope (systemd.resource-control(5)). */
+/** Properties of the VM's systemd scope (systemd.resource-control(5)). */
 export function scopeProperties(confinement: Confinement): string[] {
   return [
-    // Beside system.slice: all VMs together get as much CPU as the host's services together, not each as much as one.
+    // Beside system.slice: all VMs together get as much CPU as the host's services together.
     'Slice=strongroom.slice',
     `MemoryMax=${memoryMaxMib(confinement)}M`,
     'MemorySwapMax=0',
@@ -50,18 +52,19 @@ export function scopeProperties(confinement: Confinement): string[] {
 }
 
 /**
- * When memory runs out the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)). An escape can undo
- * it as far down as the daemon's own value when the daemon lacks CAP_SYS_RESOURCE; MemoryMax still holds.
+ * When memory runs out, the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)).
+ * An escaped guest can lower this to the daemon's own value if the daemon lacks CAP_SYS_RESOURCE; MemoryMax still
+ * holds.
  */
 export const oomScoreAdjust = '500'
 const filesMax = 1024
-/** QEMU writes to its log, which the daemon empties above 1 MiB, and to the VM's disks. Memory that is a memfd counts as a file, too. */
+/** Limit for QEMU's log, which the daemon empties above 1 MiB. VMs' disks and memfd memory count as files, too. */
 const fileMib = 64
 /** Each thread reserves a stack. */
 const stackMib = 8
 const bytesPerMib = 1_048_576
 
-/** The whole command line: limits, then the kernel's choice of victims, then become the user for good. */
+/** The whole command line: set limits and the OOM score, then become the VM's user for good. */
 export function confinedArgv(confinement: Confinement, argv: readonly string[]): string[] {
   return [
     ...['prlimit', ...limits(confinement), '--'],
@@ -71,7 +74,7 @@ export function confinedArgv(confinement: Confinement, argv: readonly string[]):
   ]
 }
 
-/** Before a command: become the VM's user, with no way back. */
+/** Command prefix that becomes the VM's user for good. */
 export function becomeArgv({ uid, groups }: Pick<Confinement, 'uid' | 'groups'>): string[] {
   return [
     ...['setpriv', `--reuid=${uid}`, `--regid=${uid}`],

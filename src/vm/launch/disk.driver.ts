@@ -1,4 +1,4 @@
-// Disks that VMs write to, each a sparse file on this host, and the room that all of them have. Effects: files.
+// Sparse files on this host as disks that VMs write to, and the room for all of them. Effects: files.
 
 import { closeSync, constants as fsConstants, ftruncateSync, lstatSync, readdirSync } from 'node:fs'
 import { wrapFault } from '../../base/fault.ts'
@@ -10,14 +10,14 @@ import { type VmPaths, vmPaths } from '../launch.plan.ts'
 import type { VmLink } from '../link.driver.ts'
 
 const bytesPerGib = 1_073_741_824
-/** The rest is for the database, logs, consoles, and for what else is on this file system. */
+/** The rest is for the database, logs, consoles and other files of this file system. */
 const share = 0.8
-/** `stat.blocks` counts these whatever the file system's own are (stat(2)). */
+/** `stat.blocks` has this unit on every file system (stat(2)). */
 const blockBytes = 512
 
 export type DiskFile = Disposable & { readonly fd: number }
 
-/** Makes the file empty, whatever an earlier attempt left, and opens it; the caller closes it. Faults: internal. */
+/** Empties the file, whatever an earlier attempt left, and opens it; the caller closes it. Faults: internal. */
 export function makeDisk(path: string, sizeGib: number): DiskFile {
   const fd = openRegular(path, fsConstants.O_RDWR | fsConstants.O_CREAT)
   try {
@@ -30,7 +30,7 @@ export function makeDisk(path: string, sizeGib: number): DiskFile {
   return { fd, [Symbol.dispose]: () => closeSync(fd) }
 }
 
-/** What the disks of all VMs may hold together: a share of what is free and of what they hold already. Faults: internal. */
+/** GiB for the disks of all VMs: a share of the free room and of the room that they take already. Faults: internal. */
 export function diskRoomGib(
   stateDir: string,
   { freeBytes }: { readonly freeBytes: number } = diskSpace(stateDir),
@@ -57,7 +57,7 @@ export type ResumeDeps = {
 /** VMs whose pause is on record. */
 const known = new WeakSet<VmLink>()
 
-/** One look at a VM that QEMU paused since the host's disk was full; its writes are begun again. Never throws. */
+/** Looks once at a VM that QEMU paused when the host's disk was full, and resumes its writes. Never throws. */
 export async function resumeWhenRoom({ db, log, clock }: ResumeDeps, { vmId, directory, link }: Paused): Promise<void> {
   const record = (kind: 'vm.paused' | 'vm.resumed', detail: Record<string, unknown>) =>
     appendEvent(db, { nowMs: clock.nowMs(), kind, subject: vmId, detail })

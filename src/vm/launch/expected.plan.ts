@@ -1,4 +1,4 @@
-// What a launch has to be: its document, the measurement that the image's manifest promises, and how what is launched differs from it. Pure.
+// The expected launch: its document, its measurement by the manifest, and a given launch's differences from it. Pure.
 
 import { sha256 } from '../../attest/hash.ts'
 import type { LaunchVehicle } from '../../attest/launch/digest.ts'
@@ -10,10 +10,10 @@ import type { ImageManifest } from '../../contract/vm/image.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../contract/vm/launch.ts'
 import type { SignedLaunch } from './qemu.plan.ts'
 
-/** What the launch digest depends on beside the image's bytes. */
+/** Inputs of the launch digest besides the image's bytes. */
 export type LaunchShape = { readonly vehicle: LaunchVehicle; readonly vcpuType: string; readonly vcpus: number }
 
-/** The manifest's digest for this shape, hexadecimal. Fault image.invalid: it has none, with the shapes that it has. */
+/** The manifest's digest for this shape, hexadecimal. Fault image.invalid, which lists the shapes: it has none. */
 export function expectedMeasurement(
   manifest: Pick<ImageManifest, 'name' | 'launchDigests'>,
   shape: LaunchShape,
@@ -36,7 +36,7 @@ function measureCommand({ vehicle, vcpuType, vcpus }: LaunchShape): string {
   return `strongroom measure ovmf ${files} --vcpus ${vcpus} --vcpu-type ${vcpuType} --features 0x1`
 }
 
-/** `igvmSha256`: of the IGVM file without an ID block, which stands for the firmware; null with firmware. Fault image.invalid as above. */
+/** `igvmSha256`: of the IGVM file without ID block. Null: booted by firmware. Fault image.invalid as above. */
 export function launchDocument(
   manifest: ImageManifest,
   launch: LaunchShape & { readonly memoryMib: number; readonly igvmSha256: string | null },
@@ -59,16 +59,16 @@ export function launchDocument(
   }
 }
 
-/** What HOST_DATA of a launch stands for: the workload where there is one, else the launch document. Canonical texts, both. */
+/** Canonical texts. HOST_DATA of a launch is the digest of the workload or, without one, of the launch document. */
 export type LaunchTexts = { readonly document: string; readonly workload: string | null }
 
 export function hostDataOf({ document, workload }: LaunchTexts): Uint8Array {
   return sha256(utf8(workload ?? document))
 }
 
-/** What QEMU is about to be given, by its own bytes. */
+/** A launch as it is about to be given to QEMU, from the bytes themselves. */
 export type GivenLaunch = {
-  /** SHA-256 each, hexadecimal. */
+  /** SHA-256, hexadecimal. */
   readonly firmware: string
   readonly kernel: string
   readonly initrd: string
@@ -76,24 +76,24 @@ export type GivenLaunch = {
   /** The launch digest of these bytes on these processors. */
   readonly digest: Uint8Array
   readonly signed: SignedLaunch
-  /** Of an IGVM file: null with firmware. Then `firmware` is the one in the file. */
+  /** Null: booted by firmware. Otherwise `firmware` is the one in the IGVM file. */
   readonly igvm: GivenIgvm | null
 }
 
-/** SHA-256, hexadecimal; null for what the file does not have. */
+/** SHA-256, hexadecimal. Null: the file has no such part. */
 export type GivenIgvm = {
-  /** Of the file without its ID block. */
+  /** Digest of the file without its ID block. */
   readonly unsigned: string
-  /** With these the firmware compares what it is given. */
+  /** Hashes in the file that the firmware compares with the given parts. */
   readonly kernel: string | null
   readonly initrd: string | null
   readonly cmdline: string | null
-  /** That of the command line that is given, taken as `cmdline` is: with its NUL. */
+  /** Digest of the given command line with its NUL, as in `cmdline`. */
   readonly cmdlineGiven: string
   readonly policy: bigint | null
 }
 
-/** In the order in which they are told. */
+/** In the order in which mismatches are reported. */
 export type LaunchPart =
   | 'firmware'
   | 'kernel'
@@ -107,14 +107,14 @@ export type LaunchPart =
   | 'measurement'
 
 /**
- * The parts in which a launch is not what it has to be; empty where it is. The ID block is judged as the firmware judges it, and with it
- * what the firmware only reports: host data and operator key.
+ * The parts in which a launch differs from the expected one. Judges the ID block as the firmware does, and also what
+ * the firmware only reports: host data and operator key.
  */
 export async function differingParts(
   given: GivenLaunch,
   expected: {
     readonly document: LaunchDocument
-    /** Canonical text of workload.json; null for none. */
+    /** Canonical text of workload.json. Null: none. */
     readonly workload: string | null
     readonly operatorKey: Uint8Array
     /** SHA-256 of the firmware that the image's manifest names. */
@@ -145,15 +145,15 @@ export async function differingParts(
     ['ID block', !isSigned],
   ]
   const parts = differs.flatMap(([part, isDifferent]) => (isDifferent ? [part] : []))
-  // Nothing else explains it: other processors, or a manifest whose digest is not that of its own parts.
+  // All inputs match: the processors differ, or the manifest's digest is not that of its own parts.
   const isMeasured = toHex(given.digest) === document.measurement && !hasFailed('launch-digest')
   if (parts.length === 0 && !isMeasured) return ['measurement']
-  // For whatever is not a check by name above.
+  // A failed check without a part of its own.
   if (parts.length === 0 && !finished.ok) return ['ID block']
   return parts
 }
 
-/** Empty for text that is no base64: equal to nothing that is expected. */
+/** Empty for text that is no base64, which equals no expected value. */
 function bytesOf(base64: string): Uint8Array {
   return fromBase64(base64) ?? new Uint8Array(0)
 }

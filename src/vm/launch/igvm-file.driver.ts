@@ -1,7 +1,8 @@
-// The IGVM files that this host launches from: its own or the configured one, with this host's ID block. Effects: reads and writes files.
+// IGVM files for launches on this host: made from the image or configured, with this host's ID block. Effects: reads
+// and writes files.
 //
-// They stand in the state directory, one for each shape, for QEMU to open by descriptor and for people to look at (`strongroom igvm show`).
-// Nothing is taken from there that this process has not written itself; what it then launches is checked like every other launch.
+// They are in the state directory, one per shape; QEMU opens them by descriptor and `strongroom igvm show` prints them.
+// Only files that this process wrote are reused, and each launch is checked like any other.
 
 import type { SignedId } from '../../attest/igvm/id-block-header.ts'
 import { buildImageIgvm } from '../../attest/igvm/image.ts'
@@ -16,10 +17,10 @@ import { type Image, isOfNamed } from './image.driver.ts'
 import { type FileDigests, type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 
 export type IgvmFilesDeps = {
-  /** Made at the first launch. */
+  /** Created at the first launch. */
   readonly directory: string
   readonly files: FileDigests
-  /** The configured file, which is the instance image's alone; null makes its too from the image. */
+  /** The configured file, for the instance image only. Null: made from the image, too. */
   readonly named: string | null
 }
 
@@ -29,12 +30,12 @@ export type IgvmWanted = {
   readonly initrd: ImageFile
   readonly vcpuType: string
   readonly vcpus: number
-  /** What the file is signed for, hexadecimal. */
+  /** The measurement that the file is signed for, hexadecimal. */
   readonly measurement: string
   readonly sign: () => Promise<SignedId>
 }
 
-/** The file to give to QEMU, and the SHA-256 of what anyone can make again: the same without the ID block. */
+/** The file for QEMU, and the SHA-256 of the reproducible file: the same without the ID block. */
 export type IgvmToLaunch = { readonly file: ImageFile; readonly unsigned: string }
 
 type Written = { readonly path: string; readonly unsigned: string; readonly sha256: string }
@@ -45,14 +46,16 @@ const writtenCountMax = 64
 export class IgvmFiles {
   readonly #deps: IgvmFilesDeps
   readonly #written = new Map<string, Written>()
-  /** One after the other: a file is opened before the next of its name is written. */
+  /** Serialized: a file is opened before the next of its name is written. */
   readonly #serial = createSerial()
 
   constructor(deps: IgvmFilesDeps) {
     this.#deps = deps
   }
 
-  /** The caller disposes of the file. Fault image.invalid: there is none of these parts, or the configured one is not to be used. */
+  /**
+   * The caller disposes of the file. Fault image.invalid: these parts make none, or the configured file is unusable.
+   */
   open(wanted: IgvmWanted): Promise<IgvmToLaunch> {
     return this.#serial.run(() => this.#open(wanted))
   }
@@ -72,7 +75,7 @@ export class IgvmFiles {
     return { file: openImageFile(written.path), unsigned: written.unsigned }
   }
 
-  /** Null: it is gone, or is not what was written. */
+  /** Null: the file is gone or has changed. */
   async #kept({ path, unsigned, sha256: expected }: Written): Promise<IgvmToLaunch | null> {
     using opened = new DisposableStack()
     try {
@@ -110,7 +113,7 @@ export class IgvmFiles {
     }
     const path = `${directory}/${image.manifest.name}-${vcpuType}-${vcpus}.igvm`
     ensureDir(directory, { mode: 0o755 })
-    // QEMU opens it again through its descriptor, as a user of its own.
+    // QEMU reopens it through its descriptor as another user.
     writeFileAtomic(path, signed, { mode: 0o444 })
     return { path, unsigned: toHex(sha256(unsigned)), sha256: toHex(sha256(signed)) }
   }

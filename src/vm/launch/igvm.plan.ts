@@ -1,7 +1,7 @@
-// IGVM files with the ID block of a host: how the block gets in, and what such a file would launch. Pure.
+// IGVM files with a host's ID block: adding the block, and reading what a file would launch. Pure.
 //
-// QEMU takes ID block and ID authentication from the file, and forgets those of its command line (QEMU 10.1 target/i386/sev.c,
-// cgs_set_guest_policy): without this host's block in the file there would be none. What is reproducible is the file without it.
+// QEMU takes ID block and ID authentication from the file and ignores those of its command line (QEMU 10.1
+// target/i386/sev.c, cgs_set_guest_policy), so the block must be in the file. The file without it is reproducible.
 
 import type { Hash } from '../../attest/hash.ts'
 import { bootOfIgvm } from '../../attest/igvm/describe.ts'
@@ -14,8 +14,8 @@ import { wellFormed } from '../../attest/malformed.ts'
 import { toHex } from '../../base/bytes.ts'
 
 /**
- * The file with this ID block in it. Throws Malformed: it is no IGVM file, has an ID block, or is not written as we write files, so that
- * the file without the block would be another one.
+ * Adds an ID block to the file. Throws Malformed: it is no IGVM file, has an ID block, or is not in our canonical form,
+ * so that removing the block would not give it back.
  */
 export function signedIgvm(unsigned: Uint8Array, id: SignedId): Uint8Array {
   const file = readIgvm(unsigned)
@@ -29,22 +29,22 @@ export function signedIgvm(unsigned: Uint8Array, id: SignedId): Uint8Array {
   return writeIgvm({ headers: [...file.headers, writeIdBlockHeader(id, mask.compatibilityMask)] })
 }
 
-/** What QEMU would launch from a file. SHA-256 in hexadecimal; null for what the file does not have. */
+/** The launch that QEMU makes of a file. SHA-256 in hexadecimal. Null: the file has no such part. */
 export type IgvmLaunch = {
-  /** Of the file without its ID block. */
+  /** Digest of the file without its ID block. */
   readonly unsigned: string
   readonly firmware: string | null
-  /** The hashes with which the firmware compares what it is given; that of the command line is taken with its NUL. */
+  /** Hashes that the firmware compares with the given parts. `cmdline` includes the NUL. */
   readonly kernel: string | null
   readonly initrd: string | null
   readonly cmdline: string | null
   readonly policy: bigint | null
   readonly idBlock: { readonly block: Uint8Array; readonly auth: Uint8Array } | null
-  /** Under `qemu-kvm`. */
+  /** With QEMU's vCPUs, `qemu-kvm`. */
   readonly digest: Uint8Array
 }
 
-/** Native ones: a file has some megabytes. */
+/** Native implementations: a file has some megabytes. */
 export type LaunchHashes = { readonly sha256: Hash; readonly sha384: Hash }
 
 /** Throws Malformed. */

@@ -1,15 +1,15 @@
-// Which image a directory holds now: the digest of its manifest, which has the digests of all its parts. Effects: reads a file.
+// Identity of an image: the digest of its manifest, which lists the digests of all parts. Effects: reads a file.
 
 import { createHash } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { wrapFault } from '../../base/fault.ts'
 
-/** Lowercase. */
+/** Lowercase hexadecimal. */
 export function sha256Hex(bytes: Uint8Array): string {
   return createHash('sha256').update(bytes).digest('hex')
 }
 
-/** SHA-256 in hexadecimal digits. Fault: image.invalid (no manifest there). */
+/** SHA-256 of the manifest, hexadecimal. Fault image.invalid: there is no manifest. */
 export function imageDigest(directory: string): string {
   const path = `${directory}/manifest.json`
   try {

@@ -1,7 +1,7 @@
-// Files that QEMU is given as open descriptors, and their digests. Effects: opens and reads files.
+// Files that QEMU gets as open descriptors, and their digests. Effects: opens and reads files.
 //
-// What is hashed is what QEMU gets: both go through one descriptor, so that a file put in its place in between changes nothing. Only who
-// may write to the file itself, which is root, could still change it.
+// Hashing and QEMU use one descriptor, so replacing the file in between has no effect. Only root could still write to
+// the file itself.
 
 import { type BigIntStats, closeSync, constants as fsConstants, fstatSync, openSync, read } from 'node:fs'
 import { promisify } from 'node:util'
@@ -26,22 +26,22 @@ export function openImageFile(path: string): ImageFile {
   return { path, fd, [Symbol.dispose]: () => closeSync(fd) }
 }
 
-/** More than any firmware, kernel or initrd. */
+/** Above the size of any firmware, kernel or initrd. */
 const bootBytesMax = 1 << 30
-/** Hashed in about a millisecond: meanwhile nothing else runs. */
+/** Takes about a millisecond to hash, during which the thread is blocked. */
 const chunkBytes = 1 << 20
-/** Within so much of its last change a file may change again without its times telling so. */
+/** A file may change again this soon after a change without its times showing it. */
 const settledMs = 2_000
 
 const readAt = promisify(read)
 
-/** Of the runtime: the library's own are written in JavaScript. */
+/** The runtime's hashes: those of the library are written in JavaScript. */
 export const nativeHashes = {
   sha256: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes)),
   sha384: (bytes: Uint8Array): Uint8Array => new Uint8Array(Bun.CryptoHasher.hash('sha384', bytes)),
 } as const
 
-/** The whole file. Fault image.invalid: it is too large, cannot be read, or changes meanwhile. */
+/** The whole file. Fault image.invalid: it is too large, unreadable, or changes meanwhile. */
 export async function readWhole(file: ImageFile): Promise<Uint8Array> {
   const parts: Uint8Array[] = []
   await readChunks(file, bootBytesMax, chunk => void parts.push(chunk.slice()))
@@ -66,7 +66,7 @@ export class FileDigests {
     const hasher = new Bun.CryptoHasher('sha256')
     const stats = await readChunks(file, this.#sizeBytesMax, chunk => void hasher.update(chunk))
     const sha256 = toHex(new Uint8Array(hasher.digest()))
-    // One of the future is as settled: the clock was set back since.
+    // A time in the future means that the clock was set back; the file counts as settled by its distance.
     const ageMs = Math.abs(this.#clock.nowMs() - Number(stats.ctimeMs))
     if (ageMs >= settledMs) this.#known.set(file.path, { version: versionText(stats), sha256 })
     return sha256

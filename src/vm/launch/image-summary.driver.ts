@@ -1,7 +1,8 @@
-// Verifies images before VMs are launched from them, and keeps a signed summary of each that passed. Effects: reads images, one directory of ours.
+// Verifies images before VMs are launched from them, and keeps a signed summary of each verified one. Effects: reads
+// images, one directory of ours.
 //
-// The operator key signs. What it signs otherwise are ID blocks of 96 bytes (AMD 56860 rev 1.58, 8.18); a summary begins with `DSSEv1 ` and is
-// longer, so that neither passes for the other.
+// The operator key signs summaries and ID blocks. ID blocks have 96 bytes (AMD 56860 rev 1.58, 8.18); a summary is
+// longer and begins with `DSSEv1 `, so neither can pass for the other.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -28,20 +29,20 @@ import { sha256Hex } from './image-digest.driver.ts'
 import { FileDigests, openImageFile } from './image-file.driver.ts'
 
 export type ImageSummariesDeps = {
-  /** Of the summaries. */
+  /** Directory of the summaries. */
   readonly directory: string
   readonly operatorKey: Pick<OperatorKey, 'keys' | 'digest'>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** Of the program that verifies. */
+  /** Version of the verifying program. */
   readonly version: string
   readonly log: Logger
 }
 
-/** Its envelope: SHA-256 in hexadecimal, exact bytes. */
+/** An envelope: SHA-256 in hexadecimal, exact bytes. */
 export type KeptSummary = { readonly sha256: string; readonly bytes: Uint8Array }
-type Known = KeptSummary & { readonly says: ReadSummary }
+type Known = KeptSummary & { readonly summary: ReadSummary }
 
-/** One for each image, key and release; results refer to them by digest, so that old ones stay for a while. */
+/** One per image, key and release. Results name summaries by digest, so old ones are kept for a while. */
 const keptMax = 64
 /** A root file system and its hash tree. */
 const fileBytesMax = 64 * 1024 ** 3
@@ -52,7 +53,7 @@ export class ImageSummaries {
   readonly #turns = createSerial()
   /** The oldest first. */
   readonly #known: Known[]
-  /** Digest of the manifest of the image that has passed last. */
+  /** Manifest digest of the last image that passed. */
   #passed: string | null = null
 
   /** Fault internal: the directory cannot be made. */
@@ -64,8 +65,9 @@ export class ImageSummaries {
   }
 
   /**
-   * The image in `directory`, of which every file has the digest that provenance and manifest say; there is a summary of that from then on. Files
-   * are read when they are new or have changed. Fault image.invalid, as loadBuilderImage, or with the file that differs.
+   * Verifies that every file of the image in `directory` has the digest in provenance and manifest, and keeps a
+   * summary. Files are read if they are new or have changed. Fault image.invalid: as loadBuilderImage, or naming the
+   * file that differs.
    */
   async verifyBuilder(directory: string): Promise<BuilderImage> {
     return await this.#turns.run(async () => {
@@ -85,24 +87,26 @@ export class ImageSummaries {
     })
   }
 
-  /** Whether the image that has passed last has this manifest, by its SHA-256. */
+  /** Whether the last image that passed has this manifest SHA-256. */
   hasPassed(manifestSha256: string): boolean {
     return this.#passed === manifestSha256
   }
 
-  /** The newest one of the image that a VM was launched from; null: nobody has verified it. */
+  /** The newest summary of the image that a VM was launched from. Null: there is none. */
   ofLaunch({ image, kernelSha256, initrdSha256 }: LaunchDocument): KeptSummary | null {
     const has = (subject: readonly ResourceDescriptor[], hex: string) =>
       subject.some(({ digest }) => Object.values(digest ?? {}).includes(hex))
     const parts = [image.rootHash, kernelSha256, initrdSha256]
     return (
-      this.#known.findLast(({ says }) => says.name === image.name && parts.every(hex => has(says.subject, hex))) ?? null
+      this.#known.findLast(
+        ({ summary }) => summary.name === image.name && parts.every(hex => has(summary.subject, hex)),
+      ) ?? null
     )
   }
 
-  /** Of a name; the newest first. */
+  /** Summaries by image name, the newest first. */
   ofImage(name: string): readonly KeptSummary[] {
-    return this.#known.filter(({ says }) => says.name === name).toReversed()
+    return this.#known.filter(({ summary }) => summary.name === name).toReversed()
   }
 
   async #summarize({ manifest, provenanceSha256, subject }: BuilderImage): Promise<void> {
@@ -111,11 +115,11 @@ export class ImageSummaries {
     const verifierId = hostVerifierId(operatorKey.digest)
     const summary: ImageSummary = { name: manifest.name, subject, provenanceSha256, verifierId, version }
     const wanted = identityOf({ ...summary, keyId: summaryKeyId(signer.spki) })
-    if (this.#known.some(({ says }) => identityOf(says) === wanted)) return
+    if (this.#known.some(({ summary }) => identityOf(summary) === wanted)) return
     const bytes = await signSummary(summaryBytes(summary, clock.nowMs()), signer)
     const sha256 = sha256Hex(bytes)
     writeFileAtomic(fileOf(directory, sha256), bytes, { mode: 0o644 })
-    this.#known.push({ sha256, bytes, says: readSummary(bytes) })
+    this.#known.push({ sha256, bytes, summary: readSummary(bytes) })
     for (const old of this.#known.splice(0, Math.max(0, this.#known.length - keptMax))) {
       removeFile(fileOf(directory, old.sha256))
     }
@@ -133,7 +137,7 @@ function fileOf(directory: string, sha256: string): string {
   return join(directory, `${sha256}.json`)
 }
 
-/** Two summaries that differ in their time alone are one. */
+/** Everything but the time of verification. */
 function identityOf(summary: Omit<ReadSummary, 'timeVerified'>): string {
   const { name, subject, provenanceSha256, verifierId, version, keyId } = summary
   return JSON.stringify([name, subject, provenanceSha256, verifierId, version, keyId])
@@ -149,7 +153,7 @@ async function signerOf({ keys }: Pick<OperatorKey, 'keys'>): Promise<SummarySig
   }
 }
 
-/** What cannot be read, or is under another digest, is removed: the image is verified again anyway. */
+/** Removes files that are unreadable or under a wrong digest: the image is verified again anyway. */
 function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'log'>): Known[] {
   const names = readdirSync(directory).filter(name => keptName.test(name))
   const found = names.flatMap((name): Known[] => {
@@ -158,12 +162,12 @@ function readKept({ directory, log }: Pick<ImageSummariesDeps, 'directory' | 'lo
       const bytes = new Uint8Array(readFileSync(path))
       const sha256 = sha256Hex(bytes)
       if (path !== fileOf(directory, sha256)) throw new Error('its name is not its SHA-256')
-      return [{ sha256, bytes, says: readSummary(bytes) }]
+      return [{ sha256, bytes, summary: readSummary(bytes) }]
     } catch (error) {
       log.warn('a verification summary cannot be read and is removed', { path, reason: messageOf(error) })
       removeFile(path)
       return []
     }
   })
-  return found.toSorted((a, b) => (a.says.timeVerified < b.says.timeVerified ? -1 : 1))
+  return found.toSorted((a, b) => (a.summary.timeVerified < b.summary.timeVerified ? -1 : 1))
 }

@@ -18,8 +18,8 @@ export const gatewayImage = 'inference'
 export type Image = QemuImage & { readonly manifest: ImageManifest }
 
 /**
- * Loads the image in `directory`. Only sizes are checked here: altered bytes are refused later, those of the root by dm-verity in the guest,
- * all others before QEMU starts (launcher.driver.ts) and, on snp, by the firmware. Fault: image.invalid.
+ * Loads the image in `directory` and checks sizes only. Altered bytes are refused later: those of the root by dm-verity
+ * in the guest, all others before QEMU starts (launcher.driver.ts) and, on snp, by the firmware. Fault image.invalid.
  */
 export function loadImage(directory: string): Image {
   const manifest = readManifest(directory)
@@ -47,26 +47,26 @@ export function loadImage(directory: string): Image {
   }
 }
 
-/** An image whose provenance is of this very manifest. */
+/** An image with provenance for its own manifest. */
 export type BuilderImage = Image & {
-  /** Of manifest.json, SHA-256 in hexadecimal. */
+  /** SHA-256 of manifest.json, hexadecimal. */
   readonly manifestSha256: string
-  /** Of provenance.json, SHA-256 in hexadecimal. */
+  /** SHA-256 of provenance.json, hexadecimal. */
   readonly provenanceSha256: string
-  /** Every file of the image, as its provenance has them. */
+  /** Every file of the image, from its provenance. */
   readonly subject: readonly ResourceDescriptor[]
 }
 
 /**
- * The image that build VMs boot. Fault image.invalid: as `loadImage`; or it is an image of another kind, whose guest builds nothing; or it is without
- * provenance, or with that of another image.
+ * The image of build VMs. Fault image.invalid: as `loadImage`, another kind of image, or no provenance for the
+ * manifest.
  */
 export function loadBuilderImage(directory: string): BuilderImage {
   const image = loadNamedImage(directory, builderImage, 'build VMs boot')
   return { ...image, ...provenanceOf(directory, image.manifest) }
 }
 
-/** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or it is an image of another kind, in which no gateway runs. */
+/** The image that the gateway's VM boots. Fault image.invalid: as `loadImage`, or an image of another kind. */
 export function loadGatewayImage(directory: string): Image {
   return loadNamedImage(directory, gatewayImage, "the gateway's VM boots")
 }
@@ -107,7 +107,7 @@ function provenanceOf(
   }
 }
 
-/** Whether `vm.firmware` and `vm.igvm` are of this image. They are the instance image's; every other boots from its own. */
+/** Whether `vm.firmware` and `vm.igvm` apply to this image. They belong to the instance image. */
 export function isOfNamed({ manifest }: Pick<Image, 'manifest'>): boolean {
   return manifest.name !== builderImage && manifest.name !== gatewayImage
 }

@@ -1,7 +1,7 @@
-// Prepares launches: opens what QEMU is to load, says and signs what it has to be, keeps that on record, and refuses what is not so.
-// Effects: reads files, writes the ledger.
+// Prepares launches: opens the files for QEMU, states, signs and records the expected launch, and refuses a launch that
+// differs. Effects: reads files, writes the ledger.
 //
-// On snp the firmware checks the same again, of what is really loaded. Elsewhere this is the only check: it stands for the firmware's.
+// On snp the firmware repeats the check on the loaded bytes. Elsewhere this is the only check.
 
 import { sha256 } from '../../attest/hash.ts'
 import type { SignedId } from '../../attest/igvm/id-block-header.ts'
@@ -37,7 +37,7 @@ import { FileDigests, type ImageFile, nativeHashes, openImageFile, readWhole } f
 import type { BootSource } from './platform.driver.ts'
 import type { SignedLaunch } from './qemu.plan.ts'
 
-/** What is about to be launched is not what this host expects. */
+/** The launch differs from what this host expects. */
 export class LaunchMismatch extends Fault {
   readonly parts: readonly LaunchPart[]
 
@@ -53,11 +53,11 @@ export type LauncherDeps = {
   readonly operatorKey: Pick<OperatorKey, 'keys' | 'digest'>
   readonly vcpuType: string
   readonly boot: BootSource
-  /** Where the IGVM files go that this host launches from. */
+  /** Directory of the IGVM files that this host launches from. */
   readonly igvmDirectory: string
 }
 
-/** Open until it is disposed of. */
+/** Holds open files until it is disposed of. */
 export type PreparedLaunch = Disposable & {
   /** The firmware, or the IGVM file with this host's ID block. */
   readonly firmware: ImageFile
@@ -67,21 +67,21 @@ export type PreparedLaunch = Disposable & {
   readonly initrd: ImageFile
   readonly cmdline: string
   readonly document: LaunchDocument
-  /** Canonical text of workload.json, which HOST_DATA then stands for; null for none. */
+  /** Canonical text of workload.json, whose digest then is HOST_DATA. Null: none. */
   readonly workload: string | null
   readonly signed: SignedLaunch
 }
 
-/** What a launch depends on of a VM. */
+/** The parts of a VM that its launch depends on. */
 export type LaunchedVm = Pick<Vm, 'id' | 'vcpus' | 'memoryMib' | 'workload'>
 
-/** What is known of the bytes that are loaded first: the digest with all else, and of an IGVM file what it holds. */
+/** Digest of the launch, and the parts of its IGVM file. */
 type Measured = { readonly digest: Uint8Array; readonly igvm: MeasuredIgvm | null }
 type MeasuredIgvm = GivenIgvm & { readonly firmware: string; readonly idBlock: IdPages }
-/** ID_BLOCK and ID_AUTH; empty where there are none. */
+/** ID_BLOCK and ID_AUTH. Empty: the file has none. */
 type IdPages = { readonly block: Uint8Array; readonly auth: Uint8Array }
 
-/** Inputs whose launch digest is kept: images come and go, and each has a few shapes. */
+/** Number of launch digests kept by their inputs: images come and go, and each has a few shapes. */
 const digestCountMax = 64
 
 export class Launcher {
@@ -98,8 +98,8 @@ export class Launcher {
   }
 
   /**
-   * Everything for one launch: opened, signed, on record and checked. The caller disposes of it once QEMU has its descriptors.
-   * Faults: image.invalid (files, or no measurement for this shape), launch.mismatch (LaunchMismatch).
+   * Opens, signs, records and checks everything for one launch. The caller disposes of it once QEMU has its
+   * descriptors. Faults: image.invalid (files, or no measurement for this shape), launch.mismatch (LaunchMismatch).
    */
   async prepare(vm: LaunchedVm, image: Image): Promise<PreparedLaunch> {
     const { db, clock, operatorKey } = this.#deps
@@ -125,13 +125,13 @@ export class Launcher {
     }
   }
 
-  /** Reads and measures what a launch will check, so that the first one finds it done. Faults image.invalid. */
+  /** Reads and measures the files that a launch checks, so that the first launch is quick. Faults image.invalid. */
   async readAhead(vm: Omit<LaunchedVm, 'id'>, image: Image): Promise<void> {
     using launch = await this.#open(vm, image)
     await this.#measure(launch)
   }
 
-  /** Fault launch.mismatch (LaunchMismatch): what would be loaded is not what the document says. */
+  /** Fault launch.mismatch (LaunchMismatch): the bytes to load are not those of the document. */
   async check(vmId: string, launch: Omit<PreparedLaunch, typeof Symbol.dispose>): Promise<void> {
     const { document, workload, firmwareSha256 } = launch
     const operatorKey = this.#deps.operatorKey.digest
@@ -158,7 +158,13 @@ export class Launcher {
     const signed = { policy: guestPolicy, hostData, idBlock }
     const kept = opened.move()
     return {
-      ...{ firmware, kernel, initrd, cmdline: image.cmdline, document, workload, signed },
+      firmware,
+      kernel,
+      initrd,
+      cmdline: image.cmdline,
+      document,
+      workload,
+      signed,
       firmwareSha256: image.manifest.files.firmware.sha256,
       [Symbol.dispose]: () => kept.dispose(),
     }
@@ -172,7 +178,7 @@ export class Launcher {
     return { block, auth }
   }
 
-  /** By the bytes behind the descriptors that QEMU gets, and the very text of its argument. */
+  /** Measures the bytes behind QEMU's descriptors and the text of its argument. */
   async #measure(launch: Omit<PreparedLaunch, typeof Symbol.dispose>): Promise<GivenLaunch> {
     const { document, cmdline, signed } = launch
     const digests = {

@@ -1,4 +1,4 @@
-// How QEMU is to run on this host, from detection and configuration. Effects: reads /proc, /dev, the firmware file.
+// How QEMU runs on this host, from detection and configuration. Effects: reads /proc, /dev, the firmware file.
 
 import { readFileSync } from 'node:fs'
 import { hasKernelHashTable } from '../../attest/launch/ovmf.ts'
@@ -16,7 +16,7 @@ export type Choice = { readonly platform: Platform; readonly reasons: readonly s
 /** The platform to use. Fault host.unsupported when the configuration pins one that this host lacks. */
 export function choosePlatform(pinned: Config['platform'], detected: Choice = detectPlatform()): Choice {
   if (pinned === 'auto' || pinned === detected.platform) return detected
-  // Software emulation works everywhere; the others need what detection looks for.
+  // Software emulation works everywhere; the others need what was detected.
   const offered = detected.platform === 'snp' ? ['snp', 'kvm', 'tcg'] : [detected.platform, 'tcg']
   if (!offered.includes(pinned)) {
     throw new Fault(
@@ -30,9 +30,9 @@ export function choosePlatform(pinned: Config['platform'], detected: Choice = de
 const ranSnp = 'ran_snp'
 
 /**
- * Keeps in mind that this host has run `snp`. From then on nothing less is run by mere detection: SNP that is switched off, by a firmware
- * update for example, must not turn tenants' VMs into unencrypted ones. `below_snp`: the configuration asked for less in so many words.
- * Fault host.unsupported.
+ * Records that this host has run `snp`. From then on detection alone never selects less: SNP that is switched off, by a
+ * firmware update for example, must not leave tenants' VMs unencrypted. `below_snp`: the configuration explicitly asks
+ * for less. Fault host.unsupported.
  */
 export function rememberPlatform(
   db: LedgerDb,
@@ -50,10 +50,10 @@ export function rememberPlatform(
   )
 }
 
-/** What a guest loses of its physical address bits: the C-bit alone. */
+/** Physical address bits that a guest loses: the C-bit. */
 const reducedPhysBits = 1
 
-/** What every VM of this host is started on; the rest of a launch is the VM's own. */
+/** The platform that all VMs of this host start on. */
 export type HostPlatform =
   | { readonly kind: 'tcg' }
   | { readonly kind: 'kvm' }
@@ -68,21 +68,24 @@ export function hostPlatform(platform: Platform, vm: Config['vm']): HostPlatform
 export type BootSource =
   /** Null: the image's own firmware. */
   | { readonly kind: 'bios'; readonly firmware: string | null }
-  /** Null: a file that is made of the image. */
+  /** Null: a file that is made from the image. */
   | { readonly kind: 'igvm'; readonly file: string | null }
 
 export type TpmChoice =
-  /** `off`: the configuration says so. `snp`: the host has no business emulating one there. `missing`: the program is not installed. */
+  /** `off`: by configuration. `snp`: the host must not emulate a TPM there. `missing`: the program is not installed. */
   { readonly kind: 'swtpm'; readonly program: string } | { readonly kind: 'off' | 'snp' | 'missing' }
 
-/** What is the TPM of a VM that starts now. */
+/** The TPM of a VM that starts now. */
 export function tpmChoice(platform: Platform, vm: Pick<Config['vm'], 'tpm' | 'swtpm'>): TpmChoice {
   if (platform === 'snp') return { kind: 'snp' }
   if (vm.tpm === 'off') return { kind: 'off' }
   return Bun.which(vm.swtpm) === null ? { kind: 'missing' } : { kind: 'swtpm', program: vm.swtpm }
 }
 
-/** What VMs boot through on snp, and what is measured everywhere. Faults on snp: host.unsupported, image.invalid (a firmware that would not check kernel hashes). */
+/**
+ * The boot source of VMs on snp; measured on every platform. Faults on snp: host.unsupported, image.invalid (a firmware
+ * that would not check kernel hashes).
+ */
 export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | 'igvm' | 'firmware'>): BootSource {
   if (vm.snp_boot === 'igvm') return { kind: 'igvm', file: vm.igvm === '' ? null : vm.igvm }
   if (vm.firmware === '') return { kind: 'bios', firmware: null }
@@ -105,14 +108,14 @@ export function bootOf(platform: Platform, vm: Pick<Config['vm'], 'snp_boot' | '
 const hostMemoryShare = 0.8
 const vcpusPerCpu = 4
 
-/** What VMs may use of this host. Where the configuration says 0, it is derived from the host. */
+/** The host's capacity for VMs. A configured 0 means: derived from the host. */
 export function capacityOf(config: Pick<Config, 'capacity' | 'vm' | 'network'>, platform: Platform): Capacity {
   const host = hostCapacity()
   const { memory_mib: memoryMib, vcpus, asids } = config.capacity
   return {
     memoryMib: memoryMib || Math.floor(host.memoryMiB * hostMemoryShare),
     vcpus: vcpus || host.cpus * vcpusPerCpu,
-    // Each VM needs one of both.
+    // Each VM needs one of each.
     addresses: Math.min(poolCount(config.network), uidCount({ min: config.vm.uid_min, max: config.vm.uid_max })),
     asids: platform === 'snp' ? asids || snpFacts().asidCount : null,
     bootingMax: config.vm.start_concurrency_max,

@@ -35,7 +35,7 @@ export type SnpCpu = {
   readonly reducedPhysBits: number
 }
 
-/** What firmware is told of one launch. Bytes are standard base64. */
+/** Launch parameters for the firmware. Bytes are standard base64. */
 export type SignedLaunch = {
   /** Guest policy (AMD 56860, section 4.3). */
   readonly policy: bigint
@@ -44,15 +44,15 @@ export type SignedLaunch = {
   readonly idBlock: {
     readonly block: string
     readonly auth: string
-    /** Whether an author has signed the ID key. */
+    /** An author has signed the ID key. */
     readonly hasAuthor: boolean
   }
 }
 
-/** Descriptor numbers under which QEMU inherits what it may use of this host: it opens nothing of the VM's by path. */
+/** Numbers of the descriptors that QEMU inherits. It opens no file of the VM by path. */
 export type QemuFds = {
   readonly tap: number
-  /** Sockets that listen already, made by root in a directory that is root's alone. */
+  /** Listening sockets, made by root in a directory that only root can enter. */
   readonly qmp: number
   readonly qmpRescue: number
   readonly console: number
@@ -73,7 +73,7 @@ export type QemuPlan = {
   readonly vcpus: number
   readonly memoryMib: number
   readonly mac: string
-  /** The VM's directory, which QEMU cannot enter; here it only tells whose QEMU this is. */
+  /** The VM's directory, which QEMU cannot enter; it only identifies the process. */
   readonly directory: string
   readonly fds: QemuFds
   readonly image: QemuImage
@@ -84,7 +84,7 @@ export type QemuPlan = {
 /** Reads and writes together, per second; 0 for no limit. */
 export type ScratchLimits = { readonly mibPerS: number; readonly iops: number }
 
-/** Full argv, QEMU's path first. The VM is started paused: `cont` comes once every socket is connected. */
+/** Full argv, QEMU's path first. The VM starts paused; `cont` comes once every socket is connected. */
 export function qemuArgv(plan: QemuPlan): string[] {
   return [
     plan.qemu,
@@ -111,7 +111,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...modelArgs(plan),
     ...tpmArgs(plan.fds.tpm),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
-    // Segmentation offload would undercount egress: one big frame is counted with one header.
+    // Segmentation offload would undercount egress: one big frame counts one header.
     ...[
       '-device',
       device(plan, 'virtio-net-pci', `netdev=net,mac=${plan.mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`),
@@ -120,8 +120,9 @@ export function qemuArgv(plan: QemuPlan): string[] {
 }
 
 /**
- * Behind the root, so that the root is /dev/vda. The guest encrypts what it writes here, and nobody needs it after the VM's end: QEMU caches
- * and never flushes. `werror=enospc` pauses the VM while the host's disk is full; every other error is the guest's to deal with.
+ * Behind the root, so that the root is /dev/vda. The guest encrypts this disk, and its content ends with the VM: QEMU
+ * caches and never flushes. `werror=enospc` pauses the VM while the host's disk is full; the guest gets all other
+ * errors.
  */
 function scratchArgs(plan: QemuPlan): string[] {
   const { scratch: fd } = plan.fds
@@ -148,14 +149,14 @@ function scratchArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** Both ends read and write its file through the host's page cache. A guest that fills the host's disk gets an error. */
+/** Host and guest use the file through the host's page cache. A guest that fills the host's disk gets an error. */
 function exchangeArgs(plan: QemuPlan): string[] {
   const { exchange: fd } = plan.fds
   if (fd === null) return []
   const caching = 'cache.direct=off,cache.no-flush=on,discard=unmap'
   return [
     ...['-add-fd', `fd=${fd},set=2,opaque=exchange`],
-    // The host reads and writes the file meanwhile, so nobody locks it.
+    // The host reads and writes the file meanwhile, so locking is off.
     ...['-blockdev', `driver=file,node-name=exchange-file,filename=/dev/fdset/2,aio=threads,locking=off,${caching}`],
     ...['-blockdev', `driver=raw,node-name=exchange,file=exchange-file,${caching}`],
     ...[
@@ -165,7 +166,7 @@ function exchangeArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** Shared with whoever else serves this model: its pages are in the host's cache once. The guest checks every block (dm-verity). */
+/** Shared by all VMs with this model: the host caches its pages once. The guest checks every block (dm-verity). */
 function modelArgs(plan: QemuPlan): string[] {
   const { model: fd } = plan.fds
   if (fd === null) return []
@@ -177,7 +178,7 @@ function modelArgs(plan: QemuPlan): string[] {
   ]
 }
 
-/** TIS: of the two interfaces that QEMU has, the one that Linux takes up without ACPI (`tpm_tis.force=1` on the command line). */
+/** TIS, the QEMU interface that Linux finds without ACPI (`tpm_tis.force=1` on the command line). */
 function tpmArgs(fd: number | null): string[] {
   if (fd === null) return []
   return [
@@ -207,17 +208,18 @@ function socketArgs(id: string, fd: number): string[] {
   return ['-chardev', `socket,id=${id},fd=${fd},server=on,wait=off`]
 }
 
-/** Virtio devices of a confidential guest must use the DMA API: its memory is encrypted, and shared only where bounced. */
+/** Virtio devices of a confidential guest must use the DMA API: encrypted memory is shared only in bounce buffers. */
 function device(plan: QemuPlan, driver: string, properties: string): string {
   const confidential = plan.platform.kind === 'snp' ? ',iommu_platform=on,disable-legacy=on' : ''
   return `${driver},${properties}${confidential}`
 }
 
 /**
- * Behind the image's command line, on tcg alone. With a thread for each processor QEMU before 10.0.4 now and then dies where one of them maps a
- * device as another runs (a use after free, mended by 2865bf1c5795 in 10.1). So one processor does the mapping, and init starts the others
- * once every driver has its device. What makes the late start quick: kernel code that is not rewritten for one processor and then for
- * several, and no measuring of a delay loop that is not used where there is a time stamp counter (250 Hz; right for one of 5 GHz, a slower one waits longer).
+ * Kernel arguments on tcg. QEMU before 10.0.4 with a thread per processor sometimes dies when one maps a device while
+ * another runs (a use after free, fixed by 2865bf1c5795 in 10.1). So one processor maps the devices, and init starts
+ * the others once every driver has its device. `noreplace-smp` keeps the kernel from rewriting its code for several
+ * processors, `lpj` from measuring a delay loop that a host with a time stamp counter does not use (250 Hz, right for 5
+ * GHz; a slower one waits longer).
  */
 const EMULATED_WORDS = ['maxcpus=1', 'noreplace-smp', 'lpj=20000000'] as const
 
@@ -225,10 +227,10 @@ function platformArgs(plan: QemuPlan): string[] {
   switch (plan.platform.kind) {
     case 'tcg':
       return [
-        // No ACPI tables of QEMU's: beside a TPM they end where it puts the initrd of a kernel that it starts itself, so that the guest found
-        // neither its second processor nor a clock. Those that the BIOS makes in their place lie clear of it.
-        // Page tables of four levels: walks of five cost software emulation an eighth of a boot. No fast `rep movsb` and `rep stosb`, by which
-        // kernel and libc copy and clear: emulated, they move one byte at a time, and what is used without them eight or more.
+        // Without ACPI: beside a TPM QEMU's tables end where it puts the initrd of a directly started kernel, and the
+        // guest found neither its second processor nor a clock. The BIOS's own tables lie elsewhere. Page tables have
+        // four levels, as walks of five took an eighth of an emulated boot. Fast `rep movsb` and `rep stosb` are off:
+        // emulated, they move one byte at a time, their replacements eight or more.
         ...['-machine', 'q35,vmport=off,hpet=off,acpi=off', '-accel', 'tcg,thread=multi,tb-size=512'],
         ...['-cpu', 'max,la57=off,erms=off,fsrm=off'],
         ...directBoot({ ...plan.image, cmdline: [plan.image.cmdline, ...EMULATED_WORDS].join(' ') }),
@@ -243,10 +245,11 @@ function platformArgs(plan: QemuPlan): string[] {
 }
 
 /**
- * With an IGVM file QEMU still gives kernel, initrd and command line to the firmware, which compares them with the hashes in the file: these
- * arguments stay. It refuses -bios beside the file (docs/system/igvm.rst), and takes ID block and ID authentication from the file alone: those
- * of the command line it forgets, but for the flag that there is one, so that the launch would fail (target/i386/sev.c, cgs_set_guest_policy).
- * The policy is given both ways: SNP_LAUNCH_START is called before the file is read.
+ * With an IGVM file QEMU still gives kernel, initrd and command line to the firmware, which compares them with the
+ * hashes in the file, so these arguments stay. QEMU refuses -bios beside the file (docs/system/igvm.rst) and takes ID
+ * block and authentication from the file alone; those of the command line would only set a flag that fails the launch
+ * (target/i386/sev.c, cgs_set_guest_policy). The policy is given twice, as SNP_LAUNCH_START comes before the file is
+ * read.
  */
 function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   const igvm = boot.kind === 'igvm' ? ',igvm-cfg=igvm0' : ''
@@ -272,7 +275,7 @@ function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
   ]
 }
 
-/** In QEMU's option lists a comma in a value is written twice. */
+/** Commas in QEMU's option values are doubled. */
 function escaped(value: string): string {
   return value.replaceAll(',', ',,')
 }

@@ -1,5 +1,5 @@
-// What the first VM after a start of the daemon would wait for and the next ones find done: the image's files read and measured, its kernel unpacked
-// (0.6 s and more). Effects: reads files, writes one.
+// Does ahead what the first VM after a daemon start would wait for (0.6 s and more): reads and measures the image's
+// files, unpacks its kernel. Effects: reads files, writes one.
 
 import type { Logger } from '../../base/log.ts'
 import type { VmSpec } from '../engine.ts'
@@ -15,7 +15,7 @@ export type ReadAheadDeps = {
   readonly log: Logger
 }
 
-/** Never rejects: what is wrong with an image its first VM says. */
+/** Never rejects: the first VM reports a faulty image. */
 export async function readAhead(
   { image: load, launcher, kernels, log }: ReadAheadDeps,
   vm: Pick<VmSpec, 'image' | 'vcpus' | 'memoryMib'>,

@@ -1,4 +1,4 @@
-// The swtpm of each VM on a development platform: starting it, and finding it again. Effects: processes, one file each.
+// The swtpm of each VM on a development platform: starts it and finds it again. Effects: processes, one file each.
 
 import { closeSync, fchownSync, constants as fsConstants, ftruncateSync } from 'node:fs'
 import { Fault, wrapFault } from '../../base/fault.ts'
@@ -16,16 +16,16 @@ export type TpmStart = {
   readonly stateDir: string
   readonly vmId: string
   readonly paths: Pick<VmPaths, 'tpmState' | 'tpmLog'>
-  /** The VM's own, as QEMU's. */
+  /** The VM's uid, shared with its QEMU. */
   readonly uid: number
 }
 
-/** A swtpm that runs, and QEMU's end of its control channel; the caller closes that once QEMU has inherited it. */
+/** A running swtpm, and QEMU's end of its control channel; the caller closes that once QEMU has inherited it. */
 export type StartedTpm = Disposable & { readonly identity: ProcessIdentity; readonly control: number }
 
 const inheritedFds = { control: 3, state: 4 } as const
 
-/** Starts the TPM anew: whatever state an earlier attempt left is gone. Faults: host.command_failed, host.unsupported, internal. */
+/** Starts the TPM with empty state. Faults: host.command_failed, host.unsupported, internal. */
 export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): StartedTpm {
   using opened = new DisposableStack()
   const close = (fd: number) => opened.defer(() => closeSync(fd))
@@ -55,7 +55,7 @@ export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): Start
   }
 }
 
-/** Empty, the user's to write, in a directory that only root can enter. The caller closes it. */
+/** An empty file that the user may write, in a directory that only root can enter. The caller closes it. */
 function makeState(path: string, uid: number): number {
   removeFile(path)
   const { O_RDWR, O_CREAT, O_EXCL } = fsConstants
@@ -70,7 +70,7 @@ function makeState(path: string, uid: number): number {
   }
 }
 
-/** The VM's swtpm by its command line, or null. As with QEMU (uid.driver.ts), one of another user than the VM's, or root, is an impostor. */
+/** The VM's swtpm by its command line, or null. Runs as the VM's user or root (uid.driver.ts): others are impostors. */
 export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vmId: string }): ProcessIdentity | null {
   if (resourceOf(db, vmId, 'tpm') === null) return null
   const uid = resourceOf(db, vmId, 'uid')
@@ -82,7 +82,7 @@ export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vm
   return found === undefined ? null : { pid: found.pid, startTicks: found.startTicks, uuid: vmId }
 }
 
-/** Every swtpm of this appliance, whether on record or not. */
+/** Every swtpm of this appliance, on record or not. */
 export function listTpms(stateDir: string): { readonly pid: number; readonly startTicks: number }[] {
   return listWithArgument(tpmLabelPrefix(stateDir))
 }

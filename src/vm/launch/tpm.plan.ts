@@ -1,6 +1,6 @@
-// The emulated TPM of a VM on a development platform: swtpm's command line, and what it may use of this host. Pure.
+// The emulated TPM of a VM on a development platform: swtpm's command line and limits. Pure.
 //
-// The host runs this TPM, so it proves nothing to anybody (`vtpm:host-untrusted`): it is there so that the code of guests and verifiers runs.
+// The host runs this TPM, so it proves nothing (`vtpm:host-untrusted`). It exercises the code of guests and verifiers.
 
 import { createHash } from 'node:crypto'
 import { becomeArgv, oomScoreAdjust } from './confinement.plan.ts'
@@ -9,30 +9,30 @@ export type TpmPlan = {
   readonly swtpm: string
   readonly vmId: string
   readonly stateDir: string
-  /** Descriptors that swtpm inherits: the control channel, whose other end is QEMU's, and the file that holds its state. */
+  /** Descriptors that swtpm inherits: the control channel to QEMU, and the state file. */
   readonly fds: { readonly control: number; readonly state: number }
 }
 
-/** Full argv, swtpm's path first. It has no socket at any path, and opens no file but the one that it inherits. */
+/** Full argv, swtpm's path first. It has no socket path, and opens no file but the inherited one. */
 export function swtpmArgv({ swtpm, vmId, stateDir, fds }: TpmPlan): string[] {
   return [
     ...[swtpm, 'socket', '--tpm2'],
-    // One file of root's directory, given to its user: it can make no others there.
+    // One file in root's directory, owned by its user, who can create no others there.
     ...['--tpmstate', `backend-uri=file:///proc/self/fd/${fds.state}`],
     ...['--ctrl', `type=unixio,clientfd=${fds.control}`],
     ...['--flags', 'startup-clear', '--terminate'],
-    // A system call that is not on its list ends it (swtpm(8)).
+    // A system call that is not allowed kills the process (swtpm(8)).
     ...['--seccomp', 'action=kill'],
     ...['--log', `level=1,prefix=${tpmLabel(stateDir, vmId)} `],
   ]
 }
 
-/** What tells whose swtpm this is: of which appliance on this machine, and of which VM. It stands in its arguments. */
+/** Label in swtpm's arguments that identifies its appliance and VM. */
 export function tpmLabel(stateDir: string, vmId: string): string {
   return `${tpmLabelPrefix(stateDir)}${vmId}`
 }
 
-/** Of all of this appliance. A path could hold what separates swtpm's options, so its digest stands for it. */
+/** Label prefix of this appliance. It has a digest of the path, which could contain swtpm's separators. */
 export function tpmLabelPrefix(stateDir: string): string {
   return `tpm-${createHash('sha256').update(stateDir).digest('hex').slice(0, 12)}-`
 }
@@ -53,7 +53,7 @@ export function tpmScopeProperties(): string[] {
   ]
 }
 
-/** The whole command line, as for QEMU: limits, then the kernel's choice of victims, then become the VM's user for good. */
+/** The whole command line, as for QEMU: set limits and the OOM score, then become the VM's user for good. */
 export function confinedTpmArgv({ uid, systemd }: TpmConfinement, argv: readonly string[]): string[] {
   return [
     ...['prlimit', '--core=0', '--memlock=0', `--nofile=${limits.files}`, `--nproc=${limits.tasks}`],

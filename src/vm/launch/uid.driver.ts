@@ -1,6 +1,7 @@
-// The user id of each VM: reserved in the ledger before use, given back when nothing runs under it. Effects: SQL, reads and ends processes.
+// The user id of each VM: reserved before use, released when nothing runs under it. Effects: SQL, reads and ends
+// processes.
 //
-// An escape from one VM's QEMU meets another VM's QEMU as a stranger. So no uid is given out under which anything still runs.
+// Different uids separate a VM's escaped QEMU from other VMs. A uid is not reserved while anything runs under it.
 
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
@@ -25,11 +26,11 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
     await releaseUid(recorded.name)
     return Number(recorded.name)
   }
-  // From here to the record nothing else runs on this thread: no two VMs get the same.
+  // Runs without a pause up to the record, so that no two VMs get the same uid.
   const inLedger = new Set(listResources(db, 'uid').map(row => Number(row.name)))
   const running = processesByUid()
   const [low = 0, middle = 0, high = 0] = random(3)
-  // At random, so that a uid rests before it is used again: it may have left files in /tmp.
+  // Random, so that a uid rests before it is used again: it may have left files in /tmp.
   const start = (low + middle * 256 + high * 65_536) % uidCount(range)
   const uid = freeUid(range, start, candidate => inLedger.has(candidate) || running.has(candidate))
   if (uid === null) {
@@ -40,22 +41,25 @@ export async function reserveUid(deps: UidDeps, { vmId, nowMs }: { vmId: string;
 }
 
 /**
- * The VM's QEMU by its command line, or null. A command line is what its process says of itself: one of another user than the VM's is an
- * impostor. Root's is QEMU on its way to becoming that user.
+ * The VM's QEMU by its command line, or null. A process chooses its own command line, so it must run as the VM's user,
+ * or as root on the way to becoming that user.
  */
 export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
-  // On record before it is started.
+  // It is recorded before it starts.
   if (resourceOf(db, vmId, 'qemu') === null) return null
   const candidates = listWithUuid().filter(({ uuid }) => uuid === vmId)
   const uid = resourceOf(db, vmId, 'uid')
-  // A version without uids started it.
+  // Started by a version without uids.
   if (uid === null) return candidates[0] ?? null
   const byUid = processesByUid()
   const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
   return candidates.find(({ pid }) => own.includes(pid)) ?? null
 }
 
-/** Ends whatever runs under it: QEMU's children, or an escape that outlived QEMU. Faults: host.command_timeout, host.unsupported. */
+/**
+ * Ends everything that runs under it: QEMU's children, or an escaped process that outlived QEMU. Faults:
+ * host.command_timeout, host.unsupported.
+ */
 export async function releaseUid(name: string): Promise<void> {
   await endProcessesOf(Number(name), endTimeoutMs)
 }

@@ -1,8 +1,7 @@
-// Kernels unpacked by the host, for VMs that are emulated: a kernel that unpacks itself there takes 1.7 s of a boot. Effects: reads and
-// writes files.
+// Kernels unpacked by the host for emulated VMs, which saves 1.7 s of a boot. Effects: reads and writes files.
 //
-// What is unpacked are the bytes that the launch was checked with. The file that it goes to never has a name: nobody can put another in its place, and a
-// daemon that is killed leaves none.
+// The unpacked bytes are those that the launch was checked with. Their file has no name: it cannot be replaced, and a
+// killed daemon leaves none.
 
 import { constants as fsConstants } from 'node:fs'
 import { open } from 'node:fs/promises'
@@ -14,10 +13,10 @@ import { createSerial } from '../../base/work/serial.ts'
 import { hasPvhEntry, zstdPayload } from './bzimage.codec.ts'
 import { type ImageFile, nativeHashes, openImageFile, readWhole } from './image-file.driver.ts'
 
-/** Images come and go, and all of one build have one kernel. */
+/** Images come and go; all of one build share a kernel. */
 const keptMax = 4
 
-/** Of Bun, and of Node since 22.15; missing in the types. Unlike Bun.zstdDecompress it has a bound. */
+/** Part of Bun, and of Node since 22.15, but missing in the types. Bun.zstdDecompress has no bound on its output. */
 type Zstd = {
   readonly zstdDecompress: (
     bytes: Uint8Array,
@@ -27,25 +26,25 @@ type Zstd = {
 }
 const decompress = promisify((zlib as unknown as Zstd).zstdDecompress)
 
-/** open(2): a file in this directory without a name, which gets none later. Missing in the runtime's constants. */
+/** open(2): an unnamed file in this directory that cannot be linked. Missing in the runtime's constants. */
 const tmpfile = 0o20000000 | fsConstants.O_DIRECTORY
 const unnamed = tmpfile | fsConstants.O_RDWR | fsConstants.O_EXCL
 
 export class UnpackedKernels {
   readonly #directory: string
-  /** By the SHA-256 of the bzImage; null: that one has to unpack itself. */
+  /** By the SHA-256 of the bzImage. Null: it has to unpack itself. */
   readonly #kept = new Map<string, ImageFile | null>()
-  /** One after the other: a kernel that several VMs wait for is unpacked once. */
+  /** Serialized: a kernel that several VMs wait for is unpacked once. */
   readonly #serial = createSerial()
 
-  /** On whose file system the files are. */
+  /** `directory`: any on the file system for the files. */
   constructor(directory: string) {
     this.#directory = directory
   }
 
   /**
-   * The kernel in `kernel`, for QEMU to start directly; the caller disposes of it. Null: it has to unpack itself.
-   * Fault image.invalid: it is not the one of this digest, or is damaged.
+   * The kernel in `kernel` for QEMU to start directly; the caller disposes of it. Null: it has to unpack itself. Fault
+   * image.invalid: its digest differs or it is damaged.
    */
   open(kernel: ImageFile, sha256: string): Promise<ImageFile | null> {
     return this.#serial.run(async () => {
@@ -57,7 +56,7 @@ export class UnpackedKernels {
   }
 
   #keep(sha256: string, unpacked: ImageFile | null): void {
-    // The one that was used last is the last to go.
+    // Moved to the end: the least recently used is removed first.
     this.#kept.delete(sha256)
     this.#kept.set(sha256, unpacked)
     for (const [old, file] of this.#kept) {
@@ -83,7 +82,7 @@ export class UnpackedKernels {
   async #write(bytes: Uint8Array): Promise<ImageFile> {
     try {
       await using file = await open(this.#directory, unnamed, 0o600)
-      // QEMU opens it once more, as a user of its own.
+      // QEMU reopens it as another user.
       await file.chmod(0o644)
       await file.writeFile(bytes)
       return openImageFile(`/proc/self/fd/${file.fd}`)

@@ -1,4 +1,4 @@
-// What a daemon knows of a VM beside its row in the ledger; a restart may forget it all. Effects: closes connections.
+// In-memory state of a VM beside its ledger row; a restart may lose it. Effects: closes connections.
 
 import { present } from '../../base/assert.ts'
 import type { Hello } from '../../contract/vm/agent.ts'
@@ -9,15 +9,15 @@ import type { Pulse } from './pulse.ts'
 export type Entry = {
   link: VmLink | null
   state: VmState | null
-  /** When this daemon first saw the VM in its present state, monotonic. */
+  /** Monotonic time when this daemon first saw the VM in its present state. */
   sinceMs: number
-  /** The agent's hello that listeners know of. */
+  /** The agent's hello that listeners have seen. */
   announcedHello: Hello | null
-  /** Of a VM that runs. */
+  /** Null: the VM does not run. */
   pulse: Pulse | null
-  /** The parts in which its launch was not what was expected, in words. */
+  /** The parts in which its launch differed from the expected one, as text. */
   mismatch: string | null
-  /** Whether this daemon has had the firewall let it through, or drop it again; null: neither yet. */
+  /** This daemon made the firewall pass (true) or drop (false) its packets. Null: neither yet. */
   opened: boolean | null
 }
 

@@ -1,5 +1,5 @@
-// QEMUs of running VMs that do nothing: stopped by a signal or a debugger, or deaf on their second monitor. Effects: reads /proc, connects to
-// sockets of VMs.
+// Finds idle QEMUs of running VMs: stopped by a signal or a debugger, or without an answer on the second monitor.
+// Effects: reads /proc, connects to sockets of VMs.
 
 import { connectQmp, qmpTimeoutMs } from '../../host/qemu/qmp.ts'
 import { readProc } from '../../linux/stat.ts'
@@ -9,10 +9,10 @@ import { vmById } from '../../store/ledger/vm.query.ts'
 import { vmPaths } from '../launch.plan.ts'
 import { idleQemu, type Leak } from './leaks.plan.ts'
 
-/** All of them together: whoever is not asked by then is not told of. */
+/** Time for all VMs together. VMs not probed by then are left out of the result. */
 const wholeMs = 20_000
 const askedAtOnceMax = 32
-/** A machine under load may take its time. */
+/** A loaded machine may take its time. */
 const answerMs = qmpTimeoutMs.blocking
 
 /** Never throws for what a QEMU does. */
@@ -30,7 +30,7 @@ export async function idleQemus({
     for (let row = waiting.shift(); row !== undefined && performance.now() < deadlineMs; row = waiting.shift()) {
       const [pid = '', startTicks = ''] = row.name.split(':')
       const state = stateOf(Number(pid), startTicks)
-      // Gone, or not spawned yet: others tell of that.
+      // Gone, or not spawned yet: other checks report that.
       if (state === null) continue
       const found = { name: row.name, vm: row.vmId }
       if (STOPPED.has(state)) leaks.push(idleQemu(found, 'stopped'))
@@ -41,20 +41,20 @@ export async function idleQemus({
   return leaks
 }
 
-/** proc_pid_stat(5): stopped on a signal, or by a tracer. */
+/** proc_pid_stat(5): stopped by a signal or a tracer. */
 const STOPPED = new Set(['T', 't'])
 
-/** Null: no such process any more. */
+/** Null: the process is gone. */
 function stateOf(pid: number, startTicks: string): string | null {
   if (!Number.isInteger(pid)) return null
   const text = readProc(pid, 'stat')
   if (text === null) return null
-  // State is field 3 and the start field 22; the name before them may hold blanks and parentheses.
+  // State is field 3, start time field 22; the name before them may contain blanks and parentheses.
   const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
   return fields[22 - 3] === startTicks ? (fields[0] ?? null) : null
 }
 
-/** The daemon itself holds the first monitor; nobody but an operator's hand the second. */
+/** The daemon holds the first monitor; only an operator uses the second. */
 async function answers(path: string): Promise<boolean> {
   try {
     const qmp = await connectQmp(path, { timeoutMs: answerMs, onEvent: () => {}, onClose: () => {} })

@@ -1,4 +1,4 @@
-// Things on this host that are in no ledger, and things in the ledger that are not on this host. Effects: reads the kernel's and the disk's state.
+// Resources on this host without a ledger row, and rows without their resource. Effects: reads kernel and disk state.
 
 import { existsSync, readdirSync } from 'node:fs'
 import { basename } from 'node:path'
@@ -36,40 +36,43 @@ export type LeaksDeps = {
   readonly nft: Nft
   readonly stateDir: string
   readonly tapPrefix: string
-  /** Of instances' addresses, CIDR. */
+  /** Pools of VMs' addresses, CIDR. */
   readonly pools: Pools
   readonly uids: UidRange
-  /** Where control groups are; the usual place unless given. */
+  /** Mount point of control groups. Default: the usual one. */
   readonly cgroupRoot?: string
 }
 
 const timeoutMs = 10_000
 
-/** Compares ledger and host. A VM that is being made or taken down at the moment may show up; what shows up in two runs in a row is a leak. Faults: host.*. */
+/**
+ * Compares ledger and host. VMs being made or released may show up once; a leak shows up twice in a row. Faults:
+ * host.*.
+ */
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
   const [resources, connections, idle] = await Promise.all([
     resourceLeaks(deps),
-    connectionsOfNobody(deps),
+    strayConnections(deps),
     idleQemus(deps),
   ])
-  return [...resources, ...routesOfNobody(deps), ...connections, ...scopesOfNobody(deps), ...idle]
+  return [...resources, ...strayRoutes(deps), ...connections, ...strayScopes(deps), ...idle]
 }
 
 async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
-  const nobodys = (name: string): Found => ({ name, vm: null })
+  const ownerless = (name: string): Found => ({ name, vm: null })
   const names = readdirSync(`${stateDir}/vms`)
   const found: Record<(typeof KINDS)[number], readonly Found[]> = {
     directory: names.map(name => ({ name: `${stateDir}/vms/${name}`, vm: vmIdIn(name) })),
     disk: names
       .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))
       .filter(disk => existsSync(disk.name)),
-    tap: (await listTaps(tapPrefix, timeoutMs)).map(nobodys),
-    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(nobodys),
+    tap: (await listTaps(tapPrefix, timeoutMs)).map(ownerless),
+    nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(ownerless),
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
       .map(({ pid, startTicks, uuid }) => ({ name: `${pid}:${startTicks}`, vm: uuid })),
-    tpm: listTpms(stateDir).map(({ pid, startTicks }) => nobodys(`${pid}:${startTicks}`)),
-    uid: uidsWithProcesses(uids, stateDir).map(nobodys),
+    tpm: listTpms(stateDir).map(({ pid, startTicks }) => ownerless(`${pid}:${startTicks}`)),
+    uid: uidsWithProcesses(uids, stateDir).map(ownerless),
   }
   return KINDS.flatMap(kind => {
     const recorded = listResources(db, kind)
@@ -86,13 +89,13 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
 
 const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const satisfies readonly ResourceKind[]
 
-/** Directories of VMs are named by their ids; somebody may have put something else there. */
+/** VMs' directories are named by their ids. The directory may contain others. */
 function vmIdIn(path: string): string | null {
   const name = basename(path)
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
 }
 
-function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
+function strayRoutes({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
   const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
   const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
     const tap = taps.get(vmId)
@@ -101,7 +104,7 @@ function routesOfNobody({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
   return routeLeaks(poolRoutes({ pools, tapPrefix }), vms)
 }
 
-async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
+async function strayConnections({ db, pools }: LeaksDeps): Promise<Leak[]> {
   const held = new Set(addressesOf(db).map(row => row.name))
   const isHeld = (address: string) => held.has(address)
   const leaks = [pools.v4, pools.v6].map(async (network): Promise<Leak[]> => {
@@ -112,31 +115,31 @@ async function connectionsOfNobody({ db, pools }: LeaksDeps): Promise<Leak[]> {
   return (await Promise.all(leaks)).flat()
 }
 
-/** Of either family. */
+/** Addresses of both families. */
 function addressesOf(db: LedgerDb): Resource[] {
   return (['address', 'address_v6'] as const).flatMap(kind => listResources(db, kind))
 }
 
-/** Scopes whose VM is in no ledger, but for those of another appliance on this machine; and what still runs in those of a VM that is gone. */
-function scopesOfNobody({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
+/** Scopes of VMs in no ledger, unless another appliance on this machine has them; scopes of gone VMs with processes. */
+function strayScopes({ db, stateDir, cgroupRoot }: LeaksDeps): Leak[] {
   return listVmScopes(cgroupRoot)
     .filter(({ vmId, pids }) => {
       const vm = vmById(db, vmId)
-      // systemd takes a moment to remove an empty one.
+      // systemd takes a moment to remove an empty scope.
       return vm === null || (vm.state === 'gone' && pids.length > 0)
     })
     .filter(({ pids }) => pids.length === 0 || !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(scopeLeak)
 }
 
-/** Uids of the range under which something runs, other than those of another appliance's QEMU on this machine. */
+/** Uids of the range with processes, except QEMUs of another appliance on this machine. */
 function uidsWithProcesses({ min, max }: UidRange, stateDir: string): string[] {
   return [...processesByUid()]
     .filter(([uid, pids]) => uid >= min && uid <= max && !pids.every(pid => isElsewhere(pid, stateDir)))
     .map(([uid]) => `${uid}`)
 }
 
-/** QEMU's name is its VM's directory; swtpm's label begins as those of its appliance do. */
+/** QEMU's name contains its VM's directory; swtpm's label begins with its appliance's prefix. */
 function isElsewhere(pid: number, stateDir: string): boolean {
   const argv = identifyProcess(pid)?.argv ?? []
   if (argv.some(argument => /,prefix=tpm-[0-9a-f]{12}-/.test(argument)))

@@ -1,4 +1,4 @@
-// Where ledger and host differ, what each difference is called, and what to do about it. Pure.
+// Differences between ledger and host: their names and remedies. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
 import type { ConnectionSide, RememberedAddress } from '../../host/network/connections.ts'
@@ -14,8 +14,9 @@ export type LeakKind =
   | 'gateway'
 
 /**
- * `unknown`: on the host, in no ledger. `missing`: in the ledger of a VM that should have it, not on the host. `stopped`: its process does not
- * run (state T). `unanswered`: QEMU does not answer on its second monitor. `unread`: there is more than is read. `unowned`: no record names it.
+ * `unknown`: on the host, in no ledger. `missing`: in the ledger of a VM that should have it, not on the host.
+ * `stopped`: its process is in state T. `unanswered`: QEMU is silent on its second monitor. `unread`: more exists than
+ * is read. `unowned`: a VM that no record names.
  */
 export type LeakDetail = 'unknown' | 'missing' | 'stopped' | 'unanswered' | 'unread' | 'unowned'
 
@@ -23,16 +24,16 @@ export type Leak = {
   readonly kind: LeakKind
   readonly name: string
   readonly detail: LeakDetail
-  /** Id of the VM that it belongs to, or would; null: nothing tells. */
+  /** Id of the VM that it belongs to. Null: unknown. */
   readonly vm: string | null
   /** The command that removes it, or what the daemon will do. */
   readonly remedy: string
 }
 
-/** What a resource of the ledger is on the host. */
+/** A resource of the ledger as found on the host. */
 export type Found = { readonly name: string; readonly vm: string | null }
 
-/** On the host and in no ledger: the command that takes it away. */
+/** A resource on the host and in no ledger, with the command that removes it. */
 export function unknownResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
   return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name) }
 }
@@ -47,7 +48,7 @@ const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: st
   uid: name => `pkill -KILL --uid ${shellWord(name)}`,
 }
 
-/** In the ledger of a running VM and not on the host. */
+/** A resource in the ledger of a running VM and not on the host. */
 export function missingResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
   return { kind, name, detail: 'missing', vm, remedy: CONSEQUENCE[kind] }
 }
@@ -74,7 +75,7 @@ export type Routed = {
   readonly isRunning: boolean
 }
 
-/** Routes by our taps, or to addresses of the pool, other than those of VMs; and those that a running VM lacks. */
+/** Routes through our taps or to addresses of the pool that belong to no VM, and missing routes of running VMs. */
 export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[]): Leak[] {
   const nameOf = (address: string, prefixLength: number, device: string) => `${address}/${prefixLength} dev ${device}`
   const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, vm.tap), vm]))
@@ -83,7 +84,7 @@ export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[])
   const unknown = routes.flatMap(({ address, prefixLength, device }): Leak[] => {
     const name = nameOf(address, prefixLength, device)
     if (wanted.has(name)) return []
-    // A route that refuses has no interface.
+    // A prohibiting route has no interface.
     const where = device === '*' ? '' : ` dev ${shellWord(device)}`
     const remedy = `ip route delete ${address}/${prefixLength}${where}`
     return [{ kind: 'route', name, detail: 'unknown', vm: byTap.get(device) ?? null, remedy }]
@@ -125,7 +126,7 @@ export function scopeLeak({ unit, vmId }: { readonly unit: string; readonly vmId
 
 const GIVEN_UP = 'else the daemon ends the VM as unanswered within two minutes'
 
-/** QEMU of a VM: its process is stopped, or does not answer. */
+/** A VM's QEMU that is stopped or does not answer. */
 export function idleQemu({ name, vm }: Found, detail: 'stopped' | 'unanswered'): Leak {
   const pid = pidOf(name)
   const remedy =
@@ -135,7 +136,7 @@ export function idleQemu({ name, vm }: Found, detail: 'stopped' | 'unanswered'):
   return { kind: 'qemu', name, detail, vm, remedy }
 }
 
-/** A claimed VM that no record names may hold a customer's work, so that nobody ends it but the operator. */
+/** A claimed VM that no record names. It may hold a customer's work, so only the operator ends it. */
 export function unownedVm(vm: string, qemu: string | null): Leak {
   const remedy =
     qemu === null

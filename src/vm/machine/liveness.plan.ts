@@ -1,18 +1,20 @@
-// When a running VM counts as lost. Pure. Misses are counted in a row, and each is a question that had its full time to be answered: a daemon
-// or a host that stood still for minutes has asked once, not a dozen times.
+// When a running VM counts as lost. Pure. Counts misses in a row, each a question that had its full time for an answer:
+// a daemon or host that stood still for minutes has asked once, not a dozen times.
 
-/** A round of questions begins this often, and not before the last round has ended. */
+/** Interval of rounds. A round begins after the last one has ended. */
 export const pulseEveryMs = 15_000
-/** SSH is asked this seldom, but in every round while the agent does not answer. */
+/** Interval of SSH probes. Every round probes while the agent does not answer. */
 export const sshEveryMs = 60_000
 export const agentTimeoutMs = 30_000
 export const sshTimeoutMs = 20_000
 
-/** QEMU itself answers at once, however busy its guest. Four misses are 65 to 95 s: the first round waits for the guest as well. */
+/**
+ * QEMU answers at once, also with a busy guest. Four misses take 65 to 95 s: the first round waits for the guest, too.
+ */
 export const monitorMissesMax = 4
-/** A guest under load may be slow. Three minutes without a word of the agent and without SSH. */
+/** A loaded guest may be slow. Six misses are three minutes without an answer of agent or SSH. */
 export const guestMissesMax = 6
-/** An interface goes with its QEMU: it is looked at again, in case QEMU is just ending. */
+/** An interface ends with its QEMU: the second look allows for a QEMU that is just ending. */
 export const networkMissesMax = 2
 
 /** Misses in a row. */
@@ -20,14 +22,14 @@ export type Misses = {
   readonly monitor: number
   readonly agent: number
   readonly ssh: number
-  /** Rounds in which neither the agent nor SSH gave a sign. */
+  /** Rounds without an answer of agent or SSH. */
   readonly guest: number
   readonly network: number
 }
 
 export const noMisses: Misses = { monitor: 0, agent: 0, ssh: 0, guest: 0, network: 0 }
 
-/** What a round found. Null: not asked. */
+/** Results of a round. Null: not asked. */
 export type Round = {
   readonly monitor: boolean
   readonly agent: boolean
@@ -46,7 +48,7 @@ export function count(misses: Misses, round: Round): Misses {
   }
 }
 
-/** Silence of SSH alone is no loss: whoever floods port 22 from outside must not be able to end a VM, nor its owner by mistake. */
+/** Silence of SSH alone is no loss: a flood of port 22, or an owner's mistake, must not end a VM. */
 export function lossOf(misses: Misses): 'network_lost' | 'unanswered' | null {
   if (misses.network >= networkMissesMax) return 'network_lost'
   return misses.monitor >= monitorMissesMax || misses.guest >= guestMissesMax ? 'unanswered' : null

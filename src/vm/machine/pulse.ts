@@ -1,4 +1,4 @@
-// Whether a running VM still lives: its monitor, its agent, its SSH server and its interface, asked now and then. Effects: asks; starts no wait.
+// Checks regularly that a running VM lives: monitor, agent, SSH server and interface. Effects: asks; starts no wait.
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -22,25 +22,25 @@ export type PulseDeps = {
   readonly log: Logger
   readonly vmId: string
   readonly probeSsh: (probe: SshProbe) => Promise<void>
-  /** False: the interface is gone for good. What can be repaired of it has been. Faults: host.*. */
+  /** False: the interface is gone for good. Other damage has been repaired. Faults: host.*. */
   readonly checkNetwork: () => Promise<boolean>
   readonly address: string
-  /** After each round. */
+  /** Called after each round. */
   readonly onChange: () => void
 }
 
 const sshPort = 22
-/** Handshakes at a time, over all VMs. A round that finds no place goes without. */
+/** Handshakes at a time over all VMs. A round without a free place skips its probe. */
 const sshProbesMax = 4
 let sshProbes = 0
 
 export type Loss = NonNullable<ReturnType<typeof lossOf>>
 
-/** Of one VM, from when it runs or this daemon first sees it running. */
+/** The pulse of one VM, from when it runs or this daemon first sees it running. */
 export class Pulse {
   readonly #deps: PulseDeps
   #misses: Misses = noMisses
-  /** What the agent said last: after the claim it has another. */
+  /** The agent's latest hello: the claim changes it. */
   #hello: Hello | null = null
   #asking = false
   #askedMs = Number.NEGATIVE_INFINITY
@@ -50,16 +50,16 @@ export class Pulse {
   constructor(deps: PulseDeps) {
     this.#deps = deps
     this.#signMs = deps.clock.nowMs()
-    // A new VM's SSH was seen when it became ready.
+    // SSH of a new VM answered when it became ready.
     this.#sshAskedMs = deps.clock.monotonicMs()
   }
 
-  /** When it was last known to be well, by the wall clock. */
+  /** Wall clock time of its last sign of life. */
   get signMs(): number {
     return this.#signMs
   }
 
-  /** Begins a round where one is due. Never waits: what it finds comes as a change. */
+  /** Begins a round if it is due. Never waits: results come as changes. */
   ask(link: VmLink): Loss | null {
     const loss = lossOf(this.#misses)
     const { clock } = this.#deps
@@ -71,7 +71,7 @@ export class Pulse {
     return loss
   }
 
-  /** Its monitor could not even be connected to. */
+  /** Counts a failed connection to its monitor. */
   missedMonitor(): Loss | null {
     this.#misses = { ...this.#misses, monitor: this.#misses.monitor + 1 }
     return lossOf(this.#misses)
@@ -80,17 +80,17 @@ export class Pulse {
   async #round(link: VmLink): Promise<void> {
     const { log, vmId, onChange, checkNetwork, clock } = this.#deps
     const answered = link.qmp.command('query-status', qmpTimeoutMs.blocking).then(yes, no)
-    // Through a QEMU that stands still nobody speaks: its guest is not waited for, or a minute of silence would take two.
+    // A silent QEMU passes nothing on, so the guest's answer is not waited for: that would double the time to notice.
     const hurry = this.#misses.monitor > 0
-    const said = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
+    const answer = link.channel.hello(hurry ? qmpTimeoutMs.blocking : agentTimeoutMs).catch(() => null)
     const reachable = checkNetwork().catch(error => {
-      // That it could not be looked at says nothing of the interface.
+      // A failed check says nothing about the interface.
       log.warn('the network interface of a VM could not be checked', { vm: vmId, error })
       return true
     })
     const ssh = this.#askSsh(this.#hello ?? link.observe().hello, hurry ? qmpTimeoutMs.blocking : sshTimeoutMs)
-    const hello = await said
-    // Its agent has restarted, and has other keys: what it said before holds no longer.
+    const hello = await answer
+    // Its agent has restarted with other keys: the earlier hello is void.
     const known = this.#hello ?? link.observe().hello
     if (hello !== null && known !== null && hello.boxKey !== known.boxKey) link.forget()
     this.#hello = hello ?? this.#hello
@@ -103,7 +103,7 @@ export class Pulse {
     onChange()
   }
 
-  /** Null: it is not its turn, or nobody may be there yet. */
+  /** Null: not due, or the guest may have no server yet. */
   async #askSsh(hello: Hello | null, timeoutMs: number): Promise<boolean | null> {
     const { clock, probeSsh, address } = this.#deps
     const isDue = this.#misses.agent > 0 || clock.monotonicMs() - this.#sshAskedMs >= sshEveryMs
@@ -118,7 +118,7 @@ export class Pulse {
     }
   }
 
-  /** Once when a silence has become odd, and once when it is over. */
+  /** Logs once when a silence becomes odd, and once when it ends. */
   #report(before: Misses): void {
     const { log, vmId: vm } = this.#deps
     for (const who of ['monitor', 'agent', 'ssh', 'network'] as const) {

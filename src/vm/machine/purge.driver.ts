@@ -8,11 +8,11 @@ import { purgeGoneVms } from '../../store/ledger/vm.query.ts'
 export type PurgeDeps = { readonly ledger: Pick<LedgerStore, 'db'>; readonly clock: Clock; readonly log: Logger }
 
 const intervalMs = 60_000
-/** Whoever still looks at one that has just gone finds it. */
+/** A VM that has just gone can still be looked up. */
 const goneMs = 60_000
 const rowsMax = 500
 
-/** At once and then at every interval, until the signal. Never rejects. */
+/** Runs now and then at every interval until the signal. Never rejects. */
 export async function runPurge({ ledger, clock, log }: PurgeDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {

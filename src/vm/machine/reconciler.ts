@@ -1,7 +1,7 @@
 // Moves every VM towards its desired state. Effects: through the driver; state only by compare-and-set.
 //
-// One worker per VM, woken by changes and looking at the whole situation each time (level-triggered), so a lost event costs time, never
-// correctness. VMs never wait for each other, except for room and for their turn to boot.
+// Each VM has one worker that changes wake. It looks at the whole situation each time (level-triggered), so a lost
+// event costs time, never correctness. VMs wait for each other only for room and for their turn to boot.
 
 import type { Receipt } from '../../attest/receipt/receipt.ts'
 import { present } from '../../base/assert.ts'
@@ -47,22 +47,22 @@ export type VmReconcilerDeps = {
   readonly log: Logger
   readonly capacity: Capacity
   readonly pools: Pools
-  /** How long an address belongs to nobody before another VM gets it. */
+  /** Time before a released address may be reused. */
   readonly addressRestMs: number
-  /** What every guest's network has in common. */
+  /** Network settings that all guests share. */
   readonly guestNetwork: GuestNetwork
-  /** What the disks of all VMs may hold together, as the file system is now. */
+  /** GiB for the disks of all VMs, from the file system's present state. */
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
-  /** VMs that had booted before this boot of the host have lost their QEMU with it. */
+  /** The host has rebooted: VMs that had booted before lost their QEMU. */
   readonly hostRestarted: boolean
-  /** Whether the host is shutting down: what VMs die of then is the restart. */
+  /** The host is shutting down: VMs that end now end by the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
-  /** Who vouches for what VMs say of themselves. */
+  /** Certificates and platforms behind VMs' evidence. */
   readonly evidence: EvidenceSources
-  /** What the driver starts QEMU on. */
+  /** The platform that the driver starts QEMU on. */
   readonly platform: NonNullable<Vm['platform']>
 }
 
@@ -71,11 +71,11 @@ type Work = (vm: Vm, entry: Entry) => VmEvent | null | Promise<VmEvent | null>
 type Change = { readonly from: VmState; readonly to: VmState; readonly event: VmEvent }
 
 const networkTimeoutMs = 10_000
-/** However short the configured wait: what is ending right now is waited for. */
+/** Least time to wait for room of VMs that are ending, however short the configured wait. */
 const endingWaitMs = 15_000
 const retryMinMs = 200
 const retryMaxMs = 10_000
-/** Everything is looked at this often, should an event have been lost. */
+/** Interval at which all VMs are looked at, in case an event was lost. */
 const sweepMs = 5_000
 
 export class VmReconciler implements VmEngine {
@@ -83,15 +83,15 @@ export class VmReconciler implements VmEngine {
   readonly #entries = new Map<string, Entry>()
   readonly #listeners: ((vmId: string) => void)[] = []
   readonly #stopping = new AbortController()
-  /** With when they were last counted, before this boot. */
+  /** With the time of their last egress sample before this boot. */
   readonly #lostWithHost = new Map<string, number | null>()
   readonly #workers: Workers
   readonly #evidence: EvidenceTaker
-  /** What VMs that build are asked. */
+  /** Requests to build VMs. */
   readonly builds: VmBuilds
-  /** What VMs that the gateway runs in are asked. */
+  /** Requests to gateway VMs. */
   readonly gateways: VmGateways
-  /** How each work of VM_TABLE is done. */
+  /** The implementation of each work of VM_TABLE. */
   readonly #works: Record<VmWork, Work> = {
     admit: (vm, entry) => this.#admit(vm, entry),
     build: (vm, entry) => this.#build(vm, entry),
@@ -137,7 +137,7 @@ export class VmReconciler implements VmEngine {
     this.wake(vmId)
   }
 
-  /** Lets a VM be looked at now. Never throws, never waits. */
+  /** Wakes the VM's worker. Never throws, never waits. */
   wake(vmId: string): void {
     this.#workers.wake(vmId)
   }
@@ -154,7 +154,7 @@ export class VmReconciler implements VmEngine {
     return { id, state, platform, ...addresses, ...failure, guest, opened }
   }
 
-  /** The row keeps the address of a VM that has failed, for the operator; it may be another VM's by now. */
+  /** The row of a failed VM keeps its address for the operator; another VM may have it by now. */
   #addressOf({ id, state }: Vm, kind: 'address' | 'address_v6'): string | null {
     if (state === 'failed' || state === 'gone') return null
     return resourceOf(this.#deps.ledger.db, id, kind)?.name ?? null
@@ -165,12 +165,12 @@ export class VmReconciler implements VmEngine {
     const vm = vmById(this.#deps.ledger.db, vmId)
     if (!link || vm === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
     try {
-      // A VM of the pool may have waited since before the configuration changed; once it is claimed, its network stays as it is.
+      // A VM of the pool may be older than the present configuration; after the claim its network stays fixed.
       const network = networkOf(this.#deps.guestNetwork, vm)
       await link.channel.network(network, networkTimeoutMs)
       return { ...(await link.channel.claim(sealed, timeoutMs)), network }
     } catch (error) {
-      // Perhaps its agent restarted and has other keys by now: ask again before the next attempt.
+      // Its agent may have restarted with other keys: ask again before the next attempt.
       link.forget()
       this.wake(vmId)
       throw error
@@ -231,7 +231,7 @@ export class VmReconciler implements VmEngine {
     for (const vm of this.#listVms()) if (vm.state === 'waiting') this.wake(vm.id)
   }
 
-  /** One turn of a VM's worker: the work of its state, then the move that the work asks for. */
+  /** One turn of a VM's worker: its state's work, then the move that the work asks for. */
   async #look(vmId: string): Promise<void> {
     const { ledger, clock } = this.#deps
     const vm = vmById(ledger.db, vmId)
@@ -247,19 +247,19 @@ export class VmReconciler implements VmEngine {
     const event = dismissed ? 'dismissed' : await this.#work(vm, entry)
     if (event === null || (await this.#isHostsDoing(event))) return
     const change = ledger.transact(tx => this.#move(tx, vm, event))
-    // Moved or not: if not, somebody else has changed the row since we looked.
+    // Also after a failed move: somebody else has changed the row.
     this.wake(vm.id)
     if (change !== null) this.#announce(vm.id, change)
   }
 
-  /** While the host shuts down, losses are not put on record: after it has come up they are known for what they are. */
+  /** While the host shuts down, losses are not recorded: the next start knows their cause. */
   async #isHostsDoing(event: VmEvent): Promise<boolean> {
     if (!LOSSES.has(event) || !(await this.#deps.isHostStopping())) return false
     this.#deps.log.info('a VM was lost while the host shuts down; it is left as it is', { event })
     return true
   }
 
-  /** Null: nothing to decide now; something will wake us. */
+  /** Null: nothing to decide now; an event will wake the worker. */
   async #work(vm: Vm, entry: Entry): Promise<VmEvent | null> {
     for (const work of VM_TABLE[vm.state].work) {
       const event = await this.#works[work](vm, entry)
@@ -268,7 +268,7 @@ export class VmReconciler implements VmEngine {
     return null
   }
 
-  /** Every change of state, by the table, in the caller's transaction. Null: nothing has moved. */
+  /** Every change of state, by the table, in the caller's transaction. Null: nothing moved. */
   #move(tx: LedgerDb, vm: Vm, event: VmEvent, addresses: VmAddresses = vm): Change | null {
     const to = next(vm.state, event)
     if (to === null) return null
@@ -293,7 +293,7 @@ export class VmReconciler implements VmEngine {
     return { from: vm.state, to, event }
   }
 
-  /** A silence is noticed late, and the end of the host after its next start: what failed then has failed when it was last well. Null: just now. */
+  /** A loss is noticed late, or after the host's next start: its time is that of the last sign of life. Null: now. */
   #lastWellMs(vm: Vm, event: VmEvent): number | null {
     const pulse = this.#entries.get(vm.id)?.pulse
     return this.#lostWithHost.get(vm.id) ?? (SILENCES.has(event) && pulse ? pulse.signMs : null)
@@ -301,16 +301,16 @@ export class VmReconciler implements VmEngine {
 
   #announce(vmId: string, change: Change): void {
     this.#deps.log.info('VM moved', { vm: vmId, ...change })
-    // Any other move may have given back room, or a turn to boot.
+    // Any other move may have released room or a turn to boot.
     if (change.to !== 'launching') this.#wakeWaiting()
-    this.#tellListeners(vmId)
+    this.#notify(vmId)
   }
 
-  #tellListeners(vmId: string): void {
+  #notify(vmId: string): void {
     for (const listener of this.#listeners) listener(vmId)
   }
 
-  /** Moves the VM by itself: room is reserved in the transaction that moves, or two VMs would be given the same. */
+  /** Reserves room and moves the VM in one transaction, so that no two VMs get the same room. */
   #admit(vm: Vm, entry: Entry): VmEvent | null {
     const { ledger, clock, log } = this.#deps
     const { place, change } = ledger.transact(tx => this.#reserve(tx, vm))
@@ -325,7 +325,7 @@ export class VmReconciler implements VmEngine {
       log.warn('no room for a VM', { vm: vm.id, lacking: place.lacking })
       return 'refused'
     }
-    // An address that has rested comes free without anything changing.
+    // A rested address becomes free without an event.
     this.#workers.alarm(vm.id, Math.min(leftMs, sweepMs))
     return null
   }
@@ -394,24 +394,24 @@ export class VmReconciler implements VmEngine {
   #watch(vm: Vm, entry: Entry): VmEvent | null {
     const link = linkOf(entry)
     const { stopped, paused, hello } = link.observe()
-    // The silence of a paused one says nothing.
+    // A paused VM is silent.
     if (stopped || paused) return stopped ? 'guest_stopped' : null
     const loss = this.#pulseOf(vm, entry).ask(link)
     if (loss !== null) return loss
     if (hello === null) link.greet(this.#deps.bootTimeoutMs)
-    // Services may wait for what a guest says after a reattach, though no state changes.
-    if (hello !== entry.announcedHello) this.#tellListeners(vm.id)
+    // Services may wait for the hello after a reattach, although no state changes.
+    if (hello !== entry.announcedHello) this.#notify(vm.id)
     entry.announcedHello = hello
     return null
   }
 
-  /** Has the firewall do with the VM what the ledger says. */
+  /** Brings the firewall to the ledger's state of the VM. */
   async #open(vm: Vm, entry: Entry): Promise<null> {
     const opened = vm.openedAtMs !== null && vm.closedAtMs === null
     if (vm.openedAtMs === null || opened === entry.opened) return null
     await this.#deps.driver.open()
     entry.opened = opened
-    this.#tellListeners(vm.id)
+    this.#notify(vm.id)
     return null
   }
 
@@ -429,7 +429,7 @@ export class VmReconciler implements VmEngine {
     return entry.pulse
   }
 
-  /** Attaching to a VM only to stop it gently is not worth a wait: without a link it is ended by force, in the release. */
+  /** Without a link the VM is ended by force in the release: a gentle stop is not worth an attach. */
   async #powerDown(vm: Vm, entry: Entry): Promise<null> {
     await this.#deps.driver.powerDown(vm, entry.link)
     return null

@@ -1,7 +1,7 @@
-// The steps that make and unmake a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
+// The steps that make and release a VM on this host. Effects: directories, taps, nft, QEMU and swtpm processes.
 //
-// Each thing is a ledger row before it is made, and the row goes after the thing has gone. Every step may be repeated: a daemon that was
-// killed in the middle begins again and finds what is there.
+// A thing's ledger row is written before the thing is made and deleted after it has gone. Every step is repeatable: a
+// killed daemon begins again and finds what exists.
 
 import { unreachable } from '../../base/assert.ts'
 import { type Clock, pause } from '../../base/clock.ts'
@@ -48,7 +48,7 @@ export type VmDriverDeps = {
   readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string
-  /** The program that is to be the TPM of a VM that starts now; null for none. */
+  /** Path of the swtpm program for VMs that start now. Null: no TPM. */
   readonly swtpm: () => string | null
   readonly uids: UidRange
   /** Groups of the devices that QEMU opens. */
@@ -62,7 +62,7 @@ export type VmDriverDeps = {
   readonly kernels: UnpackedKernels | null
   readonly gateway: string
   readonly gatewayV6: string
-  /** Whether clients at loopback addresses of this host come to the gateway's VMs. */
+  /** Clients at loopback addresses of this host may reach the gateway's VMs. */
   readonly loopbackClients: boolean
   readonly mtuBytes: number
   readonly tapPrefix: string
@@ -74,7 +74,7 @@ const attachTimeoutMs = 15_000
 const killTimeoutMs = 10_000
 const commandTimeoutMs = 10_000
 const removeTimeoutMs = 60_000
-/** The first descriptor that a program inherits beside its standard ones. */
+/** The first inherited descriptor after the standard ones. */
 const firstFd = 3
 
 export class VmDriver {
@@ -91,7 +91,7 @@ export class VmDriver {
     const running = findQemu(this.#deps.db, vm.id)
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
-      // Its TPM runs since before it did.
+      // Its TPM started before it did.
       const tpm = findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id })
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
@@ -111,7 +111,7 @@ export class VmDriver {
     const tap = openTap(name)
     try {
       this.#record(vm, 'nft', name)
-      // The guard stands before the interface is up: no packet passes uncounted.
+      // The guard exists before the interface is up: no packet passes uncounted.
       await network.sync()
       await this.#configureTap(vm)
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
@@ -120,7 +120,7 @@ export class VmDriver {
       const { fd: tapFd } = tap
       this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, kernel, tpm })))
     } finally {
-      // QEMU holds its own copy; when it dies the interface goes with it.
+      // QEMU holds its own descriptor; the interface ends with QEMU.
       tap.close()
     }
   }
@@ -133,7 +133,7 @@ export class VmDriver {
   /** Faults: qmp.*, channel.*. */
   async attach(vm: Vm, onChange: () => void): Promise<VmLink> {
     const { consoleBytesMax, random, log } = this.#deps
-    // A directory that an earlier version gave to QEMU's user is taken back before anything in it is trusted.
+    // An earlier version gave the directory to QEMU's user: take it back before trusting anything in it.
     ensureDir(this.#paths(vm).directory, { mode: 0o700, owner: ourselves() })
     const waiting = new AbortController()
     void this.#abortWhenGone(vm, waiting)
@@ -153,7 +153,7 @@ export class VmDriver {
     }
   }
 
-  /** Whether the VM still has its interface. One that was taken down or lost its route is put right. Faults: host.*. */
+  /** Whether the VM still has its interface. Repairs one that is down or lost its route. Faults: host.*. */
   async checkNetwork(vm: Vm): Promise<boolean> {
     const { tapPrefix, log } = this.#deps
     const name = tapName(tapPrefix, vm.id)
@@ -165,19 +165,19 @@ export class VmDriver {
     return state !== 'gone'
   }
 
-  /** Applies the firewall, which lets through what the ledger says is opened. Faults: host.*. */
+  /** Applies the firewall, which passes VMs that are opened in the ledger. Faults: host.*. */
   open(): Promise<void> {
     return this.#deps.network.sync()
   }
 
-  /** Lets a VM that was paused for want of disk space run again once there is some. Never throws. */
+  /** Resumes a VM that was paused for want of disk room once there is some. Never throws. */
   async resume(vm: Vm, link: VmLink): Promise<null> {
     if (link.observe().paused)
       await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
     return null
   }
 
-  /** Bounds what QEMU has written to its log since the last time. Never throws. */
+  /** Bounds the size of QEMU's log. Never throws. */
   boundLog(vm: Vm): void {
     try {
       for (const path of [this.#paths(vm).qemuLog, this.#paths(vm).tpmLog]) truncateAbove(path, qemuLogBytesMax)
@@ -186,7 +186,7 @@ export class VmDriver {
     }
   }
 
-  /** Asks guest and QEMU to end; returns when they have, or when the grace period is over. Never throws. */
+  /** Asks guest and QEMU to end; returns when they have or the grace period is over. Never throws. */
   async powerDown(vm: Vm, link: VmLink | null): Promise<void> {
     const { clock, stopGraceMs } = this.#deps
     const identity = this.#processOf(vm)
@@ -204,7 +204,7 @@ export class VmDriver {
     await waitGone(identity, qmpTimeoutMs.blocking)
   }
 
-  /** Undoes the ledger, newest first. `keepDirectory` leaves the directory with the console's text for the operator. Faults: host.*. */
+  /** Undoes the ledger, newest row first. `keepDirectory` keeps the console's text for the operator. Faults: host.*. */
   async release(vm: Vm, { keepDirectory }: { readonly keepDirectory: boolean }): Promise<void> {
     const { db } = this.#deps
     for (const resource of resourcesOf(db, vm.id)) {
@@ -234,7 +234,7 @@ export class VmDriver {
     return row === null ? null : (parseIdentity(row.name, vm.id) ?? findQemu(this.#deps.db, vm.id))
   }
 
-  /** QEMU that dies at once, of a bad image for example, is not waited for. */
+  /** Stops waiting when QEMU dies at once, for example of a bad image. */
   async #abortWhenGone(vm: Vm, waiting: AbortController): Promise<void> {
     while (!waiting.signal.aborted && this.isAlive(vm)) await pause(this.#deps.clock, alivePollMs, waiting.signal)
     waiting.abort()
@@ -341,7 +341,7 @@ type Spawn = {
   readonly uid: number
   readonly image: Image
   readonly launch: PreparedLaunch
-  /** As QEMU gets it. */
+  /** The file that QEMU gets. */
   readonly kernel: ImageFile
   readonly tpm: StartedTpm | null
 }
@@ -354,7 +354,7 @@ async function end(what: string, identity: ProcessIdentity | null): Promise<void
   }
 }
 
-/** Descriptors of ours that QEMU gets, under the numbers that it has them under. */
+/** Descriptors of ours with the numbers that QEMU inherits them under. */
 class Inherited {
   readonly fds: number[] = []
 
@@ -367,24 +367,24 @@ class Inherited {
   }
 }
 
-/** What a process opens again through a descriptor that it has inherited: the same file, whatever has its name by now (proc_pid_fd(5)). */
+/** Path that reopens an inherited descriptor: the same file, whatever has its name by now (proc_pid_fd(5)). */
 function ownFd(fd: number): string {
   return `/proc/self/fd/${fd}`
 }
 
-/** QEMU loads what was checked, by descriptor. */
+/** QEMU loads the checked files by descriptor. */
 function qemuPlatform(platform: HostPlatform, { document, signed }: PreparedLaunch, file: string): QemuPlatform {
   if (platform.kind !== 'snp') return platform
   const boot: SnpBoot = document.vehicle === 'igvm' ? { kind: 'igvm', file } : { kind: 'bios', firmware: file }
   return { kind: 'snp', boot, launch: { ...platform.cpu, ...signed } }
 }
 
-/** A guest can make QEMU complain as often as it likes. QEMU appends, so an emptied file stays small. */
+/** A guest can make QEMU log without end. QEMU appends, so an emptied file stays small. */
 const qemuLogBytesMax = 1_048_576
 const stopPollMs = 20
 const alivePollMs = 50
 
-/** Ledger name of a running QEMU. One that is about to be spawned stands as `unspawned:` and is found by its UUID. */
+/** Ledger name of a running QEMU. Before the spawn it is `unspawned:`, and the process is found by its UUID. */
 function identityName(identity: ProcessIdentity): string {
   return `${identity.pid}:${identity.startTicks}`
 }

@@ -1,7 +1,7 @@
 // States of a VM as data. Pure. An absent cell is a refusal.
 //
-// Work belongs to states, not to transitions: after a crash only the state is known, so each state's work can be begun again
-// at any point of it, and is finished when the work itself says so.
+// Work belongs to states, not to transitions: after a crash only the state is known. Each state's work is repeatable at
+// any point and reports its own end.
 
 import { INSTANCE_FAILURES } from '../../contract/http/instance.ts'
 import type { VmState } from '../../store/ledger/vm.table.ts'
@@ -15,9 +15,9 @@ export type VmEvent =
   /** QEMU runs, paused, with all its sockets. */
   | 'spawned'
   | 'spawn_failed'
-  /** What QEMU was to load is not what this host expects. QEMU was not started. */
+  /** The files for QEMU differ from the expected launch. QEMU was not started. */
   | 'launch_mismatch'
-  /** The agent has said who it is and has its address. */
+  /** The agent has sent its hello and has its address. */
   | 'greeted'
   | 'deadline'
   /** The QEMU process is no more. */
@@ -32,7 +32,7 @@ export type VmEvent =
   /** Nothing of it is left on the host. */
   | 'released'
 
-/** One thing to do for a VM. It says which event it has come to, or null: go on to the state's next work, or wait. */
+/** One thing to do for a VM. Its result is an event, or null: go on to the state's next work, or wait. */
 export type VmWork =
   /** Reserve room and an address. */
   | 'admit'
@@ -42,15 +42,15 @@ export type VmWork =
   | 'check_deadline'
   /** Connect to QEMU's sockets. */
   | 'attach'
-  /** Ask the agent who it is, and give it its address. */
+  /** Ask the agent for its hello, and give it its address. */
   | 'greet'
-  /** Let it run again where QEMU paused it for want of disk space, and there is some. */
+  /** Resume a VM that QEMU paused for want of disk room, once there is some. */
   | 'resume'
-  /** Bound what QEMU has written to its log. */
+  /** Bound the size of QEMU's log. */
   | 'bound_log'
-  /** See whether the guest still runs and answers, and what it says of itself. */
+  /** Check that the guest runs and answers, and read its hello. */
   | 'watch'
-  /** Let its traffic through, once that is wanted. */
+  /** Pass its traffic, once that is wanted. */
   | 'open'
   /** Ask the guest to stop, within the grace period. */
   | 'power_down'
@@ -58,12 +58,12 @@ export type VmWork =
   | 'release'
 
 type Row = {
-  /** In order, each time that the VM is looked at. */
+  /** In order, at each look at the VM. */
   readonly work: readonly VmWork[]
   readonly on: { readonly [event in VmEvent]?: VmState }
 }
 
-/** What each state asks for, and where each event leads. */
+/** Each state's work and moves. */
 export const VM_TABLE = {
   waiting: { work: ['admit'], on: { admitted: 'launching', refused: 'failed', dismissed: 'gone' } },
   launching: {
@@ -95,13 +95,13 @@ export const VM_TABLE = {
   gone: { work: [], on: {} },
 } as const satisfies Record<VmState, Row>
 
-/** The state that an event leads to, or null where it means nothing. */
+/** The state that an event leads to. Null: the event means nothing there. */
 export function next(state: VmState, event: VmEvent): VmState | null {
   const { on }: Row = VM_TABLE[state]
   return on[event] ?? null
 }
 
-/** The code of a failure, by the event and the state in which it came. */
+/** The failure code of an event in a state. */
 export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean): VmFailureCode {
   if (event === 'refused') return 'capacity_exhausted'
   if (hostRestarted) return 'host_restarted'
@@ -111,20 +111,20 @@ export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean
   return state === 'running' ? 'agent_unreachable' : 'boot_failed'
 }
 
-/** The sentence of a failure; of a launch that was refused also the parts in question. */
+/** The failure as a sentence; for a refused launch with the differing parts. */
 export function failureMessage(code: VmFailureCode, mismatch: string | null | undefined): string {
   const sentence = INSTANCE_FAILURES[code]
   return code === 'launch_mismatch' && mismatch ? sentence.replace(/\.$/, `: ${mismatch}.`) : sentence
 }
 
-/** A code that an older or newer executable wrote and this one does not know is shown as `internal`. */
+/** A code of an older or newer executable that this one does not know becomes `internal`. */
 export function knownFailure(code: string | null): VmFailureCode | null {
   if (code === null) return null
   return VM_FAILURE_CODES.find(known => known === code) ?? 'internal'
 }
 
 export const SILENCES: ReadonlySet<VmEvent> = new Set<VmEvent>(['unanswered', 'network_lost'])
-/** What the end of the host may look like from here. */
+/** Events that the host's own end can look like. */
 export const LOSSES: ReadonlySet<VmEvent> = new Set<VmEvent>([
   'spawn_failed',
   'deadline',

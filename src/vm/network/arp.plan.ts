@@ -1,4 +1,4 @@
-// The appliance's table of family arp, and how interfaces that are no VM's are told. Pure.
+// The appliance's table of family arp, and the rule match for interfaces that belong to no VM. Pure.
 
 import { type Element, elementLines } from './nft-elements.plan.ts'
 
@@ -8,14 +8,14 @@ export type ArpPlan = {
   readonly vms: readonly { readonly tap: string; readonly mac: string; readonly address: string | null }[]
 }
 
-/** By the name that our taps have, and by their kind: another interface whose name begins so is left alone. */
+/** Matches by our taps' name and by their kind: another interface with the same prefix is left alone. */
 export function unknownTap(way: 'i' | 'o', prefix: string): string {
   return `meta ${way}ifkind "tun" ${way}ifname "${prefix}*" ${way}ifname != @taps`
 }
 
 /**
- * The table of family arp. What a guest says of itself by ARP is what it is: else it could fill the host's one table of neighbours with others,
- * where the kernel is set to believe what it hears (arp_accept).
+ * The appliance's table of family arp. A guest may announce only its own address: otherwise it could fill the host's
+ * single neighbour table, as the kernel is set to believe announcements (arp_accept).
  */
 export function arpLines({ table: name, tapPrefix, vms }: ArpPlan): string[] {
   const table = `arp ${name}`

@@ -1,23 +1,24 @@
-// Instances that reach the world by name alone: the addresses that our own DNS has told them, as sets and rules of the appliance's table. Pure.
+// Instances that reach the world only by name: addresses from our DNS, as sets and rules of the appliance's table.
+// Pure.
 //
-// Whether a packet begins a flow is known once the connection is, so the sets are looked up in chain `replies` and not as the packet comes. A flow
-// that has begun outlives its address in the set. The kernel takes addresses out by itself when their time is over: with the daemon dead the list
-// closes, it does not open.
+// The sets are looked up in chain `replies`, after connection tracking, because only there it is known whether a packet
+// begins a flow. A flow outlives its address in the set. The kernel removes addresses when their time is over, so with
+// a dead daemon the list closes.
 
 import { type Element, elementLines } from './nft-elements.plan.ts'
 
-/** What instances may reach of what they may ask for. */
+/** The names list of instances. */
 export type EgressNames = {
-  /** UDP port of the gateway addresses at which they ask. */
+  /** UDP port of the gateway addresses that answers queries. */
   readonly port: number
-  /** Whether what the kernel holds is of another list, and is to go. */
+  /** The kernel holds addresses of another list, which must go. */
   readonly isStale: boolean
 }
 
-/** Open for so long, in the spelling of its family. */
+/** `timeoutMs`: how long it stays open. The address is spelled as its family spells it. */
 export type NamedAddress = { readonly address: string; readonly timeoutMs: number }
 
-/** Of each family. The daemon remembers half as many: it may find those of the one before, and what expires leaves its place a moment later. */
+/** Per family. The daemon remembers half as many, as its predecessor's and just expired ones still take places. */
 const elementsMax = 16_384
 export const namedAddressesMax = elementsMax / 2
 
@@ -27,12 +28,12 @@ const SETS = [
 ] as const
 const rates = 'name_rates'
 
-/** Questions of one instance, and of all together; what is over it is dropped before anybody reads it. */
+/** Queries of one instance and of all together. The kernel drops those above. */
 const questions = { perSecond: 50, perSecondOfAll: 1_000 } as const
 
 export function nameSetLines(table: string, { isStale }: EgressNames): string[] {
   return [
-    // Not flushed, unless they are of another list: what was told to an instance stays true for as long as it was told.
+    // Flushed only if they are of another list: an address stays open for the TTL that the instance was given.
     ...SETS.map(([name, type]) => `add set ${table} ${name} { type ${type}; size ${elementsMax}; flags timeout; }`),
     ...SETS.flatMap(([name]) => (isStale ? [`flush set ${table} ${name}`] : [])),
     `add set ${table} ${rates} { type ifname; size 65535; flags dynamic,timeout; timeout 1m; }`,
@@ -53,17 +54,18 @@ function nameElements(addresses: readonly NamedAddress[]): Element[] {
 }
 
 /**
- * A transaction of its own, for a set that is full must keep nobody from the rest of the ruleset. It opens addresses, each named once, for their time
- * from now, whether they are there already or not: kernels differ in whether adding them again gives them a new one.
+ * Opens addresses, each named once, from now for its time. A transaction of its own, so that a full set keeps nobody
+ * from the rest of the ruleset. Kernels differ in whether adding an element again renews its time, so each is
+ * deleted in between.
  */
 export function openNamesText(tableName: string, addresses: readonly NamedAddress[]): string {
   const table = `inet ${tableName}`
   const opened = elementLines(table, nameElements(addresses))
-  const those = elementLines(
+  const known = elementLines(
     table,
     addresses.map(({ address }): Element => [setOf(address), address]),
   )
-  return `${[...opened, ...those.map(line => line.replace(/^add/, 'delete')), ...opened].join('\n')}\n`
+  return `${[...opened, ...known.map(line => line.replace(/^add/, 'delete')), ...opened].join('\n')}\n`
 }
 
 function setOf(address: string): (typeof SETS)[number][0] {
@@ -77,7 +79,7 @@ export type NameRules = {
   readonly port: number
 }
 
-/** Where instances ask, as matches of a packet. */
+/** Matches of an instance's DNS query. */
 export function askingMatches({ gateway, gatewayV6, port }: NameRules): string[] {
   return [
     `ip daddr ${gateway} udp dport ${port}`,
@@ -85,7 +87,7 @@ export function askingMatches({ gateway, gatewayV6, port }: NameRules): string[]
   ]
 }
 
-/** In front of `replies`: who asks too often is not heard. */
+/** Rules in front of `replies` that drop queries above the rate. */
 export function questionRules(to: NameRules): string[] {
   const { perSecond, perSecondOfAll } = questions
   return askingMatches(to).flatMap(match => [
@@ -94,7 +96,7 @@ export function questionRules(to: NameRules): string[] {
   ])
 }
 
-/** Of chain `input`. Nobody but a guest asks for names at the gateway addresses, whatever its source says. */
+/** Rules of chain `input`: only guests may query the gateway addresses, whatever a packet's source says. */
 export function questionInputRules(to: NameRules | null, accept: string): string[] {
   return (to === null ? [] : askingMatches(to)).flatMap(match => [
     `iifname != @taps ${match} drop`,
@@ -102,17 +104,17 @@ export function questionInputRules(to: NameRules | null, accept: string): string
   ])
 }
 
-/** Chain `names`, for what begins a flow to the world. What is denied by its address stays denied whatever a name leads to. */
+/** Chain `names`, for packets that begin a flow to the world. A name opens no address that is denied. */
 export function nameRules({ gatewayV6 }: NameRules): string[] {
   const both = (v4: string, v6: string) => (gatewayV6 === null ? [v4] : [v4, v6])
   return [
-    // What the operator has opened by its address.
+    // Addresses that the operator has opened.
     ...both('ip daddr @egress_allowed goto destination', 'ip6 daddr @egress_allowed_v6 goto destination'),
     ...both(
       'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports goto destination',
       'meta l4proto { tcp, udp } ip6 daddr . th dport @egress_ports_v6 goto destination',
     ),
-    // DNS, and DNS over TLS and QUIC, whoever offers it.
+    // DNS, and DNS over TLS and QUIC, of any server.
     'meta l4proto { tcp, udp } th dport { 53, 853 } goto refuse',
     ...both('ip daddr @names_v4 goto destination', 'ip6 daddr @names_v6 goto destination'),
     'goto refuse',

@@ -5,14 +5,16 @@ import { merged } from '../../base/ipv4.ts'
 type Range<Address> = { readonly first: Address; readonly last: Address }
 type Entry<Address> = Range<Address> & { readonly ports: Range<number> | null }
 
-/** How the addresses of a family are counted and written. */
+/** How addresses of a family are counted and written. */
 export type Family<Address> = {
   readonly after: (address: Address) => Address
   readonly before: (address: Address) => Address
   readonly text: (range: Range<Address>) => string
 }
 
-/** Each stretch of addresses that no entry begins or ends in, with the ports of all entries that hold it: none of them overlap. */
+/**
+ * Splits the addresses at the ends of all entries; each disjoint stretch gets the ports of all entries that hold it.
+ */
 export function portElements<Address extends number | bigint>(
   allowed: readonly Entry<Address>[],
   { after, before, text }: Family<Address>,

@@ -1,4 +1,4 @@
-// As egress.plan.ts, for IPv6: what is closed by default, as sets and rules of the appliance's table. Pure.
+// Destinations that are closed by default by IPv6 (IPv4: egress.plan.ts), as sets and rules of our table. Pure.
 
 import type { Ipv4Range } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
@@ -10,7 +10,7 @@ export type EgressPlanV6 = {
   readonly pool: string
   /** Address of this host on every tap. */
   readonly gateway: string
-  /** What is open although it is denied by default. */
+  /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntryV6[]
   readonly source: EgressSourceV6
 }
@@ -22,24 +22,26 @@ export const EGRESS_SETS_V6 = [
   ['set', 'egress_ports_v6', 'ipv6_addr . inet_service; flags interval'],
 ] as const
 
-/** Only 2000::/3 is given out for the world (RFC 4291 2.4); of NAT64, the prefix that everyone knows (RFC 6052 2.1), for IPv4 addresses that are open. */
+/**
+ * Only 2000::/3 is assigned to the world (RFC 4291 2.4). NAT64's well-known prefix (RFC 6052 2.1) leads to open IPv4.
+ */
 const nat64 = '64:ff9b::/96'
 const OUTSIDE = [
   ['::', '64:ff9a:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['64:ff9b::1:0:0', '1fff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
   ['4000::', 'ffff:ffff:ffff:ffff:ffff:ffff:ffff:ffff'],
 ] as const
-/** Within it: protocols of the IETF, Teredo and benchmarks among them (RFC 6890), documentation (RFC 3849, RFC 9637), and 6to4 (RFC 3056). */
+/** Special in it: IETF protocols with Teredo (RFC 6890), documentation (RFC 3849, RFC 9637), 6to4 (RFC 3056). */
 const SPECIAL = ['2001::/23', '2001:db8::/32', '2002::/16', '3fff::/20'] as const
 
 export type DestinationsV6 = Pick<EgressPlanV6, 'pool' | 'allowed'> & {
   /** IPv6 networks that this host is in. */
   readonly ownNetworks: readonly string[]
-  /** What is denied of IPv4, which a NAT64 of the world around would lead to. */
+  /** IPv4 ranges that are denied, which a NAT64 gateway could lead to. */
   readonly deniedV4: readonly Ipv4Range[]
 }
 
-/** Elements of EGRESS_SETS_V6 by set, none of which overlap. */
+/** Elements by set of EGRESS_SETS_V6; none overlap. */
 export function egressElementsV6(to: DestinationsV6): [set: string, element: string][] {
   const denied = deniedRangesV6(to)
   const open = mergedV6(to.allowed.filter(entry => entry.ports === null))
@@ -63,10 +65,10 @@ function deniedRangesV6(to: DestinationsV6): Ipv6Range[] {
 
 /** As `destinationKind` of egress.plan.ts. */
 export function kindOfV6(address: string, to: DestinationsV6): 'world' | 'open' | 'denied' {
-  const item = rangeOfV6(address)
-  if (!deniedRangesV6(to).some(range => coversV6(range, item))) return 'world'
-  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), item))
-  return !isClosed && to.allowed.some(range => coversV6(range, item)) ? 'open' : 'denied'
+  const single = rangeOfV6(address)
+  if (!deniedRangesV6(to).some(range => coversV6(range, single))) return 'world'
+  const isClosed = [...NEVER_FORWARDED_V6, to.pool].some(network => coversV6(rangeOfV6(network), single))
+  return !isClosed && to.allowed.some(range => coversV6(range, single)) ? 'open' : 'denied'
 }
 
 function rangeText({ first, last }: Ipv6Range): string {
@@ -77,9 +79,9 @@ function rangeText({ first, last }: Ipv6Range): string {
 const ANSWERS = 'echo-reply, destination-unreachable, packet-too-big, time-exceeded, parameter-problem'
 
 /**
- * A guest speaks only as itself, and as TCP, UDP or ICMPv6 without a header between: no fragments, no routing headers, nothing for routers to act
- * upon. Of ICMPv6 there are echoes and errors alone. It needs no neighbour discovery, for both ends have the other as a fixed neighbour, and
- * says nothing of routers, DHCP or multicast groups.
+ * A guest sends only from its own address, and only TCP, UDP or ICMPv6 without extension headers: no fragments and no
+ * routing headers. ICMPv6 is limited to echoes and errors. Neighbour discovery is not needed, as both ends have the
+ * other as a fixed neighbour; router, DHCP and multicast messages are dropped.
  */
 export const ENTRY_RULES_V6 = [
   'iifname . ether saddr . ip6 saddr != @guests_v6 drop',
@@ -87,9 +89,9 @@ export const ENTRY_RULES_V6 = [
   `meta nfproto ipv6 icmpv6 type != { echo-request, ${ANSWERS} } drop`,
 ] as const
 
-/** Rules that stand among those of IPv4, by their place. */
+/** Rules by their place among those of IPv4. */
 export const EGRESS_RULES_V6 = {
-  /** What is left is TCP, UDP or ICMPv6, and not of TCP and UDP. */
+  /** TCP and UDP have gone elsewhere: ICMPv6 is left. */
   icmp: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } accept`, 'meta nfproto ipv6 goto destination'],
   replies: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } drop`],
   destination: ['ip6 daddr @egress_denied_v6 goto denied_v6', 'meta nfproto ipv6 tcp dport 25 goto denied_v6'],
@@ -106,7 +108,7 @@ export function deniedRulesV6(pool: string): string[] {
   ]
 }
 
-/** The rule that gives packets of VMs their source; null: they keep their own. */
+/** The rule that translates the source of VMs' packets. Null: they keep their own. */
 export function sourceRuleV6(source: EgressSourceV6): string | null {
   const leaving = 'meta nfproto ipv6 iifname @taps oifname != @taps'
   switch (source.kind) {

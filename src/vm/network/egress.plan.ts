@@ -1,7 +1,7 @@
-// Where VMs of network `world` may send to, as sets and rules of the appliance's table. Pure.
+// Destinations that VMs of network `world` may reach, as sets and rules of the appliance's table. Pure.
 //
-// What is denied is refused before the kernel tracks, routes or counts it. What may be an answer to who came to the VM passes that point: whether it
-// is one is known once the connection is (chain `replies`).
+// Denied packets are refused before the kernel tracks, routes or counts them. Possible answers to clients of the VM
+// pass this point: chain `replies` decides about them once the connection is known.
 
 import { covers, formatIpv4, type Ipv4Range, merged, rangeOf } from '../../base/ipv4.ts'
 import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../../config/egress.ts'
@@ -10,7 +10,7 @@ import { portElements } from './egress-ports.plan.ts'
 import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6, kindOfV6 } from './egress-v6.plan.ts'
 
 export type EgressPlan = {
-  /** What is open although it is denied by default. */
+  /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntry[]
   readonly source: EgressSource
   readonly newFlowsPerSecondMax: number
@@ -18,7 +18,7 @@ export type EgressPlan = {
 }
 
 export type Destinations = {
-  /** Of VMs: closed to each other, whatever is allowed. Null: they have no IPv4 addresses. */
+  /** The VMs' own pool, which stays closed between VMs whatever is allowed. Null: they have no IPv4 addresses. */
   readonly pool: string | null
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
@@ -26,7 +26,9 @@ export type Destinations = {
   readonly v6: EgressPlanV6 | null
 }
 
-/** Private networks (RFC 1918), shared ones of carriers (RFC 6598), link-local ones, where clouds have their metadata (RFC 3927). */
+/**
+ * Private (RFC 1918), carriers' shared (RFC 6598) and link-local networks, with clouds' metadata services (RFC 3927).
+ */
 const PRIVATE = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'] as const
 
 export const EGRESS_SETS = [
@@ -35,7 +37,7 @@ export const EGRESS_SETS = [
   ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
 ] as const
 
-/** Elements of EGRESS_SETS, and of EGRESS_SETS_V6, by set, none of which overlap: the kernel refuses what does. */
+/** Elements by set of EGRESS_SETS and EGRESS_SETS_V6; none overlap, since the kernel refuses overlaps. */
 export function egressElements(to: Destinations): [set: string, element: string][] {
   const { ownNetworks, allowed, v6 } = to
   const ownV6 = ownNetworks.filter(network => network.includes(':'))
@@ -51,15 +53,15 @@ export function egressElements(to: Destinations): [set: string, element: string]
   ]
 }
 
-/** By the same ranges as the kernel has: `open` is denied by default, and opened by an entry of the configuration, at a port or at all of them. */
+/** Judges by the kernel's ranges. `open`: denied by default, opened by the configuration at some or all ports. */
 export function destinationKind(address: string, to: Destinations): 'world' | 'open' | 'denied' {
   if (address.includes(':')) return to.v6 === null ? 'denied' : destinationKindV6(address, { ...to, v6: to.v6 })
-  const item = rangeOf(address)
-  if (!deniedRanges(to).some(range => covers(range, item))) return 'world'
+  const single = rangeOf(address)
+  if (!deniedRanges(to).some(range => covers(range, single))) return 'world'
   const isClosed = [...NEVER_FORWARDED, ...(to.pool === null ? [] : [to.pool])].some(network =>
-    covers(rangeOf(network), item),
+    covers(rangeOf(network), single),
   )
-  return !isClosed && to.allowed.some(range => covers(range, item)) ? 'open' : 'denied'
+  return !isClosed && to.allowed.some(range => covers(range, single)) ? 'open' : 'denied'
 }
 
 function destinationKindV6(address: string, to: Destinations & { readonly v6: EgressPlanV6 }) {
@@ -84,13 +86,13 @@ export type EgressRules = {
   readonly pool: string | null
   /** Null: they have no IPv6 addresses. */
   readonly v6: EgressPlanV6 | null
-  /** TCP port at which they reach the gateway's VMs, whose addresses are in the set `gateway_addresses`; null: there are none. */
+  /** TCP port of the gateway's VMs, whose addresses are in the set `gateway_addresses`. Null: there are none. */
   readonly servicePort: number | null
-  /** Null: they reach the world without asking us for names. */
+  /** Null: VMs reach the world without a list of names. */
   readonly names: NameRules | null
 }
 
-/** Chains that are entered from others only. */
+/** Chains reached by jumps only. */
 export const EGRESS_CHAINS = ['egress', 'here', 'replies', 'destination', 'denied', 'refuse'] as const
 export const EGRESS_CHAINS_V6 = ['denied_v6'] as const
 type Rule = [chain: (typeof EGRESS_CHAINS | typeof EGRESS_CHAINS_V6)[number] | typeof namesChain, rule: string]
@@ -105,21 +107,21 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
     ...(names === null ? [] : askingMatches(names).map(match => `${match} return`)),
   ]
   return [
-    // As the packet comes. Of `tcp sport 22` and ICMP, `replies` decides later; of what goes to this host, too.
+    // At entry. `replies` decides later about `tcp sport 22`, ICMP and packets to this host.
     ...open.map(rule => ['egress', rule] as Rule),
     ['egress', 'fib daddr type local goto here'],
     ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
     ['egress', 'meta l4proto { tcp, udp } goto destination'],
     ...also('icmp').map(rule => ['egress', rule] as Rule),
-    // No redirects and no announcements of routers.
+    // Redirects and router announcements are dropped.
     ['egress', `icmp type != { echo-request, ${ICMP_ANSWERS} } drop`],
     ['egress', `icmp type { ${ICMP_ANSWERS} } accept`],
-    // Others have no ports to tell connections by, so no address of the host to leave under.
+    // Other protocols have no ports for address translation.
     ['egress', 'meta l4proto != icmp drop'],
     ['egress', 'goto destination'],
     ['here', 'tcp flags & (fin | syn | rst | ack) == syn goto refuse'],
     ['here', 'accept'],
-    // Once the connection is known.
+    // After connection tracking.
     ...(names === null ? [] : questionRules(names).map(rule => ['replies', rule] as Rule)),
     ...open.map(rule => ['replies', rule] as Rule),
     ...(names === null
@@ -141,7 +143,7 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
     ['denied', 'meta l4proto { tcp, udp } ip daddr . th dport @egress_ports return'],
     ['denied', 'goto refuse'],
     ...(v6 === null ? [] : deniedRulesV6(v6.pool).map(rule => ['denied_v6', rule] as Rule)),
-    // Whoever asks learns it at once, at a rate that costs the host nothing: the kernel has one bound on such messages for all.
+    // Refusals are sent at a bounded rate: the kernel has a single limit on such messages for the whole host.
     [
       'refuse',
       `add @refusals { iifname limit rate 5/second burst 10 packets } reject with ${v6 === null ? 'icmp' : 'icmpx'} admin-prohibited`,
@@ -152,7 +154,7 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
 
 const ICMP_ANSWERS = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
 
-/** The rule that gives packets of VMs their source; null: they keep their own. */
+/** The rule that translates the source of VMs' packets. Null: they keep their own. */
 export function sourceRule(source: EgressSource): string | null {
   const leaving = 'iifname @taps oifname != @taps'
   switch (source.kind) {

@@ -1,4 +1,4 @@
-// What a guest is told of its network. Pure.
+// The network settings that a guest gets. Pure.
 
 import type { Network } from '../../contract/vm/agent.ts'
 import type { VmAddresses } from '../room.query.ts'
@@ -6,10 +6,10 @@ import type { VmAddresses } from '../room.query.ts'
 export type GuestNetwork = {
   readonly gateway: string
   readonly gatewayV6: string
-  /** Of the host's end, which the guest asks nobody for. */
+  /** MAC address of the host's end, a fixed neighbour of the guest. */
   readonly gatewayMac: string
   readonly mtuBytes: number
-  /** Of either family. A guest is told of those that it can ask. */
+  /** Resolvers of either family. A guest gets those of the families that it has. */
   readonly resolvers: readonly string[]
 }
 

@@ -1,16 +1,16 @@
-// The addresses that are open to instances because our own DNS has told them, as long as they are. Effects: its own memory; reads a clock.
+// Addresses from our DNS that are open to instances until their time ends. Effects: its own memory; reads a clock.
 
 import type { Clock } from '../../base/clock.ts'
 import { type NamedAddress, namedAddressesMax } from './egress-names.plan.ts'
 
 export type NamedAddressLimits = {
   readonly countMax: number
-  /** That are there because of one instance: it cannot take the places of all others. */
+  /** Addresses that one instance may open, so that it cannot take all places. */
   readonly countOfOneMax: number
 }
 
 const defaultLimits: NamedAddressLimits = { countMax: namedAddressesMax, countOfOneMax: namedAddressesMax / 8 }
-/** Whoever finds no place does not have all of them looked at each time. */
+/** Expired addresses are purged at most this often when no place is left. */
 const purgeIntervalMs = 1_000
 
 type Kept = { readonly untilMs: number; readonly by: string }
@@ -27,7 +27,7 @@ export class NamedAddresses {
     this.#limits = limits
   }
 
-  /** False: there is no place, of all or of those that `by` (an instance's address) may take. */
+  /** False: no place is left, of all or of those for `by` (an instance's address). */
   keep({ address, timeoutMs }: NamedAddress, by: string): boolean {
     const nowMs = this.#clock.monotonicMs()
     const untilMs = nowMs + timeoutMs
@@ -43,7 +43,7 @@ export class NamedAddresses {
     return true
   }
 
-  /** Each with the time that is left to it. */
+  /** Each address with its remaining time. */
   list(): NamedAddress[] {
     const nowMs = this.#clock.monotonicMs()
     this.#purge(nowMs)

@@ -1,6 +1,6 @@
-// The host's side of guest networking: one writer of the owned nftables table, and the egress sampler. Effects: nft, database.
+// The only writer of our nftables table, and the egress sampler. Effects: nft, database.
 //
-// The kernel enforces the cap by itself; sampling serves reports, and restores the table when someone has flushed it.
+// The kernel enforces the cap; samples serve reports and restore a flushed table.
 
 import { isIPv4 } from 'node:net'
 import { type Static, Type } from '@sinclair/typebox'
@@ -31,31 +31,31 @@ export type VmNetworkDeps = {
   readonly nft: Nft
   readonly clock: Clock
   readonly log: Logger
-  /** What the ruleset has whichever VMs there are. */
+  /** Parts of the ruleset that do not depend on VMs. */
   readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'names'>
-  /** Networks that this host is in at the moment, of the families that VMs have. */
+  /** Networks that this host is in now, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
-  /** Entries of the list of names that instances may reach, and the UDP port at which they ask for them; null: there is no such list. */
+  /** The list of names that instances may reach, and its DNS's UDP port. Null: there is no list. */
   readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
-  /** What answers to SSH may take once that is spent. */
+  /** Egress allowance of answers to SSH once the cap is spent. */
   readonly rescueLimitBytes: number
 }
 
 const Port = Type.Integer({ minimum: 1, maximum: 65_535 })
 
-/** As many upstreams as a workload may have, each with as many addresses as its VM is told. */
+/** As many upstreams as a workload may have, each with as many addresses as its VM may get. */
 const upstreamCountMax = 64 * 8
 
 /** The gateway in VMs of network `gateway`. */
 const ServedGateway = Type.Object({
-  /** The VM that gets new connections, once it is opened; null: none does. */
+  /** The VM that gets new connections once it is opened. Null: none does. */
   serving: Type.Union([Type.String(), Type.Null()]),
-  /** TCP port that it listens on in each VM. */
+  /** TCP port of the gateway in each VM. */
   port: Port,
   /**
-   * Where its VMs may connect to, IPv4 alone. An address of this host opens nothing, but for the gateway address: name that only where the
-   * configuration does, never because a resolver has said so.
+   * Upstreams, IPv4 alone. An address of this host opens nothing, except the gateway address: name that only where the
+   * configuration does, never because a resolver answered with it.
    */
   upstreams: Type.Array(Type.Object({ address: Type.String(), port: Port }), { maxItems: upstreamCountMax }),
 })
@@ -64,7 +64,7 @@ export type ServedGateway = Readonly<Omit<Static<typeof ServedGateway>, 'upstrea
 
 /** Name of the fact in the ledger. */
 const gatewayFact = 'served_gateway'
-/** The list of names that the addresses in the kernel are of. */
+/** Name of the fact with the list of names that the kernel's addresses belong to. */
 const namesFact = 'allow_names'
 
 type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: ReadonlySet<string> }
@@ -72,28 +72,28 @@ type Installed = { readonly quotas: ReadonlySet<string>; readonly counters: Read
 const nftTimeoutMs = 30_000
 const conntrackTimeoutMs = 10_000
 const restoredEventMs = 60_000
-/** Of a gateway's VM: what it sends is counted, and has no cap. */
+/** For a gateway's VM, whose egress is counted but not capped. */
 const unlimitedBytes = Number.MAX_SAFE_INTEGER
 
 export class VmNetwork {
   readonly #deps: VmNetworkDeps
   readonly #turns = createSerial()
-  /** Taps whose objects are to go, or have gone, as long as their ledger row stands. */
+  /** Taps whose objects are removed or about to be, while their ledger row stands. */
   readonly #removed = new Set<string>()
-  /** Names of our objects in the kernel; null until first read. */
+  /** Names of our objects in the kernel. Null: not read yet. */
   #installed: Installed | null = null
-  /** Whether the next run begins with reading what the kernel holds, whatever is known of it. */
+  /** The next run reads the kernel first, whatever is known of it. */
   #readFirst = false
-  /** Networks of this host that the kernel's table knows. */
+  /** Networks of this host in the kernel's table. */
   #ownNetworks: readonly string[] = []
-  /** When it was last put on record that our tables were put back; monotonic. */
+  /** Monotonic time of the last journal entry about restored tables. */
   #restoredAtMs = Number.NEGATIVE_INFINITY
   /** The run that has not begun yet. */
   #queued: Promise<void> | null = null
   readonly #named: NamedAddresses
-  /** Whether addresses in the kernel may be of another list. */
+  /** Addresses in the kernel may be of another list. */
   #isNamedStale: boolean
-  /** To be opened by the run that has not begun yet. */
+  /** Addresses that the next run opens. */
   #toOpen = new Map<string, NamedAddress>()
   #opening: Promise<void> | null = null
   #gateway: ServedGateway | null
@@ -106,7 +106,7 @@ export class VmNetwork {
     this.#gateway = kept === null ? null : readGateway(JSON.parse(kept))
   }
 
-  /** Makes the kernel's table agree with the ledger. Calls that come meanwhile share the next run. Faults: host.*. */
+  /** Makes the kernel's table agree with the ledger. Calls during a run share the next one. Faults: host.*. */
   sync(): Promise<void> {
     this.#queued ??= this.#turns.run(() => {
       this.#queued = null
@@ -115,15 +115,15 @@ export class VmNetwork {
     return this.#queued
   }
 
-  /** As `sync`, once a limit in the ledger has changed, or a count in the kernel that is not its own doing. Faults: host.*. */
+  /** As `sync`, after a limit changed in the ledger or a count was changed in the kernel by others. Faults: host.*. */
   resync(): Promise<void> {
     this.#readFirst = true
     return this.sync()
   }
 
   /**
-   * Says which VM the gateway's clients come to, and where its VMs may connect to. Streams stay where they are. It is kept: a daemon that starts
-   * again goes on with it until it says otherwise. Faults: internal (no such port or address), host.*.
+   * Names the VM for new gateway connections and the upstreams of the gateway's VMs. Open streams stay. The setting is
+   * stored, so a restarted daemon goes on with it. Faults: internal (invalid port or address), host.*.
    */
   async setGateway(gateway: ServedGateway): Promise<void> {
     const read = readGateway(gateway)
@@ -133,15 +133,15 @@ export class VmNetwork {
   }
 
   /**
-   * Opens addresses to all instances, each for its time, because a name that they may reach leads there; done once the kernel has them. `by` is the
-   * address of the instance that has asked. They come back with the table if somebody else flushes it. False: too many are open already, and these
-   * may not be. Faults: host.*.
+   * Opens addresses that a permitted name resolved to, to all instances and each for its time; resolves once the kernel
+   * has them. `by`: address of the instance that asked. They are restored with a flushed table. False: too many are
+   * open and these may not be. Faults: host.*.
    */
   async openNamed(addresses: readonly NamedAddress[], by: string): Promise<boolean> {
-    for (const item of addresses) {
-      if (!this.#named.keep(item, by)) return false
-      const { timeoutMs } = this.#toOpen.get(item.address) ?? item
-      this.#toOpen.set(item.address, { ...item, timeoutMs: Math.max(timeoutMs, item.timeoutMs) })
+    for (const named of addresses) {
+      if (!this.#named.keep(named, by)) return false
+      const { timeoutMs } = this.#toOpen.get(named.address) ?? named
+      this.#toOpen.set(named.address, { ...named, timeoutMs: Math.max(timeoutMs, named.timeoutMs) })
     }
     this.#opening ??= this.#turns.run(async () => {
       const batch = [...this.#toOpen.values()]
@@ -153,14 +153,13 @@ export class VmNetwork {
     return true
   }
 
-  /** How many addresses are open because of their names. */
+  /** Number of addresses that are open by name. */
   namedCount(): number {
     return this.#named.list().length
   }
 
   /**
-   * Takes a VM's objects out of the kernel for good; the caller strikes the ledger row afterwards. Until then another run may come, which
-   * must not put them back.
+   * Removes a VM's objects from the kernel; no later run restores them. The caller deletes the ledger row afterwards.
    */
   async remove(tap: string): Promise<void> {
     this.#removed.add(tap)
@@ -168,8 +167,8 @@ export class VmNetwork {
   }
 
   /**
-   * Lets an address rest that a VM gives back, and forgets its connections: what they allow to come in must not reach the next holder.
-   * Call it once no packet of the VM can come any more. Safe to repeat; the caller strikes the ledger row afterwards. Faults: host.*.
+   * Puts a released address to rest and deletes its connections, so that the next holder gets none of their packets.
+   * Call it when no packet of the VM can come any more, before deleting the ledger row. Safe to repeat. Faults: host.*.
    */
   async rest(address: string): Promise<void> {
     const { ledger, clock } = this.#deps
@@ -178,8 +177,8 @@ export class VmNetwork {
   }
 
   /**
-   * Reads all quotas, stores them, and puts back what is missing or not as the ledger says. Returns what is stored now of the VMs that were
-   * read. Faults: host.*; what the database says, once the firewall is as it should be.
+   * Reads and stores all quotas, and restores missing or differing objects. Returns the stored samples. Faults: host.*;
+   * those of the database, after the firewall is restored.
    */
   async sample(): Promise<readonly EgressSample[]> {
     const { clock, ledger, log, ruleset } = this.#deps
@@ -197,10 +196,10 @@ export class VmNetwork {
     return stored
   }
 
-  /** In its turn: nothing is applied between the look at the kernel and what is made of it. */
+  /** Serialized: nothing is applied between reading the kernel and using the result. */
   async #read() {
     const { nft, clock } = this.#deps
-    // Before the quotas: what comes in between is then counted twice where a quota is lost, and not at all never.
+    // Read before the quotas: bytes in between are then counted twice where a quota is lost, instead of never.
     const taken = receivedBytes()
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted()
@@ -208,9 +207,9 @@ export class VmNetwork {
     const samples = vms.flatMap(({ vmId, tap, usedBytes }): EgressRow[] => {
       const { cap, rescue } = quotaNames(tap)
       const found = quotas.get(cap)
-      // One that is lost leaves the last sample as it is: what the tap has taken since is counted from there.
+      // A lost quota keeps the last sample: the tap's bytes are counted from there.
       if (found === undefined || hasLost({ usedBytes }, found)) return []
-      // By the limit that the kernel has: one that is on record may not be in force yet.
+      // By the kernel's limit: a recorded limit may not be in force yet.
       const isBlocked = Math.max(found.usedBytes, usedBytes) >= found.limitBytes
       const rescueBytes = quotas.get(rescue)?.usedBytes ?? 0
       const blockedAtMs = isBlocked ? observedAtMs : null
@@ -227,7 +226,7 @@ export class VmNetwork {
     }
   }
 
-  /** A database that cannot be written keeps nobody from looking after the firewall. */
+  /** A failed write does not stop the firewall's maintenance. */
   #store(samples: readonly EgressRow[]): { stored: readonly EgressSample[]; unstored: Error | null } {
     try {
       return { stored: this.#deps.ledger.transact(tx => recordEgress(tx, samples)), unstored: null }
@@ -236,7 +235,7 @@ export class VmNetwork {
     }
   }
 
-  /** Closes to VMs the networks that this host has come into, and opens those that it has left. Faults: host.*. */
+  /** Follows changes of the networks that this host is in, which are closed to VMs. Faults: host.*. */
   async followAddresses(): Promise<void> {
     const { ownNetworks, log } = this.#deps
     const networks = ownNetworks()
@@ -245,10 +244,7 @@ export class VmNetwork {
     await this.sync()
   }
 
-  /**
-   * Puts our tables back whenever somebody else has changed them, and follows the addresses of this host, until the signal is aborted.
-   * Never rejects.
-   */
+  /** Restores our tables after others' changes and follows this host's addresses until the abort. Never rejects. */
   watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
     return watch.run(
       {
@@ -262,7 +258,7 @@ export class VmNetwork {
   async #restore(nowMs: number): Promise<void> {
     const { ledger, clock, log, ruleset } = this.#deps
     const { table } = ruleset
-    // Two that fight over a table must not fill the disk.
+    // Two programs that fight over a table must not fill the disk.
     if (clock.monotonicMs() - this.#restoredAtMs >= restoredEventMs) {
       log.error('somebody else has changed our tables of nftables; restoring them with what was counted', { table })
       noteEvent(ledger.db, log, { nowMs, kind: 'nft.restored', subject: '', detail: { table } })
@@ -271,7 +267,7 @@ export class VmNetwork {
     await this.resync()
   }
 
-  /** What the ledger says that the kernel must hold. */
+  /** The VMs that the kernel must hold, by the ledger. */
   #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
     const { egressLimitBytes, rescueLimitBytes } = this.#deps
@@ -279,7 +275,7 @@ export class VmNetwork {
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
-    // One query for all: one for each held the thread for 300 ms with a thousand VMs.
+    // One query for all: a query for each VM held the thread for 300 ms with a thousand VMs.
     const vms = vmsById(
       db,
       rows.map(({ vmId }) => vmId),
@@ -327,12 +323,12 @@ export class VmNetwork {
     const removed = {
       quotas: [
         ...[...inKernel.quotas].filter(name => !objects.quotas.has(name)),
-        // These come anew in the same transaction.
+        // The same transaction adds these again.
         ...vms.flatMap(quotasOf).flatMap(wanted => (mustRenew(wanted, found.get(wanted.name)) ? [wanted.name] : [])),
       ],
       counters: [...inKernel.counters].filter(name => !objects.counters.has(name)),
     }
-    // Until nft has returned we do not know what the kernel holds: read again after a failure.
+    // Until nft returns, the kernel's state is unknown: read it again after a failure.
     this.#installed = null
     const gatewayService = serviceOf(this.#gateway, vms)
     const names = this.#names()
@@ -343,7 +339,7 @@ export class VmNetwork {
     if (!isKnown) await this.#openAgain()
   }
 
-  /** What is remembered, where somebody may have taken it out of the kernel. What cannot be opened again is opened by the next question. */
+  /** Reopens remembered addresses that others may have removed. An address that fails is opened by the next query. */
   async #openAgain(): Promise<void> {
     const addresses = this.#named.list()
     if (addresses.length === 0) return
@@ -362,7 +358,7 @@ function listText({ entries }: { readonly entries: readonly string[] }): string 
 
 type WantedVm = NftVm & {
   readonly vmId: string
-  /** What its tap has taken since its last sample, whatever became of that. */
+  /** Bytes that the tap received since the last sample, sent or dropped. */
   readonly unseenBytes: number
 }
 
@@ -377,8 +373,9 @@ function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
 }
 
 /**
- * What a VM has used: as the kernel has counted, or where it counts no more, as the ledger has, and all that the tap has taken since. An object
- * that is in the kernel after all goes on with its own count. Never above the limit: the kernel takes no quota that has used more than that.
+ * Bytes that a VM has used: the kernel's count, or without one the ledger's plus everything that the tap received
+ * since. An object that is in the kernel after all keeps its own count. Capped at the limit: the kernel takes no quota
+ * that has used more.
  */
 function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
   const { cap, rescue } = quotaNames(vm.tap)
@@ -392,9 +389,10 @@ function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
 }
 
 /**
- * Whether a new quota must take the place of one in the kernel. One whose limit changes keeps what it has used, and once it is spent that
- * grows by every packet that it drops, unseen: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). With a higher limit it
- * would be spent still, or have counted what never left. While it is spent nothing leaves, so what it shows is exact.
+ * Whether a new quota must replace the kernel's. A quota whose limit changes keeps its count, which once spent grows
+ * unseen with every dropped packet: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). Under a
+ * higher limit it would still be spent, or have counted dropped bytes. While it is spent nothing leaves, so the shown
+ * count is exact.
  */
 function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
   if (found === undefined) return false
@@ -402,9 +400,9 @@ function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
   return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
 }
 
-/** Whether the kernel has counted less than the ledger: somebody else has reset or replaced it. */
+/** Whether the kernel counted less than the ledger: somebody reset or replaced the quota. */
 function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
-  // No quota shows more than its limit.
+  // A quota shows at most its limit.
   return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)
 }
 
@@ -415,7 +413,7 @@ function serviceOf(gateway: ServedGateway | null, vms: readonly WantedVm[]): Gat
   return { port, address: vm?.address ?? null, upstreams }
 }
 
-/** What a resolver has said is written into a ruleset: it is an address, or it is refused. Fault internal. */
+/** Resolved addresses are written into a ruleset, so anything but an address is refused. Fault internal. */
 function readGateway(value: unknown): ServedGateway {
   const gateway = checked(ServedGateway, value, { what: 'the gateway that is served', code: 'internal' })
   const wrong = gateway.upstreams.find(({ address }) => !isIPv4(address))

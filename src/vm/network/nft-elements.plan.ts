@@ -2,10 +2,10 @@
 
 export type Element = readonly [collection: string, element: string]
 
-/** One command for each set and map: nft takes twice as long over one for each element. */
+/** One command per set or map: one per element takes nft twice as long. */
 export function elementLines(table: string, elements: readonly Element[]): string[] {
   const byName = Map.groupBy(elements, ([name]) => name)
   return [...byName].map(
-    ([name, those]) => `add element ${table} ${name} { ${those.map(([, element]) => element).join(', ')} }`,
+    ([name, group]) => `add element ${table} ${name} { ${group.map(([, element]) => element).join(', ')} }`,
   )
 }

@@ -1,11 +1,11 @@
 // Bounds on connections to the services of this host, as rules of the appliance's table. Pure.
 
-/** Bounds on TCP connections to the appliance's own services, which the runtime has not. */
+/** Bounds on TCP connections to the appliance's own services, which the runtime does not have. */
 export type ServiceConnections = {
   readonly ports: readonly number[]
   /** From one IPv4 address, or one IPv6 network of 64 bits. */
   readonly perAddressMax: number
-  /** From one IPv4 /24 or one IPv6 /48, either of which one client may have all of. Not of instances, which are in one network together. */
+  /** From one IPv4 /24 or one IPv6 /48, which a single client may own. Instances, which share a network, are exempt. */
   readonly perNetworkMax: number
   readonly allMax: number
 }
@@ -14,7 +14,7 @@ const reset = 'counter reject with tcp reset'
 const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
-/** The bounds of the other services, where connections pass through to the VM. An address has one share of all services together. */
+/** Bounds on connections that are passed on to a VM. An address has one share of all services together. */
 export function clientRules(
   { perAddressMax, perNetworkMax, allMax }: ServiceConnections,
   port: number,
@@ -42,7 +42,7 @@ export function serviceRules(
   const overNetwork = `ct count over ${perNetworkMax} } ${reset}`
   return [
     ['services', `${fresh} add @connections_v4 { ip saddr ${over}`],
-    // Instances have one network together, and an address each.
+    // Instances share one network; each is limited by its address.
     ...(hasV6
       ? ([
           ['services', `iifname @taps ${fresh} add @connections_v6 { ip6 saddr ${over}`],

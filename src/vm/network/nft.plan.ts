@@ -1,7 +1,7 @@
-// The appliance's whole nftables ruleset as one transaction's text. Pure; applied by one `nft --file -`.
+// Text of the appliance's whole nftables ruleset, applied as one transaction by `nft --file -`. Pure.
 //
-// Dispatch is by sets and maps keyed on the tap, so the rules stay the same however many VMs there are. Names are tap names,
-// never user input. Chains are flushed and written again; quotas and counters stay, with what they have counted.
+// Sets and maps keyed on the tap dispatch packets, so the number of rules does not depend on the number of VMs. Names
+// are tap names, never user input. Chains are flushed and rewritten; quotas and counters keep their counts.
 
 import type { VmNetworkKind } from '../../store/ledger/vm.table.ts'
 import { arpLines, unknownTap } from './arp.plan.ts'
@@ -22,74 +22,71 @@ import { clientRules, type ServiceConnections, serviceRules } from './nft-servic
 export type NftVm = {
   readonly tap: string
   readonly mac: string
-  /** IPv4; null: it has none. */
+  /** IPv4. Null: the VM has none. */
   readonly address: string | null
-  /** Null: it has none, and nothing that it sends by IPv6 passes. */
+  /** Null: the VM has none, and its IPv6 packets are dropped. */
   readonly addressV6: string | null
-  /** Lifetime egress cap, of both families together. */
+  /** Lifetime egress cap of both families together. */
   readonly limitBytes: number
-  /** Counted before; matters only when the object is new to the kernel (first start, or someone flushed the ruleset). */
+  /** Bytes counted so far, used if the kernel does not have the object (first start, or a flushed ruleset). */
   readonly usedBytes: number
-  /** What answers to SSH from outside may take once the cap is spent, so that its owner can rescue the work. */
+  /** Bytes for answers to SSH from outside once the cap is spent, so that the owner can rescue the work. */
   readonly rescueLimitBytes: number
   /** As `usedBytes`. */
   readonly rescueUsedBytes: number
-  /** Whether it has proved what it is. Before that nothing passes but the host's own look at its SSH server, and nothing counts. */
+  /** The VM has proved its identity. Until then only the host's probe of its SSH server passes, uncounted. */
   readonly opened: boolean
   readonly network: VmNetworkKind
 }
 
-/** Where this host takes connections for the gateway in a VM. */
+/** Addresses of this host that accept connections for the gateway in a VM. */
 export type GatewayListen = {
-  /**
-   * IPv4 address of this host, `0.0.0.0` for every one; null: none. Instances come to the gateway address in any case. IPv6 clients have no way
-   * to a VM that has IPv4 alone.
-   */
+  /** IPv4 address of this host, `0.0.0.0` for all, null for none. Instances always reach the gateway address. */
   readonly address: string | null
   readonly port: number
 }
 
-/** The gateway in VMs: all of them have its port, one gets new connections. */
+/** The gateway's VMs. All listen on one port; one of them gets new connections. */
 export type GatewayService = {
-  /** TCP port that it listens on in each VM. */
+  /** TCP port of the gateway in each VM. */
   readonly port: number
-  /** IPv4 address of the VM that gets what comes to `GatewayListen`; null: none does. */
+  /** IPv4 address of the VM that gets connections to `GatewayListen`. Null: none does. */
   readonly address: string | null
-  /** What its VMs may connect to, by TCP. The gateway address among them opens that port of this host; no other address of it does. */
+  /** TCP destinations of its VMs. The gateway address opens that port of this host; its other addresses stay closed. */
   readonly upstreams: readonly { readonly address: string; readonly port: number }[]
 }
 
 export type NftPlan = {
   readonly table: string
-  /** Interfaces of the kind of taps whose names begin so are VMs'. One that is none of `vms` is shut. */
+  /** Prefix of VMs' taps. A tap with this prefix that is none of `vms` is shut. */
   readonly tapPrefix: string
-  /** Of taps: what is longer would leave as fragments, which are more bytes than were charged. */
+  /** MTU of the taps. Larger packets would leave as fragments, with more bytes than were charged. */
   readonly mtuBytes: number
-  /** Network that VMs have their IPv4 addresses from; null: new ones get none. */
+  /** VMs' IPv4 pool. Null: new VMs get no IPv4 address. */
   readonly pool: string | null
   /** Null: no VM has IPv6. */
   readonly v6: EgressPlanV6 | null
   /** Networks that this host is in, of either family. */
   readonly ownNetworks: readonly string[]
   readonly egress: EgressPlan
-  /** Null: VMs reach the world without asking us for names. */
+  /** Null: VMs reach the world without a list of names. */
   readonly names: EgressNames | null
-  /** Whether this host forwards nothing that has no VM at either end. */
+  /** This host forwards nothing that has no VM at either end. */
   readonly dropOthers: boolean
   readonly services: ServiceConnections
-  /** Users that QEMU runs as. None of them has business on a network: a guest's traffic comes out of its tap. */
+  /** Users of QEMU. They may send nothing: a guest's packets come out of its tap. */
   readonly uids: { readonly min: number; readonly max: number }
   readonly gateway: string
-  /** TCP ports of the gateway address that guests may reach. */
+  /** TCP ports of the gateway address for guests. */
   readonly gatewayPorts: readonly number[]
-  /** TCP port of the gateway address that VMs of network `fetch` may reach, and nothing else; null: there is none. */
+  /** TCP port of the gateway address for VMs of network `fetch`, the only one they reach. Null: there is none. */
   readonly fetchPort: number | null
   /** Null: this host takes none. */
   readonly gatewayListen: GatewayListen | null
-  /** Null: VMs of network `gateway` reach nobody, and nobody reaches them. */
+  /** Null: VMs of network `gateway` are shut. */
   readonly gatewayService: GatewayService | null
   readonly vms: readonly NftVm[]
-  /** Names of what is in the kernel and is to go. */
+  /** Names of kernel objects to remove. */
   readonly removed: { readonly quotas: readonly string[]; readonly counters: readonly string[] }
 }
 
@@ -98,12 +95,12 @@ export function quotaNames(tap: string): { readonly cap: string; readonly rescue
   return { cap: tap, rescue: `${tap}_rescue` }
 }
 
-/** The tap whose quota this is: the ledger has one name for both. */
+/** The tap whose quota this is. The ledger has one row for both quotas. */
 export function tapOfQuota(name: string): string {
   return name.replace(/_rescue$/, '')
 }
 
-/** Ruleset text. Adding is idempotent; `removed` must name only objects that exist. */
+/** Adding is idempotent; `removed` must name only objects that exist. */
 export function rulesetText(plan: NftPlan): string {
   const table = `inet ${plan.table}`
   const collections = [...COLLECTIONS, ...(plan.v6 === null ? [] : EGRESS_SETS_V6)]
@@ -111,7 +108,7 @@ export function rulesetText(plan: NftPlan): string {
   return `${[
     `add table ${table}`,
     ...collections.map(([kind, name, type]) => `add ${kind} ${table} ${name} { type ${type}; }`),
-    // Never flushed: they hold what is being counted.
+    // Never flushed: they hold counts.
     ...COUNTED.map(([name, type]) => `add set ${table} ${name} { type ${type}; size 65535; flags dynamic; }`),
     ...FLEETING.map(
       ([name, timeout]) =>
@@ -127,7 +124,7 @@ export function rulesetText(plan: NftPlan): string {
     ...FLEETING.map(([name]) => `flush set ${table} ${name}`),
     ...plan.removed.quotas.map(name => `delete quota ${table} ${name}`),
     ...plan.removed.counters.map(name => `delete counter ${table} ${name}`),
-    // Whether there is one, packets decide: `delete` alone would fail where there is none.
+    // `delete` alone fails where there is none, and packets create them.
     ...plan.removed.counters
       .filter(name => name.length <= tapCharsMax)
       .flatMap(tap =>
@@ -150,11 +147,11 @@ const COLLECTIONS = [
   ['set', 'taps', 'ifname'],
   ['set', 'opened', 'ifname'],
   ['set', 'fetching', 'ifname'],
-  // VMs of network `gateway`: all, and those that are opened.
+  // VMs of network `gateway`: all, and the opened ones.
   ['set', 'gateways', 'ifname'],
   ['set', 'serving', 'ifname'],
   ['set', 'gateway_upstreams', 'ipv4_addr . inet_service'],
-  // Addresses of those that are opened.
+  // Addresses of the opened ones.
   ['set', 'gateway_addresses', 'ipv4_addr'],
   ['set', 'guests', 'ifname . ether_addr . ipv4_addr'],
   ['map', 'quotas', 'ifname : quota'],
@@ -163,15 +160,15 @@ const COLLECTIONS = [
   ...EGRESS_SETS,
 ] as const
 
-/** Taps, for so long: they come back by themselves. */
+/** Sets of taps with a timeout. */
 const FLEETING = [
-  // Whose cap is spent: what they send is dropped before it costs anything.
+  // Taps whose cap is spent. Dropping their packets here is cheap.
   ['closed', '5s'],
-  // That were told lately that something is refused.
+  // Taps that recently got an ICMP refusal.
   ['refusals', '1m'],
 ] as const
 
-/** What each VM has begun. */
+/** Flows that each VM began. */
 const FLOWS = [
   ['flow_rates', 'ifname'],
   ['flow_counts', 'ifname'],
@@ -184,29 +181,29 @@ const COUNTED = [
   ['connections_v6', 'ipv6_addr'],
   ['connections_n4', 'ipv4_addr'],
   ['connections_n6', 'ipv6_addr'],
-  // To the gateway's VMs, of all clients together.
+  // Connections to the gateway's VMs, of all clients together.
   ['connections_gateway', 'inet_service'],
   ...FLOWS,
 ] as const
 
 const CHAINS = [
-  // Before the kernel puts fragments together, which is at -400, and before connections are tracked, which is at -200.
+  // Before defragmentation (-400) and connection tracking (-200).
   ['entry', 'filter hook prerouting priority -450'],
   // After both.
   ['charge', 'filter hook prerouting priority mangle'],
   ['input', 'filter hook input priority filter'],
   ['forward', 'filter hook forward priority filter'],
-  // Of host/network/forwarding.ts.
+  // See host/network/forwarding.ts.
   ['forward_others', 'filter hook forward priority filter'],
   ['output', 'filter hook output priority filter'],
   ['services', 'filter hook input priority filter - 20'],
   ['qemu', 'filter hook output priority filter'],
   ['nat', 'nat hook postrouting priority srcnat'],
-  // What comes to this host for the gateway goes to its VM: from outside and from guests, and from this host itself.
+  // Maps connections for the gateway to its VM, from outside, from guests and from this host itself.
   ['mapped', 'nat hook prerouting priority dstnat'],
   ['mapped_here', 'nat hook output priority -100'],
   ['gateway_clients', 'filter hook forward priority filter - 20'],
-  // Only what other chains send there.
+  // Reached by jumps only.
   ...EGRESS_CHAINS.map(name => [name, null] as const),
   ['over', null],
   ['flows', null],
@@ -216,7 +213,7 @@ const CHAINS = [
 
 const CHAINS_V6 = EGRESS_CHAINS_V6.map(name => [name, null] as const)
 
-/** Of earlier releases, at other hooks: nft changes no hook of a chain, so what has another has another name. */
+/** Chains of earlier releases. A chain's hook is fixed in nft, so a chain with another hook gets another name. */
 const FORMER_CHAINS = ['guard', 'answers'] as const
 
 function objectLines(table: string, vm: NftVm): string[] {
@@ -252,7 +249,7 @@ const openedSets = { world: 'opened', fetch: 'fetching', gateway: 'serving' } as
   string
 >
 
-/** The bit of a packet's mark that says that we have accepted it: strongroom-guard.nft drops packets of guests without it. */
+/** Bit of a packet's mark that says we accepted it. strongroom-guard.nft drops guests' packets without it. */
 export const acceptedMark = 0x0800_0000
 
 const acceptGuest = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')} accept`
@@ -265,27 +262,27 @@ function rules(plan: NftPlan): Rule[] {
   const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
   const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
-    // One that is no VM's any more, or not yet.
+    // A tap that belongs to no VM.
     ['entry', unknown('i')],
     ['forward', unknown('o')],
     ['output', unknown('o')],
-    // Most packets of most VMs.
+    // Most packets of most VMs take this rule.
     ['forward', `iifname @opened oifname != @taps ${acceptGuest}`],
-    // A guest speaks only as itself, and only in what it has addresses of.
+    // A guest sends only from its own addresses.
     ['entry', 'iifname != @taps accept'],
     ['entry', v6 === null ? 'meta nfproto != ipv4 drop' : 'meta nfproto != { ipv4, ipv6 } drop'],
     ['entry', 'iifname . ether saddr . ip saddr != @guests drop'],
-    // A guest's fragments would be put together in memory that all share, and sent in others than it was charged for.
+    // Defragmentation uses memory that all share, and would send other fragments than were charged.
     ['entry', 'ip frag-off & 0x3fff != 0 drop'],
     ...withV6(() => ENTRY_RULES_V6.map(rule => ['entry', rule])),
     ['entry', `meta length > ${plan.mtuBytes} drop`],
-    // Whose cap is spent: only what may be an answer within SSH goes further.
+    // The cap is spent: only possible answers within SSH go further.
     ['entry', 'iifname @closed goto over'],
     ['entry', 'iifname @opened goto egress'],
     ['over', 'iifname @opened tcp sport 22 goto egress'],
     ['over', 'drop'],
     ...gatewayRules(plan),
-    // Before it is opened it may answer the host's look at its SSH server, which `input` lets in only as an answer. It counts for nothing.
+    // Before a VM is opened it may answer the host's probe of its SSH server, uncounted. `input` accepts only answers.
     ['entry', `iifname != @fetching ip daddr ${gateway} tcp sport 22 accept`],
     ...withV6(to => [['entry', `iifname != @fetching ip6 daddr ${to.gateway} tcp sport 22 accept`]]),
     ...fetchRules(plan),
@@ -295,7 +292,7 @@ function rules(plan: NftPlan): Rule[] {
     ...(plan.dropOthers ? ([['forward_others', 'iifname != @taps oifname != @taps drop']] satisfies Rule[]) : []),
     ['input', `iifname @taps iifname != @opened ct state established ct direction reply tcp sport 22 ${acceptGuest}`],
     ['input', 'iifname @taps iifname != @opened drop'],
-    // A guest reaches the gateway on the host, and may reply to what the host began (the readiness probe). Nothing else.
+    // A guest reaches the gateway on the host, and may answer connections of the host (the readiness probe).
     ['input', `iifname @taps ct state established,related ${acceptGuest}`],
     ...gatewayPorts.map(
       port => ['input', `iifname @taps ip daddr ${gateway} tcp dport ${port} ${acceptGuest}`] as ['input', string],
@@ -309,7 +306,7 @@ function rules(plan: NftPlan): Rule[] {
     ['output', 'oifname @taps oifname != @opened drop'],
     ['forward', 'iifname @taps iifname != @opened drop'],
     ['forward', 'oifname @taps oifname != @opened drop'],
-    // Guests have no path to each other; the world reaches a guest by SSH only.
+    // Guests reach no other guest. From outside a guest is reachable by SSH only.
     ['forward', 'iifname @taps drop'],
     ['forward', `oifname @taps ct state established,related ${acceptGuest}`],
     ['forward', `oifname @taps tcp dport 22 ${acceptGuest}`],
@@ -317,7 +314,7 @@ function rules(plan: NftPlan): Rule[] {
     ...withV6(() => [['forward', `oifname @taps meta nfproto ipv6 icmpv6 type echo-request ${acceptGuest}`]]),
     ['forward', 'oifname @taps drop'],
     ...natRules(plan),
-    // Whoever has escaped from a VM into its QEMU reaches neither this host nor the world.
+    // A process that escaped into a QEMU reaches neither this host nor the world.
     ['qemu', `meta skuid ${uids.min}-${uids.max} drop`],
     ...serviceRules(plan.services, v6 !== null),
   ]
@@ -333,10 +330,11 @@ function natRules({ egress, v6 }: NftPlan): Rule[] {
 }
 
 /**
- * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they reach their upstreams,
- * and nothing else. A connection stays while its VM is opened: with the VM that it was mapped to, and with an upstream that has since gone from
- * the set. Before a VM is opened, this host alone reaches its port. `entry` lets pass what `input` and `forward` then decide, since who began
- * a connection is not known that early. These rules come first in each chain, and no later one sees packets of such a VM.
+ * VMs of network `gateway`. Clients reach their one port, from outside, from opened guests and from this host; they
+ * reach only their upstreams. A connection stays with the VM that it was mapped to while that VM is opened, and with an
+ * upstream that has left the set. Before a VM is opened only this host reaches its port. `entry` cannot know yet who
+ * began a connection, so it passes packets on to `input` and `forward`. These rules come first in each chain; no later
+ * rule sees packets of these VMs.
  */
 function gatewayRules(plan: NftPlan): Rule[] {
   const { gateway, gatewayService: service } = plan
@@ -362,7 +360,7 @@ function gatewayRules(plan: NftPlan): Rule[] {
       'output',
       `oifname @serving ip saddr ${gateway} ip saddr . tcp sport @gateway_upstreams ct state established accept`,
     ],
-    // That a path takes smaller packets only, for example.
+    // Path MTU messages, for example.
     ['output', 'oifname @serving ct state related accept'],
     ['output', 'oifname @gateways drop'],
     ['forward', 'oifname @serving iifname @taps iifname != @opened drop'],
@@ -380,7 +378,7 @@ function gatewayRules(plan: NftPlan): Rule[] {
   ]
 }
 
-/** Connections keep the VM that they were given (nf_conntrack): what is written here decides about new ones. Clients keep their addresses. */
+/** Conntrack keeps a connection's VM: these rules decide about new connections only. Clients keep their addresses. */
 function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, address }: GatewayService): Rule[] {
   if (listen === null || address === null) return []
   const to = `tcp dport ${listen.port} dnat ip to ${address}:${port}`
@@ -393,13 +391,16 @@ function mappedRules({ gateway, gatewayListen: listen }: NftPlan, { port, addres
       : ([
           ['mapped', `iifname != @taps ${here} ${to}`],
           ['mapped_here', `${here} ${to}`],
-          // No answer finds its way to a loopback address from elsewhere.
+          // Answers cannot be routed to a loopback address.
           ['nat', `oifname @gateways ip saddr 127.0.0.0/8 snat ip to ${gateway}`],
         ] satisfies Rule[])),
   ]
 }
 
-/** What fetches reaches the one port of the host, and gets answers. `entry` comes first; what `input` and `output` say later never sees it. */
+/**
+ * VMs of network `fetch` reach one port of the host and get answers; `input` and `output` see no other packets of
+ * theirs.
+ */
 function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
   if (fetchPort === null) return [['entry', 'iifname @fetching drop']]
   const answer = `ip saddr ${gateway} tcp sport ${fetchPort} ct state established ct direction reply`
@@ -413,19 +414,18 @@ function fetchRules({ gateway, fetchPort }: NftPlan): Rule[] {
 }
 
 /**
- * All that a guest sends and `entry` lets pass counts, to the host too, and what goes over the cap is dropped: but for answers within SSH
- * connections that somebody else began, which have an allowance of their own. That is known once the connection is. The quota of a gateway's VM
- * has no end.
+ * Counts everything of a guest that `entry` passes, also to the host, and drops what exceeds the cap. Answers within
+ * SSH connections that others began have an allowance of their own, which is known after connection tracking. The quota
+ * of a gateway's VM is unlimited.
  */
 function chargeRules({ newFlowsPerSecondMax: rate, flowsMax }: EgressPlan): Rule[] {
   const burst = 4 * rate
   return [
     ['charge', 'iifname != @opened iifname != @fetching iifname != @serving accept'],
-    // Of no connection that could have been: it would leave under the VM's own address.
+    // Without a connection it would leave under the VM's own address.
     ['charge', 'ct state invalid,untracked drop'],
     ['charge', 'iifname @opened jump replies'],
-    // The gateway's are bounded by what its clients may ask of it.
-    // A flow is `new` until somebody answers; its first packet alone is of none that is on record.
+    // Clients' limits bound the gateway's flows. An unanswered flow stays `new`; only its first packet is unconfirmed.
     ['charge', 'iifname != @serving ct state new ct status & confirmed == 0 jump flows'],
     ['charge', 'counter name iifname map @counters quota name iifname map @quotas goto spent'],
     ['flows', `add @flow_rates { iifname limit rate over ${rate}/second burst ${burst} packets } drop`],

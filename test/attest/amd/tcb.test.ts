@@ -34,7 +34,8 @@ describe('decodeTcb', () => {
     expect(decodeTcb(0x0500_0000_0403_0201n, 'turin')).toEqual({ fmc: 1, bootloader: 2, tee: 3, snp: 4, microcode: 5 })
   })
 
-  // Goal: a Turin TCB read as Milan's fails instead of giving numbers, and so does the reverse; a small one gives other numbers.
+  // Goal: a Turin TCB read as Milan's fails instead of giving numbers, and so does the reverse; a small one gives other
+  // numbers.
   test('of another product', async () => {
     const report = decodeReport(await readReport('turin-v5.bin'))
     expect(decodeTcb(report.rawTcb.reported, 'turin')).toEqual(turin)

@@ -46,7 +46,8 @@ describe.each(AMD_ROOTS.map(root => [root.product, root] as const))('%s', (produ
   })
 
   test('each is signed by the ARK, by two implementations', async () => {
-    // Goal: our own reader and another library agree on who signed what; a signature of another certificate does not pass.
+    // Goal: our own reader and another library agree on who signed what; a signature of another certificate does not
+    // pass.
     const x509 = await loadX509()
     const { ark, ask, asvk } = decodeRoot(root)
     const publicKey = new x509.X509Certificate(new Uint8Array(ark.der)).publicKey

@@ -1,4 +1,5 @@
-// EHBP's two halves against each other, against the stock client, and against another HPKE; every way to change what was sealed.
+// EHBP's two halves against each other, against the stock client, and against another HPKE; every way to change what
+// was sealed.
 
 import { describe, expect, test } from 'bun:test'
 import { AEAD_AES_256_GCM, KDF_HKDF_SHA256, KEM_DHKEM_X25519_HKDF_SHA256, KEM_MLKEM768_X25519 } from '@panva/hpke-noble'
@@ -55,7 +56,7 @@ async function exchange(parts: readonly string[], { suite = 'x25519' as EhbpSuit
 
 type Exchange = Awaited<ReturnType<typeof exchange>>
 
-/** What the client makes of a body that arrives in these pieces. */
+/** Opens a body that arrives in these pieces. */
 async function opened({ request, head }: Pick<Exchange, 'request' | 'head'>, pieces: readonly Uint8Array[]) {
   const opener = await request.openResponse(headOf(head))
   const plain: Uint8Array[] = []
@@ -365,7 +366,7 @@ describe('sealed headers', () => {
     }
   })
 
-  /** What a server of bad will could put there. */
+  /** A ciphertext that a hostile server could put there. */
   async function headersCiphertext(nonce: string, request: Exchange['request'], plain: string) {
     const encapsulated = fromHex(request.headers['ehbp-encapsulated-key']) ?? new Uint8Array(0)
     const own = await setUpRecipient('x25519', encapsulated, {

@@ -1,4 +1,4 @@
-// What counts as a whole response.
+// Whole responses and responses that broke off.
 
 import { expect, test } from 'bun:test'
 import { createWholeCheck } from '../../../src/attest/ehbp/whole.ts'

@@ -10,7 +10,8 @@ import { codeOf } from '../../meta/source.ts'
 
 const parse = (text: string) => () => parsedJson('thing', utf8(text))
 
-// Goal: a name that stands twice in one object is refused and named, however it is written and however deep; apart it may stand as often as it likes.
+// Goal: a name that stands twice in one object is refused and named, however it is written and however deep; apart it
+// may stand as often as it likes.
 test('a name twice', () => {
   expect(parse('{"a":{"b":1},"c":[{"b":2},{"b":3}]}')()).toEqual({ a: { b: 1 }, c: [{ b: 2 }, { b: 3 }] })
   for (const text of [

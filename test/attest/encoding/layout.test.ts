@@ -56,7 +56,8 @@ describe('records', () => {
     expect(readFields('test', new Uint8Array(19), LAYOUT).a).toBe(0)
   })
 
-  // Goal: what was read does not change with the caller's bytes, also when these are a Buffer, whose `slice` copies nothing.
+  // Goal: what was read does not change with the caller's bytes, also when these are a Buffer, whose `slice` copies
+  // nothing.
   test('copies', () => {
     for (const own of [bytes.slice(), Buffer.from(bytes)]) {
       const read = readRecord('test', own, LAYOUT)

@@ -103,7 +103,8 @@ describe('our own files', () => {
     await fc.assert(property, { numRuns: 60 })
   }, 60_000)
 
-  // Goal: what the file loads is what a reference tool measured: with its pages without data as zero pages, as by -bios, the digests are those.
+  // Goal: what the file loads is what a reference tool measured: with its pages without data as zero pages, as by
+  // -bios, the digests are those.
   test('the digests of a reference tool', async () => {
     const empty = new Uint8Array(0)
     const expected = JSON.parse(fromUtf8(read('launch-digest/expected-digests.json')))
@@ -156,7 +157,8 @@ describe('our own files', () => {
     expect(bare.checks.map(({ outcome }) => outcome)).toEqual(['pass', 'fail', 'fail', 'fail'])
   })
 
-  // Goal: honest firmware with honest hashes says nothing when the processors start elsewhere, or when more is loaded beside it.
+  // Goal: honest firmware with honest hashes says nothing when the processors start elsewhere, or when more is loaded
+  // beside it.
   test('a layout that goes around the firmware', async () => {
     const { headers } = readIgvm(await buildIgvm(await buildOf()))
     const layout = async (changed: readonly IgvmHeader[]) => {
@@ -309,7 +311,8 @@ describe('the order of QEMU', () => {
     expect(() => writeIgvm({ headers: [...head, area, insert, page(1)] })).not.toThrow()
   })
 
-  // Goal: a type that nobody knows stops the file, unless it says that it may be ignored; it is then kept apart, and QEMU refuses it.
+  // Goal: a type that nobody knows stops the file, unless it says that it may be ignored; it is then kept apart, and
+  // QEMU refuses it.
   test('unknown headers', () => {
     const bytes = writeIgvm({ headers: [...head, area, page(1)] })
     const areaAt = 24 + 24

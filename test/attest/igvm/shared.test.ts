@@ -1,4 +1,5 @@
-// Pages with the flag `shared` (igvm_defs, IgvmPageDataFlags): assigned to the guest, visible to the host, and not part of the measurement.
+// Pages with the flag `shared` (igvm_defs, IgvmPageDataFlags): assigned to the guest, visible to the host, and not part
+// of the measurement.
 
 import { describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -45,7 +46,8 @@ const directiveOrder = async (bytes: Uint8Array) =>
   toHex((await measureIgvm(bytes, { profile: 'directive-order' })).digest)
 
 describe('the vector with a shared page', () => {
-  // Goal: the digest of its maker does not change by a page that is shared, whatever is in it; by any other page it does.
+  // Goal: the digest of its maker does not change by a page that is shared, whatever is in it; by any other page it
+  // does.
   test('digest', async () => {
     const without = { data: null }
     for (const added of [page(shared), page(shared, without), page({ isShared: true, isUnmeasured: true })])
@@ -66,7 +68,8 @@ describe('the vector with a shared page', () => {
     }
   })
 
-  // Goal: people see how many there are, and that QEMU, which does not know the flag, would measure them as private pages.
+  // Goal: people see how many there are, and that QEMU, which does not know the flag, would measure them as private
+  // pages.
   test('description', async () => {
     expect((await describeIgvm(vector, { expected: 'any' })).sharedPageCount).toBe(0)
     const described = await describeIgvm(withPage(page(shared)), { expected: 'any' })
@@ -105,7 +108,8 @@ describe('the vector with a shared page', () => {
   })
 })
 
-// Goal: honest firmware with honest hashes says nothing about a file that also puts pages under the host's eyes: such a file is not ours.
+// Goal: honest firmware with honest hashes says nothing about a file that also puts pages under the host's eyes: such a
+// file is not ours.
 test('a shared page beside our firmware', async () => {
   const files = { kernel: utf8('a kernel'), initrd: utf8('an initrd'), cmdline: 'roothash=00ff' }
   const bytes = await buildIgvm({

@@ -154,7 +154,8 @@ describe('a launch that real hardware has signed', () => {
   })
 })
 
-// Goal: what boots is measured: kernel, initrd, command line and firmware, each by a single changed byte; and whole inputs do not collide.
+// Goal: what boots is measured: kernel, initrd, command line and firmware, each by a single changed byte; and whole
+// inputs do not collide.
 test('every input changes the digest', async () => {
   const changed = sample.firmware.slice()
   changed[0] = (changed[0] ?? 0) ^ 1

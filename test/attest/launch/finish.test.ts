@@ -1,4 +1,4 @@
-// What firmware refuses at the end of a launch, each by its name.
+// Firmware's refusals at the end of a launch, each by its name.
 
 import { expect, test } from 'bun:test'
 import { finishLaunch } from '../../../src/attest/launch/finish.ts'

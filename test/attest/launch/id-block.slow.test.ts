@@ -33,7 +33,8 @@ const keyPass = ['id-key-signature', 'pass']
 const bothPass = [blockPass, keyPass]
 
 describe('the vector', () => {
-  // Goal: both signatures verify, the digests are those the report would name, and the codec gives the same bytes again.
+  // Goal: both signatures verify, the digests are those the report would name, and the codec gives the same bytes
+  // again.
   test('verifies', async () => {
     const verdict = await verifyIdBlock({ idBlock, idAuth, author: 'required' })
     expect(verdict.ok).toBe(true)

@@ -1,8 +1,9 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { Malformed } from '../../../src/attest/malformed.ts'
+import { bits, integer, object, orAny, policyListCountMax } from '../../../src/attest/policy/kinds.ts'
 import { encodePolicy, parsePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { policyListCountMax, policySchema } from '../../../src/attest/policy/schema.ts'
+import { policySchema } from '../../../src/attest/policy/schema.ts'
 import { present } from '../../../src/base/assert.ts'
 
 type Json = { [key: string]: unknown }
@@ -35,6 +36,7 @@ function matches(schema: Json, value: unknown): boolean {
   const keywords: Record<string, (given: never) => boolean> = {
     $schema: () => true,
     title: () => true,
+    default: () => true,
     const: (given: unknown) => value === given,
     enum: (given: readonly unknown[]) => given.includes(value),
     anyOf: (given: readonly Json[]) => given.some(item => matches(item, value)),
@@ -65,7 +67,7 @@ function matches(schema: Json, value: unknown): boolean {
   )
 }
 
-/** What the parser says: null for a policy, else the field that it names. */
+/** The field that the parser refuses; null for a good policy. */
 function refusedField(json: unknown): string | null {
   try {
     parsePolicy(json)
@@ -132,7 +134,8 @@ test('strictPolicy', () => {
   expect(strictPolicy()).toMatchObject({ vmpls: [0], reservedBytes: 'zero', tcbOrder: 'required' })
 })
 
-// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the first sees another policy.
+// Goal: as text a policy says each thing once: JSON.parse would take the last of two, and a reader who looks for the
+// first sees another policy.
 test('a name twice in the text', () => {
   const text = JSON.stringify(fullJson())
   expect(parsePolicy(text)).toEqual(parsePolicy(fullJson()))
@@ -241,4 +244,27 @@ test('parser and schema agree', () => {
     { numRuns: 3000 },
   )
   expect(Math.min(seen.accepted, seen.refused)).toBeGreaterThan(50)
+})
+
+// Goal: a file written before a field or a bit had its name still parses, takes the stated default, and meets the
+// schema.
+test('a field of a later version', () => {
+  const old = object({ vmpl: integer(3), info: bits({ smt: 0 }) })
+  const later = object({
+    vmpl: integer(3),
+    info: bits({ smt: 0, tio: 7 }, { tio: 'forbidden' }),
+    level: { ...orAny(integer(9)), whenMissing: 'any' },
+  })
+  const file = { vmpl: 0, info: { smt: 'any', unknown: 'any' } }
+  expect(JSON.stringify(old.parse(file, 'policy'))).toBe(JSON.stringify(file))
+  expect(later.parse(file, 'policy')).toEqual({
+    vmpl: 0,
+    info: { smt: 'any', tio: 'forbidden', unknown: 'any' },
+    level: 'any',
+  })
+  expect(matches(later.schema as Json, file)).toBe(true)
+  expect(later.schema).toMatchObject({ required: ['vmpl', 'info'], properties: { level: { default: 'any' } } })
+  expect(() => later.parse({ ...file, level: 10 }, 'policy')).toThrow('policy.level: not an integer from 0 to 9')
+  expect(() => later.parse({ level: 1 }, 'policy')).toThrow('policy.vmpl: it is missing')
+  expect(() => old.parse({ ...file, level: 1 }, 'policy')).toThrow('policy.level: unknown field')
 })

@@ -124,7 +124,8 @@ describe('appraise', () => {
     expect(verdict(checks).ok).toBe(expected.vmpl === 0)
   })
 
-  // Goal: nothing is appraised as another product than the CPUID's, whatever the policy; in version 2 the named one counts.
+  // Goal: nothing is appraised as another product than the CPUID's, whatever the policy; in version 2 the named one
+  // counts.
   test('product', async () => {
     for (const product of ['genoa', 'turin'] as const) expect(identifyReport(milan, product).kind).toBe('unknown')
     const unknown = { ...milan, cpuid: { family: 0x1b, model: 0, stepping: 0 } }
@@ -158,7 +159,8 @@ describe('appraise', () => {
 })
 
 describe('bits', () => {
-  // Goal: over every bit, rule and state: 'required' wants it set, 'forbidden' wants it clear, and no other check moves.
+  // Goal: over every bit, rule and state: 'required' wants it set, 'forbidden' wants it clear, and no other check
+  // moves.
   test.each([
     ['guestPolicy', 'policy', POLICY_BITS],
     ['platformInfo', 'platformInfo', PLATFORM_BITS],
@@ -231,7 +233,7 @@ describe('values', () => {
     expect(named('fail', { ...milan, vmpl: 1 }, { ...lax, vmpls: [0, 2] })).toEqual(['vmpl'])
   })
 
-  // Goal: signers are told apart, and an unsigned report is of none of them.
+  // Goal: an unsigned report counts for no signer, and each signer only for itself.
   test('signers', () => {
     const failed = (signer: SnpReport['signer'], signers: Policy['signers']) =>
       named('fail', { ...milan, signer }, { ...lax, signers })
@@ -249,7 +251,8 @@ describe('values', () => {
 })
 
 describe('what firmware never writes', () => {
-  // Goal: key_info has two named bits and a signing key; each named bit is judged, any other is refused unless the policy says 'any'.
+  // Goal: key_info has two named bits and a signing key; each named bit is judged, any other is refused unless the
+  // policy says 'any'.
   test('bits of key_info', () => {
     const failed = (keyInfo: number, rules: Partial<Policy['keyInfo']>) =>
       named('fail', { ...milan, keyInfo }, { ...lax, keyInfo: { ...lax.keyInfo, ...rules } })
@@ -269,7 +272,8 @@ describe('what firmware never writes', () => {
     }
   })
 
-  // Goal: CURRENT below COMMITTED or REPORTED in any one component is refused, equal and above are not, and more of another does not help.
+  // Goal: CURRENT below COMMITTED or REPORTED in any one component is refused, equal and above are not, and more of
+  // another does not help.
   test('TCBs out of order', () => {
     const ordered: Policy = { ...lax, tcbOrder: 'required' }
     for (const [report, product] of [

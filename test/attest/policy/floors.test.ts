@@ -1,4 +1,5 @@
-// Goal: the floors that are shipped are applied to exactly the processor that a report names, cite their bulletin, and are said to be old when they are.
+// Goal: the floors that are shipped are applied to exactly the processor that a report names, cite their bulletin, and
+// are said to be old when they are.
 
 import { describe, expect, test } from 'bun:test'
 import { join } from 'node:path'

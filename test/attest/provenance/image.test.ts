@@ -22,13 +22,20 @@ const files = [
   { path: 'root.img', sha256: hex('03') },
 ]
 const build: ImageBuild = {
-  ...{ recipe: 'builder', variant: null, inputsSha256: hex('04'), sourceDateEpoch: 1_792_800_000 },
+  recipe: 'builder',
+  variant: null,
+  inputsSha256: hex('04'),
+  sourceDateEpoch: 1_792_800_000,
   tools: { bun: '1.4.5', tar: '1.35' },
   packagesLockSha256: hex('05'),
   packages: [
     {
-      ...{ name: 'libstdc++6', version: '14.2.0-19+b1', role: 'root', archive: 'debian' },
-      ...{ file: 'pool/main/g/gcc-14/libstdc++6_14.2.0-19+b1_amd64.deb', sha256: hex('06') },
+      name: 'libstdc++6',
+      version: '14.2.0-19+b1',
+      role: 'root',
+      archive: 'debian',
+      file: 'pool/main/g/gcc-14/libstdc++6_14.2.0-19+b1_amd64.deb',
+      sha256: hex('06'),
     },
   ],
   executable: { name: 'strongroom-guest', sha256: hex('07'), madeOf: { bunSha256: hex('08') } },
@@ -148,7 +155,8 @@ describe('its verification summary', () => {
   const statement = summaryBytes(summary, Date.UTC(2026, 10, 22, 8))
 
   test('says what was verified against what, by whom and to which level', () => {
-    // Goal: exactly the fields of the specification; no level of the build environment's track, for which the provenance is too weak.
+    // Goal: exactly the fields of the specification; no level of the build environment's track, for which the
+    // provenance is too weak.
     const { _type, subject, predicateType, predicate } = json(statement)
     expect([_type, predicateType]).toEqual([
       'https://in-toto.io/Statement/v1',
@@ -184,7 +192,9 @@ describe('its verification summary', () => {
       if (turn > 0) continue
       expect(payload).toEqual(statement)
       expect(readSummary(bytes)).toEqual({
-        ...{ ...summary, keyId: summaryKeyId(spki), timeVerified: '2026-11-22T08:00:00.000Z' },
+        ...summary,
+        keyId: summaryKeyId(spki),
+        timeVerified: '2026-11-22T08:00:00.000Z',
       })
     }
   })

@@ -130,7 +130,8 @@ describe('keys', () => {
   })
 
   test('the digest covers every key in its place', () => {
-    // Goal: SHA-256 over length and key, in the order of the design; no key can move, change or lend bytes to its neighbour.
+    // Goal: SHA-256 over length and key, in the order of the design; no key can move, change or lend bytes to its
+    // neighbour.
     const { ed25519, mldsa65, x25519, mlkem768 } = keys.publicKeys
     const head = (length: number) => Uint8Array.of(0, 0, length >> 8, length & 0xff)
     const expected = sha256(concat(head(32), ed25519, head(1952), mldsa65, head(32), x25519, head(1184), mlkem768))
@@ -152,7 +153,8 @@ describe('keys', () => {
   })
 
   test('the agreement pair is one X-Wing key', () => {
-    // Goal: an X-Wing implementation of others makes the same public key of the seed, and opens with the seed what was sealed to the pair.
+    // Goal: an X-Wing implementation of others makes the same public key of the seed, and opens with the seed what was
+    // sealed to the pair.
     const random = countingRandom(1)
     const seeds = [random(32), random(32), random(32)]
     const seed = seeds[2] ?? new Uint8Array(0)
@@ -164,7 +166,8 @@ describe('keys', () => {
   })
 
   test('native keys are the portable ones', async () => {
-    // Goal: of the same randomness both make the same keys, and each signature of the native ones verifies in JavaScript.
+    // Goal: of the same randomness both make the same keys, and each signature of the native ones verifies in
+    // JavaScript.
     const native = makeReceiptKeys(countingRandom(1), nativeKeys)
     expect(native.publicKeys).toEqual(keys.publicKeys)
     const signatures = await native.signStatement(message)

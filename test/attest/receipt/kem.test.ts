@@ -36,7 +36,9 @@ const RFC9180 = {
   sharedSecret: 'fe0e18c9f024ce43799ae393c7e8fe8fce9d218875e8227b0187c04e7d2ea1fc',
 }
 
-/** draft-connolly-cfrg-xwing-kem, spec/test-vectors.json at commit b1f7cb0c; of public key and ciphertext the SHA-256. */
+/**
+ * draft-connolly-cfrg-xwing-kem, spec/test-vectors.json at commit b1f7cb0c; of public key and ciphertext the SHA-256.
+ */
 const XWING = [
   {
     seed: '7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26',

@@ -72,7 +72,8 @@ describe('the envelope', () => {
   })
 
   test('hostile text', async () => {
-    // Goal: damaged envelopes end in a failed verdict, never in an exception, and never in a good verdict unless nothing was changed.
+    // Goal: damaged envelopes end in a failed verdict, never in an exception, and never in a good verdict unless
+    // nothing was changed.
     const wanted = JSON.stringify(encodeReceipt(decodeReceipt(text)))
     await fuzz({ samples: [utf8(text)], count: 400, sizeBytesMax: 256 }, async bytes => {
       let damaged: string

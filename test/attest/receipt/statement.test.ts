@@ -71,7 +71,8 @@ describe('deterministic CBOR', () => {
     expect(decodeCbor(bytesOf(hex), limits)).toEqual(value)
   })
 
-  // Goal: bytes that a deterministic encoder would not have written, or of kinds that statements do not use, are refused.
+  // Goal: bytes that a deterministic encoder would not have written, or of kinds that statements do not use, are
+  // refused.
   test.each([
     ['nothing', ''],
     ['trailing byte', '0000'],
@@ -187,7 +188,8 @@ describe('statements', () => {
   })
 
   test('the bytes of a build statement', () => {
-    // Goal: the format never changes by accident: keys in the order of their encodings, lengths and values as written here.
+    // Goal: the format never changes by accident: keys in the order of their encodings, lengths and values as written
+    // here.
     expect(toHex(encodeStatement(statementOf('build')))).toBe(
       [
         'ac',

@@ -68,7 +68,8 @@ describe('a good receipt', () => {
   })
 
   test('the checks stand in their order', async () => {
-    // Goal: format, statement, keys, signatures, evidence, report data, nonce, platform, measurement, then what the kind adds.
+    // Goal: format, statement, keys, signatures, evidence, report data, nonce, platform, measurement, then what the
+    // kind adds.
     const { checks } = await verifyReceipt(samples.workload, await ask('workload'))
     const names = checks.map(check => check.name)
     const outer = names.filter(
@@ -102,7 +103,7 @@ describe('a good receipt', () => {
       'host-data-allowlist',
     ])
     expect(new Set(names).size).toBe(names.length)
-    // What cannot be read says the same names.
+    // An unreadable receipt has checks with the same names.
     const unread = await verifyReceipt('{}', await ask('workload'))
     expect(unread.checks.map(check => check.name)).toEqual(outer)
     expect(unread.checks.map(check => check.outcome)).toEqual([
@@ -112,7 +113,8 @@ describe('a good receipt', () => {
   })
 
   test('every field but the settled ones has its expectation', async () => {
-    // Goal: an expectation that is not met fails by its name, one that is 'any' is skipped, one that is missing makes the verdict bad.
+    // Goal: an expectation that is not met fails by its name, one that is 'any' is skipped, one that is missing makes
+    // the verdict bad.
     for (const kind of kinds) {
       const question = await ask(kind)
       for (const [field, expected] of Object.entries(question.expected)) {
@@ -157,7 +159,8 @@ describe('what must not verify', () => {
   })
 
   test.each(kinds)('%s with any field changed', async kind => {
-    // Goal: a changed field breaks both signatures and REPORT_DATA; signed anew by its own keys it still breaks REPORT_DATA, by others' the keys too.
+    // Goal: a changed field breaks both signatures and REPORT_DATA; signed anew by its own keys it still breaks
+    // REPORT_DATA, by others' the keys too.
     const question = { ...(await ask(kind)), nonce: 'any', ageMsMax: 'any' } as ReceiptQuestion
     const receipt = decodeReceipt(samples[kind])
     const statement = decodeStatement(receipt.statement)
@@ -249,7 +252,8 @@ describe('what must not verify', () => {
     expect(await at({ asOf: ms - 60_001 })).toEqual(['statement-age'])
     expect(await at({ asOf: ms - 60_000 })).toEqual([])
     expect(await at({ asOf: Number.NaN })).toContain('statement-age')
-    // With a nonce of the verifier's own the statement is fresh, and its time shows only how clocks differ: as far back as forth.
+    // With a nonce of the verifier's own the statement is fresh, and its time shows only how clocks differ: as far back
+    // as forth.
     const fresh = { ageMsMax: 300_000 }
     expect(await at({ ...fresh, asOf: ms - 61_000 })).toEqual([])
     expect(await at({ ...fresh, asOf: ms - 300_001 })).toEqual(['statement-age'])
@@ -312,7 +316,8 @@ describe('what must not verify', () => {
   })
 
   test('a report that says something else than the statement', async () => {
-    // Goal: measurement, operator key and allowlist are those that the hardware reports; issuing refuses what would fail.
+    // Goal: measurement, operator key and allowlist are those that the hardware reports; issuing refuses what would
+    // fail.
     const issue = (wanted: object) => sampleReceipt('workload', { evidenceSource: simulatedSource(wanted) })
     await expect(issue({ measurement: new Uint8Array(48).fill(1) })).rejects.toThrow('another measurement')
     await expect(issue({ report: {} })).rejects.toThrow('another operator key')

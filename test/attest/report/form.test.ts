@@ -19,7 +19,9 @@ function claimsCheck(bytes: Uint8Array): Check {
   return hclClaimsCheck(found, decodeReport(found.report).reportData)
 }
 
-/** The report's own REPORT_DATA in place of the real one: then AMD's signature does not hold, but the claims' hash can. */
+/**
+ * The report's own REPORT_DATA in place of the real one: then AMD's signature does not hold, but the claims' hash can.
+ */
 function withReportData(bytes: Uint8Array, data: Uint8Array): Uint8Array {
   const copy = bytes.slice()
   copy.set(data, HCL_FIELDS.report[0] + FIELDS.reportData[0])
@@ -27,7 +29,8 @@ function withReportData(bytes: Uint8Array, data: Uint8Array): Uint8Array {
 }
 
 describe('each version of the wrapper', () => {
-  // Goal: OpenHCL writes header version 2, with request data of version 1 or 2; only the latter has four bytes more before the claims.
+  // Goal: OpenHCL writes header version 2, with request data of version 1 or 2; only the latter has four bytes more
+  // before the claims.
   test.each(versions)('header $header, request data $data', version => {
     const bytes = hclReportAs(real, version)
     const [at, size] = claimsOf(real)
@@ -39,7 +42,8 @@ describe('each version of the wrapper', () => {
     expect(claimsCheck(bytes)).toMatchObject({ name: 'hcl-claims', outcome: 'pass' })
   })
 
-  // Goal: a version that says another layout than the bytes have, and versions nobody has written yet, are refused by both readers.
+  // Goal: a version that says another layout than the bytes have, and versions nobody has written yet, are refused by
+  // both readers.
   test('of another layout', () => {
     const refused = [
       { header: 0, data: 1 },
@@ -98,7 +102,8 @@ describe('claims', () => {
     expect(hclClaimsCheck(found, null)).toMatchObject({ outcome: 'not-checked', required: true })
   })
 
-  // Goal: the wrapper names the hash and nothing vouches for it: the three that are known are tried as named, another is not checked, and required.
+  // Goal: the wrapper names the hash and nothing vouches for it: the three that are known are tried as named, another
+  // is not checked, and required.
   test('each hash', async () => {
     const [at, size] = claimsOf(real)
     for (const [type, name] of [

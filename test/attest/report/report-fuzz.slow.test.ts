@@ -40,7 +40,8 @@ test('decodeReport', async () => {
   expect(Math.min(seen.decoded, seen.refused)).toBeGreaterThan(1000)
 })
 
-// Goal: what findReport finds in hostile bytes is 1184 bytes of theirs; nothing but Malformed is thrown, and both happen.
+// Goal: what findReport finds in hostile bytes is 1184 bytes of theirs; nothing but Malformed is thrown, and both
+// happen.
 test('findReport', async () => {
   const seen = { plain: 0, 'azure-hcl': 0, refused: 0 }
   await fuzz({ samples: [...samples.slice(0, 2), hcl], count: 20_000 }, bytes => {

@@ -113,7 +113,8 @@ describe.each(PRODUCTS)('%s', product => {
   })
 
   test('reports have the real form', async () => {
-    // Goal: what was asked for stands in the report's own fields, in the product's layout, and only version 3 and later name a CPUID.
+    // Goal: what was asked for stands in the report's own fields, in the product's layout, and only version 3 and later
+    // name a CPUID.
     const platform = await simulatedPlatform(product)
     for (const version of reportVersions) {
       const bytes = await platform.report({ version, report: { vmpl: 2, policy: 0xb0000n } })
@@ -148,7 +149,8 @@ test('a simulated root under AMD’s very names', async () => {
   const bare = await verifyEvidence(evidence)
   expect(failed(bare.checks)).toContain('chain-signatures')
   const roots = [...AMD_ROOTS, { product: 'milan', ark, ask, asvk: root.asvk } as const]
-  // By its key, whatever of the chain comes along and whichever root stands first: never by a name that another root bears, too.
+  // By its key, whatever of the chain comes along and whichever root stands first: never by a name that another root
+  // bears, too.
   for (const chain of [[ask, ark], [ask], undefined, [ask, ark, real.ark.der], [ask, real.ark.der, ark]]) {
     for (const order of [roots, roots.toReversed()]) {
       const trusted = await verifyEvidence({ ...evidence, ...(chain === undefined ? {} : { chain }), roots: order })
@@ -181,7 +183,8 @@ test('one platform does not vouch for another', async () => {
 })
 
 test('keys survive a restart', async () => {
-  // Goal: exported and imported keys are the same keys: what the restarted platform signs verifies below the root it kept.
+  // Goal: exported and imported keys are the same keys: what the restarted platform signs verifies below the root it
+  // kept.
   const { authority } = await simulatedPlatform('turin')
   const keys = await importSimulatedKeys(await exportSimulatedKeys(authority.keys))
   const restarted = { ...authority, keys }

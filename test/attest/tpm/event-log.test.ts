@@ -98,7 +98,7 @@ describe('real logs', () => {
   })
 
   test('what was measured of an event’s data', () => {
-    // Goal: data that hash to the digest are told from data that merely stand in the log.
+    // Goal: data that hash to the digest differ from data that merely stand in the log.
     const { events } = decodeEventLog(ubuntu)
     const separators = events.filter(event => event.type === 4)
     expect(separators.length).toBeGreaterThan(5)
@@ -128,7 +128,7 @@ describe('first values', () => {
     expect(() => decodeEventLog(concat(header(), separator, locality(3)))).toThrow('StartupLocality')
     const long = event(0, 3, concat(utf8('StartupLocality\0'), Uint8Array.of(3, 0)), new Uint8Array(32))
     expect(() => decodeEventLog(concat(header(), long))).toThrow('StartupLocality')
-    // Of another PCR or of another type, the words mean nothing.
+    // The words mean nothing in another PCR or another type.
     expect(decodeEventLog(concat(header(), locality(3, 1))).startupLocality).toBe(0)
     const typed = event(0, 5, concat(utf8('StartupLocality\0'), Uint8Array.of(3)))
     expect(decodeEventLog(concat(header(), typed)).startupLocality).toBe(0)
@@ -277,12 +277,13 @@ describe('against quoted PCRs', () => {
     })
   })
 
-  // What IMA measures goes to PCR 10, by the running kernel: the firmware's log knows nothing of it.
+  // IMA extends PCR 10 from the running kernel: the firmware's log has no such events.
   const ima = new Map([...pcrs, [10, new Uint8Array(32).fill(0x1a)]])
   const firmware = [0, 1, 2, 3, 4, 5, 6, 7]
 
   test('a PCR that others extend', () => {
-    // Goal: a quote that covers PCR 10 of an IMA guest passes for the PCRs that the log answers for, and the others are named as not covered.
+    // Goal: a quote that covers PCR 10 of an IMA guest passes for the PCRs that the log answers for, and the others are
+    // named as not covered.
     expect(pcrs.has(10)).toBe(false)
     expect(verify(ima).outcome).toBe('fail')
     const mine = [...pcrs.keys()]

@@ -1,5 +1,5 @@
-// Credentials opened with node:crypto, step by step as Part 1, section 24 lays down: an implementation that is not ours. A TPM opens them in
-// guest/tpm/activation.slow.test.ts.
+// Credentials opened with node:crypto, step by step as Part 1, section 24 lays down: an implementation that is not
+// ours. A TPM opens them in guest/tpm/activation.slow.test.ts.
 
 import { describe, expect, test } from 'bun:test'
 import { constants, createDecipheriv, createHmac, generateKeyPairSync, privateDecrypt } from 'node:crypto'
@@ -43,14 +43,17 @@ function kdfa(label: string, context: Uint8Array, bits: number): Buffer {
 }
 
 describe('a credential', () => {
-  // Goal: the seed is under OAEP with SHA-256 and the label IDENTITY, the secret under AES-128-CFB, and the HMAC is over it and the name.
+  // Goal: the seed is under OAEP with SHA-256 and the label IDENTITY, the secret under AES-128-CFB, and the HMAC is
+  // over it and the name.
   test('opens as the specification says', async () => {
     const bytes = Buffer.from(await make())
     expect(bytes.length).toBe(CREDENTIAL_BYTES.idObject + CREDENTIAL_BYTES.secret)
     expect([bytes.readUInt16BE(0), bytes.readUInt16BE(2), bytes.readUInt16BE(70)]).toEqual([68, 32, 256])
     const opened = privateDecrypt(
       {
-        ...{ key: privateKey, padding: constants.RSA_PKCS1_OAEP_PADDING, oaepHash: 'sha256' },
+        key: privateKey,
+        padding: constants.RSA_PKCS1_OAEP_PADDING,
+        oaepHash: 'sha256',
         oaepLabel: Buffer.from('IDENTITY\0', 'latin1'),
       },
       bytes.subarray(72),
@@ -65,7 +68,8 @@ describe('a credential', () => {
     expect(sized(secret)).toEqual(Uint8Array.from(Buffer.concat([cipher.update(identity), cipher.final()])))
   })
 
-  // Goal: nothing is wrapped for a key of another kind, whose protection would be another or none, nor with a secret that can be guessed.
+  // Goal: nothing is wrapped for a key of another kind, whose protection would be another or none, nor with a secret
+  // that can be guessed.
   test('is made for storage keys of one kind alone', async () => {
     const ecc = await eccSample('P-256', 'SHA-256')
     for (const other of [

@@ -123,7 +123,8 @@ describe('real quotes', () => {
 })
 
 describe('quotes of every scheme', () => {
-  // Goal: each scheme verifies with its own hash for the PCR digest, over any strong bank, and not under another key or scheme.
+  // Goal: each scheme verifies with its own hash for the PCR digest, over any strong bank, and not under another key or
+  // scheme.
   test.each<[string, Promise<SampleKey>, StrongBank]>([
     ['RSASSA SHA-256', Promise.resolve(rsa), 'SHA-256'],
     ['RSASSA SHA-384', rsaSample('RSASSA', 'SHA-384'), 'SHA-384'],
@@ -268,7 +269,7 @@ describe('keys', () => {
   })
 
   test('what a key is for', () => {
-    // Goal: attestation and endorsement keys are told by every attribute that makes them one.
+    // Goal: a key counts as an attestation or an endorsement key only with every attribute of it.
     const attestation = (attributes: typeof akAttributes) =>
       isAttestationKey(decodePublicArea(rsa.publicArea(attributes)))
     const endorsement = (attributes: typeof ekAttributes) =>

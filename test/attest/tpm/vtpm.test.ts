@@ -1,4 +1,4 @@
-// What ties a virtual TPM's quote to an SNP report, for the three kinds.
+// Links from a virtual TPM's quote to an SNP report, for the three kinds.
 
 import { describe, expect, test } from 'bun:test'
 import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
@@ -94,7 +94,8 @@ describe('vtpm:paravisor-bound', () => {
   }
 
   test('real evidence verifies, step by step', async () => {
-    // Goal: AMD vouches for the report, the report for the runtime data, these for the key, the key for the quote; and the kind is named.
+    // Goal: AMD vouches for the report, the report for the runtime data, these for the key, the key for the quote; and
+    // the kind is named.
     const verdict = await verifyParavisorVtpm(await input())
     expect(bad(verdict)).toEqual([])
     expect(verdict).toMatchObject({ ok: true, kind: 'vtpm:paravisor-bound' })
@@ -187,7 +188,8 @@ describe('vtpm:paravisor-bound', () => {
   })
 
   test('the layout of an HCL report', () => {
-    // Goal: fields stand one after the other without a gap; wrong values and lengths, and anything after the data, are refused.
+    // Goal: fields stand one after the other without a gap; wrong values and lengths, and anything after the data, are
+    // refused.
     let next: number = 0
     for (const [offset, size] of Object.values(HCL_FIELDS)) {
       expect<number>(offset).toBe(next)

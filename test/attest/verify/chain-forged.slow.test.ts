@@ -1,4 +1,5 @@
-// Chains that someone made up: right names, wrong keys; right keys, wrong rights. On a simulated platform, whose keys tests have.
+// Chains that someone made up: right names, wrong keys; right keys, wrong rights. On a simulated platform, whose keys
+// tests have.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
 import {
@@ -137,7 +138,8 @@ describe('the VCEK', () => {
   })
 
   test('of another chip, another TCB, and with another key', async () => {
-    // Goal: certificates that are good for something else are not good for this report; whose key it is shows at the report's signature.
+    // Goal: certificates that are good for something else are not good for this report; whose key it is shows at the
+    // report's signature.
     const good = { tcb: SIMULATED_TCBS.genoa, chipId: chipIdOf('genoa'), validity: vekValidity }
     const other = { ...good, chipId: good.chipId.with(63, 0xee) }
     expect(await failedWith({ vek: await issueSimulatedVcek(platform.authority, other) })).toEqual(['vek-chip-id'])
@@ -219,7 +221,8 @@ describe('the intermediate', () => {
 
 describe('the ARK', () => {
   test('a stranger of the same name', async () => {
-    // Goal: a name is no trust: a whole chain below a look-alike fails, and the look-alike beside the true one changes nothing.
+    // Goal: a name is no trust: a whole chain below a look-alike fails, and the look-alike beside the true one changes
+    // nothing.
     const { root, keys } = platform.authority
     const stranger = await otherRsa('RSA-PSS', 2048)
     const signingKey = stranger.privateKey

@@ -1,4 +1,4 @@
-// What was given as a chain is what is judged: nothing that was given is replaced without a word by what is built in.
+// The given chain is judged: no built-in certificate silently replaces a given one.
 
 import { beforeAll, describe, expect, test } from 'bun:test'
 import {

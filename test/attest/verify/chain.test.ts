@@ -53,7 +53,7 @@ describe.each(REAL.map(item => [item.report, item] as const))('%s', (_name, { re
       { vek: new TextEncoder().encode(a), chain: new TextEncoder().encode(`some text\n${c}\r\n${b}`) },
       { vek: strangers[0] + a, chain: [...strangers, b, ...strangers.toReversed(), c, b] },
     ]
-    // What was not given is the trusted root's own, which `chain-certificates` says.
+    // The trusted root supplies missing certificates, and `chain-certificates` says so.
     const answer = async (form: (typeof forms)[number]) =>
       (await chainChecks(form, { report: bytes, product, asOf })).map(check =>
         check.name === 'chain-certificates'
@@ -116,7 +116,8 @@ describe.each(REAL.map(item => [item.report, item] as const))('%s', (_name, { re
   })
 
   test('another chip, and a masked one', async () => {
-    // Goal: each byte of a VCEK's hwID counts; a hidden chip is refused unless it is accepted by name; a VLEK binds no chip.
+    // Goal: each byte of a VCEK's hwID counts; a hidden chip is refused unless it is accepted by name; a VLEK binds no
+    // chip.
     const { report: bytes, vek: given } = await read()
     const prepared = await prepareChain({ vek: given })
     const decoded = decodeReport(bytes)

@@ -1,4 +1,5 @@
-// The one entry: real evidence against the table of vectors, malformed evidence of every kind, and a fixed order of checks.
+// The one entry: real evidence against the table of vectors, malformed evidence of every kind, and a fixed order of
+// checks.
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import { derBlocks } from '../../../src/attest/encoding/pem.ts'

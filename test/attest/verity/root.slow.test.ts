@@ -87,7 +87,8 @@ const cases: Case[] = [
 ]
 
 describe('against veritysetup', () => {
-  // Goal: root and parameters are those of the real tool, with its superblock and without, in whatever pieces the data come.
+  // Goal: root and parameters are those of the real tool, with its superblock and without, in whatever pieces the data
+  // come.
   test.each(cases.map((item, index) => [index, item] as const))('case %d', async (_index, item) => {
     const made = format(item)
     const found = await verityRoot({ data: sourceOf(made.data), hashes: sourceOf(made.hashes), hashOffset: 0 })

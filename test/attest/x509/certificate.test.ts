@@ -12,7 +12,7 @@ import { vector } from '../../rigs/attest/chain-vectors.ts'
 const bytes = (...all: number[]) => Uint8Array.from(all)
 const ascii = (tag: number, text: string) => ({ tag, contents: utf8(text), whole: utf8(text) })
 
-/** What a decoder says: 'ok', 'malformed', or the error that it must not throw. */
+/** A decoder's outcome: 'ok', 'malformed', or an error that it must not throw. */
 function outcomeOf(decode: () => unknown): string {
   try {
     decode()

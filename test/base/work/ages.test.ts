@@ -6,7 +6,7 @@ import { Ages } from '../../../src/base/work/ages.ts'
 
 const hourMs = 3_600_000
 
-// Goal: a jump of an hour or of 40 days, either way, makes nothing older or younger; what is on record at the first look counts.
+// Goal: a jump of an hour or of 40 days, either way, changes no age; the record counts at the first look.
 test('a clock that is set', () => {
   for (const jumpMs of [hourMs, -hourMs, 960 * hourMs, -960 * hourMs]) {
     const clock = createManualClock()
@@ -16,7 +16,7 @@ test('a clock that is set', () => {
     clock.set(clock.nowMs() + jumpMs)
     clock.advance(1_000)
     expect(ages.ageMs('a', sinceMs)).toBe(6_000)
-    // What begins after the jump begins now.
+    // Something that begins after the jump begins now.
     expect(ages.ageMs('b', clock.nowMs())).toBe(0)
     clock.advance(1_000)
     expect([ages.ageMs('a', sinceMs), ages.ageMs('b', clock.nowMs() - 1_000)]).toEqual([7_000, 1_000])

@@ -22,9 +22,9 @@ test('goal: exactly the deadlines that were not cancelled are called, once, at t
         const stop = deadlines.after(ms, () => fired.push(`${id} at ${clock.monotonicMs()}`))
         open.push({ dueMs: clock.monotonicMs() + ms, stop, isOff: false })
         for (const back of off) {
-          const item = open[open.length - 1 - back]
-          item?.stop()
-          if (item !== undefined && item.dueMs > clock.monotonicMs()) item.isOff = true
+          const entry = open[open.length - 1 - back]
+          entry?.stop()
+          if (entry !== undefined && entry.dueMs > clock.monotonicMs()) entry.isOff = true
         }
         await clock.elapse(waitMs)
       }

@@ -31,7 +31,8 @@ test('a clock that is set forward, and back', () => {
   expect([guard.mayDelete(), told.length]).toEqual([false, 2])
 })
 
-// Goal: a clock that was wrong before and is right now holds deletion up for a day, not for good; hours and steps back hold nothing up.
+// Goal: a clock that was wrong and is now right delays deletion by a day, not forever; hours and steps back delay
+// nothing.
 test('what is believed', () => {
   const { clock, guard } = bench()
   clock.set(clock.nowMs() + 40 * dayMs)

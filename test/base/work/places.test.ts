@@ -18,9 +18,9 @@ test('goal: shares hold for each of the owners that a place counts for, and what
     'own',
     'function',
   ])
-  const item = new Places(1)
-  const leave = item.take([{ name: 'a', parts: 4 }])
-  expect([item.take([{ name: 'b', parts: 4 }]), item.owners]).toEqual(['all', 1])
+  const single = new Places(1)
+  const leave = single.take([{ name: 'a', parts: 4 }])
+  expect([single.take([{ name: 'b', parts: 4 }]), single.owners]).toEqual(['all', 1])
   if (typeof leave === 'function') leave()
-  expect([item.count, item.owners, shareOf(3, 4), shareOf(1024, 8)]).toEqual([0, 0, 1, 128])
+  expect([single.count, single.owners, shareOf(3, 4), shareOf(1024, 8)]).toEqual([0, 0, 1, 128])
 })

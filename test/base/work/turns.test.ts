@@ -1,7 +1,7 @@
 // Goal: long work ends with its result either way, and in turns lets other work go on.
 
 import { expect, test } from 'bun:test'
-import { atOnce, createSharedTurns, inTurns, type Turns } from '../../../src/base/work/turns.ts'
+import { createSharedTurns, inTurns, runToEnd, type Turns } from '../../../src/base/work/turns.ts'
 
 function* work(seen: string[]): Turns<string> {
   for (const turn of ['first', 'second']) {
@@ -13,7 +13,7 @@ function* work(seen: string[]): Turns<string> {
 
 test('goal: at once nothing comes in between; in turns something does', async () => {
   const seen: string[] = []
-  expect(atOnce(work(seen))).toBe('done')
+  expect(runToEnd(work(seen))).toBe('done')
   expect(seen).toEqual(['first', 'second'])
   const shared: string[] = []
   setImmediate(() => shared.push('other'))
@@ -27,7 +27,7 @@ test('goal: what fails in the middle fails the whole', async () => {
     throw new Error('in the second turn')
   }
   await expect(inTurns(failing())).rejects.toThrow('in the second turn')
-  expect(() => atOnce(failing())).toThrow('in the second turn')
+  expect(() => runToEnd(failing())).toThrow('in the second turn')
 })
 
 test('goal: however many works share turns, one of them has a turn before everything else has one, and none is passed over', async () => {

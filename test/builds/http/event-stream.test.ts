@@ -1,7 +1,7 @@
-// A build's events to a client that leaves.
+// A build's events to a client: where they start, and a client that leaves.
 
 import { expect, test } from 'bun:test'
-import { eventStream } from '../../../src/builds/http/event-stream.ts'
+import { eventStream, startOf } from '../../../src/builds/http/event-stream.ts'
 
 test('goal: a client that leaves while nothing happens is no failure of ours, and ends the reading once', async () => {
   const next = Promise.withResolvers<[]>()
@@ -25,4 +25,13 @@ test('goal: a client that leaves while nothing happens is no failure of ours, an
   await Bun.sleep(0)
   // Each of the two, once.
   expect([failures, ends]).toEqual([[], 2])
+})
+
+test('goal: a stream starts after `from`, else after Last-Event-ID, also for a URL without an origin (HTTP/1.0)', () => {
+  const headers = new Headers({ 'Last-Event-ID': '7' })
+  expect(startOf({ url: 'https://a.example/build/x/events?from=3', headers })).toBe(3)
+  expect(startOf({ url: '/build/x/events?from=3', headers })).toBe(3)
+  expect(startOf({ url: '/build/x/events', headers })).toBe(7)
+  expect(startOf({ url: '/build/x/events', headers: new Headers() })).toBe(0)
+  expect(() => startOf({ url: '/build/x/events?from=x', headers })).toThrow('from must be the id of an event')
 })

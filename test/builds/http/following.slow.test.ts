@@ -1,4 +1,5 @@
-// Events and results as clients follow and fetch them: from the start, again after a cut, slowly, many at a time, in parts.
+// Events and results as clients follow and fetch them: from the start, resumed after a cut, slowly, in parallel, in
+// parts.
 
 import { describe, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'

@@ -11,8 +11,8 @@ import { holdLock } from '../../rigs/lock-holder.ts'
 /** As long as a statement may hold the event loop, and what a busy machine adds. */
 const holdMsMax = 2_000
 
-// Goal: what changes something is refused soon and whole, with what to do, and leaves neither row nor file; reads go on; and once the lock is free
-// the same request, with the same nonce, is carried out.
+// Goal: a write is refused soon and whole, with the remedy, and leaves neither row nor file; reads go on; once the lock
+// is free the same request, with the same nonce, succeeds.
 test('a build, a cancel and a VM while the lock is held', async () => {
   await using rig = await startBuilds({ starts: false })
   const id = await rig.submit()

@@ -1,4 +1,4 @@
-// Goal: a large source neither holds the event loop nor the memory, whatever its bytes; other requests are answered meanwhile.
+// Goal: a large source of any bytes holds neither the event loop nor memory; other requests are answered meanwhile.
 
 import { expect, test } from 'bun:test'
 import { randomNonce, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'

@@ -4,7 +4,9 @@ import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
 import { startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 import { buildsOpenapiDocument } from '../../../src/builds/http/openapi.ts'
+import { BUILD_ROUTES } from '../../../src/builds/http/routes.ts'
 import { BuildProblem, BuildRecord } from '../../../src/contract/http/build-api.ts'
+import { routeFaults } from '../../../src/http/openapi.ts'
 
 type Json = null | boolean | number | string | Json[] | { [key: string]: Json }
 const document = JSON.parse(JSON.stringify(buildsOpenapiDocument()))
@@ -35,8 +37,9 @@ test('references and examples', () => {
   expect(Value.Check(BuildRecord, record)).toBe(true)
 })
 
-// Goal: each documented route is there with its method, and asks for a key exactly where the document says so.
+// Goal: document and service have the same routes, and each asks for a key exactly where the document says so.
 test('routes', async () => {
+  expect(routeFaults(buildsOpenapiDocument(), BUILD_ROUTES)).toEqual([])
   await using rig = await startBuilds({ starts: false })
   for (const [path, item] of Object.entries(document.paths as Record<string, Record<string, Operation>>)) {
     for (const [method, operation] of Object.entries(item)) {

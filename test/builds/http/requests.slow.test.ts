@@ -1,4 +1,4 @@
-// What clients may send to service C and what not; whom a build belongs to; what each refusal says. Nothing that is refused uses anything up.
+// Requests to service C: accepted and refused bodies, ownership of builds, messages. A refused request uses nothing up.
 
 import { describe, expect, test } from 'bun:test'
 import { readdirSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// One tenant of service C at its bounds, and another who is served as if it were alone: uploads that dribble, followers, reserved VMs, the queue, results.
+// A tenant of service C at its limits leaves others unaffected: slow uploads, followers, reserved VMs, the queue,
+// results.
 
 import { describe, expect, test } from 'bun:test'
 import { connect, type Socket } from 'node:net'
@@ -8,7 +9,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 
 const source_data = source.toString('base64')
 const body = (change: object = {}) => ({ nonce: randomNonce(), source_data, ...change })
-/** What another tenant waits for at most. The rig alone takes some ten milliseconds. */
+/** Longest wait of another tenant. The rig alone takes some ten milliseconds. */
 const normalMs = 2_000
 
 type Held = AsyncDisposable & { readonly heads: () => string[] }

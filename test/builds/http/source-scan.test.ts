@@ -1,4 +1,4 @@
-// Goal: the source is cut out of any JSON that holds one, however it is spelled and in whatever pieces it comes; all else is left to the strict reader.
+// Goal: the source is cut out of any JSON, whatever its spelling and pieces; the strict reader checks the rest.
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'

@@ -45,7 +45,10 @@ async function oras(...argv: string[]): Promise<{ code: number; stdout: Uint8Arr
   const program = 'path' in found ? found.path : ''
   const [command = '', ...rest] = argv
   const child = Bun.spawn([program, ...command.split(' '), '--plain-http', ...rest], {
-    ...{ cwd: dir, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' },
+    cwd: dir,
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
     // It keeps credentials there, and has none.
     env: { PATH: process.env.PATH, HOME: dir },
   })

@@ -78,7 +78,10 @@ async function shell(
   env: Record<string, string> = {},
 ): Promise<{ code: number; stderr: string; stdout: string }> {
   const child = Bun.spawn(['sh', '-c', command], {
-    ...{ cwd: dir, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' },
+    cwd: dir,
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'pipe',
     env: { ...process.env, ...env },
   })
   const [stdout, stderr, code] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
@@ -295,7 +298,9 @@ describe('skopeo', () => {
     await shell(`chmod +x ${program}`)
     const env = { PATH: `${join(dir, 'bin')}:${process.env.PATH}`, XDG_CONFIG_HOME: join(dir, 'config') }
     const commands = verifyCommands({
-      ...{ baseUrl: base, project: './project', nonce: toHex(nonce) },
+      baseUrl: base,
+      project: './project',
+      nonce: toHex(nonce),
       asked: { ...plainRequest, sourceKind: 'git' },
       image: { name: 'builder', digest: image.digest, hasIgvm: image.hasIgvm },
     })

@@ -67,8 +67,11 @@ test('goal: a delegation with its address, asked of the zone above and not of th
         },
   )
   expect(await look()).toEqual({
-    ...{ kind: 'asked', zone, by: 'dns1.registrar.net' },
-    ...{ nameServers: [`ns.${domain}`], addresses: ['192.0.2.7'] },
+    kind: 'asked',
+    zone,
+    by: 'dns1.registrar.net',
+    nameServers: [`ns.${domain}`],
+    addresses: ['192.0.2.7'],
   })
   expect(asked).toEqual([`${resolver} NS ${zone}`, `${resolver} A dns1.registrar.net`, `${parent} NS ${domain}`])
 })

@@ -32,14 +32,31 @@ const of = (collateral: KeptCollateral) => ({ kept: collateral, problem: collate
 const guard = (prefixes: readonly string[] | null) => ({ prefixes, file: '/etc/guard.nft', installed: true })
 
 const shownVm: AdminGateways['gateways'][number] = {
-  ...{ vm: 'v1', state: 'serving', address: '10.88.0.2', since: '2026-11-19T00:00:00.000Z', current: true },
-  ...{ workload_sha256: null, keys_revision: 1, requests_running: 0 },
-  ...{ usage_waiting: 0, usage_waiting_since: null, usage_booked: 7, problem: null, reason: null },
+  vm: 'v1',
+  state: 'serving',
+  address: '10.88.0.2',
+  since: '2026-11-19T00:00:00.000Z',
+  current: true,
+  workload_sha256: null,
+  keys_revision: 1,
+  requests_running: 0,
+  usage_waiting: 0,
+  usage_waiting_since: null,
+  usage_booked: 7,
+  problem: null,
+  reason: null,
 }
 
 const snpStatus: SnpStatus = {
-  ...{ apiMajor: 1, apiMinor: 55, build: 40, isInitialized: true, isRmpInitialized: true, isChipMasked: false },
-  ...{ guestCount: 1, currentTcb: genoaTcb, reportedTcb: genoaTcb },
+  apiMajor: 1,
+  apiMinor: 55,
+  build: 40,
+  isInitialized: true,
+  isRmpInitialized: true,
+  isChipMasked: false,
+  guestCount: 1,
+  currentTcb: genoaTcb,
+  reportedTcb: genoaTcb,
 }
 
 const SNP: HostFacts = {
@@ -63,7 +80,11 @@ const SNP: HostFacts = {
   collateral: of(kept),
   nowMs,
   snpHost: {
-    ...{ kernel: '6.12.0', product: 'genoa', cpuid: null, asids: { used: 1, total: 99 }, firmware: ok('firmware.fd') },
+    kernel: '6.12.0',
+    product: 'genoa',
+    cpuid: null,
+    asids: { used: 1, total: 99 },
+    firmware: ok('firmware.fd'),
     cpu: { ok: true, value: { cbitpos: 51, reducedPhysBits: 6, asidCount: 99 } },
     status: { ok: true, value: snpStatus },
   },
@@ -78,15 +99,20 @@ const SNP: HostFacts = {
     isRoot: true,
   },
   machine: {
-    ...{ nowMs, boardMs: nowMs, writtenMs: nowMs, clock: { isSynchronised: true, errorMaxMs: 1 }, diskRoomGib: 80 },
-    ...{ inodes: { total: 0, free: 0 }, openFilesMax: 1e6, systemFilesMax: 1e9, tasksMax: 1e6 },
-    ...{ connections: { max: 1e6, count: 0 }, controllers: ['cpu', 'memory', 'pids'] },
+    nowMs,
+    boardMs: nowMs,
+    writtenMs: nowMs,
+    clock: { isSynchronised: true, errorMaxMs: 1 },
+    diskRoomGib: 80,
+    inodes: { total: 0, free: 0 },
+    openFilesMax: 1e6,
+    systemFilesMax: 1e9,
+    tasksMax: 1e6,
+    connections: { max: 1e6, count: 0 },
+    controllers: ['cpu', 'memory', 'pids'],
     capacity: { ok: true, memoryMib: 20_480, vcpus: 100, addresses: 254, asids: 99, bootingMax: 2 },
   },
-  delegation: {
-    ...{ kind: 'asked', zone: 'x', by: 'y' },
-    ...{ nameServers: ['ns'], addresses: ['192.0.2.7', '192.0.2.8'] },
-  },
+  delegation: { kind: 'asked', zone: 'x', by: 'y', nameServers: ['ns'], addresses: ['192.0.2.7', '192.0.2.8'] },
   leaks: { ok: true, kinds: [] },
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
@@ -110,7 +136,12 @@ const SNP: HostFacts = {
 const TCG: HostFacts = { ...SNP, detected: { platform: 'tcg', reasons: [] }, snp: no('no') }
 /** Nobody asks these of another platform. */
 const snpAlone = {
-  ...{ 'sev-snp': 'SKIP', 'sev firmware': 'SKIP', asids: 'SKIP', tcb: 'SKIP', firmware: 'SKIP', collateral: 'SKIP' },
+  'sev-snp': 'SKIP',
+  'sev firmware': 'SKIP',
+  asids: 'SKIP',
+  tcb: 'SKIP',
+  firmware: 'SKIP',
+  collateral: 'SKIP',
 }
 
 function not(facts: HostFacts): Record<string, string> {
@@ -219,7 +250,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
       ...SNP,
       network: {
         ...SNP.network,
-        forwarding: { ...{ forwards: true, interfaces: ['eth0', 'eth1'] }, droppedBy: [], droppedByUs: false },
+        forwarding: { forwards: true, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false },
       },
     },
     { forwarding: 'WARN' },

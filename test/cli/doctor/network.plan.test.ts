@@ -11,20 +11,15 @@ const config = defaultConfig()
 const chain = (
   policy: 'accept' | 'drop',
   { table = 'filter', family = 'ip', hook = 'forward', rules = [] as Rule[] } = {},
-): Chain => ({
-  ...{ family, table, name: 'FORWARD', rules },
-  base: { hook: hook as 'forward' | 'input', policy },
-})
+): Chain => ({ family, table, name: 'FORWARD', rules, base: { hook: hook as 'forward' | 'input', policy } })
 const forwarding: OtherForwarding = { forwards: true, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false }
 const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
-  ...{
-    forwarding,
-    forwardingV6: forwarding,
-    uplink: 'eth0',
-    listening: [],
-    isRoot: true,
-    ownTables: new Set(['strongroom', 'strongroom_guard']),
-  },
+  forwarding,
+  forwardingV6: forwarding,
+  uplink: 'eth0',
+  listening: [],
+  isRoot: true,
+  ownTables: new Set(['strongroom', 'strongroom_guard']),
   firewalls: { chains: [], unread: [] },
   ...change,
 })
@@ -90,7 +85,9 @@ test('goal: what cuts instances off fails; what only may, or concerns our servic
 })
 
 const at = (protocol: 'tcp' | 'udp', host: string, port: number, pid: number | null, name = 'other'): Listening => ({
-  ...{ protocol, host, port },
+  protocol,
+  host,
+  port,
   holder: pid === null ? null : { pid, name },
 })
 
@@ -126,7 +123,9 @@ test('goal: whoever has the place where instances ask for names is named; withou
   const check = (listening: Listening[], daemonPid: number | null = 7) =>
     networkChecks(facts({ listening }), names, daemonPid).find(({ name }) => name === 'names')
   const at = (host: string, pid: number, protocol: 'udp' | 'tcp' = 'udp'): Listening => ({
-    ...{ protocol, host, port: 53 },
+    protocol,
+    host,
+    port: 53,
     holder: { pid, name: 'dnsmasq' },
   })
   expect(find(facts({}), 'names')).toBeUndefined()

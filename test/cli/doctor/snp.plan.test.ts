@@ -9,11 +9,20 @@ import type { SnpStatus } from '../../../src/host/sev.ts'
 
 const tcb = (snp: number) => encodeTcb({ bootloader: 9, tee: 0, snp, microcode: 255, fmc: null }, 'genoa')
 const status: SnpStatus = {
-  ...{ apiMajor: 1, apiMinor: 55, build: 40, isInitialized: true, isRmpInitialized: true, isChipMasked: false },
-  ...{ guestCount: 2, currentTcb: tcb(255), reportedTcb: tcb(SNP_FLOORS.genoa.least) },
+  apiMajor: 1,
+  apiMinor: 55,
+  build: 40,
+  isInitialized: true,
+  isRmpInitialized: true,
+  isChipMasked: false,
+  guestCount: 2,
+  currentTcb: tcb(255),
+  reportedTcb: tcb(SNP_FLOORS.genoa.least),
 }
 const good: SnpHostFacts = {
-  ...{ kernel: '6.12.30-amd64', product: 'genoa', asids: { used: 2, total: 99 } },
+  kernel: '6.12.30-amd64',
+  product: 'genoa',
+  asids: { used: 2, total: 99 },
   cpu: { ok: true, value: { cbitpos: 51, reducedPhysBits: 6, asidCount: 99 } },
   status: { ok: true, value: status },
   cpuid: { family: 0x19, model: 0x11, stepping: 1 },

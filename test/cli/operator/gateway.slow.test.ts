@@ -289,15 +289,25 @@ test('goal: every command has help with its usage, examples and the exit codes',
 test('goal: usage of an organization as a table, as JSON and as CSV, and a wrong day is named', async () => {
   prepareUsageAppend(store.directory.db)([
     {
-      ...{ id: 'u1', atMs: nowMs, organizationId: 'id-initech', keyPrefix: 'k1', instanceId: null, model: '=tiny' },
-      ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 1_500_000_000, outcome: 'completed' },
+      id: 'u1',
+      atMs: nowMs,
+      organizationId: 'id-initech',
+      keyPrefix: 'k1',
+      instanceId: null,
+      model: '=tiny',
+      upstream: 'u',
+      promptTokens: 10,
+      completionTokens: 5,
+      costNanoUsd: 1_500_000_000,
+      outcome: 'completed',
       tokensSource: 'reported',
     },
   ])
   const asked = ['gateway', 'usage', 'initech', '--from', '2026-11-01', '--to', '2026-11-30']
   expect((await run(...asked)).stdout).toContain('2026-11-20  k1   =tiny')
   expect(await run(...asked, '--by', 'model', '--format', 'csv')).toEqual({
-    ...{ code: 0, stderr: '' },
+    code: 0,
+    stderr: '',
     stdout: "model,requests,prompt_tokens,completion_tokens,cost_usd\r\n'=tiny,1,10,5,1.500000000\r\n",
   })
   const { document } = await runJson(...asked, '--by', '')
@@ -317,21 +327,28 @@ test('goal: models, names and limits of a key are set at its making and changed 
   expect(made.document).toMatchObject({ models: ['big', 'tiny'], aliases, concurrency_max: 2 })
   const set = async (...argv: string[]) => (await runJson('gateway', 'key', 'set', prefix, ...argv)).document
   expect(await set('--concurrency', 'default', '--tokens-per-minute', '9')).toMatchObject({
-    ...{ models: ['big', 'tiny'], aliases, concurrency_max: null, tokens_per_minute: 9 },
+    models: ['big', 'tiny'],
+    aliases,
+    concurrency_max: null,
+    tokens_per_minute: 9,
   })
   expect(await set('--no-aliases', '--models', 'tiny')).toMatchObject({ models: ['tiny'], aliases: null })
   expect(await set('--models', 'all', '--expires', '2027-01-31')).toMatchObject({
-    ...{ models: null, expires_at: '2027-01-31T00:00:00.000Z' },
+    models: null,
+    expires_at: '2027-01-31T00:00:00.000Z',
   })
   const wrong = await run('gateway', 'key', 'set', prefix, '--models', 'tiny', '--alias', 'gpt-4o=big')
   expect([wrong.code === 0, wrong.stderr]).toEqual([false, expect.stringContaining('"gpt-4o" is for "big"')])
   expect(await set('--budget-usd', '12.5', '--budget-tokens', '9000')).toMatchObject({
-    ...{ budget_usd: '12.500000000', budget_tokens: 9000, month_tokens: 0 },
+    budget_usd: '12.500000000',
+    budget_tokens: 9000,
+    month_tokens: 0,
   })
   expect((await run('gateway', 'key', 'list', 'initech')).stdout).toContain('0.00/12.50 USD 0/9000 tokens')
   expect(await set('--budget-usd', 'none')).toMatchObject({ budget_usd: null, budget_tokens: 9000 })
   expect((await runJson('org', 'budget', 'initech', '--usd', '250')).document).toMatchObject({
-    ...{ budget_usd: '250.000000000', budget_tokens: null },
+    budget_usd: '250.000000000',
+    budget_tokens: null,
   })
   expect((await run('gateway', 'key', 'set', prefix, '--budget-usd', '1e3')).stderr).toContain('budget_usd')
   expect((await run('gateway', 'key', 'set', prefix, '--alias', 'nothing')).stderr).toContain('a name and a model')

@@ -38,9 +38,15 @@ describe('add', () => {
     expect([code, stderr, JSON.parse(stdout)]).toEqual([
       ...[0, ''],
       {
-        ...{ name, disk, disk_bytes: 217_088, made: true, golden: null },
-        ...{ root_hash: model.rootHash, hash_offset: model.hashOffset },
-        ...{ file_sha256: model.fileSha256, file_bytes: 200_000 },
+        name,
+        disk,
+        disk_bytes: 217_088,
+        made: true,
+        golden: null,
+        root_hash: model.rootHash,
+        hash_offset: model.hashOffset,
+        file_sha256: model.fileSha256,
+        file_bytes: 200_000,
       },
     ])
   })

@@ -73,7 +73,9 @@ describe('a good result', () => {
     expect(text.stdout.split('\n').length).toBeLessThan(20)
     expect(checksOf(document, 'FAIL')).toEqual([])
     expect(document).toMatchObject({
-      ...{ ok: true, simulated: true, first_broken: null },
+      ok: true,
+      simulated: true,
+      first_broken: null,
       provenance: { job_id: '4f9d2c1e-0000-4000-8000-000000000001', build_type: 'urn:strongroom:build:cargo:v1' },
     })
   })

@@ -4,7 +4,8 @@ import { expect, test } from 'bun:test'
 import { parseConfig } from '../../../src/config/parse.ts'
 import { gatewayProcessesMax } from '../../../src/contract/vm/workload.ts'
 
-// Goal: a gateway VM is not asked for more processes than its memory has room for, and no gateway for more than workload.json can name.
+// Goal: a gateway VM is not asked for more processes than its memory has room for, and no gateway for more than
+// workload.json can name.
 test.each([
   ['processes = 0\nmemory_mib = 1024', true],
   ['processes = 1\nmemory_mib = 1024', true],

@@ -28,7 +28,10 @@ test('goal: no cell is a formula, and none breaks its line or column', () => {
 test('goal: only the columns that were asked for, and money is exact', () => {
   const sums = { requests: 2, prompt_tokens: 30, completion_tokens: 4, cost_usd: nanoUsdText(1_500_000_001n) }
   const usage: UsageRows = {
-    ...{ from: '2026-11-01', to: '2026-11-30', by: ['model'], total: sums },
+    from: '2026-11-01',
+    to: '2026-11-30',
+    by: ['model'],
+    total: sums,
     rows: [{ day: null, key: null, model: '=tiny', ...sums }],
   }
   expect(usageCsv(usage)).toBe(

@@ -1,4 +1,5 @@
-// Goal: nothing that a host may say to a gateway's VM after a client has verified it is left out of the table that says what its worst is.
+// Goal: nothing that a host may say to a gateway's VM after a client has verified it is left out of the table that says
+// what its worst is.
 
 import { expect, test } from 'bun:test'
 import { type TSchema, Type } from '@sinclair/typebox'

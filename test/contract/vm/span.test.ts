@@ -1,4 +1,5 @@
-// Goal: a span on the wire has ids, counts, times and words of fixed lists; whatever a hostile VM adds or stretches is no span.
+// Goal: a span on the wire has ids, counts, times and words of fixed lists; whatever a hostile VM adds or stretches is
+// no span.
 
 import { expect, test } from 'bun:test'
 import { Check } from '@sinclair/typebox/value'

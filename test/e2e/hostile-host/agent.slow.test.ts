@@ -38,8 +38,11 @@ afterAll(async () => {
 /** What the claim of an honest host names. */
 function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   return {
-    ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
-    ...{ outside: bench.workload.upstreams.map(({ name }) => name).sort(), simulatedRoot: bench.host.rootPem },
+    kind: 'attested',
+    measurements: [launchMeasurement],
+    operatorKey: toHex(bench.host.operatorKey),
+    outside: bench.workload.upstreams.map(({ name }) => name).sort(),
+    simulatedRoot: bench.host.rootPem,
     ...changes,
   }
 }
@@ -255,7 +258,10 @@ async function nodeStatus(url: string, ca: string): Promise<string> {
   const program = `fetch(${JSON.stringify(url)}).then(r => console.log(r.status), e => console.log(String(e.cause)))`
   const child = Bun.spawn(['node', '-e', program], {
     env: { PATH: process.env.PATH ?? '', NODE_EXTRA_CA_CERTS: ca },
-    ...{ stdin: 'ignore', stdout: 'pipe', stderr: 'inherit', timeout: 20_000 },
+    stdin: 'ignore',
+    stdout: 'pipe',
+    stderr: 'inherit',
+    timeout: 20_000,
   })
   return (await child.stdout.text()).trim()
 }

@@ -48,8 +48,11 @@ async function byOrder(change: Partial<BuildOrder>): Promise<Uint8Array> {
   const { projectDir, toolchain, accepts } = order
   const record: NonNullable<ResultChanges['record']> = {
     request: {
-      ...{ ...base.request, projectDir, toolchain },
-      ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+      ...base.request,
+      projectDir,
+      toolchain,
+      fetchCaSha256: accepts.caSha256,
+      cratesMirror: accepts.cratesMirror,
     },
     networkPolicy: order.fetch === null ? 'none' : 'fetch-phase-allow-list-then-none',
   }

@@ -24,7 +24,8 @@ function chat(bench: EnclaveBench, vmId: string, key: string, asked: { model: st
   return fetch(`${bench.url(vmId)}/v1/chat/completions`, {
     method: 'POST',
     headers: {
-      ...{ authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+      authorization: `Bearer ${key}`,
+      'content-type': 'application/json',
       ...(receipt === undefined ? {} : { 'x-strongroom-receipt': receipt }),
     },
     body: JSON.stringify({ model, messages: [{ role: 'user', content: 'Hello' }] }),
@@ -49,7 +50,10 @@ test(
     ]
     setGatewayKeyTerms(bench.store.directory.db, prefixOf(key), {
       ...terms,
-      ...{ models: null, aliases, budgetNanoUsd: null, budgetTokens: null },
+      models: null,
+      aliases,
+      budgetNanoUsd: null,
+      budgetTokens: null,
     })
     session.pushControl()
     await until('the aliases are in force', 20_000, () => session.status?.revision === bench.control.current().revision)

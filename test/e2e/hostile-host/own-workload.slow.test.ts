@@ -26,15 +26,24 @@ describe('a PASS by measurement and operator key alone says which model answers,
     const nonce = systemRandom(32)
     const { body, certificate } = await getOverTls({
       url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, bench.url(vmId)),
-      ...{ ca: bench.caPem, timeoutMs: 30_000, bodyBytesMax: 1_048_576 },
+      ca: bench.caPem,
+      timeoutMs: 30_000,
+      bodyBytesMax: 1_048_576,
     })
     const measurements = [fromHex(launchMeasurement) ?? new Uint8Array(0)]
     const found = await verifyGateway(body, {
-      ...{ nonce, asOf: systemClock.nowMs(), ageMsMax: 60_000, roots: [bench.host.root] },
+      nonce,
+      asOf: systemClock.nowMs(),
+      ageMsMax: 60_000,
+      roots: [bench.host.root],
       policy: { ...strictPolicy(), measurements, idKeyDigest: bench.host.operatorKey },
-      ...{ pins: { ...allPins, tcb: 'any', crl: 'any' }, crl: undefined, allowlist: 'any', configurationDigest: 'any' },
+      pins: { ...allPins, tcb: 'any', crl: 'any' },
+      crl: undefined,
+      allowlist: 'any',
+      configurationDigest: 'any',
       // As it was served.
-      ...{ tlsSpkiDigest: spkiDigestOf(certificate), workload: utf8(bench.workloadText) },
+      tlsSpkiDigest: spkiDigestOf(certificate),
+      workload: utf8(bench.workloadText),
     })
     const text = verdictSummary(found, { verbose: false, paint: paintFor(false) })
     const model = bench.workload.worker?.disk.fileSha256 ?? ''

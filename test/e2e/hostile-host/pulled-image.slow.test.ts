@@ -36,7 +36,9 @@ describe('what the host itself hands out is no pin', () => {
     const images = createBootImages(new Map([['builder', join(dir, 'builder-image')]]))
     const image = present(await images.open('builder'), 'the image')
     const commands = verifyCommands({
-      ...{ baseUrl: 'https://builds.example:8443', project: join(dir, 'project'), nonce: toHex(nonce) },
+      baseUrl: 'https://builds.example:8443',
+      project: join(dir, 'project'),
+      nonce: toHex(nonce),
       asked: { sourceKind: 'git', projectDir: null, toolchain: null, fetchCaSha256: null, cratesMirror: null },
       image: { name: 'builder', digest: image.digest, hasIgvm: image.hasIgvm },
     })

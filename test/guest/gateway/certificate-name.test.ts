@@ -23,7 +23,8 @@ function certificate(name: string, san: string | null): Uint8Array {
 const loopback = Uint8Array.of(127, 0, 0, 1)
 const loopbackV6 = Uint8Array.from([...new Array(15).fill(0), 1])
 
-// Goal: a certificate is for exactly the DNS names and addresses in its subjectAltName; no other kind of name, and no common name, makes it so.
+// Goal: a certificate is for exactly the DNS names and addresses in its subjectAltName; no other kind of name, and no
+// common name, counts.
 test.each([
   ['DNS:gateway.test', 'gateway.test', true],
   ['DNS:other.test,DNS:GATEWAY.test', 'gateway.test', true],

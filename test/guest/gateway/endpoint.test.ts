@@ -1,4 +1,4 @@
-// The endpoint itself, before a server that stands for a gateway of which nothing is asked but plain HTTP: what passes, what is bounded, what ends.
+// The endpoint before a plain HTTP server in place of the gateway: forwarding, limits and endings.
 
 import { expect, test } from 'bun:test'
 import { mkdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -21,7 +21,8 @@ async function startBehind(handle: (request: Request) => Response | Promise<Resp
   }
 }
 
-// Goal: method, path, query, body and the caller's headers arrive as they were, hop-by-hop ones do not; nothing else than /v1 and /health passes.
+// Goal: method, path, query, body and the caller's headers arrive unchanged, hop-by-hop headers do not; only /v1 and
+// /health pass.
 test('what passes', async () => {
   const seen: { url: string; method: string; headers: Headers; body: string }[] = []
   await using rig = await startBehind(async request => {
@@ -39,14 +40,17 @@ test('what passes', async () => {
   ])
   expect(response.headers.has('x-private')).toBe(false)
   expect(seen).toHaveLength(1)
-  const [item] = seen
-  expect([item?.method, new URL(item?.url ?? '').pathname, new URL(item?.url ?? '').search, item?.body]).toEqual([
-    ...['POST', '/v1/a%2Fb/c', '?d=e%20f', 'text'],
-  ])
-  expect([...(item?.headers.keys() ?? [])]).toEqual(
+  const [request] = seen
+  expect([
+    request?.method,
+    new URL(request?.url ?? '').pathname,
+    new URL(request?.url ?? '').search,
+    request?.body,
+  ]).toEqual([...['POST', '/v1/a%2Fb/c', '?d=e%20f', 'text']])
+  expect([...(request?.headers.keys() ?? [])]).toEqual(
     expect.arrayContaining(['authorization', 'x-api-key', 'x-stainless-retry-count']),
   )
-  expect(item?.headers.has('te')).toBe(false)
+  expect(request?.headers.has('te')).toBe(false)
   expect((await fetch(`${url}/health`)).status).toBe(201)
   for (const path of ['/', '/v1', '/metrics', '/v1/../metrics', '/v1/%2e%2e/metrics', '/attestation', '/healthy']) {
     expect([path, (await fetch(`${url}${path}`)).status]).toEqual([path, 404])
@@ -55,7 +59,7 @@ test('what passes', async () => {
   expect(seen).toHaveLength(2)
 })
 
-// Goal: a stream is passed on piece by piece, and whoever leaves ends the request at the gateway; what breaks off says so in the stream.
+// Goal: a stream passes piece by piece; a client that leaves ends the request at the gateway; a broken stream says so.
 test('streams', async () => {
   let isLeft = false
   const streams: ReadableStreamDefaultController<Uint8Array>[] = []
@@ -115,7 +119,8 @@ test('bounds', async () => {
   expect((await after).status).toBe(200)
 })
 
-// Goal: whatever the login user puts where the policy is expected, nothing is sent, nothing hangs, and the refusal names the file.
+// Goal: whatever file the login user puts in the policy's place, nothing is sent, nothing hangs, and the refusal names
+// the file.
 test('a policy that cannot be read', async () => {
   let requests = 0
   await using rig = await startBehind(() => {

@@ -119,7 +119,9 @@ describe('the socket', () => {
     await using sandbox = await planted()
     const path = sandbox.paths.lockoutSocket
     using _server = serveLockout({
-      ...{ path, clock: systemClock, log: silentLogger },
+      path,
+      clock: systemClock,
+      log: silentLogger,
       gather: () => new Promise<LockoutFacts>(() => {}),
     })
     const held = await Promise.all(Array.from({ length: 16 }, () => opened(path)))

@@ -3,7 +3,7 @@ import { keyDigest } from '../../../src/guest/claim-record.ts'
 import type { LockoutFacts } from '../../../src/guest/lockout/facts.ts'
 import { judgeLockout } from '../../../src/guest/lockout/judge.plan.ts'
 
-/** What the image is built with: judge and recipe have to agree. */
+/** The image's recipe, with which the judge has to agree. */
 const recipe: { kernelArguments: string[] } = await Bun.file(
   new URL('../../../guest-image/recipes/instance/recipe.json', import.meta.url),
 ).json()
@@ -211,7 +211,8 @@ describe('planted', () => {
     expect(found[name]).toContain(reason)
   })
 
-  // Goal: recipe and judge agree on the words that keep the host's code and tables out; a new word of the recipe has to be decided on here.
+  // Goal: recipe and judge agree on the words that keep the host's code and tables out; a new word of the recipe needs
+  // a decision here.
   test('the words of the recipe', () => {
     const withoutLockout = [
       ...['console=ttyS0', 'quiet', 'loglevel=4', 'panic=-1', 'rdinit=/init', 'reboot=k', '8250.nr_uarts=1'],
@@ -241,7 +242,7 @@ describe('planted', () => {
     expect(depended.length + withoutLockout.length).toBe(recipe.kernelArguments.length)
   })
 
-  // Goal: a word that undoes a required one, put behind it, is told.
+  // Goal: a later word that undoes a required word is reported.
   test.each(['lockdown=integrity', 'debugfs=on', 'module.sig_enforce=0', 'pci=acpi', 'acpi=force', 'acpi_rsdp=0x1000'])(
     'undone by %s',
     word => {
@@ -289,7 +290,7 @@ describe('planted', () => {
     expect(outcomes({ passwd: '' }).accounts).toBe('fail: there is no login user')
   })
 
-  // Goal: what the owner's own programs open is told, and is no fault.
+  // Goal: sockets of the owner's own programs are reported and are no fault.
   test("the owner's programs", () => {
     const sockets = [...good.sockets, { protocol: 'tcp', address: '00000000', port: 8080, uid: 1000 }]
     const checks = judgeLockout({ facts: { ...good, sockets }, publicKeyDigest: keyDigest(key) })

@@ -19,7 +19,7 @@ import type { ioctl } from '../../../src/linux/libc.ts'
 const header = '/usr/include/linux/sev-guest.h'
 const reportData = Uint8Array.from({ length: 64 }, (_, at) => at + 1)
 
-/** What the C compiler makes of the header: sizes, offsets, and the number of the request. */
+/** Sizes, offsets and the request number as the C compiler gets them from the header. */
 const program = `
 #include <stddef.h>
 #include <stdio.h>
@@ -62,7 +62,7 @@ describe('the layout', () => {
     expect(encodeReportRequest(reportData, 3).toHex()).toBe(`${reportData.toHex()}03000000${'00'.repeat(28)}`)
   })
 
-  // Goal: errors are told apart by name.
+  // Goal: each error has its own name.
   test('errors in words', () => {
     expect(errorsText({ firmware: 0x16, vmm: 0 })).toBe('firmware 0x16 (invalid parameter), VMM 0 (none)')
     expect(errorsText({ firmware: 0xffffffff, vmm: 2 })).toBe('firmware 0xffffffff (never asked), VMM 2 (busy)')
@@ -71,7 +71,8 @@ describe('the layout', () => {
 })
 
 describe('a request', () => {
-  // Goal: the kernel finds the request at the address in the argument, and what it writes at the other one is the report.
+  // Goal: the kernel finds the request at the address in the argument, and its output at the other address is the
+  // report.
   test('reaches the kernel and back', () => {
     const seen: unknown[] = []
     const report = bareReport(reportData)

@@ -13,7 +13,8 @@ const manifest = new Uint8Array(120).fill(0x42)
 const nonce = Uint8Array.from({ length: 64 }, (_, at) => at)
 
 describe('an SVSM', () => {
-  // Goal: the vTPM service is asked for by its GUID, over exactly these 64 bytes, and what comes back covers nonce and manifest; no entry stays.
+  // Goal: the vTPM service is asked for by its GUID, over exactly these 64 bytes, and its report covers nonce and
+  // manifest; no entry stays.
   test('vouches for its TPM', async () => {
     const kernel = createTsmKernel({ manifest })
     const service = await findSvsm(reports, kernel)

@@ -26,7 +26,7 @@ async function keysOf(tpm: Tpm) {
 }
 
 describe('a credential', () => {
-  // Goal: the TPM of both keys shows that it knows the secret, each time anew, and neither it nor the agent keeps anything of it.
+  // Goal: the TPM of both keys shows that it knows the secret, anew each time, and neither it nor the agent keeps it.
   test('is activated by the TPM of both keys', async () => {
     await using tpm = await startSwtpm()
     const guest = guestOf(tpm)
@@ -45,7 +45,8 @@ describe('a credential', () => {
     expect((await keysOf(guest)).endorsementKey).toEqual(keys.endorsementKey)
   })
 
-  // Goal: a credential for another attestation key, for another endorsement key, or changed anywhere, is not activated; the TPM works on.
+  // Goal: a credential for another attestation key, for another endorsement key, or with any change, is not activated;
+  // the TPM works on.
   test('and by no other, nor when changed', async () => {
     await using tpm = await startSwtpm()
     await using other = await startSwtpm()
@@ -80,7 +81,11 @@ describe('a credential', () => {
   // Goal: no TPM, and one that has died, are said.
   test('without a TPM', async () => {
     const none = createTpm({
-      ...{ device: null, measured, svsm: Promise.resolve(null), clock: systemClock, log: silentLogger },
+      device: null,
+      measured,
+      svsm: Promise.resolve(null),
+      clock: systemClock,
+      log: silentLogger,
     })
     expect([await none.endorsementKey(), await none.activate(new Uint8Array(328))]).toEqual([
       { kind: 'none' },

@@ -32,7 +32,7 @@ const response = (body: string, { tag = '8001', code = '00000000' } = {}) => {
 }
 
 describe('commands', () => {
-  // Goal: byte for byte what Part 3 of the library specification lays down; each was answered by a real TPM (swtpm.slow.test.ts).
+  // Goal: byte for byte as in Part 3 of the library specification; a real TPM answered each (swtpm.slow.test.ts).
   test('as they are written', () => {
     expect(toHex(startup())).toBe('80010000000c000001440000')
     expect(toHex(flushContext(0x80000001))).toBe('80010000000e0000016580000001')
@@ -51,8 +51,8 @@ describe('commands', () => {
     )
   })
 
-  // Goal: the same for those of a credential; the template is L-1 of the EK Credential Profile, the session continues, and each handle has its
-  // authorization.
+  // Goal: the same for those of a credential; the template is L-1 of the EK Credential Profile, the session continues,
+  // and each handle has its authorization.
   test('of an activation', () => {
     const authorization = '00000009 40000009 0000 00 0000'
     const policy = '0020 837197674484b3f81a90cc8d46a5d724fd52d76e06520b64f2a1da1b331469aa'
@@ -78,7 +78,8 @@ describe('commands', () => {
     expect(() => readSession(response('', { code: '00000903' }))).toThrow('TPM2_StartAuthSession: TPM_RC 0x903')
   })
 
-  // Goal: a TPM that lies about lengths, answers something else or fails is refused with the command's name, never read past its end.
+  // Goal: a TPM that lies about lengths, answers something else or fails is refused with the command's name, and never
+  // read past its end.
   test('and their responses', () => {
     expect(responseCode(response('', { code: '00000922' }))).toBe(0x922)
     for (const bad of [
@@ -91,7 +92,8 @@ describe('commands', () => {
     expect(() => readPrimary(response('', { code: '00000184' }))).toThrow('TPM2_CreatePrimary: TPM_RC 0x184')
     expect(() => readPrimary(response('80000000 00000004 ffff 00'))).toThrow('a field of 65535 bytes')
     expect(readQuote(response('00000005 0001 aa bbcc 00', { tag: '8002' }))).toEqual({
-      ...{ quote: hex('aa'), signature: hex('bbcc') },
+      quote: hex('aa'),
+      signature: hex('bbcc'),
     })
     for (const size of ['00000002', '000000ff', 'ffffffff'])
       expect(() => readQuote(response(`${size} 0001 aa bbcc`, { tag: '8002' }))).toThrow('size of the parameters')

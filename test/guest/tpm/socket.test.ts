@@ -6,7 +6,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { serveTpm } from '../../../src/guest/tpm/socket.ts'
 import type { Tpm } from '../../../src/guest/tpm/tpm.ts'
 
-/** What comes back for these pieces, one after the other. */
+/** The reply to these pieces, sent one after the other. */
 async function asked(path: string, ...pieces: readonly (string | Uint8Array)[]): Promise<unknown> {
   const socket = connect(path)
   const timer = setTimeout(() => socket.destroy(new Error('no answer')), 10_000)
@@ -27,7 +27,8 @@ async function asked(path: string, ...pieces: readonly (string | Uint8Array)[]):
   }
 }
 
-// Goal: everybody in the VM may ask, with exactly 32 bytes; what is anything else costs the TPM nothing, and nobody gets 64 bytes quoted.
+// Goal: everybody in the VM may ask, with exactly 32 bytes; other requests cost the TPM nothing, and nobody gets 64
+// bytes quoted.
 test('quotes over 32 bytes and nothing else', async () => {
   const dir = mkdtempSync('/tmp/tpm-socket-')
   const path = `${dir}/tpm.sock`
@@ -65,7 +66,8 @@ test('quotes over 32 bytes and nothing else', async () => {
     const activate = (first: number, length = 328) => `activate ${of(first, length)}\n`
     expect(await asked(path, 'ek\n')).toEqual({ kind: 'endorsement-key', area: 'BAUG' })
     expect(await asked(path, activate(7).slice(0, 60), activate(7).slice(60))).toEqual({
-      ...{ kind: 'activated', proof: 'BwgJ' },
+      kind: 'activated',
+      proof: 'BwgJ',
     })
     expect(await asked(path, activate(1))).toEqual({ kind: 'failed', reason: 'y'.repeat(1_024) })
     expect(credentials.map(credential => credential.length)).toEqual([328, 328])

@@ -32,7 +32,8 @@ async function failed(evidence: TpmEvidence, over = nonce, what: typeof measured
   const found = await verifyTpmEvidence(evidence, { nonce: over, measured: what, binding: never, activate: 'offline' })
   expect(found.ok).toBe(false)
   expect(found.kind).toBe('vtpm:host-untrusted')
-  // What nobody asks the TPM about is never good, and says so (activation.slow.test.ts and verify/tpm.slow.test.ts ask it).
+  // A check for which the TPM is not asked is never good, and says so (activation.slow.test.ts and
+  // verify/tpm.slow.test.ts ask it).
   const tied = found.checks.find(check => check.name === 'vtpm-attestation-key')
   expect(tied).toMatchObject({ outcome: 'not-checked', required: true })
   expect(tied?.reason).toContain('no credential was activated')
@@ -40,7 +41,8 @@ async function failed(evidence: TpmEvidence, over = nonce, what: typeof measured
 }
 
 describe('a TPM of the host', () => {
-  // Goal: quote, key, values and log of a real TPM hold together in the library's eyes, and the binding still fails the verdict.
+  // Goal: quote, key, values and log of a real TPM hold together in the library's eyes, and the binding still fails the
+  // verdict.
   test('gives evidence in which all but the binding is good', async () => {
     await using tpm = await startSwtpm()
     const evidence = await evidenceOf(guestOf(tpm))
@@ -50,7 +52,7 @@ describe('a TPM of the host', () => {
     expect(await failed(await evidenceOf(guestOf(tpm), long), long)).toEqual(['vtpm-binding'])
   })
 
-  // Goal: a quote for another nonce, other values, another log or command line, and another key each fail the check that is about them.
+  // Goal: another nonce, other values, another log or command line, and another key each fail their own check.
   test('does not vouch for anything else', async () => {
     await using tpm = await startSwtpm()
     await using other = await startSwtpm()
@@ -83,7 +85,8 @@ describe('a TPM of the host', () => {
     expect(await failed(await evidenceOf(guestOf(tpm)))).toEqual(['vtpm-binding', 'tpm-event-log', 'tpm-measured'])
   })
 
-  // Goal: many who ask at once are served one after the other or refused, never mixed up; a TPM that has died says so at once.
+  // Goal: simultaneous clients are served one after the other or refused, never mixed up; a dead TPM is reported at
+  // once.
   test('serves in turns, and its end is told', async () => {
     await using tpm = await startSwtpm()
     const guest = guestOf(tpm)
@@ -105,15 +108,15 @@ describe('a TPM of the host', () => {
     expect(await guest.evidence(nonce)).toEqual({ kind: 'failed', reason: 'swtpm has closed' })
   })
 
-  // Goal: what is read encodes to itself; a changed byte is refused or fails a check, save in what no quote covers: a log's own head, and
-  // properties of a key that nobody vouches for anyway.
+  // Goal: decoded evidence encodes to itself; a changed byte is refused or fails a check, except where no quote covers
+  // it: a log's own head, and properties of a key that nobody vouches for anyway.
   test('evidence encodes to itself', async () => {
     await using tpm = await startSwtpm()
     const evidence = await evidenceOf(guestOf(tpm))
     const bytes = encodeTpmEvidence(evidence)
     expect(bytes.length).toBeLessThan(2_048)
     expect(encodeTpmEvidence(decodeTpmEvidence(bytes))).toEqual(bytes)
-    const spans = [evidence.log, evidence.key].map(item => [Buffer.from(bytes).indexOf(item), item.length] as const)
+    const spans = [evidence.log, evidence.key].map(part => [Buffer.from(bytes).indexOf(part), part.length] as const)
     const uncovered = (at: number) => spans.some(([from, length]) => at >= from && at < from + length)
     for (let at = 0; at < bytes.length; at += 1) {
       const changed = Uint8Array.from(bytes)

@@ -23,7 +23,10 @@ async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
   let printed = ''
   let complaint = ''
   const exitCode = await verify(argv, {
-    ...{ paths, sshPort, name: 'abcd1234', nowMs: systemClock.nowMs },
+    paths,
+    sshPort,
+    name: 'abcd1234',
+    nowMs: systemClock.nowMs,
     write: text => {
       printed += text
     },
@@ -34,8 +37,8 @@ async function verifyIn({ paths, sshPort }: Sandbox, argv: readonly string[]) {
   return { exitCode, complaint, printed, words: printed.split('\n').map(line => line.split(':')[0]) }
 }
 
-// Goal: the receipt that came through the agent, the key that sshd presents and the agent's own facts make the five lines; before the claim
-// nothing is good; the same receipt in another instance, or with another key behind sshd, is not this one's.
+// Goal: the five lines come from the receipt through the agent, the key that sshd presents and the agent's own facts;
+// before the claim nothing is good; the same receipt in another instance, or with another key behind sshd, fails.
 test('five lines', async () => {
   await using sandbox = await makeSandbox()
   const { publicKey } = makeCustomerKey(sandbox)
@@ -55,7 +58,10 @@ test('five lines', async () => {
   ])
 
   const inference = {
-    ...{ baseUrl: 'https://127.0.0.1:1/v1', address: null, model: 'none', key: null },
+    baseUrl: 'https://127.0.0.1:1/v1',
+    address: null,
+    model: 'none',
+    key: null,
     gateway: { ...attestedGateway, simulatedRoot: null },
   }
   await ask(host, { id: 'c', op: 'claim', sealed: seal(makeClaim(publicKey, { inference }), hello.boxKey) })
@@ -76,8 +82,8 @@ test('five lines', async () => {
   expect(found.printed).toContain(
     'hardware attestation: SIMULATED: no hardware vouches for this VM; all else of its evidence is good',
   )
-  // The claim's key alone is there; the sandbox is no VM, so that other looks fail. What the agent has just said to another, it says for a
-  // second: here that was before the claim.
+  // Only the claim's key is there; other checks fail, because the sandbox is no VM. The agent repeats its last answer
+  // for a second: here that was before the claim.
   let document = JSON.parse('{}')
   await until("the claim's key is seen", 10_000, async () => {
     document = JSON.parse((await verifyIn(sandbox, ['--json', ...trusting])).printed)
@@ -89,7 +95,7 @@ test('five lines', async () => {
   expect((await verifyIn(sandbox, [])).words[2]).toBe('NOT CHECKED  host-key binding')
 
   fs.appendFileSync(sandbox.paths.authorizedKeys, `${publicKey} second\n`)
-  // What the agent has just said to another, it says for a second.
+  // The agent repeats its last answer for a second.
   await until('the second key is seen', 10_000, async () => {
     const { printed } = await verifyIn(sandbox, ['--verbose', ...trusting])
     return printed.includes("FAIL         authorized-keys: 2 keys log in, not the owner's alone")

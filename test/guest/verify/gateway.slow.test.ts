@@ -26,8 +26,12 @@ const expected = () => ({
 
 function honest(changes: Partial<AttestedGateway> = {}): AttestedGateway {
   return {
-    ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
-    ...{ outside: ['far'], simulatedRoot: bench.host.rootPem, ...changes },
+    kind: 'attested',
+    measurements: [launchMeasurement],
+    operatorKey: toHex(bench.host.operatorKey),
+    outside: ['far'],
+    simulatedRoot: bench.host.rootPem,
+    ...changes,
   }
 }
 
@@ -37,8 +41,12 @@ async function lineOf(gateway: InferenceGateway, { own, at = url, ...changes }: 
   await using endpoint = await startEndpoint({ baseUrl: `${at}/v1`, gateway })
   if (own !== undefined) await endpoint.command(['set'], JSON.stringify(own))
   const { outcome, reason } = await judgeGateway({
-    ...{ paths: endpoint.paths, policy: expected(), allowlist: 'any', outside: ['far'] },
-    ...{ simulatedRoot: utf8(bench.host.rootPem), ...changes },
+    paths: endpoint.paths,
+    policy: expected(),
+    allowlist: 'any',
+    outside: ['far'],
+    simulatedRoot: utf8(bench.host.rootPem),
+    ...changes,
   })
   return `${outcome}: ${reason}`
 }
@@ -58,16 +66,19 @@ test(
       'as the claim',
     ])
       expect(line).toContain(words)
-    // What the owner has set, the owner expects: there is nothing to compare it with.
+    // The owner's own settings count as expected: there is nothing to compare them with.
     const own = await lineOf(honest({ measurements: ['11'.repeat(48)] }), {
-      ...{ own: honest(), policy: strictPolicy(), outside: [] },
+      own: honest(),
+      policy: strictPolicy(),
+      outside: [],
     })
     expect(own).toMatch(/^pass: .*as you gave it to strongroom-gateway$/)
   },
   testMs,
 )
 
-// Goal: the claim's word alone is no pass: measurement, operator key and each upstream outside want the caller's own; another one fails.
+// Goal: the claim's word alone does not pass: measurement, operator key and each outside upstream need the caller's
+// own; another fails.
 test(
   'what the host alone says',
   async () => {
@@ -88,7 +99,8 @@ test(
   testMs,
 )
 
-// Goal: a gateway that does not prove what the claim names, or that nobody vouches for, or that is not there, is told apart.
+// Goal: a gateway that does not prove the claim's values, one that nobody vouches for, and one that is absent are
+// distinct.
 test(
   'a gateway that does not',
   async () => {

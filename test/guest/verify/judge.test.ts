@@ -15,7 +15,8 @@ const { root } = (await simulatedPlatform('genoa')).authority
 const question = { receipt, name: 'abcd1234', nowMs, policy }
 
 describe('hardware attestation', () => {
-  // Goal: a simulated platform fails and says so, whether its root is trusted or not; only where it is, its claim is taken for the other lines.
+  // Goal: a simulated platform fails and says so, with its root trusted or not; only with trust its claim counts for
+  // the other lines.
   test('of a simulated platform', async () => {
     const trusted = await judgeHardware({ ...question, roots: [...AMD_ROOTS, root] })
     expect(trusted.line).toMatchObject({ outcome: 'fail' })
@@ -38,7 +39,7 @@ describe('hardware attestation', () => {
     expect(trusting).toMatchObject({ line: { outcome: 'fail' }, simulated: true, statement: null })
   })
 
-  // Goal: another VM's receipt, another measurement, a changed byte and no receipt at all are told apart.
+  // Goal: another VM's receipt, another measurement, a changed byte and no receipt at all are distinct.
   test('that is not this one', async () => {
     const roots = [...AMD_ROOTS, root]
     for (const other of [

@@ -1,4 +1,5 @@
-// The second line, over a real TPM (swtpm), as the host runs one and as an SVSM would: the SVSM itself is a stand-in, its report simulated.
+// The second line, over a real TPM (swtpm) run by the host or as an SVSM would: the SVSM is a stand-in, its report
+// simulated.
 
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -95,7 +96,8 @@ describe('TPM measurements', () => {
       })
   })
 
-  // Goal: the host's TPM fails always, whatever root is trusted; that it alone is wrong is known, and a quote over another nonce is more wrong.
+  // Goal: the host's TPM always fails, with any trusted root; the result shows whether that is the only fault, and a
+  // quote over another nonce is a further one.
   test("of the host's", async () => {
     await using tpm = await startSwtpm()
     const guest = guestOf(tpm)
@@ -125,7 +127,8 @@ describe('TPM measurements', () => {
     }
   })
 
-  // Goal: a development machine's two lines fail and are excused only where the caller trusts its root and nothing else is wrong.
+  // Goal: a development machine's two lines fail and are excused only if the caller trusts its root and nothing else is
+  // wrong.
   test('and the exit code of a development machine', async () => {
     await using tpm = await startSwtpm()
     const hardware = { receipt, name: 'abcd1234', nowMs, policy }
@@ -149,8 +152,9 @@ describe('TPM measurements', () => {
     expect(isGood(lines, ['hardware attestation', 'TPM measurements'])).toBe(true)
   })
 
-  // Goal: with an SVSM's report over nonce and endorsement key, and a credential that this key's TPM activates, every step passes; a report over
-  // another nonce, of another privilege level, of another measurement, or without a root is refused. The kernel is a fake, the report simulated.
+  // Goal: with an SVSM's report over nonce and endorsement key, and a credential that this key's TPM activates, every
+  // step passes; a report over another nonce, of another privilege level, of another measurement, or without a root is
+  // refused. The kernel is a fake, the report simulated.
   test('of an SVSM', async () => {
     await using tpm = await startSwtpm()
     const manifest = await endorsementKeyOf(tpm)
@@ -180,8 +184,9 @@ describe('TPM measurements', () => {
     expect(await first({}, { measurement: new Uint8Array(48) })).toBe('fail vtpm-measurement')
   })
 
-  // Goal: a manifest with the endorsement key of another TPM, though the hardware vouches for it, fails at the attestation key: as when the host
-  // puts a TPM of its own before the guest. That other TPM, asked in its place, cannot help either; nor can a key that no credential is for.
+  // Goal: a manifest with another TPM's endorsement key, though the hardware vouches for it, fails at the attestation
+  // key, as when the host puts its own TPM before the guest. Asking that other TPM instead does not help; nor does a
+  // key without a credential.
   test('of an SVSM with another TPM', async () => {
     await using tpm = await startSwtpm()
     await using other = await startSwtpm()

@@ -16,8 +16,11 @@ test('goal: the age of each file and the end of the CRL are read from the cache,
   using _ = { [Symbol.dispose]: () => rmSync(dir, { recursive: true }) }
   const none = keptCollateral(join(dir, 'nothing'), 'genoa')
   expect(none).toEqual({
-    ...{ product: 'genoa', veks: { count: 0, fetchedAtMs: null } },
-    ...{ chainFetchedAtMs: null, crlFetchedAtMs: null, crlNextUpdateMs: null },
+    product: 'genoa',
+    veks: { count: 0, fetchedAtMs: null },
+    chainFetchedAtMs: null,
+    crlFetchedAtMs: null,
+    crlNextUpdateMs: null,
   })
   const put = (name: string, bytes: Uint8Array | string, atMs: number) => {
     writeFileSync(join(dir, name), bytes)
@@ -33,8 +36,11 @@ test('goal: the age of each file and the end of the CRL are read from the cache,
   put('vcek-milan-aa-1.der', 'DER', nowMs)
   const kept = keptCollateral(dir, 'genoa')
   expect(kept).toEqual({
-    ...{ product: 'genoa', veks: { count: 2, fetchedAtMs: nowMs - 3 * dayMs } },
-    ...{ chainFetchedAtMs: nowMs - 2 * dayMs, crlFetchedAtMs: nowMs - dayMs, crlNextUpdateMs: nextUpdate.getTime() },
+    product: 'genoa',
+    veks: { count: 2, fetchedAtMs: nowMs - 3 * dayMs },
+    chainFetchedAtMs: nowMs - 2 * dayMs,
+    crlFetchedAtMs: nowMs - dayMs,
+    crlNextUpdateMs: nextUpdate.getTime(),
   })
   expect(collateralProblem(kept, nowMs)).toBeNull()
   put('crl-vcek-genoa.der', 'nonsense', nowMs)
@@ -46,8 +52,11 @@ test('goal: the age of each file and the end of the CRL are read from the cache,
 
 test('goal: each thing that is wrong has its kind, the worst first', () => {
   const good = {
-    ...{ product: 'genoa' as const, veks: { count: 0, fetchedAtMs: null } },
-    ...{ chainFetchedAtMs: nowMs, crlFetchedAtMs: nowMs, crlNextUpdateMs: nowMs + 60 * dayMs },
+    product: 'genoa' as const,
+    veks: { count: 0, fetchedAtMs: null },
+    chainFetchedAtMs: nowMs,
+    crlFetchedAtMs: nowMs,
+    crlNextUpdateMs: nowMs + 60 * dayMs,
   }
   const kinds = [
     {},

@@ -55,7 +55,8 @@ describe('a small file system', () => {
       isFull = true
     }
     await expect(add(file, fillUp)).rejects.toMatchObject({
-      ...{ code: 'host.disk_full', message: `${stateDir}/models: no room for the disk of ${file}` },
+      code: 'host.disk_full',
+      message: `${stateDir}/models: no room for the disk of ${file}`,
     })
     expect(readdirSync(join(stateDir, 'models'))).toEqual(['.lock'])
     rmSync(fill)

@@ -197,7 +197,8 @@ describe('adding again', () => {
       await add(stateDir, file, 'named', { golden: async () => golden })
       expect((await add(stateDir, file, null)).model.name).toBe('named')
       expect((await add(stateDir, writeGguf(join(dir, 'copy.gguf'), 5_000), null)).model).toMatchObject({
-        ...{ name: 'named', golden },
+        name: 'named',
+        golden,
       })
       expect(left(stateDir)).toEqual(['named'])
     })

@@ -7,7 +7,9 @@ test('goal: address, port and holder of each family', () => {
   const of = (protocol: string, local: string, users = '') =>
     parseListening(`${protocol} LISTEN 0 4096 ${local} 0.0.0.0:* ${users}`)
   expect(of('tcp', '0.0.0.0:22', 'users:(("sshd",pid=17,fd=3))')).toEqual({
-    ...{ protocol: 'tcp', host: '0.0.0.0', port: 22 },
+    protocol: 'tcp',
+    host: '0.0.0.0',
+    port: 22,
     holder: { name: 'sshd', pid: 17 },
   })
   expect(of('udp', '127.0.0.53%lo:53', 'users:(("systemd-resolve",pid=4,fd=1))')).toMatchObject({

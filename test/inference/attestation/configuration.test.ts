@@ -1,5 +1,5 @@
-// Goal: whoever has the text of the gateway's configuration can compute the digest in its statement, and everything that decides who gets prompts
-// changes it; nothing secret is in it.
+// Goal: the text of the gateway's configuration yields the digest in its statement; every setting that decides who gets
+// prompts changes it; it holds no secret.
 
 import { expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'

@@ -46,7 +46,8 @@ describe('the answer', () => {
   })
 
   test('verifies against everything that a relying party can expect', async () => {
-    // Goal: nonce, evidence, CRL, measurement, operator key, identity, allowlist, admission and TLS key all pass, by one who trusts the simulation.
+    // Goal: nonce, evidence, CRL, measurement, operator key, identity, allowlist, admission and TLS key all pass for a
+    // relying party that trusts the simulation.
     const verdict = await verifyGateway(new TextEncoder().encode(answer), await gatewayQuestion(nonce))
     expect(verdict.checks.filter(check => check.outcome !== 'pass')).toEqual([])
     expect(verdict).toMatchObject({ ok: true, simulated: true })
@@ -75,7 +76,7 @@ describe('refusals', () => {
     // Goal: what is refused for its form uses nothing up; the same nonce then works once.
     expect((await sample.rig.get(`?nonce=${good}`, { 'X-Attestation-Nonce': good })).status).toBe(400)
     const statuses = [await sample.rig.get('', { 'X-Attestation-Nonce': good }), await sample.rig.get(`?nonce=${good}`)]
-    expect(statuses.map(item => item.status)).toEqual([200, 409])
+    expect(statuses.map(({ status }) => status)).toEqual([200, 409])
   })
 
   test('other methods are refused without using the nonce', async () => {
@@ -130,7 +131,8 @@ describe('503, never partial', () => {
 
   let reports = 0
   const zeros: Available['evidence'] = reportData => origin.evidence(reportData, new Uint8Array(32))
-  // Goal: one missing, stale or foreign piece of evidence among five is no attestation, and the nonce is used up all the same.
+  // Goal: one missing, stale or foreign piece of evidence among five prevents the attestation and still uses up the
+  // nonce.
   test.each([
     ['the source fails at the last receipt', { origin: { ...origin, evidence: lastFails } }],
     ['the report is over other data', { origin: { ...origin, evidence: foreign } }],

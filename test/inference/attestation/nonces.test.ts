@@ -94,7 +94,7 @@ describe('the ledger', () => {
   })
 
   test('it is forgotten after the retention and not a millisecond earlier', () => {
-    // Goal: the window is kept exactly, so that no nonce comes back while a verifier may still take its evidence for fresh.
+    // Goal: the window is exact: no nonce is usable again while a verifier may accept its evidence as fresh.
     const store = openStore(':memory:')
     const clock = createManualClock()
     const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
@@ -154,7 +154,7 @@ describe('the ledger', () => {
   })
 
   test('a full ledger takes no more and forgets nothing', () => {
-    // Goal: at the limit new nonces get 503, used ones still 409, also after a restart; room comes back with time alone.
+    // Goal: at the limit new nonces get 503 and used ones 409, also after a restart; only time makes room.
     const file = join(rigDir(), 'full.db')
     const clock = createManualClock()
     const first = openStore(file)

@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { drawReceiptKeys, receiptKeysOf } from '../../../src/inference/attestation/receipt-keys.ts'
 
-// Goal: a process that is given the seeds has the keys that were drawn, whichever of them a client checks; nobody else has.
+// Goal: a process with the seeds has the same keys, whichever a client checks; other seeds give other keys.
 test('keys that are made of the same seeds are the same', () => {
   const drawn = drawReceiptKeys(systemRandom)
   const made = receiptKeysOf(drawn.seeds)

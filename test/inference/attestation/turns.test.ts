@@ -1,4 +1,5 @@
-// Goal: no network, and no number of networks that ask again and again, keeps one that asks for little from its turn; memory and rate are bounded.
+// Goal: no network, and no number of networks that ask repeatedly, keeps a light user from its turn; memory and rate
+// are bounded.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -36,7 +37,7 @@ test('goal: who asked for less goes first; in a full queue who asked for most gi
   const { order, ask, release, turns } = turnsWith()
   const first = [ask('192.0.2.1'), ask('192.0.2.2'), ask('192.0.2.3'), ask('198.51.100.1')]
   expect(turns.size).toBe(4)
-  // Of the same network as those in the queue: no better than they.
+  // From the same network as the queue, so with no priority over it.
   expect(await ask('192.0.2.4')).toBeNull()
   const late = ask('203.0.113.1')
   expect(await first[2]).toBeNull()

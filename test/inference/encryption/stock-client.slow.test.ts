@@ -1,4 +1,5 @@
-// The stock EHBP client, unchanged, against the whole gateway over HTTPS, in Bun and in Node: chats, streams, tools, errors, other keys.
+// The stock EHBP client against the whole gateway over HTTPS, in Bun and in Node: chats, streams, tools, errors,
+// changed keys.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -39,7 +40,11 @@ beforeAll(async () => {
   gateway = host
   const names = ['localhost']
   const authority = await openAuthority({
-    ...{ kind: 'clients', stateDir: folder, names, nowMs: systemClock.nowMs, random: systemRandom },
+    kind: 'clients',
+    stateDir: folder,
+    names,
+    nowMs: systemClock.nowMs,
+    random: systemRandom,
   })
   caFile = join(folder, 'ca-for-clients.pem')
   writeFileSync(caFile, authority.caPem)

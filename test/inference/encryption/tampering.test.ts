@@ -1,4 +1,5 @@
-// Encrypted requests and responses that somebody changed on their way, and hostile sizes: refused, and nothing of them reaches an upstream.
+// Encrypted requests and responses changed on their way, and hostile sizes: refused before anything reaches an
+// upstream.
 
 import { describe, expect, test } from 'bun:test'
 import { sealedParts, withFlip } from '../../../scripts/rigs/gateway/ehbp.ts'
@@ -141,7 +142,7 @@ describe('bounds', () => {
     await plain.text()
     const encrypted = await chatEncrypted(gateway)
     await encrypted.text()
-    // What is between them is what the first one has used, and no more.
+    // The difference is exactly the usage of the first.
     expect(remaining(plain) - remaining(encrypted.response)).toBe(USAGE.total_tokens)
     const typed = await chatEncrypted(gateway, {}, { headers: { 'content-type': 'text/plain' } })
     expect([typed.response.status, (await errorOf(typed)).code]).toEqual([400, 'invalid_request'])

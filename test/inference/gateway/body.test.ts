@@ -31,7 +31,7 @@ function responseOf(contentLength: number | null, pieces: readonly string[], las
 const never = () => new Promise<null>(() => {})
 const read = (response: UpstreamResponse) => readUpstreamBody(response, limits, createDeadlines(createManualClock()))
 
-// Goal: nobody waits for the end of a body after its last byte; without a declared length only the end says which that is.
+// Goal: a body with a declared length is complete at its last byte; without one only its end completes it.
 test('a body is whole with the last byte that was declared', async () => {
   const declared = responseOf(6, ['{"a"', ':1'], never)
   expect(await read(declared.response)).toBe('{"a":1')

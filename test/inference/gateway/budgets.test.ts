@@ -1,4 +1,4 @@
-// Goal: a request that a budget has no room for is refused before an upstream is asked, with what helps, wherever the gateway runs.
+// Goal: a request beyond a budget is refused before an upstream is asked, with a remedy, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
 import { CALLER, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
@@ -41,7 +41,7 @@ test('goal: requests at the same time do not pass a budget together, and one tha
   // Each may cost some 4,200 tokens: the template's share, the prompt and the answer.
   const asked = Array.from({ length: 6 }, () => gateway.chat({ max_tokens: 5 }))
   const statuses: number[] = []
-  const all = asked.map(async item => void statuses.push((await item).status))
+  const all = asked.map(async request => void statuses.push((await request).status))
   await until('four are refused', 5_000, () => statuses.length === 4 && upstream.seen.length === 2)
   gate.resolve()
   await Promise.all(all)

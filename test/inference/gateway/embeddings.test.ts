@@ -1,4 +1,4 @@
-// Embeddings over HTTP: the official client, what upstreams may and may not do, and that all of the gateway's rules hold for them too.
+// Embeddings over HTTP: the official client, misbehaving upstreams, and all of the gateway's rules.
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
@@ -54,13 +54,13 @@ describe('the official client', () => {
     // It asks for base64 by itself where nothing is said, and decodes it.
     for (const encoding of [{}, { encoding_format: 'float' }] as const) {
       const { data, model, usage } = await openai.embeddings.create({ ...bodyOf(), ...encoding })
-      expect(data.map(item => [item.index, [...item.embedding].map(Math.fround)])).toEqual(
+      expect(data.map(({ index, embedding }) => [index, [...embedding].map(Math.fround)])).toEqual(
         vectors.map((vector, at) => [at, vector]),
       )
       expect([model, usage]).toEqual([EMBEDDING_MODEL, { prompt_tokens: 6, total_tokens: 6 }])
     }
     const raw = await openai.embeddings.create({ ...bodyOf(), encoding_format: 'base64' })
-    expect(raw.data.map(item => item.embedding as unknown)).toEqual(vectors.map(base64Of))
+    expect(raw.data.map(({ embedding }) => embedding as unknown)).toEqual(vectors.map(base64Of))
     for (const [input, count] of [
       ['one', 1],
       [[1, 2, 3], 1],
@@ -116,7 +116,7 @@ describe('which endpoint a model has', () => {
     await using gateway = await start()
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
     const { data } = (await list.json()) as { data: { id: string }[] }
-    expect(data.map(item => item.id)).toEqual([...gateway.models])
+    expect(data.map(({ id }) => id)).toEqual([...gateway.models])
   })
 })
 
@@ -164,7 +164,9 @@ describe('what the gateway does with all requests', () => {
         const salt = answer.headers.get('x-strongroom-receipt-salt')
         const { ok, claim } = await verifyResponse(receipt, {
           salt: salt === null ? undefined : readSalt(salt),
-          ...{ keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] },
+          keys: await gateway.publicKeys(),
+          response,
+          outside: [upstreamIn(receipt)],
           request: utf8(JSON.stringify(bodyOf({ encoding_format }))),
         })
         expect([ok, claim?.model, claim?.promptTokens, claim?.completionTokens]).toEqual([true, EMBEDDING_MODEL, 6, 0])

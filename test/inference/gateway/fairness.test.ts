@@ -1,4 +1,4 @@
-// What one client's requests may do to the others: nothing. And what an upstream says of usage: believed within bounds.
+// One client's requests do not affect the others, and an upstream's usage is believed within bounds.
 
 import { describe, expect, test } from 'bun:test'
 import {
@@ -22,9 +22,9 @@ import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway
-eachWithGateway((item, other) => {
-  upstream = item
-  gateway = other
+eachWithGateway((newUpstream, newGateway) => {
+  upstream = newUpstream
+  gateway = newGateway
 })
 
 const picture = { type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }
@@ -47,7 +47,7 @@ describe('health of an upstream', () => {
     expect((await gateway.chat()).status).toBe(200)
   })
 
-  // Goal: neither statuses that say something of one request or endpoint, nor failures of an engine that passes its probe, eject it.
+  // Goal: neither statuses about one request or endpoint, nor failures of an engine that passes its probe, eject it.
   test.each([401, 403, 404, 429, 500, 503])('status %d, many times', async status => {
     upstream.behave = response => sendJson(response, status, {})
     for (let times = 0; times < 5; times += 1) await gateway.chat()
@@ -114,7 +114,7 @@ describe('errors', () => {
 describe('what an upstream is configured for', () => {
   const only = (more: Partial<UpstreamTarget>) => startGateway([target(upstream.url, more)])
 
-  // Goal: content parts and URLs go only where the operator says they may; URLs are requests that the engine would make.
+  // Goal: content parts and URLs go only to upstreams that the operator allows; the engine would fetch the URLs.
   test('content parts', async () => {
     await using plain = await only({})
     await using seeing = await only({ content: ['image'] })
@@ -174,7 +174,7 @@ describe('usage', () => {
     usage,
   })
 
-  // Goal: a count that cannot be is replaced by the estimate, the row says so, and the key's limit is charged no more than that.
+  // Goal: the estimate replaces an impossible count, the row says so, and the key's limit is charged no more.
   test.each([
     { prompt_tokens: 3, completion_tokens: 9e15 },
     { prompt_tokens: 9e15, completion_tokens: 1 },
@@ -199,7 +199,7 @@ describe('usage', () => {
     expect((await gateway.records()).map(record => record.tokensSource)).toEqual(['implausible', 'reported'])
   })
 
-  // Goal: what was generated is paid for when the model did not keep to what the request asked for; other failures are free.
+  // Goal: text that breaks the requested format is charged, because it was generated; other failures are free.
   test('refused answers', async () => {
     const schema = { type: 'object', required: ['a'], properties: { a: { type: 'integer' } } }
     const strict = { response_format: { type: 'json_schema', json_schema: { name: 's', strict: true, schema } } }

@@ -161,11 +161,11 @@ describe('limits', () => {
   // Goal: a refusal is a 429 with Retry-After and x-ratelimit-*, which clients retry, and no upstream is asked.
   test('429', async () => {
     const limits = { caller: { requestsPerMinute: 1 }, publicRequestsPerMinute: 1 }
-    await using item = await startGateway([target(upstream.url)], limits)
-    expect([(await item.chat()).status, (await fetch(`${item.url}/health`)).status]).toEqual([200, 200])
-    const refused = await item.chat()
+    await using limited = await startGateway([target(upstream.url)], limits)
+    expect([(await limited.chat()).status, (await fetch(`${limited.url}/health`)).status]).toEqual([200, 200])
+    const refused = await limited.chat()
     expect(refused.headers.get('x-ratelimit-remaining-requests')).toBe('0')
-    const answers = [refused, await fetch(`${item.url}/health`), await fetch(`${item.url}/attestation`)]
+    const answers = [refused, await fetch(`${limited.url}/health`), await fetch(`${limited.url}/attestation`)]
     for (const answer of answers) {
       expect(answer.status).toBe(429)
       // A window is a minute and the second that it began in.
@@ -179,7 +179,8 @@ describe('limits', () => {
 })
 
 describe('what goes up and what comes down', () => {
-  // Goal: an upstream gets its own key and the fields of its kind; neither the client's key nor its headers nor other fields, which are named.
+  // Goal: an upstream gets its own key and the fields of its kind, never the client's key, headers or other fields; the
+  // latter are named.
   test('upward', async () => {
     const headers = { 'x-private': 'secret', cookie: 'a=b', 'openai-organization': 'org' }
     const answer = await gateway.chat({ seed: 7, vendor_field: { deep: [1] }, 'x y': 1, top_k: 5 }, { headers })
@@ -217,7 +218,8 @@ describe('what goes up and what comes down', () => {
     expect(texts.join('')).toBe('Grüße 👋 you')
   })
 
-  // Goal: upstream statuses are mapped by table: an invalid request stays a 400, an upstream at its limit is a 429, all others become a 502.
+  // Goal: a table maps upstream statuses: an invalid request stays a 400, an upstream at its limit is a 429, all others
+  // a 502.
   test('upstream statuses', async () => {
     const rows = { 400: 400, 413: 400, 422: 400, 401: 502, 403: 502, 404: 502, 429: 429, 500: 502, 503: 502, 204: 502 }
     await using gateway = await startGateway([target(upstream.url)], { limits: { ejectFailures: 1000 } })
@@ -249,7 +251,8 @@ const saying =
   }
 
 describe('response_format', () => {
-  // Goal: with response_format content is JSON that is valid by the schema, streamed or not; a completion cut by its length passes.
+  // Goal: with response_format content is JSON valid by the schema, streamed or not; a completion cut by its length
+  // passes.
   test('by table', async () => {
     const rows: [format: unknown, content: string, finish: string, ok: boolean][] = [
       [{ type: 'text' }, 'free', 'stop', true],
@@ -344,7 +347,8 @@ describe('tools', () => {
 })
 
 describe('whole answers that misbehave', () => {
-  // Goal: each is a 502 without the engine's words and without a charge; a completion without usage is charged by the estimate.
+  // Goal: each is a 502 without the engine's words and without a charge; the estimate charges a completion without
+  // usage.
   test('by table', async () => {
     const good = { index: 0, message: { role: 'assistant', content: 'x' }, finish_reason: 'stop' }
     const bodies: unknown[] = [

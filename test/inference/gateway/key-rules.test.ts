@@ -1,4 +1,4 @@
-// Goal: a key uses the models that it may use, under the names that it has for them, and sees no others, wherever the gateway runs.
+// Goal: a key uses its allowed models under its own names for them, and sees no others, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
 import { KEY, MODEL, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
@@ -25,9 +25,9 @@ test.skipIf(noAlias)(
     expect((await gateway.records()).map(record => record.model)).toEqual([MODEL, MODEL])
     const list = await fetch(`${gateway.url}/v1/models`, { headers: { authorization: `Bearer ${KEY}` } })
     expect(((await list.json()) as GatewayModelList).data.map(({ id }) => id)).toEqual([MODEL, 'gpt-4o'])
-    const item = async (id: string) =>
+    const statusOf = async (id: string) =>
       (await fetch(`${gateway.url}/v1/models/${id}`, { headers: { authorization: `Bearer ${KEY}` } })).status
-    expect([await item('gpt-4o'), await item(MODEL), await item('secret')]).toEqual([200, 200, 404])
+    expect([await statusOf('gpt-4o'), await statusOf(MODEL), await statusOf('secret')]).toEqual([200, 200, 404])
     await upstream.stop()
   },
 )

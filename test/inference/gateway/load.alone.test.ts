@@ -1,4 +1,4 @@
-// Many streams through the gateway at once, with upstream, gateway and clients in processes of their own, on the loopback interface.
+// Many concurrent streams through the gateway; upstream, gateway and clients are processes on the loopback interface.
 
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -16,7 +16,7 @@ type Line = Readonly<Record<string, unknown>>
 /** One of the programs; `line` gives what it prints, one after the other. */
 function start(...argv: string[]) {
   const child = Bun.spawn([process.execPath, program, ...argv], {
-    // For its clients: Bun's fetch runs 256 requests at a time unless it is told otherwise when the program starts.
+    // For its clients: Bun's fetch runs 256 requests at a time unless this variable is set at the program's start.
     env: { ...process.env, BUN_CONFIG_MAX_HTTP_REQUESTS: '65336' },
     stdin: 'pipe',
     stdout: 'pipe',
@@ -85,7 +85,7 @@ async function judge(protocol: string): Promise<void> {
   process.stderr.write(`${JSON.stringify({ ...seen, stalledBytes, before, after, report })}\n`)
   expect(seen).toMatchObject({ done: STREAMS, closedEarly: 0, events: STREAMS * EVENTS })
   expect(seen.p99Ms).toBeLessThan(1_500)
-  // What lies in buffers of kernel and runtimes, of a gigabyte that there is.
+  // Bytes in buffers of kernel and runtimes, of a gigabyte in all.
   expect(stalledBytes).toBeLessThan(64 * MIB)
   expect(after.most - before.now).toBeLessThan(256 * MIB)
   expect(report).toMatchObject({ requests: STREAMS + 1, running: 0 })

@@ -113,8 +113,8 @@ const requestsEach = 600
 const together = 8
 const errorBytesMax = 2_000
 
-// Goal: whatever a request says, its client hears what is wrong with it in few words, and nobody waits for it: a field called `a[b]` once held the
-// gateway for ever, and a name of 20,000 steps for a second. None is the gateway's own failure.
+// Goal: every invalid request gets a short error quickly: a field called `a[b]` once held the gateway for ever, and a
+// name of 20,000 steps for a second. None is the gateway's own failure.
 test.each(SAMPLES)(
   '%s',
   async (path, sample) => {

@@ -47,7 +47,10 @@ afterAll(attestation.clearRig)
 
 const asked = { headers: { 'x-strongroom-receipt': '1' } }
 
-/** Of a chat that asks for one: it stands where it should and is good for exactly what was asked and answered. Gives who is said to have answered. */
+/**
+ * Checks the receipt of a chat: it stands in its place and is valid for exactly this request and response. Returns the
+ * upstream's name.
+ */
 async function answeredBy(gateway: TestGateway, stream: boolean): Promise<string | undefined> {
   const answer = await gateway.chat({ stream }, asked)
   const bytes = new Uint8Array(await answer.arrayBuffer())
@@ -115,8 +118,8 @@ describe('a receipt', () => {
 
 describe('a kept receipt', () => {
   const toKeep = { headers: { 'x-strongroom-receipt': 'keep' } }
-  const fetchReceipt = (id: string | null, item = gateway) =>
-    fetch(`${item.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
+  const fetchReceipt = (id: string | null, from = gateway) =>
+    fetch(`${from.url}/v1/receipts/${id}`, { headers: { authorization: `Bearer ${KEY}` } })
 
   test('goal: asked for by `keep` it is where a short header says, good for exactly the bytes that came, streamed or not', async () => {
     for (const stream of [false, true]) {
@@ -130,7 +133,7 @@ describe('a kept receipt', () => {
       const receipt = await kept.text()
       const question = { keys: await gateway.publicKeys(), response, outside: [upstreamIn(receipt)] } as const
       const request = utf8(JSON.stringify(chatBody({ stream })))
-      // What is fetched says nothing to whoever guesses at the text: the salt came with the response alone.
+      // A fetched receipt does not help to guess the text: only the response carried the salt.
       expect(receipt).not.toContain('.')
       const salt = readSalt(answer.headers.get('x-strongroom-receipt-salt') ?? '')
       const { ok, claim } = await verifyResponse(receipt, { ...question, request, salt })
@@ -188,7 +191,7 @@ describe('a kept receipt', () => {
         return status === 200 ? status : body
       }
       const unknown = await told(crypto.randomUUID())
-      // What the host mints under the same prefix has another secret.
+      // A key that the host mints under the same prefix has another secret.
       keyDigest = 'cd'.repeat(32)
       expect(await told(id)).toBe(unknown)
       keyDigest = CALLER.keyDigest
@@ -242,8 +245,12 @@ async function trustedGateway() {
   const { rootFile, operatorKey, measurementOf } = await attestation.simulatedHost()
   const nonce = attestation.newNonce()
   const verdict = await verifyGateway(utf8((await rig.get(`?nonce=${nonce}`)).body), {
-    ...{ nonce: fromBase64Url(nonce) ?? 'any', asOf: systemClock.nowMs(), ageMsMax: freshAgeMsMax, crl: undefined },
-    ...{ roots: [readSimulatedRoot(await Bun.file(rootFile).bytes())], pins: allPins },
+    nonce: fromBase64Url(nonce) ?? 'any',
+    asOf: systemClock.nowMs(),
+    ageMsMax: freshAgeMsMax,
+    crl: undefined,
+    roots: [readSimulatedRoot(await Bun.file(rootFile).bytes())],
+    pins: allPins,
     policy: {
       ...strictPolicy(),
       measurements: [measurementOf(attestation.imageDigest)],
@@ -274,7 +281,9 @@ test.skipIf(noTwo)(
       target(other.url, { name: 'elsewhere', weight: 1000 }),
     ]
     const sealer = createResponseSealer({
-      ...{ keys: attestation.receiptKeys(), clock: systemClock, random: systemRandom },
+      keys: attestation.receiptKeys(),
+      clock: systemClock,
+      random: systemRandom,
       inside: new Set(['built-in']),
     })
     await using both = startHostGateway(upstreams, { host: { sealer }, limits: { ejectFailures: 1000 } })

@@ -1,4 +1,4 @@
-// Routes of the gateway that are not its completions: one model by its id, and what a client is told where there is no route.
+// Routes of the gateway besides completions: a model by its id, and the 404 for an unknown route.
 
 import { describe, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'

@@ -1,4 +1,5 @@
-// Strict schemas against the daemon: whatever a client sends, others are answered, nothing is printed, and what cannot be checked is not passed on.
+// Strict schemas against the daemon: whatever a client sends, others are served, nothing is printed, and unchecked
+// content is not passed on.
 
 import { afterEach, beforeEach, describe, expect, spyOn, test } from 'bun:test'
 import { readdirSync, readFileSync } from 'node:fs'
@@ -10,7 +11,7 @@ import { main } from '../../rigs/program.ts'
 
 let upstream: TestUpstream
 let gateway: RealGateway
-/** Of each caller, by the name that it has here. */
+/** Key of each caller, by the caller's name here. */
 let keys: Record<'warm' | 'hostile' | 'honest' | 'a', string>
 let undo = new AsyncDisposableStack()
 
@@ -20,7 +21,10 @@ beforeEach(async () => {
   undo.defer(upstream.stop)
   gateway = undo.use(
     await startRealGateway([target(upstream.url, { name: 'up' })], {
-      ...{ bodyBytesMax: 4_194_304, bodyTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, ejectFailures: 1_000 },
+      bodyBytesMax: 4_194_304,
+      bodyTimeoutMs: 60_000,
+      firstByteTimeoutMs: 60_000,
+      ejectFailures: 1_000,
     }),
   )
   const newKey = () => gateway.addKey()
@@ -52,7 +56,9 @@ const say = (content: string) => {
 }
 
 const leaf = { type: 'object', properties: each(140, () => ({ type: 'string' })) }
-/** Four seconds of work to compile, and nearly all that the bounds on schemas allow: so a fast processor, too, needs more than two. */
+/**
+ * Four seconds of compilation, nearly the maximum that the bounds allow, so that a fast processor needs more than two.
+ */
 const heavy = {
   properties: each(1_600, () => ({ type: 'string', minLength: 1, maxLength: 9 })),
   anyOf: list(256, at => ({ pattern: `[^${'\\p{L}\\P{C}'.repeat(49)}]${at}` })),
@@ -72,8 +78,9 @@ const HOSTILE: [name: string, schema: () => unknown, status: number, words: stri
 ]
 
 describe('no client decides how long the event loop is held', () => {
-  // Goal: while a hostile schema is compiled and checked, 99 of 100 answers of /health take under 50 ms (or, on a busy machine, little more than
-  // without it), none a second, nothing is printed, and the client reads what is too much.
+  // Goal: while a hostile schema is compiled and checked, 99 of 100 responses of /health take under 50 ms (or, on a
+  // busy machine, little more than without it), none a second, nothing is printed, and the client learns which bound it
+  // exceeded.
   test.each(HOSTILE)(
     '%s',
     async (_name, schema, status, words) => {
@@ -95,7 +102,8 @@ describe('no client decides how long the event loop is held', () => {
     60_000,
   )
 
-  // Goal: a hundred hostile requests of one key delay another key's strict requests by the start of a child at most, and get 400 or 429 themselves.
+  // Goal: a hundred hostile requests of one key delay another key's strict requests by at most the start of a child,
+  // and get 400 or 429.
   test('a hundred hostile requests', async () => {
     say('"b"')
     const leaving = new AbortController()
@@ -106,7 +114,9 @@ describe('no client decides how long the event loop is held', () => {
     expect(statuses).toEqual(list(20, () => 200))
     expect(await firstRefusal).toBe(429)
     // At least one has been killed at its deadline, and the honest key still works.
-    expect(await Promise.any(hostile.map(item => item.then(code => code === 400 || Promise.reject(code))))).toBe(true)
+    expect(await Promise.any(hostile.map(answer => answer.then(code => code === 400 || Promise.reject(code))))).toBe(
+      true,
+    )
     expect((await ask('honest', { type: 'string' })).status).toBe(200)
     leaving.abort()
     await Promise.allSettled(hostile)
@@ -132,7 +142,7 @@ describe('no client decides how long the event loop is held', () => {
 })
 
 describe('fails closed', () => {
-  // Goal: a child that is killed in the middle of a check: that answer is not passed on, the next request works. Streams too.
+  // Goal: if a child is killed during a check, that response is not passed on and the next request works; streams, too.
   test('killed', async () => {
     say('"b"')
     expect((await ask('a', { type: 'string' })).status).toBe(200)
@@ -155,7 +165,8 @@ describe('fails closed', () => {
     expect(schemaChildren()).not.toContain(pid)
   }, 60_000)
 
-  // Goal: a child has nothing of ours: no environment but its own, no descriptor but its pipes, no privileges, no way to open a file; it ends with the gateway.
+  // Goal: a child has no environment but its own, no descriptor but its pipes, no privileges and no way to open a file;
+  // it ends with the gateway.
   test('confined', async () => {
     say('"b"')
     expect((await ask('a', { type: 'string' })).status).toBe(200)
@@ -179,7 +190,7 @@ describe('fails closed', () => {
     expect(schemaChildren()).not.toContain(pid)
   }, 60_000)
 
-  // Goal: the child prints nothing of what it is given, ends when its parent closes the pipe, and by itself when it is given no job.
+  // Goal: the child prints none of its input, ends when its parent closes the pipe, and ends by itself without a job.
   test('the child by hand', async () => {
     const start = () =>
       Bun.spawn([process.execPath, main, schemaChildCommand], {

@@ -1,4 +1,4 @@
-// The APIs that are translated to chat completions: the same misbehaving upstreams, receipts, encryption, usage and limits as a chat has.
+// APIs that are translated to chat completions: the same misbehaving upstreams, receipts, encryption, usage and limits.
 
 import { describe, expect, test } from 'bun:test'
 import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
@@ -96,7 +96,7 @@ describe.each(SHAPES)('$operation', shape => {
       const usage = stream
         ? namedEventsOf(text)
             .map(shape.usageOf)
-            .findLast(item => item !== null)
+            .findLast(usage => usage !== null)
         : shape.usageOf(JSON.parse(text))
       expect(usage).toEqual([11, 3])
       const [ofChat, ofShape] = (await gateway.records()).slice(-2)
@@ -127,7 +127,8 @@ describe.each(SHAPES)('$operation', shape => {
     expect(names).toEqual([shape.operation])
   })
 
-  // Goal: the receipt is over the client's own request and the bytes that it got; in a stream it stands right before the last event.
+  // Goal: the receipt covers the client's own request and the bytes that it got; in a stream it stands right before the
+  // last event.
   test('receipts', async () => {
     for (const stream of [false, true]) {
       const body = shape.body({ stream })
@@ -165,7 +166,8 @@ describe.each(SHAPES)('$operation', shape => {
     }
     const refused = await postEncrypted(gateway, shape.path, shape.body({ container: 'x' }))
     expect(gatewayErrorIn(JSON.parse(await refused.text()))).toMatchObject({
-      ...{ code: 'invalid_request', param: 'container' },
+      code: 'invalid_request',
+      param: 'container',
     })
   })
 
@@ -181,7 +183,7 @@ describe.each(SHAPES)('$operation', shape => {
     expect((await viewOf(gateway)).running).toBe(0)
   })
 
-  // Goal: pieces of text of about the same length cannot be told apart by the size of their events.
+  // Goal: event sizes do not distinguish pieces of text of about the same length.
   test('padding', async () => {
     await using padding = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
     const answer = await padding.post(shape.path, shape.body({ stream: true }))
@@ -214,7 +216,8 @@ describe.each(SHAPES)('$operation', shape => {
     }
   })
 
-  // Goal: a client that leaves frees the upstream within 100 ms and the key's slot, and pays for the prompt and what was delivered.
+  // Goal: a client that leaves frees the upstream within 100 ms and the key's slot, and pays for prompt and delivered
+  // text.
   test('a client that leaves', async () => {
     for (const stream of [false, true]) {
       upstream.behave = stream ? begun(hang) : hang

@@ -21,14 +21,14 @@ const clientCount = 16
 const slots = 64
 
 type Way = {
-  /** What the upstream does; null: it must not be asked. */
+  /** The upstream's behaviour; null: it must not be asked. */
   readonly upstream: Behaviour | null
   readonly body?: string
   readonly stream: boolean
   readonly leave: 'never' | 'once-asked' | 'after-first-chunk'
   /** The upstream's connection ends when the client has the first chunk. */
   readonly cut?: boolean
-  /** Of the answer, where the client stays. */
+  /** Status of the response, if the client stays. */
   readonly status?: number
 }
 
@@ -56,7 +56,7 @@ const WAYS = [
   { upstream: null, body: JSON.stringify(chatBody({ model: 'other' })), stream: false, leave: 'never', status: 404 },
 ] as const satisfies readonly Way[]
 
-// Goal: after 1,000 aborted and failed requests every slot of the key and of the upstream is free, and there is none too many.
+// Goal: after 1,000 aborted and failed requests exactly the slots of the key and of the upstream are free.
 test('slots are back after 1,000 aborts and errors', async () => {
   const asked = new Map<string, () => void>()
   const cuts = new Map<string, () => void>()
@@ -75,7 +75,7 @@ test('slots are back after 1,000 aborts and errors', async () => {
   })
   const key = await gateway.addKey({ concurrencyMax: slots })
 
-  const item = async (index: number) => {
+  const runRequest = async (index: number) => {
     const way: Way = WAYS[index % WAYS.length] ?? WAYS[0]
     const id = String(index)
     const wasAsked = new Promise<void>(resolve => asked.set(id, resolve))
@@ -104,7 +104,7 @@ test('slots are back after 1,000 aborts and errors', async () => {
   }
   let next = 0
   const client = async () => {
-    for (let index = next++; index < requestCount; index = next++) await item(index)
+    for (let index = next++; index < requestCount; index = next++) await runRequest(index)
   }
   await Promise.all(Array.from({ length: clientCount }, client))
   // Half a body and then nothing more: these never were requests.

@@ -81,7 +81,8 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
   }
 }
 
-// Goal: a client that reads nothing for so long loses its stream: slot, lease and upstream are free, and the ledger has one row, aborted.
+// Goal: a client that stops reading loses its stream: slot, lease and upstream are free, and the ledger has one row,
+// aborted.
 test('a client that stalls', async () => {
   const upstream = await startUpstream(flood(65_536, 4_000))
   await using gateway = await startRealGateway([target(upstream.url)], LIMITS)
@@ -149,7 +150,8 @@ test('an upstream that is slow', async () => {
   await upstream.stop()
 }, 20_000)
 
-// Goal: events up to the limit arrive whole for every split of the bytes; one byte more ends the stream with an error event.
+// Goal: events up to the limit arrive whole for every split of the bytes; one more byte ends the stream with an error
+// event.
 test('the largest events', async () => {
   const overhead = JSON.stringify(delta({ content: '' })).length + 'data: '.length
   const sizes = [MIB, 2 * MIB - overhead, MIB]

@@ -124,7 +124,8 @@ test.each(['lingers', 'goes on'])('an upstream that %s after [DONE]', async how 
 })
 
 describe('event streams as they come', () => {
-  // Goal: the client gets the same for every split of the bytes, with CRLF, CR, comments, other fields and a byte order mark.
+  // Goal: the client gets the same for every split of the bytes, with CRLF, CR, comments, other fields and a byte order
+  // mark.
   test('any split', async () => {
     const events = [delta({ content: 'Grüße ' }), delta({ content: '👋' }), delta({}, 'stop')]
     for (const [lineEnd, size] of [
@@ -230,7 +231,7 @@ describe('a client that leaves', () => {
   })
 })
 
-// Goal: a client that does not read stops the upstream, does not count as the upstream's silence, and gets everything in the end.
+// Goal: a client that does not read stops the upstream without it counting as silent, and gets everything in the end.
 test('backpressure', async () => {
   const piece = 'x'.repeat(16_000)
   let written = 0

@@ -1,5 +1,6 @@
-// Goal: each admitted request of a gateway with traces is one trace at the OTLP receiver, however it ends, and no text of it is; without traces nothing is.
-// From the client's request to the receiver over real HTTP; in this process, for the tracer is put in from outside.
+// Goal: with traces each admitted request is one trace at the OTLP receiver, however it ends, without any of its text;
+// without traces there is none. Over real HTTP from client to receiver; in this process, because the test passes the
+// tracer in.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { KEY, MODEL, startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
@@ -52,7 +53,12 @@ function tracedGateway(changes: Partial<TraceSettings> = {}): TestGateway {
         }),
       ),
     },
-    ...{ queueMax: 1_000, batchMax: 100, intervalMs: 20, timeoutMs: 2_000, clock, random: systemRandom },
+    queueMax: 1_000,
+    batchMax: 100,
+    intervalMs: 20,
+    timeoutMs: 2_000,
+    clock,
+    random: systemRandom,
     log: silentLogger,
   })
   exporter.start()
@@ -90,9 +96,13 @@ test('goal: a whole and a streamed completion, with usage, finish reasons, upstr
     expect([request.traceId, request.parentSpanId]).toEqual(['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331'])
     expect(request).toMatchObject({ name: `chat ${MODEL}`, status: 0 })
     expect(request.attributes).toMatchObject({
-      ...{ 'gen_ai.usage.input_tokens': 11, 'gen_ai.usage.output_tokens': 3, 'gen_ai.request.stream': stream },
-      ...{ 'gen_ai.response.finish_reasons': ['stop'], 'http.response.status_code': 200 },
-      ...{ 'strongroom.request.id': response.headers.get('x-request-id'), 'strongroom.outcome': 'completed' },
+      'gen_ai.usage.input_tokens': 11,
+      'gen_ai.usage.output_tokens': 3,
+      'gen_ai.request.stream': stream,
+      'gen_ai.response.finish_reasons': ['stop'],
+      'http.response.status_code': 200,
+      'strongroom.request.id': response.headers.get('x-request-id'),
+      'strongroom.outcome': 'completed',
     })
     expect(typeof request.attributes['gen_ai.response.time_to_first_chunk']).toBe(stream ? 'number' : 'undefined')
     expect(of(attempt, 'server.address', 'server.port', 'error.type')).toEqual([
@@ -222,7 +232,7 @@ test('goal: what is not sampled, and a gateway without traces, tells nothing and
   expect([...first.seen, ...second.seen].map(seen => seen.headers.get('traceparent'))).toEqual([null, null, null, null])
 })
 
-// Goal: the canary. Whatever clients and upstreams say, in each place where they can say something, is not among what the receiver gets.
+// Goal: the canary. Nothing that clients and upstreams can write anywhere reaches the receiver.
 test('goal: no text of requests, answers, failures, keys or tools is in what the receiver gets', async () => {
   const gateway = tracedGateway({ followParent: true })
   const canary = 'canary-5b7720'
@@ -247,13 +257,11 @@ test('goal: no text of requests, answers, failures, keys or tools is in what the
     },
   ]
   const headers = {
-    ...{
-      'x-api-key': canary,
-      cookie: canary,
-      tracestate: `a=${canary}`,
-      baggage: `user=${canary}`,
-      'user-agent': canary,
-    },
+    'x-api-key': canary,
+    cookie: canary,
+    tracestate: `a=${canary}`,
+    baggage: `user=${canary}`,
+    'user-agent': canary,
     traceparent: `00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01-${canary}`,
   }
   const bodies = [

@@ -1,4 +1,4 @@
-// Goal: a key reads its own numbers of the running month from the gateway, wherever that runs, as soon as a request has ended.
+// Goal: a key reads its own usage of the running month as soon as a request has ended, wherever the gateway runs.
 
 import { expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'
@@ -120,7 +120,7 @@ async function* usedDays(days: number, models: number): AsyncGenerator<DaySum[]>
 test.skipIf(needsHost('what has been used comes from the test'))(
   'more rows than one response has are refused',
   async () => {
-    // Goal: how much a key has used decides neither memory nor time of the gateway, and whoever asks by less is told.
+    // Goal: a key's usage decides neither memory nor time of the gateway, and an error suggests fewer groups.
     await using gateway = startHostGateway([target(upstream.url)], {
       host: { spent: { spent: () => null, load: async () => {}, days: () => usedDays(300, 10) } },
     })

@@ -9,8 +9,8 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
-import { NO_BUDGETS } from '../../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
 import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
@@ -64,7 +64,7 @@ const BAD_HEADERS: Record<string, (key: string) => string> = {
 
 describe('headers', () => {
   for (const [what, header] of Object.entries(BAD_HEADERS)) {
-    // Goal: only the exact form of a known key gets in; every other one meets the same refusal, which tells nothing apart.
+    // Goal: only the exact form of a known key is accepted; all others get the same refusal.
     test(`${what} is refused`, () => {
       using ledger = openLedger()
       const key = ledger.addKey()
@@ -86,7 +86,7 @@ describe('headers', () => {
   })
 
   test('the caller', () => {
-    // Goal: limits are the key's own where it has some, else the configured ones; organization and instance are the key's.
+    // Goal: limits are the key's own, or else the configured ones; organization and instance are the key's.
     using ledger = openLedger()
     const instanceId = ledger.addInstance('abcd1234')
     const { authenticate } = authenticator(ledger)
@@ -168,7 +168,7 @@ describe('a key that worked a moment ago', () => {
   })
 
   test('endings by others between requests of one turn', () => {
-    // Goal: without a moment of waiting in between, each request meets what the other connection has committed just before, back and forth.
+    // Goal: each request sees what the other connection has committed just before, back and forth, without a wait.
     using ledger = openLedger()
     const key = ledger.addKey()
     const { outcome } = authenticator(ledger)
@@ -217,7 +217,8 @@ test('what is stored is the SHA-256 of the secret', () => {
 })
 
 test('last use', () => {
-  // Goal: use is noted at once, then at most once a minute, and after a clock that jumped back; a refused try notes nothing.
+  // Goal: use is recorded immediately, then at most once a minute, and after the clock jumped back; a refused attempt
+  // is not recorded.
   using ledger = openLedger()
   const key = ledger.addKey()
   const { outcome } = authenticator(ledger)
@@ -281,7 +282,8 @@ describe('keys of instances', () => {
   })
 
   test('end with the instance, for good', () => {
-    // Goal: deletion revokes, repeating it changes nothing, and a purged instance leaves no key that looks like its organization's.
+    // Goal: deletion revokes, repeating it changes nothing, and a purged instance leaves no key that looks like its
+    // organization's.
     using ledger = openLedger()
     const { store } = ledger
     const [gone, stays] = [ledger.addInstance('abcd1234'), ledger.addInstance('efgh5678')]
@@ -341,14 +343,27 @@ test('canary: no secret of a client key is in a log, a file or the metrics', asy
       const record = { id: `${caller.keyPrefix}-${i}`, atMs: 1, caller, model: key, upstream: 'local', tokens } as const
       if (i > 0) metering.record({ ...record, model: 'tiny', tokensSource: 'reported', outcome: 'completed' })
       metrics.observe({
-        ...{ operation: 'chat', model: key, upstream: key, status: 200, errorCode: key, tokens },
-        ...{ durationMs: 1, firstChunkMs: 1, queueMs: 1 },
+        operation: 'chat',
+        model: key,
+        upstream: key,
+        status: 200,
+        errorCode: key,
+        tokens,
+        durationMs: 1,
+        firstChunkMs: 1,
+        queueMs: 1,
       })
     }
     // A record that cannot be written is logged.
     metering.record({
-      ...{ id: key, atMs: 1, caller: { ...caller, organizationId: 'nobody' }, model: key, upstream: 'local' },
-      ...{ tokens: { prompt: 1, completion: 2 }, tokensSource: 'estimated', outcome: 'failed' },
+      id: key,
+      atMs: 1,
+      caller: { ...caller, organizationId: 'nobody' },
+      model: key,
+      upstream: 'local',
+      tokens: { prompt: 1, completion: 2 },
+      tokensSource: 'estimated',
+      outcome: 'failed',
     })
     metering.flush()
     log.error('a caller that was logged whole', { headers: [...bearer(key)] })

@@ -1,4 +1,5 @@
-// Limits: never more than allowed in any minute, waits that are true to the second, slots that always come back. A manual clock.
+// Limits: never more than allowed in any minute, waits exact to the second, slots that always come back. A manual
+// clock.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -53,7 +54,8 @@ function mostInAnyMinute(taken: readonly { atMs: number; amount: number }[]): nu
 
 describe('requests and tokens per minute', () => {
   for (let seed = 1; seed <= 20; seed += 1) {
-    // Goal: over random traffic no minute ever holds more than the limits, and the limits are nearly reached, so nothing is withheld.
+    // Goal: over random traffic no minute holds more than the limits, and the limits are nearly reached, so nothing is
+    // withheld.
     test(`never more than the limit in any minute, seed ${seed}`, () => {
       const random = sequence(seed)
       const { clock, limiter } = bench()
@@ -71,7 +73,7 @@ describe('requests and tokens per minute', () => {
         outcome.ticket.settle({ prompt: Math.min(tokens, caller.tokensPerMinute), completion: 0 })
       }
       const requests = mostInAnyMinute(taken.map(({ atMs }) => ({ atMs, amount: 1 })))
-      const tokens = mostInAnyMinute(taken.map(item => ({ atMs: item.atMs, amount: item.tokens })))
+      const tokens = mostInAnyMinute(taken.map(({ atMs, tokens }) => ({ atMs, amount: tokens })))
       expect(requests).toBeLessThanOrEqual(caller.requestsPerMinute)
       expect(tokens).toBeLessThanOrEqual(caller.tokensPerMinute)
       expect(Math.max(requests / caller.requestsPerMinute, tokens / caller.tokensPerMinute)).toBeGreaterThan(0.85)
@@ -163,7 +165,7 @@ describe('tokens', () => {
   })
 
   test('a request that lasted longer than a minute', () => {
-    // Goal: giving back what has left the window does not make room that is not there; what was used beyond counts from the end.
+    // Goal: tokens returned after the window make no room; tokens beyond the estimate count from the end.
     const { clock, admit } = bench()
     const long = admit(caller, 900)
     // Twice 61 seconds: state that is kept by the second would be met again.
@@ -313,7 +315,8 @@ describe('public endpoints', () => {
   })
 
   test('the table is bounded', () => {
-    // Goal: a flood of addresses fills no memory and gets one shared minute beyond the table; known ones go on, and idle ones make room.
+    // Goal: a flood of addresses fills no memory and shares one minute beyond the table; known addresses go on, idle
+    // ones make room.
     const clock = createManualClock()
     const { admitPublic, size } = createPublicLimiter({ clock, requestsPerMinute: 2, addressesMax: 100 })
     const address = (i: number) => `10.0.${i >> 8}.${i & 255}`

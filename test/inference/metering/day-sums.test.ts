@@ -1,4 +1,5 @@
-// Goal: pages of the books and the rows that are not in them yet make the truth together, wherever a page ends and whatever is booked in between.
+// Goal: pages of the books plus the rows that they lack are exact, wherever a page ends and whatever is booked in
+// between.
 
 import { expect, test } from 'bun:test'
 import { allOf, failure } from '../../../scripts/rigs/until.ts'
@@ -39,7 +40,9 @@ test('goal: random rows, booked or not, in pages of random sizes, while more are
     const page = prepareDaysPage(ledger.store.db)
     const rows = Array.from({ length: 80 }, (_, index) =>
       usageRow({
-        ...{ id: `${index}`, keyPrefix: `k${1 + draw(4 / 3)}`, model: models[draw(models.length)] ?? '' },
+        id: `${index}`,
+        keyPrefix: `k${1 + draw(4 / 3)}`,
+        model: models[draw(models.length)] ?? '',
         atMs: Date.parse(`2026-11-0${1 + draw(5)}T12:00Z`),
       }),
     )
@@ -47,7 +50,7 @@ test('goal: random rows, booked or not, in pages of random sizes, while more are
     append(rows.slice(0, booked))
     const sums = await allOf(
       readDays(async after => {
-        // Whoever reads gives the page and the rows that are not in it as of the same moment.
+        // A page and the rows that it lacks are as of the same moment.
         const read = withUnbooked(page(scope, after, 1 + draw(4)), { scope, after }, rows.slice(booked))
         const more = draw(8)
         append(rows.slice(booked, booked + more))
@@ -63,12 +66,18 @@ test('goal: random rows, booked or not, in pages of random sizes, while more are
 test('goal: what waits to be written is in the sums at once, and counts once when it is', async () => {
   using ledger = openLedger()
   const { store, log } = ledger
-  const metering = new Metering({ ...{ store: { ...store }, clock: systemClock, log }, cost: createCost([]) })
+  const metering = new Metering({ store: { ...store }, clock: systemClock, log, cost: createCost([]) })
   const caller = callerOf({ organizationId: 'o1', keyPrefix: 'k1' })
   const record = (id: string) =>
     metering.record({
-      ...{ id, atMs: Date.parse('2026-11-03T12:00Z'), caller, model: 'm', upstream: 'u' },
-      ...{ tokens: { prompt: 2, completion: 3 }, tokensSource: 'reported', outcome: 'completed' },
+      id,
+      atMs: Date.parse('2026-11-03T12:00Z'),
+      caller,
+      model: 'm',
+      upstream: 'u',
+      tokens: { prompt: 2, completion: 3 },
+      tokensSource: 'reported',
+      outcome: 'completed',
     })
   const days = async () => (await allOf(metering.days(scope))).map(({ day, model, requests }) => [day, model, requests])
   record('1')
@@ -85,7 +94,7 @@ test('goal: however many read at a time, the event loop is held for a page, and 
   const { store, log } = ledger
   const sleeps: (() => void)[] = []
   const clock = { sleep: () => new Promise<void>(resolve => void sleeps.push(resolve)) }
-  const metering = new Metering({ ...{ store: { ...store }, clock, log }, cost: createCost([]) })
+  const metering = new Metering({ store: { ...store }, clock, log, cost: createCost([]) })
   const much = Array.from({ length: 70 }, () => allOf(metering.days(scope)).catch(error => error.code))
   const other = allOf(metering.days({ ...scope, organizationId: 'o2' })).then(() => void order.push('other'))
   const order: string[] = []

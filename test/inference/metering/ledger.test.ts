@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { flushIntervalMs, Metering, retryIntervalMs } from '../../../src/inference/metering/ledger.ts'
 import { createCost, microUsd } from '../../../src/inference/metering/price.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { findUsage, sumUsage } from '../../../src/store/directory/usage/usage.query.ts'
 import { callerOf, openLedger } from '../../rigs/gateway/keys.ts'
 
@@ -51,7 +51,8 @@ describe('cost', () => {
   })
 
   test('the smallest price is never nothing', () => {
-    // Goal: one token at a millionth of a dollar per million is charged the ledger's smallest unit, and shown as the smallest amount.
+    // Goal: one token at a millionth of a dollar per million is charged the ledger's smallest unit, and shown as the
+    // smallest amount.
     const cost = createCost([{ model: 'm', prompt_usd_per_million: '0.000001', completion_usd_per_million: '0' }])
     expect(cost('m', { prompt: 1, completion: 0 })).toBe(1n)
     expect(cost('m', { prompt: 1_000, completion: 0 })).toBe(1n)
@@ -66,7 +67,8 @@ describe('cost', () => {
 })
 
 test('200 mixed requests sum exactly', () => {
-  // Goal: per organization and period, the sums are those of an independent count in pico-dollars, repeated records and edges of the period included.
+  // Goal: sums per organization and period equal an independent count in pico-dollars, with repeated records and edges
+  // of the period.
   using bed = bench()
   const { metering } = bed
   const PICO = { tiny: [100_000n, 400_000n], large: [3_000_000n, 15_123_456n], free: [0n, 0n] } as const
@@ -134,9 +136,18 @@ describe('writing', () => {
     expect(findUsage(ledger.store.db, 'r1')).toBe(null)
     await ledger.clock.elapse(flushIntervalMs)
     expect(findUsage(ledger.store.db, 'r1')).toEqual({
-      ...{ id: 'r1', atMs: 1_000, organizationId: 'o1', keyPrefix: 'aaaaaaaa', instanceId: null },
-      ...{ model: 'tiny', upstream: 'local', promptTokens: 10, completionTokens: 20 },
-      ...{ costNanoUsd: 9_000, outcome: 'completed', tokensSource: 'reported' },
+      id: 'r1',
+      atMs: 1_000,
+      organizationId: 'o1',
+      keyPrefix: 'aaaaaaaa',
+      instanceId: null,
+      model: 'tiny',
+      upstream: 'local',
+      promptTokens: 10,
+      completionTokens: 20,
+      costNanoUsd: 9_000,
+      outcome: 'completed',
+      tokensSource: 'reported',
     })
   })
 

@@ -34,8 +34,15 @@ function run({ store, clock, log }: Ledger) {
 
 function append(ledger: Ledger, rows: readonly { id: string; atMs: number; organizationId?: string }[]) {
   const rest: Omit<Usage, 'id' | 'atMs' | 'organizationId'> = {
-    ...{ keyPrefix: 'aaaaaaaa', instanceId: null, model: 'tiny', upstream: 'local' },
-    ...{ promptTokens: 1, completionTokens: 1, costNanoUsd: 1, outcome: 'completed', tokensSource: 'reported' },
+    keyPrefix: 'aaaaaaaa',
+    instanceId: null,
+    model: 'tiny',
+    upstream: 'local',
+    promptTokens: 1,
+    completionTokens: 1,
+    costNanoUsd: 1,
+    outcome: 'completed',
+    tokensSource: 'reported',
   }
   prepareUsageAppend(ledger.store.db)(rows.map(row => ({ organizationId: 'o1', ...rest, ...row })))
 }
@@ -50,7 +57,7 @@ const rowIds = ({ store }: Ledger) =>
 
 describe('usage', () => {
   test('goes to the millisecond, and no sooner', async () => {
-    // Goal: a row is kept for exactly as long as configured, of every organization; a later round takes what has become due since.
+    // Goal: rows of every organization are kept exactly as long as configured; a later round deletes those due since.
     using ledger = openLedger()
     const cutoffMs = ledger.clock.nowMs() - retentionDays * dayMs
     append(ledger, [
@@ -124,7 +131,7 @@ describe('usage', () => {
 
 describe('keys', () => {
   test('go a day after the last of their usage could', async () => {
-    // Goal: a key that ended long ago goes; one with usage left, one that ended later and the living ones stay, until it is their turn.
+    // Goal: a key that ended long ago is deleted; keys with usage left, ended later or alive stay until their turn.
     using ledger = openLedger()
     const { store, clock } = ledger
     const cutoffMs = clock.nowMs() - retentionDays * dayMs

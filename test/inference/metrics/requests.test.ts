@@ -32,7 +32,10 @@ function collector(): Metrics {
 
 type Read = { readonly types: Map<string, string>; readonly samples: Map<string, number> }
 
-/** Reads the text format strictly: every line known, every sample under its family, no series twice, buckets that only grow. */
+/**
+ * Reads the text format strictly: known lines only, samples under their family, no series twice, buckets that only
+ * grow.
+ */
 function read(text: string): Read {
   const types = new Map<string, string>()
   const samples = new Map<string, number>()
@@ -88,7 +91,7 @@ describe('requests', () => {
     expect(value(`gen_ai_client_token_usage_bucket{${base},gen_ai_token_type="input",le="16"}`)).toBe(1)
     expect(value(`gen_ai_client_token_usage_sum{${base},gen_ai_token_type="output"}`)).toBe(6)
     expect(value(`gen_ai_server_time_to_first_token_seconds_sum{${base}}`)).toBe(1)
-    // Of one token there is no time between tokens.
+    // A single token has no time between tokens.
     expect(value(`gen_ai_server_time_per_output_token_seconds_count{${base}}`)).toBe(1)
     expect(value(`gen_ai_server_time_per_output_token_seconds_sum{${base}}`)).toBe(0.1)
     expect(value(`strongroom_gateway_queue_duration_seconds_count{${base}}`)).toBe(2)
@@ -106,7 +109,8 @@ describe('requests', () => {
   })
 
   test('refusals and failures', () => {
-    // Goal: errors are labelled with the contract's codes; a request without tokens, chunk or upstream adds nothing to their histograms.
+    // Goal: errors are labelled with the contract's codes; a request without tokens, chunk or upstream adds nothing to
+    // their histograms.
     const metrics = collector()
     const none = { upstream: null, tokens: { prompt: 0, completion: 0 }, firstChunkMs: null }
     metrics.observe(seen({ ...none, status: 429, errorCode: 'rate_limited' }))
@@ -188,7 +192,8 @@ test('limits, router and ledger', () => {
 })
 
 test('the state of the host', () => {
-  // Goal: VMs, instances, room and egress are read from the store at the moment, every state named, VMs that are gone not counted.
+  // Goal: VMs, instances, room and egress are read from the store at each scrape, every state named, gone VMs not
+  // counted.
   using ledger = openLedger()
   const { store } = ledger
   const cluster = createClusterMetrics({

@@ -1,6 +1,7 @@
 // Chunks that are taken by the form of those before them, against the same chunks read and converted in full.
 //
-// STRONGROOM_FUZZ_CHUNKS=<count> compares so many chunks instead of some ten thousands; STRONGROOM_FUZZ_SEED repeats a run.
+// STRONGROOM_FUZZ_CHUNKS=<count> sets the number of chunks to compare (default: some ten thousands);
+// STRONGROOM_FUZZ_SEED repeats a run.
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
@@ -98,7 +99,7 @@ function pick<T>(below: Below, list: readonly T[]): T {
   return item
 }
 
-// What engines send, and what they should not.
+// Texts that engines send, valid and invalid.
 
 const TEXTS = [
   'a',
@@ -227,7 +228,7 @@ function formOf(below: Below, isOdd: boolean): Form {
   }
 }
 
-/** A stream of chunks that are mostly of one form, with everything among them that may be; cut and changed at some places. */
+/** A stream mostly of one form, with every other kind of chunk among them; cut and changed at some places. */
 function streamOf(below: Below, operation: CompletionOperation): Uint8Array[] {
   let form = formOf(below, below(8) === 0)
   if (operation === 'text_completion') form.delta = '"text":"@"'

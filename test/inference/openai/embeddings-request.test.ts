@@ -108,8 +108,15 @@ describe('what an upstream gets', () => {
 
   test('goal: the checked members, base64 whatever the client wants, a salt where the engine has one, and no other field', () => {
     const body = {
-      ...{ encoding_format: 'float', model: 'e', store: true, input: ['ä', 'b'], cache_salt: 'mine', dimensions: 8 },
-      ...{ user: 'u', truncate_prompt_tokens: 1, prompt: 'x' },
+      encoding_format: 'float',
+      model: 'e',
+      store: true,
+      input: ['ä', 'b'],
+      cache_salt: 'mine',
+      dimensions: 8,
+      user: 'u',
+      truncate_prompt_tokens: 1,
+      prompt: 'x',
     }
     const sent = { model: 'e', input: ['ä', 'b'], dimensions: 8, user: 'u', encoding_format: 'base64' }
     for (const engine of ENGINES) {

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { base64Of, vectorOf } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import { atOnce } from '../../../src/base/work/turns.ts'
+import { runToEnd } from '../../../src/base/work/turns.ts'
 import { UpstreamFault } from '../../../src/inference/failure.ts'
 import {
   type Embeddings,
@@ -14,7 +14,10 @@ import {
 import type { EmbeddingsRequest } from '../../../src/inference/openai/embeddings-request.ts'
 
 const asked = (changes: Partial<EmbeddingsRequest> = {}): EmbeddingsRequest => ({
-  ...{ model: 'e', inputCount: 2, encoding: 'float', dimensions: null },
+  model: 'e',
+  inputCount: 2,
+  encoding: 'float',
+  dimensions: null,
   ...changes,
 })
 const bounds = { promptTokensMax: 100, completionTokensMax: 0 }
@@ -25,18 +28,18 @@ function parsing(answer: unknown, changes: Partial<EmbeddingsRequest> = {}) {
 }
 
 async function parse(answer: unknown, changes: Partial<EmbeddingsRequest> = {}): Promise<Embeddings> {
-  return atOnce(parsing(answer, changes))
+  return runToEnd(parsing(answer, changes))
 }
 
 async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>, charsMax = 1e9): Promise<string> {
   const taken: string[] = []
   const take = (piece: string) => void taken.push(piece)
-  const text = atOnce(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
+  const text = runToEnd(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
   expect(taken.join('')).toBe(text)
   return text
 }
 
-/** Of two inputs. */
+/** A response for two inputs. */
 const answerOf = (...embeddings: unknown[]) => ({
   data: embeddings.map((embedding, index) => ({ object: 'embedding', index, embedding })),
   usage: { prompt_tokens: 5, total_tokens: 5 },

@@ -28,7 +28,7 @@ function faultOf(fields: Record<string, unknown>, operation: CompletionOperation
   }
 }
 
-// Goal: what reads another caller's cache, picks its slot, hangs the engine or fetches URLs never goes up, to no kind of engine.
+// Goal: no engine gets a field that reads another caller's cache, picks its slot, hangs the engine or fetches URLs.
 test.each(['openai', 'llama-server', 'vllm', 'sglang'] as const)('fields that %s never gets', engine => {
   const dangerous = {
     cache_prompt: true,

@@ -171,7 +171,7 @@ const bodyBytes = 4_194_304
 const chatOf = (content: string) => utf8(`{"model":"m","messages":[{"role":"user","content":"${content}"}]}`)
 const unitsOf = (unit: string) => unit.repeat(Math.floor((bodyBytes - 100) / unit.length))
 
-// Goal: what clients really send passes, up to the limit of a body: code, and text of which each character is written as an escape.
+// Goal: real clients' bodies pass up to the size limit: code, and text written wholly in escapes.
 test.each([
   ['source code', '  if (a === \\"b\\") {\\n    return [1, 2, 3].map(x => x * factor)\\n  }\\n'],
   ['CJK text as escapes', '\\u4f60'],

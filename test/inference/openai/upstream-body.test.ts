@@ -1,4 +1,4 @@
-// The body of the upstream's request: the client's own text where possible; where it must change, every digit of its numbers stays.
+// The body of the upstream's request: the client's own text where possible; elsewhere every digit of its numbers stays.
 
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'

@@ -1,10 +1,10 @@
-// Goal: a client is told the same by a relay as it would be by the process that decided.
+// Goal: a relay's error to a client equals the owner's.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
 import { BusyFault, REASONS, UpstreamFault, type UpstreamReason } from '../../../src/inference/failure.ts'
 import { errorResponse } from '../../../src/inference/gateway/responses.ts'
-import { BudgetFault } from '../../../src/inference/limits/budgets.ts'
+import { BudgetFault } from '../../../src/inference/metering/budgets.ts'
 import { faultOf, wireFaultOf } from '../../../src/inference/relay/faults.ts'
 
 const FAULTS = [

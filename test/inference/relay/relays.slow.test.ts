@@ -1,4 +1,4 @@
-// Relays as processes: what is exact over all of them, and what becomes of everything when one of them, or their owner, dies.
+// Relays as processes: exact limits over all of them, and the consequences of a relay's or the owner's death.
 
 import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
@@ -20,7 +20,7 @@ const waitMs = 20_000
 const noBudget = { nanoUsd: null, tokens: null }
 const patient = { firstByteTimeoutMs: waitMs, idleTimeoutMs: waitMs, queueTimeoutMs: waitMs }
 
-/** Answers once it is told to. */
+/** Answers on request of the test. */
 function holding(): { behave: Behaviour; held: (() => void)[] } {
   const held: (() => void)[] = []
   return {
@@ -44,7 +44,9 @@ test('goal: the places of a key are exact over all relays', async () => {
   const { behave, held } = holding()
   const upstream = await startUpstream(behave)
   await using gateway = await startRelayedGateway([target(upstream.url)], {
-    ...{ processes: 3, caller: { concurrencyMax: 3 }, settings: patient },
+    processes: 3,
+    caller: { concurrencyMax: 3 },
+    settings: patient,
   })
   await allListen(gateway, 3)
   expect(new Set(gateway.pids()).size).toBe(3)
@@ -150,7 +152,7 @@ test('goal: a relay that is killed takes its own streams with it and nothing els
     }),
   )
   expect(gateway.service.running()).toBe(24)
-  // Until the relays have told of the five chunks of each.
+  // Until the relays have reported the five chunks of each stream.
   await Bun.sleep(2_500)
   process.kill(gateway.pids()[0] ?? 0, 'SIGKILL')
   const rest = async (reader: (typeof streams)[number]) => {

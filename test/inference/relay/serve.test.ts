@@ -1,4 +1,4 @@
-// Goal: without a word in the configuration, a gateway has a process for each four cores and GiB, and small ones are one process.
+// Goal: by default a gateway has a process per four cores and GiB; small gateways are one process.
 
 import { expect, test } from 'bun:test'
 import { processCount } from '../../../src/inference/relay/serve.ts'

@@ -1,4 +1,4 @@
-// What clients get of a gateway with relays beside completions: each relay responds as the one process would.
+// Endpoints of a gateway with relays beside completions: each relay responds as the single process would.
 
 import { afterAll, expect, test } from 'bun:test'
 import { connect } from 'node:tls'

@@ -1,4 +1,4 @@
-// Strict schemas of clients: what is checked, what is refused and in which words, and that patterns mean what they mean in JavaScript.
+// Strict schemas of clients: checks, refusals and their messages; patterns have their JavaScript meaning.
 
 import { describe, expect, spyOn, test } from 'bun:test'
 import fc from 'fast-check'
@@ -42,7 +42,7 @@ describe('compileSchema', () => {
     }
   })
 
-  // Goal: what is too much is refused in words that say what is too much, nothing is printed, and no refusal takes long.
+  // Goal: a refusal names the bound, prints nothing and takes little time.
   test('refusals by table', () => {
     const nested = (depth: number): unknown => (depth === 0 ? {} : { properties: { a: nested(depth - 1) } })
     const leaf = { properties: each(1_000, () => ({ type: 'string' })) }
@@ -104,9 +104,9 @@ describe('compileSchema', () => {
         fc.dictionary(fc.constantFrom('a', '__proto__', '"', '\u2028'), tie('schema'), { maxKeys: 3 }),
       ),
     }))
-    const property = fc.property(schema, fc.jsonValue(), (item, content) => {
+    const property = fc.property(schema, fc.jsonValue(), (text, content) => {
       try {
-        expect(compile(item)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
+        expect(compile(text)(JSON.stringify(content))).toMatch(/^(?:valid|violated)$/)
       } catch (error) {
         expect(error).toMatchObject({ constructor: { name: 'SchemaRefusal' } })
       }

@@ -1,4 +1,5 @@
-// Which schema job runs when: fairness between keys, bounds, and what happens when a child dies. The children are fakes that end when they are told to.
+// Scheduling of schema jobs: fairness between keys, bounds, and the death of a child. The children are fakes that end
+// on request.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -27,8 +28,8 @@ function setUp() {
       },
       run: ({ schema }) => {
         const { promise, resolve, reject } = Promise.withResolvers<Reply>()
-        const leave = () => void running.splice(running.indexOf(item), 1)
-        const item: Running = {
+        const leave = () => void running.splice(running.indexOf(job), 1)
+        const job: Running = {
           schema,
           end: (reply = { verdict: 'valid' }) => {
             leave()
@@ -39,7 +40,7 @@ function setUp() {
             reject(error)
           },
         }
-        running.push(item)
+        running.push(job)
         return promise
       },
     }
@@ -63,7 +64,8 @@ const settled = async () => {
 }
 
 describe('SchemaPool', () => {
-  // Goal: 100 jobs of one key hold one child, and another key's job starts at once on the other; of three keys the one that used least is next.
+  // Goal: 100 jobs of one key hold one child, and another key's job starts immediately on the other; of three keys the
+  // least used is next.
   test('fair between keys', async () => {
     const { clock, running, run, schemas, started } = setUp()
     const hostile = Array.from({ length: 64 }, (_, at) => run('hostile', `h${at}`))
@@ -107,7 +109,7 @@ describe('SchemaPool', () => {
     expect(order).toEqual(['a', 'u', 'v', 'b'])
   })
 
-  // Goal: the number and the time of waiting are bounded, for a key and in all; the key with the most waiting gives way.
+  // Goal: queue length and waiting time are bounded, per key and in all; the key with the most waiting gives way.
   test('bounds', async () => {
     const { clock, run, pool } = setUp()
     const first = Array.from({ length: 66 }, (_, at) => run('k0', `${at}`))

@@ -1,4 +1,5 @@
-// Goal: a receiver that is away, slow, hostile or merely wrong is told from one that takes spans, within time and memory; its key goes to it alone.
+// Goal: the delivery's outcome is right for an absent, slow, hostile or faulty receiver, within time and memory; its
+// key goes to it alone.
 
 import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -86,7 +87,7 @@ describe('answers', () => {
     }
     expect(await deliver()).toEqual({ kind: 'taken', rejected: 0 })
     await closed.promise
-    // What the kernel holds for both sides comes on top of what was read.
+    // The kernel's buffers of both sides add to the bytes read.
     expect(sentBytes).toBeLessThan(16 * 1_048_576)
   })
 
@@ -133,7 +134,9 @@ describe('headers', () => {
     const [seen] = receiver.seen
     expect(seen?.path).toBe('/v1/traces')
     expect(seen?.headers).toMatchObject({
-      ...{ authorization: 'Bearer sk canary', 'x-scope-orgid': 'tenant-1', 'content-type': 'application/json' },
+      authorization: 'Bearer sk canary',
+      'x-scope-orgid': 'tenant-1',
+      'content-type': 'application/json',
       'content-length': '7',
     })
     expect(receiver.bodies).toEqual(['{"a":1}'])

@@ -1,4 +1,5 @@
-// Goal: whatever the receiver does, spans wait within bounds, what is lost is counted, and it is asked no more often than its failures allow.
+// Goal: whatever the receiver does, spans wait within bounds, losses are counted, and its failures slow the requests to
+// it.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -26,7 +27,12 @@ function exporterFor(
       batches.push({ atMs: clock.monotonicMs() - startMs, numbers })
       return behave(numbers.length)
     },
-    ...{ names: traceNames, queueMax: 100, batchMax: 10, intervalMs: 1_000, timeoutMs: 5_000, clock },
+    names: traceNames,
+    queueMax: 100,
+    batchMax: 10,
+    intervalMs: 1_000,
+    timeoutMs: 5_000,
+    clock,
     // No jitter.
     random: lengthBytes => new Uint8Array(lengthBytes),
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),
@@ -139,7 +145,7 @@ describe('a receiver that fails', () => {
     const stopped = exporter.stop()
     held.resolve(again)
     await stopped
-    // What was cut off by the end is tried once more.
+    // A batch cut off by the end is tried once more.
     expect(batches.length).toBe(2)
   })
 

@@ -1,4 +1,4 @@
-// Goal: what goes out is OTLP/JSON as the specification has it, with the names of the GenAI conventions, and none that the configuration does not know.
+// Goal: the output is OTLP/JSON by the specification, with names of the GenAI conventions and configured names only.
 
 import { expect, test } from 'bun:test'
 import { finishReasonsMax, type TraceSpan } from '../../../src/contract/vm/span.ts'
@@ -11,8 +11,12 @@ const sent = (...spans: TraceSpan[]) => readExport(Buffer.from(encodeSpans(spans
 test('goal: a request is a SERVER span with usage, its attempt a CLIENT span below it with its server', () => {
   const [request, attempt] = sent(requestSpan(), attemptSpan())
   expect(request).toEqual({
-    ...{ traceId: '0af7651916cd43dd8448eb211c80319c', spanId: 'b7ad6b7169203331', parentSpanId: 'c7ad6b7169203331' },
-    ...{ name: 'chat m', kind: 2, status: 0 },
+    traceId: '0af7651916cd43dd8448eb211c80319c',
+    spanId: 'b7ad6b7169203331',
+    parentSpanId: 'c7ad6b7169203331',
+    name: 'chat m',
+    kind: 2,
+    status: 0,
     startNs: BigInt(startUs) * 1_000n,
     endNs: BigInt(startUs + 1_500_000) * 1_000n,
     attributes: {
@@ -94,7 +98,11 @@ test('goal: the largest numbers that the wire lets through make a valid export s
   const most = 4_000_000_000_000_000
   const [span] = sent(
     requestSpan({
-      ...{ startUs: most, durationUs: most, queueUs: most, firstChunkUs: most, inputTokens: Number.MAX_SAFE_INTEGER },
+      startUs: most,
+      durationUs: most,
+      queueUs: most,
+      firstChunkUs: most,
+      inputTokens: Number.MAX_SAFE_INTEGER,
       finishReasons: Array.from({ length: finishReasonsMax }, () => 'tool_calls' as const),
     }),
   )

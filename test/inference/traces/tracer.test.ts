@@ -1,4 +1,5 @@
-// Goal: our own ratio decides what is traced unless the parent is to be followed; spans are whole, given away once, and hold no text.
+// Goal: our own ratio decides the sampling unless the parent is to be followed; spans are whole, passed on once, and
+// hold no text.
 
 import { expect, test } from 'bun:test'
 import { Check } from '@sinclair/typebox/value'
@@ -11,8 +12,15 @@ import { createTracer, type TraceEnd } from '../../../src/inference/traces/trace
 const id = '0190b1a0-0000-7000-8000-000000000000'
 const [traceId, parentId] = ['0af7651916cd43dd8448eb211c80319c', 'b7ad6b7169203331']
 const END: TraceEnd = {
-  ...{ model: 'm', upstream: 'u', status: 200, outcome: 'completed', errorCode: null, queueMs: 1.5, firstChunkMs: 20 },
-  ...{ tokens: { prompt: 11, completion: 3 }, tokensSource: 'reported' },
+  model: 'm',
+  upstream: 'u',
+  status: 200,
+  outcome: 'completed',
+  errorCode: null,
+  queueMs: 1.5,
+  firstChunkMs: 20,
+  tokens: { prompt: 11, completion: 3 },
+  tokensSource: 'reported',
 }
 
 function tracerWith(changes: Partial<TraceSettings> = {}, random = systemRandom) {
@@ -21,7 +29,8 @@ function tracerWith(changes: Partial<TraceSettings> = {}, random = systemRandom)
   const settings = { sampleRatio: 1, followParent: false, forwardParent: false, ...changes }
   const begin = createTracer({ settings, offer: span => void spans.push(span), clock, random })
   return {
-    ...{ spans, clock },
+    spans,
+    clock,
     begin: (traceparent?: string) =>
       begin({ headers: new Headers(traceparent === undefined ? {} : { traceparent }), id, operation: 'chat' }),
   }
@@ -75,8 +84,18 @@ test('goal: a request and its attempts are one trace below the client, with time
   expect(spans.length).toBe(3)
   expect(spans.filter(span => !Check(TraceSpan, span))).toEqual([])
   expect(request).toMatchObject({
-    ...{ kind: 'request', traceId, parentId, requestId: id, durationUs: 35_000, queueUs: 1_500, firstChunkUs: 20_000 },
-    ...{ stream: true, finishReasons: ['stop', 'length'], inputTokens: 11, outputTokens: 3, error: null },
+    kind: 'request',
+    traceId,
+    parentId,
+    requestId: id,
+    durationUs: 35_000,
+    queueUs: 1_500,
+    firstChunkUs: 20_000,
+    stream: true,
+    finishReasons: ['stop', 'length'],
+    inputTokens: 11,
+    outputTokens: 3,
+    error: null,
   })
   const startUs = request?.startUs ?? 0
   expect(first).toMatchObject({ upstream: 'first', error: 'unreachable', startUs: startUs + 5_000, durationUs: 10_000 })

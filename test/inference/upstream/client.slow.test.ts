@@ -1,4 +1,4 @@
-// The upstream client over real sockets: connections that are kept and closed, requests that are sent again, invalid responses.
+// The upstream client over real sockets: kept and closed connections, retried requests, invalid responses.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -79,7 +79,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('connections that are kept: %s', 
     }
   })
 
-  // Goal: a request that was written is never written again, though its connection had served others: the upstream may be at work on it.
+  // Goal: a written request is never written again, even on a reused connection: the upstream may already work on it.
   test('closed on arrival', async () => {
     const seen: string[] = []
     await using upstream = await startRaw(place, {

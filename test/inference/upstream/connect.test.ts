@@ -1,4 +1,5 @@
-// Connecting to upstreams: names, refusals, silence, certificates. A server with the wrong identity gets no byte of a request.
+// Connecting to upstreams: names, refusals, silence, certificates. A server with the wrong identity gets no byte of a
+// request.
 
 import { dlopen, FFIType, ptr } from 'bun:ffi'
 import { describe, expect, test } from 'bun:test'
@@ -41,7 +42,7 @@ function openClient() {
 const echo = (peer: Peer, { body }: { body: Buffer }) => void peer.write(jsonResponse(body.toString()))
 
 describe('not to be reached', () => {
-  // Goal: a port that refuses, a socket that is not there and a name that does not resolve are unreachable, and leave nothing behind.
+  // Goal: a refusing port, a missing socket and an unresolvable name are unreachable and leave nothing behind.
   test('at once', async () => {
     const gone = await startRaw({ kind: 'tcp' }, {})
     await gone[Symbol.asyncDispose]()
@@ -56,7 +57,8 @@ describe('not to be reached', () => {
     expect(client.pending()).toBe(0)
   })
 
-  // Goal: when a connection is neither accepted nor refused, the connect timeout ends the wait, long before the first-byte timeout.
+  // Goal: if a connection is neither accepted nor refused, the connect timeout ends the wait, long before the
+  // first-byte timeout.
   test('a black hole', async () => {
     using hole = openBlackHole()
     // The only one that its queue has room for.
@@ -80,7 +82,7 @@ describe('not to be reached', () => {
     expect([upstream.peers.length, upstream.open(), client.pending()]).toEqual([1, 0, 0])
   })
 
-  // Goal: a client that leaves while its request waits for a connection frees the upstream within 100 ms, not after the connect timeout.
+  // Goal: a client that leaves while its request waits for a connection frees the upstream within 100 ms.
   test('given up while connecting', async () => {
     const greeted = Promise.withResolvers<void>()
     await using upstream = await startRaw({ kind: 'tcp' }, { onBytes: () => greeted.resolve() })
@@ -138,7 +140,8 @@ describe('TLS', () => {
     })
   }
 
-  // Goal: a server without TLS behind an https url gets no byte of a request, and a request to one with TLS behind an http url fails.
+  // Goal: a server without TLS behind an https url gets no byte of a request; a server with TLS behind an http url
+  // fails.
   test('on one side only', async () => {
     await using plain = await startRaw({ kind: 'tcp' }, { onBytes: peer => void peer.write(jsonResponse('1')) })
     await using secure = await startRaw({ kind: 'tls', own }, { onRequest: echo })
@@ -158,7 +161,8 @@ describe('probes', () => {
   const models = (status: number) =>
     `HTTP/1.1 ${status} X\r\ncontent-type: application/json\r\ncontent-length: 9999\r\n\r\n{`
 
-  // Goal: only status 200 is healthy; the probe asks for the models with the key, and closes its connection whatever the response is.
+  // Goal: only status 200 is healthy; the probe lists the models with the key and closes its connection after any
+  // response.
   test.each([200, 204, 401, 404, 500, 503])('an answer of %d', async status => {
     await using upstream = await startRaw({ kind: 'tls', own }, { onRequest: peer => void peer.write(models(status)) })
     using client = openClient()
@@ -194,7 +198,10 @@ describe('probes', () => {
   })
 })
 
-/** A port that listens with the shortest queue and never accepts: what does not fit is dropped, not refused (listen(2)). */
+/**
+ * A port that listens with the shortest queue and never accepts: the kernel drops the excess instead of refusing it
+ * (listen(2)).
+ */
 function openBlackHole(): Disposable & { readonly port: number } {
   const libc = dlopen('libc.so.6', {
     socket: { args: [FFIType.i32, FFIType.i32, FFIType.i32], returns: FFIType.i32 },

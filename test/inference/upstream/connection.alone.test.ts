@@ -54,7 +54,7 @@ async function standsStill(what: string, value: () => number): Promise<void> {
 describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
   const place = PLACES[kind]
 
-  // Goal: a request of 8 MB reaches a server that pauses again and again, whole, and so does the next on that connection.
+  // Goal: a request of 8 MB reaches a server that pauses repeatedly, whole, and so does the next on that connection.
   test('up', async () => {
     using client = openClient()
     let pauses = 0
@@ -75,7 +75,8 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
     expect([upstream.peers.length, pauses > 8]).toEqual([1, true])
   }, 30_000)
 
-  // Goal: a reader that pauses stops the server, with little buffered in between; afterwards it gets every byte, whatever the framing.
+  // Goal: a reader that pauses stops the server, with little buffered in between; afterwards it gets every byte, in any
+  // framing.
   test('down', async () => {
     using client = openClient()
     const body = numbered(64 * MIB)
@@ -83,8 +84,8 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
     const chunks = () => {
       const size = 1_000_003
       const count = Math.ceil(body.length / size)
-      const item = (at: number) => body.slice(at * size, (at + 1) * size)
-      const parts = Array.from({ length: count }, (_, at) => `${item(at).length.toString(16)}\r\n${item(at)}\r\n`)
+      const piece = (at: number) => body.slice(at * size, (at + 1) * size)
+      const parts = Array.from({ length: count }, (_, at) => `${piece(at).length.toString(16)}\r\n${piece(at)}\r\n`)
       return `${head}transfer-encoding: chunked\r\n\r\n${parts.join('')}0\r\n\r\n`
     }
     const answers = [jsonResponse(body), chunks(), `${head}\r\n${body}`]
@@ -100,7 +101,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
       const answer = await client.send(upstream.target, request)
       const [peer] = upstream.peers
       await standsStill('the server stands still', () => peer?.unsent() ?? 0)
-      // What the kernel holds for both ends (tcp_rmem and tcp_wmem allow 38 MB here), and what waits in the client.
+      // Buffers of the kernel for both ends (tcp_rmem and tcp_wmem allow 38 MB here) and of the client.
       expect(peer?.unsent()).toBeGreaterThan(body.length - (kind === 'unix' ? 2 : 44) * MIB)
       const first = (await answer.read()) ?? new Uint8Array()
       expect(first.length).toBeLessThan(MIB)
@@ -113,7 +114,8 @@ describe.each(['tcp', 'tls', 'unix'] as const)('large bodies: %s', kind => {
 describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s', kind => {
   const place = PLACES[kind]
 
-  // Goal: an abort reaches the server within 100 ms: before the head, in the body, and while the body waits for a reader.
+  // Goal: an abort reaches the server within 100 ms: before the head, in the body, and while the body waits for a
+  // reader.
   test('one', async () => {
     using client = openClient()
     const head = 'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n\r\n'
@@ -142,7 +144,8 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
     }
   }, 20_000)
 
-  // Goal: after 1,000 aborts at any moment of a request no connection and no deadline is left, and the next request is served.
+  // Goal: after 1,000 aborts at any moment of a request no connection or deadline is left, and the next request is
+  // served.
   test('1,000', async () => {
     const deadlines = countedDeadlines()
     using client = openClient(deadlines)
@@ -153,7 +156,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
         void peer.write(say)
       },
     })
-    const item = async (at: number) => {
+    const runRequest = async (at: number) => {
       const attempt = openAttempt()
       const moment = at % 5
       const body = JSON.stringify(['serve', 'silent', 'silent', 'begin', 'begin'][moment])
@@ -170,7 +173,7 @@ describe.each(['tcp', 'tls', 'unix'] as const)('requests that are given up: %s',
       return await rest
     }
     for (let round = 0; round < 20; round += 1) {
-      const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => item(round * 50 + at)))
+      const ends = await Promise.all(Array.from({ length: 50 }, (_, at) => runRequest(round * 50 + at)))
       for (const end of ends) expect(['cut', 'unreachable']).toContain(end)
     }
     await until('all are closed', 5_000, () => upstream.open() === 0)

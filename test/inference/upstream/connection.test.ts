@@ -1,4 +1,4 @@
-// Bodies that are pushed: what the sink is told, in which order, and how often.
+// Pushed bodies: the sink's calls, their order and number.
 
 import { expect, test } from 'bun:test'
 import { jsonResponse, type Peer, startRaw, textOf } from '../../../scripts/rigs/gateway/raw-upstream.ts'
@@ -15,7 +15,7 @@ const END = '0\r\n\r\n'
 
 type Pushed = { readonly told: string[]; readonly flow: BodyFlow; readonly response: UpstreamResponse }
 
-/** A response whose head has come, and what its sink is told; `act` is called with each, before the next. */
+/** A response whose head has arrived, and its sink's calls; `act` is called with each before the next. */
 async function withPushed(
   act: (word: string, pushed: () => Pushed) => void,
   use: (pushed: Pushed, peer: Peer, next: () => Promise<string>) => Promise<void>,

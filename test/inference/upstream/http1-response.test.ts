@@ -14,7 +14,7 @@ type Reading = {
   readonly fault: string | null
 }
 
-/** What one request's answer reads as in these pieces; after the last of them the peer closes. */
+/** Reads a response from these pieces; the peer closes after the last. */
 function read(pieces: readonly Buffer[]): Reading {
   const [heads, ends]: [string[], boolean[]] = [[], []]
   const bodies: Buffer[] = []

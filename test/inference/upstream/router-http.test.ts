@@ -1,4 +1,5 @@
-// The router within the gateway, over real HTTP: caps, a full queue, failover and return; certificates and pins of upstreams.
+// The router within the gateway over real HTTP: caps, a full queue, failover and return; certificates and pins of
+// upstreams.
 
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -34,7 +35,7 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
-  // Goal: with a full queue Retry-After is an estimate from the queue's length and recent durations, not a fixed second.
+  // Goal: with a full queue Retry-After is an estimate from the queue's length and recent durations.
   test.skipIf(needsHost('it sets the clock'))('a full queue', async () => {
     const upstream = await startUpstream()
     const clock = createManualClock()
@@ -71,7 +72,8 @@ describe('over HTTP', () => {
     await upstream.stop()
   })
 
-  // Goal: before the first byte other upstreams are tried, each once; the client gets one response and the ledger one row.
+  // Goal: before the first byte other upstreams are tried, each once; the client gets one response and the ledger one
+  // row.
   test('failover', async () => {
     const [bad, good] = [await startUpstream(), await startUpstream()]
     bad.behave = response => sendJson(response, 500, {})
@@ -160,7 +162,8 @@ test('TLS', async () => {
   await server.stop(true)
 })
 
-// Goal: an upstream whose files cannot be read, or whose pin could have no effect, is an invalid configuration; a valid one is read as it is.
+// Goal: unreadable files of an upstream, or a pin without effect, are an invalid configuration; a valid one is read
+// unchanged.
 test('loading', () => {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-upstream-'))
   const keyFile = join(directory, 'key')

@@ -9,7 +9,7 @@ import { BusyFault } from '../../../src/inference/failure.ts'
 import { type Lease, Router, type RouterDeps } from '../../../src/inference/upstream/router.ts'
 
 type Target = { name: string; models: string[]; weight: number; concurrencyMax: number }
-const item = (name: string, more: Partial<Target> = {}): Target => ({
+const target = (name: string, more: Partial<Target> = {}): Target => ({
   name,
   models: [MODEL],
   weight: 1,
@@ -39,7 +39,9 @@ function setUp(
 async function failTimes(router: Router<Target>, count: number, except: Target[] = []): Promise<void> {
   for (let i = 0; i < count; i += 1) {
     const lease = await router.acquire(MODEL, {
-      ...{ except: new Set(except), signal: new AbortController().signal, owner: 'acme' },
+      except: new Set(except),
+      signal: new AbortController().signal,
+      owner: 'acme',
     })
     lease.release('unhealthy')
   }
@@ -48,11 +50,11 @@ async function failTimes(router: Router<Target>, count: number, except: Target[]
 describe('choice', () => {
   // Goal: concurrent requests are spread by weight; targets of equal load take turns.
   test('weights', async () => {
-    const { acquire } = setUp([item('a', { concurrencyMax: 99 }), item('b', { concurrencyMax: 99, weight: 3 })])
+    const { acquire } = setUp([target('a', { concurrencyMax: 99 }), target('b', { concurrencyMax: 99, weight: 3 })])
     const names: string[] = []
     for (let i = 0; i < 40; i += 1) names.push((await acquire()).target.name)
     expect(names.filter(name => name === 'b').length).toBe(30)
-    const equals = setUp([item('a'), item('b')])
+    const equals = setUp([target('a'), target('b')])
     const turns: string[] = []
     for (let i = 0; i < 4; i += 1) {
       const lease = await equals.acquire()
@@ -64,7 +66,7 @@ describe('choice', () => {
 
   // Goal: only targets that serve the model are chosen, and none that is excepted.
   test('models and exceptions', async () => {
-    const [a, b] = [item('a'), item('b', { models: ['other'] })]
+    const [a, b] = [target('a'), target('b', { models: ['other'] })]
     const { acquire } = setUp([a, b])
     expect((await acquire()).target.name).toBe('a')
     expect(await failure(acquire([a]))).toMatchObject({ code: 'upstream_failed', reason: 'none_healthy' })
@@ -74,7 +76,7 @@ describe('choice', () => {
 describe('queue', () => {
   // Goal: beyond the cap requests wait in their order, the queue is bounded, and its wait ends.
   test('order, bound and time', async () => {
-    const { clock, router, acquire } = setUp([item('a', { concurrencyMax: 1 })])
+    const { clock, router, acquire } = setUp([target('a', { concurrencyMax: 1 })])
     const first = await acquire()
     const order: string[] = []
     const second = acquire().then(lease => {
@@ -96,9 +98,10 @@ describe('queue', () => {
     expect(clock.pending()).toEqual([])
   })
 
-  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a promise.
+  // Goal: with a free target, or with none at all, `acquire` returns or throws synchronously; only waiting is a
+  // promise.
   test('at once', () => {
-    const { router } = setUp([item('a', { concurrencyMax: 1 })])
+    const { router } = setUp([target('a', { concurrencyMax: 1 })])
     const options = { except: new Set<Target>(), signal: new AbortController().signal, owner: 'acme' }
     expect(router.acquire(MODEL, options)).toMatchObject({ target: { name: 'a' } })
     expect(router.acquire(MODEL, options)).toBeInstanceOf(Promise)
@@ -109,7 +112,7 @@ describe('queue', () => {
 
   // Goal: an aborted waiter leaves the queue and takes no lease.
   test('leaving', async () => {
-    const { router, acquire } = setUp([item('a', { concurrencyMax: 1 })])
+    const { router, acquire } = setUp([target('a', { concurrencyMax: 1 })])
     const first = await acquire()
     const leave = new AbortController()
     const waiting = failure(acquire([], leave.signal))
@@ -154,7 +157,7 @@ describe('the wait that a refusal names', () => {
     { lastMs: 6_000, places: 4, waiting: 40, seconds: 60 },
     { lastMs: 3_600_000, places: 2, waiting: 0, seconds: 60 },
   ])('leases of $lastMs ms, $places places, $waiting waiting', async ({ lastMs, places, waiting, seconds }) => {
-    const bench = setUp([item('a', { concurrencyMax: places })], { queueMax: waiting })
+    const bench = setUp([target('a', { concurrencyMax: places })], { queueMax: waiting })
     if (typeof lastMs === 'number') await train(bench, lastMs)
     await take(bench, places)
     for (let i = 0; i < waiting; i += 1) void failure(bench.acquire())
@@ -164,7 +167,7 @@ describe('the wait that a refusal names', () => {
 
   // Goal: Retry-After is right for leases that end evenly spread: a target is free then, and none was a second earlier.
   test('is kept', async () => {
-    const bench = setUp([item('a', { concurrencyMax: 4 })], { queueTimeoutMs: 60_000 })
+    const bench = setUp([target('a', { concurrencyMax: 4 })], { queueTimeoutMs: 60_000 })
     await train(bench, 8_000)
     const leases: Lease<Target>[] = []
     for (let i = 0; i < 4; i += 1) {
@@ -181,12 +184,12 @@ describe('the wait that a refusal names', () => {
     expect((await Promise.all(waiters)).map(lease => lease.target.name)).toEqual(['a', 'a'])
   })
 
-  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, whatever their model.
+  // Goal: the estimate counts only targets that could take the request, and all waiters for any of them, of any model.
   test('which targets and whose waiters', async () => {
     const [a, b, c] = [
-      item('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
-      item('b', { concurrencyMax: 1 }),
-      item('c'),
+      target('a', { concurrencyMax: 1, models: [MODEL, 'other'] }),
+      target('b', { concurrencyMax: 1 }),
+      target('c'),
     ]
     const bench = setUp([a, b, c], { queueMax: 1, probe: async () => false })
     await train(bench, 9_000, [b, c])
@@ -205,7 +208,7 @@ describe('the wait that a refusal names', () => {
 
   // Goal: when no lease has ended for long, the estimate grows, for a full queue and for a queue timeout alike.
   test('nothing ends', async () => {
-    const bench = setUp([item('a', { concurrencyMax: 2 })], { queueMax: 1, queueTimeoutMs: 8_000 })
+    const bench = setUp([target('a', { concurrencyMax: 2 })], { queueMax: 1, queueTimeoutMs: 8_000 })
     await train(bench, 10)
     await take(bench, 2)
     const late = failure(bench.acquire())
@@ -220,10 +223,11 @@ describe('the wait that a refusal names', () => {
 })
 
 describe('health', () => {
-  // Goal: three failures in a row and a failed probe eject, a success in between does not; the probe decides on the return.
+  // Goal: three failures in a row and a failed probe eject, a success in between does not; the probe decides on the
+  // return.
   test('ejection and return', async () => {
     const answers = [false, false, true]
-    const { clock, router, acquire } = setUp([item('a')], { probe: async () => answers.shift() ?? true })
+    const { clock, router, acquire } = setUp([target('a')], { probe: async () => answers.shift() ?? true })
     await failTimes(router, 2)
     ;(await acquire()).release('healthy')
     await failTimes(router, 2)
@@ -239,14 +243,14 @@ describe('health', () => {
     expect((await acquire()).target.name).toBe('a')
   })
 
-  // Goal: an upstream that passes its probe is not ejected, however many requests in a row it failed: they may be at fault.
+  // Goal: an upstream that passes its probe is not ejected after any number of failures: the requests may be at fault.
   test('failures with a good probe', async () => {
     let probes = 0
     const probe = async () => {
       probes += 1
       return true
     }
-    const { clock, router, acquire } = setUp([item('a')], { probe })
+    const { clock, router, acquire } = setUp([target('a')], { probe })
     for (let round = 1; round <= 3; round += 1) {
       await failTimes(router, 3)
       await clock.elapse(0)
@@ -258,7 +262,7 @@ describe('health', () => {
   // Goal: `probeNow` probes at once; the probe still decides, and a target that is not ejected is not probed.
   test('probeNow', async () => {
     const answers = [false, false, false, true]
-    const { clock, router } = setUp([item('a'), item('b')], { probe: async () => answers.shift() ?? true })
+    const { clock, router } = setUp([target('a'), target('b')], { probe: async () => answers.shift() ?? true })
     const isEjected = () => router.view().targets.map(target => target.ejected)
     router.probeNow('a')
     await failTimes(router, 6)
@@ -275,7 +279,7 @@ describe('health', () => {
   // Goal: waiters without a target left are rejected at once; closing ends every wait and every probe.
   test('waiters of the ejected, and close', async () => {
     const verdict = Promise.withResolvers<boolean>()
-    const { clock, router, acquire } = setUp([item('a', { concurrencyMax: 1 })], { probe: () => verdict.promise })
+    const { clock, router, acquire } = setUp([target('a', { concurrencyMax: 1 })], { probe: () => verdict.promise })
     await failTimes(router, 3)
     // Until the probe has judged, it serves.
     const lease = await acquire()
@@ -294,9 +298,10 @@ describe('organizations', () => {
   const by = (acquire: ReturnType<typeof setUp>['acquire'], owner: string) => (): Promise<Lease<Target>> =>
     acquire([], undefined, MODEL, owner)
 
-  // Goal: an organization that fills all places and the queue stops nobody: the next place is the other's, and so is a place in the queue.
+  // Goal: an organization that fills all places and the queue blocks no other: the next place, also in the queue, is
+  // the other's.
   test('the one that has fewest goes first, and a full queue drops the newest of the one that has most', async () => {
-    const { acquire, router } = setUp([item('a', { concurrencyMax: 2 })], { queueMax: 4 })
+    const { acquire, router } = setUp([target('a', { concurrencyMax: 2 })], { queueMax: 4 })
     const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]
     const held = [await hog(), await hog()]
     const order: string[] = []
@@ -314,9 +319,13 @@ describe('organizations', () => {
     expect(order).toEqual(['other', 'hog 0'])
   })
 
-  // Goal: while another asks, an eighth of the places stays free for it, at once; one that is alone has all of them, again after ten minutes.
+  // Goal: while another asks, an eighth of the places stays free for it, immediately; a single one has all, again after
+  // ten minutes.
   test('leave each other places', async () => {
-    const { acquire, clock } = setUp([item('a', { concurrencyMax: 16 })], { queueMax: 100, queueTimeoutMs: 3_600_000 })
+    const { acquire, clock } = setUp([target('a', { concurrencyMax: 16 })], {
+      queueMax: 100,
+      queueTimeoutMs: 3_600_000,
+    })
     const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]
     const alone = await Promise.all(Array.from({ length: 16 }, hog))
     const late = other()

@@ -1,4 +1,5 @@
-// Goal: a worker that answers garbage, nothing, or too much is found out in bounded time and memory, and only answers that no processor doubts are kept.
+// Goal: a worker that answers garbage, nothing, or too much is detected in bounded time and memory, and only
+// unambiguous answers are recorded.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -48,10 +49,7 @@ describe('check', () => {
     await using worker = serve(() => Response.json({ content: ' 4, 5, 6', more: 1 }))
     await checkGolden(golden, asking(worker.socket))
     expect(worker.asked).toEqual([
-      {
-        ...{ prompt: '1, 2, 3,', n_predict: 4, n_probs: 0 },
-        ...{ temperature: 0, seed: 0, cache_prompt: false, stream: false },
-      },
+      { prompt: '1, 2, 3,', n_predict: 4, n_probs: 0, temperature: 0, seed: 0, cache_prompt: false, stream: false },
     ])
   })
 
@@ -172,7 +170,9 @@ describe('record', () => {
       return Response.json(completionOf(Array.from({ length: 16 }, (_, at) => ['x', at < count ? 5 : 0] as const)))
     })
     expect(await recordGolden(asking(worker.socket))).toEqual({
-      ...{ prompt: GOLDEN_PROMPTS[3], maxTokens: 16, expected: 'x'.repeat(16) },
+      prompt: GOLDEN_PROMPTS[3],
+      maxTokens: 16,
+      expected: 'x'.repeat(16),
     })
     expect(worker.asked.length).toBe(4)
     expect(worker.asked[0]).toMatchObject({ n_probs: 2, temperature: 0 })

@@ -1,4 +1,5 @@
-// Nobody learns from the built-in worker what another organization has asked: the real llama-server, whose own words are read beside ours.
+// The built-in worker reveals nothing of another organization's prompts: the real llama-server, its own responses
+// beside the gateway's.
 
 import { expect, test } from 'bun:test'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
@@ -11,7 +12,7 @@ const missing =
 /** Long enough that an engine would gain by keeping it. */
 const secret = Array.from({ length: 60 }, (_, at) => `the code of door ${at} is ${at * 7919}`).join('; ')
 const ask = { model: realWorkerModel, max_tokens: 2, temperature: 0 }
-/** What a client may try: to have its prompt looked for among those that are kept, in each slot. */
+/** Fields by which a client may try to have its prompt compared with cached ones, in each slot. */
 const tricks = [
   {},
   { cache_prompt: true },
@@ -37,7 +38,7 @@ const completions = (exchanges: readonly Exchange[]) => exchanges.filter(({ path
 test.skipIf(missing)(
   'a prompt of another organization is computed anew, whoever asks how, and nothing in the answer tells',
   async () => {
-    // Goal: neither a count nor the work of the engine says what another organization has asked, whatever fields a client sends.
+    // Goal: neither counts nor the engine's work reveal another organization's prompt, whatever fields a client sends.
     await using bench = await openRealWorker({ listens: true })
     const { gateway, exchanges } = bench
     const keys = { acme: bench.key, beta: await gateway.addKey({ organizationId: 'o2' }) }

@@ -18,7 +18,7 @@ const WORDS = ['hello', 'the', 'world', 'Grüße', '👋', 'a longer word: antid
 type Usage = { readonly prompt_tokens: number; readonly completion_tokens: number }
 type Asked = { readonly path: string; readonly body: Record<string, unknown>; readonly isGood: boolean }
 
-/** Chat and text, streamed and not, with usage asked for and not, short and long; no sampling, so that the worker says the same again. */
+/** Chat and text, streamed and not, with and without usage, short and long; no sampling, so that answers repeat. */
 function requestOf(index: number): Asked {
   const prompt = Array.from({ length: 1 + (index % 9) }, (_, word) => WORDS[(index + word) % WORDS.length]).join(' ')
   const isChat = index % 2 === 0
@@ -40,7 +40,7 @@ function requestOf(index: number): Asked {
   }
 }
 
-/** Of an answer or of the chunk of a stream that has it; null where it was not asked for. */
+/** Usage in a response or in a stream's chunk; null if it was not asked for. */
 function usageIn(text: string): Usage | null {
   const events = text.startsWith('data: ')
     ? text
@@ -69,7 +69,7 @@ async function inParallel<T>(count: number, runners: number, item: (index: numbe
 test.skipIf(missing)(
   'metered tokens are the tokens that the worker counts',
   async () => {
-    // Goal: over 200 mixed requests the ledger's sums are exactly those of the worker, asked the same without a gateway between.
+    // Goal: over 200 mixed requests the ledger's sums are exactly the worker's for the same requests without a gateway.
     await using bench = await openRealWorker()
     const { gateway, key } = bench
     const { baseUrl, unix } = bench.worker.upstream
@@ -117,7 +117,8 @@ test.skipIf(missing)(
 test.skipIf(missing)(
   'streams one after the other',
   async () => {
-    // Goal: no request is sent over a connection that the worker has closed: after a stream it does, whatever it has said of keeping it.
+    // Goal: no request is sent on a connection that the worker has closed: it does so after a stream despite
+    // keep-alive.
     await using bench = await openRealWorker()
     const body = { model, prompt: 'hello', max_tokens: 2, temperature: 0, stream: true }
     const statuses = await inParallel(1_500, 2, async () => {

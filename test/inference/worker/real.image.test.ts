@@ -1,4 +1,5 @@
-// Goal: llama-server out of our own image, in its sandbox, with our own model, does what the stand-in of worker.test.ts stands for.
+// Goal: llama-server from our own image, in its sandbox, with our own model, behaves like the stand-in of
+// worker.test.ts.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
@@ -142,7 +143,7 @@ describe('llama-server', () => {
       expect(toHex(described?.imageDigest ?? new Uint8Array())).toBe(readWorkerImage(image).rootHash)
       const modelDigest = Bun.CryptoHasher.hash('sha256', readFileSync(join(dir, 'model.gguf')), 'hex')
       expect(described?.command).toContain(`/model/sha256-${modelDigest}.gguf`)
-      // What runs is what is described.
+      // The running command is the described command.
       expect(commandsBelow(state.kind === 'ready' ? state.pid : 0)).toContainEqual([...(described?.command ?? [])])
 
       const pid = state.kind === 'ready' ? state.pid : 0
@@ -167,7 +168,7 @@ describe('llama-server', () => {
   test.skipIf(missing)(
     'cannot load what is no model, and says so',
     async () => {
-      // Goal: a wrong file is told from a missing one, by the name the operator gave it.
+      // Goal: the error distinguishes a wrong file from a missing one, by the operator's name for it.
       const model = join(dir, 'wrong.gguf')
       writeFileSync(model, 'this is no model\n')
       chmodSync(model, 0o644)

@@ -10,7 +10,7 @@ import { readWorkerImage } from '../../../src/inference/worker/root.ts'
 const dir = mkdtempSync(join(tmpdir(), 'srt-root-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 
-// Goal: a manifest is refused, with the file's name, when it is missing, no JSON, of another shape, or names a thing twice.
+// Goal: a missing or malformed manifest, or one that names a thing twice, is refused with the file's name.
 test('manifests that are refused', () => {
   const refusal = (text: string | null) => {
     rmSync(join(dir, 'manifest.json'), { force: true })

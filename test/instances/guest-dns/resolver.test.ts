@@ -11,7 +11,10 @@ import { hostileMessages } from '../../rigs/dns/fuzz.ts'
 import { query } from '../../rigs/dns/query.ts'
 
 const found = (name: string, data = '198.51.100.7', ttl = 60): DnsAnswer => ({
-  ...{ code: 'NOERROR', isTruncated: false, authorities: [], additionals: [] },
+  code: 'NOERROR',
+  isTruncated: false,
+  authorities: [],
+  additionals: [],
   answers: [{ type: 'A', name, data, ttl }],
 })
 const guest = '10.88.0.1'

@@ -1,4 +1,4 @@
-// The attestation of an instance over HTTP: what was kept of the claim, fresh ones, and who is refused what. Evidence of the simulated platform.
+// The attestation of an instance over HTTP: the kept one of the claim, fresh ones, refusals. On the simulated platform.
 
 import { expect, test } from 'bun:test'
 import { claimedOf, evidenceOf, guestHostKey, simulatedTrust } from '../../../scripts/rigs/guest/attested-guest.ts'
@@ -67,7 +67,8 @@ async function makeReady(appliance: Appliance): Promise<Instance> {
 }
 
 test('without a nonce it is what was made at the claim, with one it is made now', async () => {
-  // Goal: envelope, platform header, nonce and known_hosts line; the kept one asks nobody, the fresh one the live VM, once.
+  // Goal: envelope, platform header, nonce and known_hosts line; the kept one asks nobody, a fresh one asks the VM
+  // once.
   const { appliance, guest } = await withGuest()
   await using _ = appliance
   const instance = await makeReady(appliance)
@@ -203,7 +204,7 @@ test('what a VM of an earlier release proved, which states no claim document, is
 })
 
 test('a VM that does not answer, missing certificates, and evidence that is not good are 503 with Retry-After', async () => {
-  // Goal: words for the client, nothing of the inside; evidence that does not verify is never served, and the operator reads why.
+  // Goal: clients see nothing internal; evidence that does not verify is never served, and the operator reads why.
   const { appliance, guest } = await withGuest()
   await using _ = appliance
   const instance = await makeReady(appliance)
@@ -224,7 +225,7 @@ test('a VM that does not answer, missing certificates, and evidence that is not 
   }
   expect(guest.handed).toBe(0)
   expect(appliance.logged.some(line => line.includes('expected-organization'))).toBe(true)
-  // What nobody foresaw is not explained to anybody.
+  // An unforeseen failure is explained to nobody.
   guest.answer = () => Promise.reject(new Error('secret inside'))
   const unforeseen = await appliance.send('GET', path)
   expect([unforeseen.status, unforeseen.error.message]).toEqual([500, 'An unexpected error occurred.'])

@@ -148,7 +148,7 @@ const BODIES: readonly Scenario[] = [
 
 describe('bodies that are refused', () => {
   for (const scenario of BODIES) {
-    // Goal: a body outside the limits or the grammar is refused in the envelope, creates nothing, and harms no later request.
+    // Goal: a body outside limits or grammar is refused in the envelope, creates nothing, and harms no later request.
     test(`a client ${scenario.goal}`, async () => {
       await using appliance = await startAppliance()
       const answer = await play(appliance, scenario)
@@ -159,7 +159,7 @@ describe('bodies that are refused', () => {
   }
 })
 
-// Goal: what the limits allow goes through: the very last byte, chunks, one byte at a time, a BOM, escapes, other spellings of the media type.
+// Goal: bodies within the limits pass: last byte, chunks, single bytes, BOM, escapes, spellings of the media type.
 test('bodies that are accepted', async () => {
   await using appliance = await startAppliance()
   const bodies: Scenario['bytes'][] = [

@@ -17,7 +17,7 @@ const createsMax = 2_000
 inOwnNetns(
   import.meta.path,
   () => {
-    // Goal: what was accepted stays readable and whole, what cannot be kept is refused with what to do, and with room again all goes on.
+    // Goal: accepted instances stay whole, creates are refused with the remedy, and with room again all goes on.
     test('creates are refused and nothing of them stays', async () => {
       const mounted = mkdtempSync(join(tmpdir(), 'strongroom-test-'))
       using _ = smallDisk(mounted, diskMib)
@@ -36,7 +36,10 @@ inOwnNetns(
       const calls = appliance.calls.length
       await play(appliance, {
         goal: 'creates on a full disk',
-        ...{ method: 'POST', path: '/v1/instances', body: { public_key: publicKey }, status: 503 },
+        method: 'POST',
+        path: '/v1/instances',
+        body: { public_key: publicKey },
+        status: 503,
         headers: { 'Idempotency-Key': `n${accepted}` },
         answer: failed(
           'internal_error',

@@ -12,8 +12,8 @@ import { failed, play } from '../../rigs/scenario.ts'
 /** As long as a statement may hold the event loop, and what a busy machine adds. */
 const holdMsMax = 2_000
 
-// Goal: requests that change something are refused soon and whole, with what to do; reads go on; and once the lock is free the same request is
-// carried out, once.
+// Goal: writes are refused soon and whole, with the remedy; reads go on; once the lock is free the same request
+// succeeds once.
 test('a create and a delete while the lock is held', async () => {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-test-'))
   await using appliance = await startAppliance({ directory })

@@ -1,4 +1,5 @@
-// How much a client of service A may ask for: requests of a key, creates and records of an organization, and what a full list costs.
+// Limits of service A's clients: requests of a key, creates and records of an organization, and the cost of a full
+// list.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'

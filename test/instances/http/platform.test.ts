@@ -1,4 +1,4 @@
-// What an instance runs on, as its owner sees it: a header, since the contract's record stays as it is.
+// The platform of an instance, as its owner sees it: a header, since the contract's record stays as it is.
 
 import { expect, test } from 'bun:test'
 import { publicKey, startAppliance } from '../../../scripts/rigs/instances/instances-service.ts'

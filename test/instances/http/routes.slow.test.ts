@@ -19,7 +19,8 @@ import { expectNothingLeaks, failed, play, type Scenario } from '../../rigs/scen
 const valid = { public_key: publicKey }
 const create = { method: 'POST', path: '/v1/instances' } as const
 
-// Goal: the create answer carries exactly the nine fields of the contract, in its order, and the reconciler is told after the commit.
+// Goal: the create answer has exactly the contract's nine fields, in its order; the reconciler is woken after the
+// commit.
 test('create answers 202 with the subset', async () => {
   await using appliance = await startAppliance()
   const answer = await appliance.send('POST', '/v1/instances', {
@@ -161,7 +162,7 @@ for (const [status, row] of Object.entries(DELETES)) {
   })
 }
 
-// Goal: the limit counts every instance that is not terminated, says what it is, and is no obstacle to another organization.
+// Goal: the limit counts every instance that is not terminated, names itself, and affects no other organization.
 test('the limit of living instances', async () => {
   await using appliance = await startAppliance({ settings: { ...settings, instancesPerOrganizationMax: 2 } })
   const first = await appliance.create()
@@ -263,7 +264,7 @@ test('a create is checked again at its commit', async () => {
   expect(appliance.calls).toEqual([])
 })
 
-// Goal: the usage has exactly its fields, sums egress over everything not terminated, and shows the oldest block in force.
+// Goal: the usage has exactly its fields, sums egress over all living instances, and shows the oldest block in force.
 test('usage', async () => {
   await using appliance = await startAppliance({ inferenceCostMicroUsd: () => 3_210_500n })
   const { clock, store } = appliance

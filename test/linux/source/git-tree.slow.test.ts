@@ -23,8 +23,8 @@ function gitTree(tree: string, repository: string, format: 'sha1' | 'sha256'): s
   return git('write-tree')
 }
 
-// Goal: the id is the one that git gives these files, in both formats, with names in git's order, modes, links and odd bytes; and the tree is left
-// as a clone would leave it: no empty directories, one time.
+// Goal: the id is git's for these files, in both formats, with names in git's order, modes, links and odd bytes; and
+// the tree is left as a clone would leave it: no empty directories, one time.
 test('the tree id is git’s own', async () => {
   await inDir(async dir => {
     const tree = join(dir, 'tree')

@@ -22,7 +22,7 @@ async function unpacked(archive: Uint8Array, limits = bounds): Promise<string[] 
   try {
     const [device, into] = [join(dir, 'device'), join(dir, 'into')]
     fs.mkdirSync(into)
-    // What follows the archive on the disk is somebody else's.
+    // Bytes after the archive on the disk belong to somebody else.
     fs.writeFileSync(device, Buffer.concat([archive, Buffer.alloc(4096, 0x5a)]))
     try {
       await unpackArchive({ device, sizeBytes: archive.length, into, ...limits })
@@ -101,7 +101,8 @@ describe('archives that are taken', () => {
     'a zip with a comment': [zipOf([{ name: 'a', content: 'x' }], { comment: Buffer.from('8bbc46a') }), ['a 644 "x"']],
   }
   for (const [what, [archive, tree]] of Object.entries(taken)) {
-    // Goal: what git, GNU tar, bsdtar and zip write comes out as files of two modes, without owners, times, set-user-ID and empty directories.
+    // Goal: archives of git, GNU tar, bsdtar and zip come out as files of two modes, without owners, times, set-user-ID
+    // and empty directories.
     test(what, async () => {
       expect(await unpacked(archive)).toEqual(tree)
     })
@@ -203,22 +204,22 @@ describe('tars that are refused', () => {
 })
 
 describe('zips that are refused', () => {
-  const item = (change: Partial<ZipEntry> = {}, all: ZipChange = {}) =>
+  const archive = (change: Partial<ZipEntry> = {}, all: ZipChange = {}) =>
     zipOf([{ name: 'a', content: 'x', ...change }], all)
   const extra = (id: number, body: number[]) => Uint8Array.from([id & 0xff, id >> 8, body.length, 0, ...body])
   const refused: Record<string, [Uint8Array, RegExp]> = {
-    'a path with ..': [item({ name: '../a' }), /path with \.\./],
-    'an absolute path': [item({ name: '/a' }), /absolute path/],
-    'a drive': [item({ name: 'C:/a' }), /absolute path/],
-    'another name in the local header': [item({ localName: 'b' }), /differ/],
-    'another size in the local header': [item({ localSize: 9 }), /differ/],
-    encryption: [item({ flags: 1 }), /encrypted/],
-    'strong encryption': [item({ flags: 0x40 }), /encrypted/],
-    AES: [item({ extra: extra(0x9901, [1, 0, 0x41, 0x45, 3, 8, 0]) }), /encrypted/],
-    zip64: [item({ extra: extra(1, [0, 0, 0, 0, 0, 0, 0, 0]) }), /zip64/],
-    'a second name': [item({ extra: extra(0x7075, [1, 0, 0, 0, 0, 0x62]) }), /other name/],
-    'a method that we do not know': [item({ method: 12 }), /method 12/],
-    'a stored size that is none': [item({ stored: true, centralSize: 9 }), /another size/],
+    'a path with ..': [archive({ name: '../a' }), /path with \.\./],
+    'an absolute path': [archive({ name: '/a' }), /absolute path/],
+    'a drive': [archive({ name: 'C:/a' }), /absolute path/],
+    'another name in the local header': [archive({ localName: 'b' }), /differ/],
+    'another size in the local header': [archive({ localSize: 9 }), /differ/],
+    encryption: [archive({ flags: 1 }), /encrypted/],
+    'strong encryption': [archive({ flags: 0x40 }), /encrypted/],
+    AES: [archive({ extra: extra(0x9901, [1, 0, 0x41, 0x45, 3, 8, 0]) }), /encrypted/],
+    zip64: [archive({ extra: extra(1, [0, 0, 0, 0, 0, 0, 0, 0]) }), /zip64/],
+    'a second name': [archive({ extra: extra(0x7075, [1, 0, 0, 0, 0, 0x62]) }), /other name/],
+    'a method that we do not know': [archive({ method: 12 }), /method 12/],
+    'a stored size that is none': [archive({ stored: true, centralSize: 9 }), /another size/],
     'overlapping entries': [
       zipOf([
         { name: 'a', content: 'x' },
@@ -226,7 +227,7 @@ describe('zips that are refused', () => {
       ]),
       /overlap|differ/,
     ],
-    'bytes before the first entry': [item({}, { prefix: Buffer.from('PK\x03\x04junk') }), /overlap|bytes between/],
+    'bytes before the first entry': [archive({}, { prefix: Buffer.from('PK\x03\x04junk') }), /overlap|bytes between/],
     'bytes between entries': [
       zipOf(
         [
@@ -237,19 +238,19 @@ describe('zips that are refused', () => {
       ),
       /bytes between/,
     ],
-    'bytes after the end': [item({}, { after: Buffer.from('junk') }), /after the end/],
+    'bytes after the end': [archive({}, { after: Buffer.from('junk') }), /after the end/],
     'a count that is too small': [
       zipOf([{ name: 'a', content: 'x' }, { name: 'b' }], { entryCount: 1 }),
       /beside its entries|malformed/,
     ],
-    'a count that is too large': [item({}, { entryCount: 2 }), /malformed|too large/],
-    'an end record inside of the comment': [item({}, { comment: zipOf([{ name: 'b' }]) }), /end records/],
-    'a content that is larger than it says': [item({ content: 'x'.repeat(1000), centralSize: 10 }), /more content/],
-    'a content that is smaller than it says': [item({ centralSize: 10 }), /differ/],
-    'a damaged content': [item({ packed: Uint8Array.of(0xff, 0xff, 0xff) }), /inflated/],
-    'a bomb': [item({ content: new Uint8Array(32 * 1024 * 1024) }), /more than 65536/],
-    'a device': [item({ mode: 0o020644 }), /neither file/],
-    'a link that leads out': [item({ content: '../x', mode: 0o120777 }), /leads out/],
+    'a count that is too large': [archive({}, { entryCount: 2 }), /malformed|too large/],
+    'an end record inside of the comment': [archive({}, { comment: zipOf([{ name: 'b' }]) }), /end records/],
+    'a content that is larger than it says': [archive({ content: 'x'.repeat(1000), centralSize: 10 }), /more content/],
+    'a content that is smaller than it says': [archive({ centralSize: 10 }), /differ/],
+    'a damaged content': [archive({ packed: Uint8Array.of(0xff, 0xff, 0xff) }), /inflated/],
+    'a bomb': [archive({ content: new Uint8Array(32 * 1024 * 1024) }), /more than 65536/],
+    'a device': [archive({ mode: 0o020644 }), /neither file/],
+    'a link that leads out': [archive({ content: '../x', mode: 0o120777 }), /leads out/],
     'a name twice': [zipOf([{ name: 'a' }, { name: 'a' }]), /stands twice/],
     'too many entries': [zipOf(Array.from({ length: 50 }, (_, at) => ({ name: `f${at}` }))), /more than 40/],
   }

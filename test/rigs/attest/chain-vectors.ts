@@ -57,13 +57,13 @@ export async function chainChecks(input: ChainInput | PreparedChain, asked: Aske
 
 /** Names of the checks that failed. */
 export function failed(checks: readonly Check[]): string[] {
-  return checks.filter(one => one.outcome === 'fail').map(one => one.name)
+  return checks.filter(({ outcome }) => outcome === 'fail').map(({ name }) => name)
 }
 
 /** `name: reason` of the checks that failed. */
 export function failures(checks: readonly Check[]): string {
   return checks
-    .filter(one => one.outcome === 'fail')
-    .map(one => `${one.name}: ${one.reason}`)
+    .filter(({ outcome }) => outcome === 'fail')
+    .map(({ name, reason }) => `${name}: ${reason}`)
     .join('\n')
 }

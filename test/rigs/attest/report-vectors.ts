@@ -42,7 +42,7 @@ const folder = resolve(import.meta.dir, '../../vectors/reports')
 
 export const expectedReports: readonly Expected[] = await Bun.file(resolve(folder, 'expected.json')).json()
 
-export const reportNames: readonly string[] = expectedReports.map(one => one.report)
+export const reportNames: readonly string[] = expectedReports.map(({ report }) => report)
 
 /** A file of test/vectors/reports, or one named from test/vectors with a leading `..`. */
 export async function readReport(name: string): Promise<Uint8Array> {
@@ -52,7 +52,7 @@ export async function readReport(name: string): Promise<Uint8Array> {
 /** SubjectPublicKeyInfo of the key that signed a report of expected.json. */
 export async function vekOf(report: string): Promise<Uint8Array> {
   const { vek } = present(
-    expectedReports.find(one => one.report === report),
+    expectedReports.find(expected => expected.report === report),
     `${report} is in expected.json`,
   )
   return spkiOf(vek)

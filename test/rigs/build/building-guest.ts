@@ -48,7 +48,10 @@ const empty = new Uint8Array()
 
 /** What a dispatch says of an order that nobody looks at here. */
 export const dispatchWords = {
-  ...{ orderDigest: sha256(utf8('order')), fetchProxy: null, fetchMirror: null, fetchAuthoritiesDigest: null },
+  orderDigest: sha256(utf8('order')),
+  fetchProxy: null,
+  fetchMirror: null,
+  fetchAuthoritiesDigest: null,
 }
 
 export function startBuildingGuest(path: string, options: BuildingGuestOptions): BuildingGuest {

@@ -44,7 +44,11 @@ export async function openBuildCase(): Promise<BuildCase> {
   const policy = { ...base.policy, measurements: 'any' } as const
   const asked = { ...base, policy, ownImage: true, igvm, image: bootImage(), hashes }
   return {
-    ...{ good, igvm, image, measurement, bootImage },
+    good,
+    igvm,
+    image,
+    measurement,
+    bootImage,
     ask: async (files, changes = {}) => await verifyBuild(resultFiles(files), { ...asked, ...changes }),
     close: () => rmSync(directory, { recursive: true, force: true }),
   }

@@ -9,7 +9,10 @@ import { messageOf } from '../../../src/base/fault.ts'
 
 /** It needs nothing but the C library. */
 const oras: LockedPackage = {
-  ...{ name: 'oras', version: '1.2.0-1+b9', role: 'root', archive: 'debian' },
+  name: 'oras',
+  version: '1.2.0-1+b9',
+  role: 'root',
+  archive: 'debian',
   file: 'pool/main/o/oras/oras_1.2.0-1+b9_amd64.deb',
   sizeBytes: 3_378_932,
   sha256: '5f138419f0e4bc128ee4717b06190dc5770cf120ab7e3a991e5b3e9158f3189e',

@@ -26,9 +26,20 @@ export function addQueuedBuild(
       ? { ...none, repoUrl: 'https://git.example/demo.git', repoRef: 'main\u001b]0;owned\u0007' }
       : { ...none, sourceName: 'a\u001b]0;owned\u0007.tar.gz', sourceBytes: 7, sourceSha256: 'ab'.repeat(32) }
   insertBuild(store.directory.db, {
-    ...{ id, organizationId, hostId: store.hostId, nonce: id.slice(0, 8), vmId: null, diskBytes: 0, nowMs },
-    ...{ sourceKind: kind, projectDir: null, toolchain: null, reproduce: false, ...source },
-    ...{ fetchCaSha256: null, cratesMirror: null },
+    id,
+    organizationId,
+    hostId: store.hostId,
+    nonce: id.slice(0, 8),
+    vmId: null,
+    diskBytes: 0,
+    nowMs,
+    sourceKind: kind,
+    projectDir: null,
+    toolchain: null,
+    reproduce: false,
+    ...source,
+    fetchCaSha256: null,
+    cratesMirror: null,
   })
   return id
 }
@@ -48,12 +59,21 @@ export function buildsAdmin(
     throw new Error('these tests ask for nothing of this kind')
   }
   return createAdmin({
-    ...{ store, cancelBuild, mintKey, mintGatewayKey, offeredModels: offeredModels([]) },
+    store,
+    cancelBuild,
+    mintKey,
+    mintGatewayKey,
+    offeredModels: offeredModels([]),
     clock: { ...systemClock, nowMs },
     random: systemRandom,
     log: silentLogger,
     applyEgressLimits: notAskedHere,
-    ...{ deleteInstance: notAskedHere, vm: () => null, status: notAskedHere, leaks: notAskedHere },
-    ...{ collectors: [], consoleDir: notAskedHere, gateway: 'off' },
+    deleteInstance: notAskedHere,
+    vm: () => null,
+    status: notAskedHere,
+    leaks: notAskedHere,
+    collectors: [],
+    consoleDir: notAskedHere,
+    gateway: 'off',
   })
 }

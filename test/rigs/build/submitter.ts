@@ -96,7 +96,11 @@ export async function openBuildSubmitter(): Promise<BuildSubmitter> {
     '--own-image',
   ]
   return {
-    ...{ dir, source, rootFile, sample, archive },
+    dir,
+    source,
+    rootFile,
+    sample,
+    archive,
     archiveOf: async changes => await packed(dir, await resultOf(changes)),
     start: async () => await startSubmitting({ dir, source, tls, archive, asked }),
     [Symbol.dispose]: () => rmSync(dir, { recursive: true, force: true }),
@@ -126,12 +130,17 @@ async function startSubmitting({ dir, source, tls, archive, asked }: Site): Prom
   rig.world.script = scriptOf(archive)
   const output = mkdtempSync(join(dir, 'out-'))
   const front = Bun.serve({
-    ...{ hostname: '127.0.0.1', port: 0, tls, idleTimeout: 60 },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls,
+    idleTimeout: 60,
     fetch: async request =>
       (await self.intercept?.(request)) ?? rig.builds().fetch(request, { address: () => '', mayPause: () => {} }),
   })
   const self: Submitting = {
-    ...{ rig, output, intercept: null },
+    rig,
+    output,
+    intercept: null,
     submit: async (more = [], { from = source, isTerminal = false, key = rig.keys.acme, onSignal } = {}) => {
       const written = { stdout: '', stderr: '' }
       const api = `https://127.0.0.1:${front.port}`

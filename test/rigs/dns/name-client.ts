@@ -23,11 +23,20 @@ export async function runNameClient(): Promise<void> {
 
 function query(type: string, name: string, id: number): Buffer {
   return encode({
-    ...{ type: 'query', id, flags: 0x0100, questions: [{ type: type as RecordType, name }] },
+    type: 'query',
+    id,
+    flags: 0x0100,
+    questions: [{ type: type as RecordType, name }],
     additionals: [
       {
-        ...{ type: 'OPT', name: '.', udpPayloadSize: 1232, extendedRcode: 0, ednsVersion: 0 },
-        ...{ flags: 0, flag_do: false, options: [] },
+        type: 'OPT',
+        name: '.',
+        udpPayloadSize: 1232,
+        extendedRcode: 0,
+        ednsVersion: 0,
+        flags: 0,
+        flag_do: false,
+        options: [],
       },
     ],
   })

@@ -7,7 +7,12 @@ import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/sess
 import type { GatewayEngine } from '../../../src/enclave-host/types.ts'
 
 export const fakeStatus: EnclaveStatus = {
-  ...{ state: 'ready', workload: 'ab'.repeat(32), revision: 1, running: 0, usageWaiting: 0, problem: null },
+  state: 'ready',
+  workload: 'ab'.repeat(32),
+  revision: 1,
+  running: 0,
+  usageWaiting: 0,
+  problem: null,
   receiptKey: 'A'.repeat(43),
 }
 
@@ -48,7 +53,10 @@ export function fakeSession(
     report: async (_id: string, asked: Parameters<GatewayEngine['report']>[1]) => report(asked),
   } as unknown as GatewayEngine
   const session = new GatewaySession({
-    ...{ vmId: 'v1', engine, clock, onChange: () => {} },
+    vmId: 'v1',
+    engine,
+    clock,
+    onChange: () => {},
     control: {
       current: () => ({ revision: 1, bytes: new Uint8Array(0), signature: new Uint8Array(0) }),
       raiseAbove: () => {},

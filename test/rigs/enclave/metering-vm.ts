@@ -3,10 +3,10 @@
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import type { DaySums, MonthSums, UsageRow } from '../../../src/contract/vm/enclave.ts'
-import { Spent } from '../../../src/enclave/spent.ts'
-import { UsageSpool } from '../../../src/enclave/usage-spool.ts'
 import type { NewWant } from '../../../src/enclave/wants.ts'
 import { createCost } from '../../../src/inference/metering/price.ts'
+import { Spent } from '../../../src/inference/metering/spent.ts'
+import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import { callerOf } from '../gateway/keys.ts'
 
 export type DaysWant = Extract<NewWant, { kind: 'days' }>
@@ -26,7 +26,9 @@ export function createMeteringVm() {
   const control = { cost: createCost(dollarPrices('1')) }
   const asked: AskedOfHost[] = []
   const spool: UsageSpool = new UsageSpool({
-    ...{ rowsMax: 100_000, sign: () => new Uint8Array(64), clock },
+    rowsMax: 100_000,
+    sign: () => new Uint8Array(64),
+    clock,
     onRow: row => spent.add(row),
   })
   const wants = {
@@ -40,13 +42,23 @@ export function createMeteringVm() {
   const booked: UsageRow[] = []
   let count = 0
   return {
-    ...{ clock, control, asked, spool, spent },
+    clock,
+    control,
+    asked,
+    spool,
+    spent,
     record: (keyPrefix = 'k1', { day = '2026-11-22', model = 'm' } = {}) => {
       count += 1
       const tokens = { prompt: 1, completion: 1 }
       void spool.record({
-        ...{ id: `r${count}`, caller: callerOf({ keyPrefix }), model, upstream: 'far', tokens },
-        ...{ atMs: Date.parse(`${day}T12:00Z`), tokensSource: 'reported', outcome: 'completed' },
+        id: `r${count}`,
+        caller: callerOf({ keyPrefix }),
+        model,
+        upstream: 'far',
+        tokens,
+        atMs: Date.parse(`${day}T12:00Z`),
+        tokensSource: 'reported',
+        outcome: 'completed',
       })
     },
     /** The host writes what waits. The VM learns of it with `tellBooked`. */

@@ -18,28 +18,33 @@ export async function vouchFor(evidence: GuestEvidence): Promise<{ receipt: stri
   const statement = bytes(evidence.statement)
   const hex = (text: string) => fromHex(text) ?? new Uint8Array(0)
   const report = await platform.report({
-    ...{
-      reportData: reportDataOf(statement),
-      measurement: hex(simulatedLaunch.measurement),
-      hostData: new Uint8Array(32),
-    },
+    reportData: reportDataOf(statement),
+    measurement: hex(simulatedLaunch.measurement),
+    hostData: new Uint8Array(32),
     report: { idKeyDigest: hex(simulatedLaunch.operatorKey) },
   })
   const { keys, signatures } = evidence
   const day = 86_400_000
   const crl = await issueSimulatedCrl(platform.authority, {
-    ...{ thisUpdate: new Date(Date.now() - day), nextUpdate: new Date(Date.now() + day), revoked: [] },
+    thisUpdate: new Date(Date.now() - day),
+    nextUpdate: new Date(Date.now() + day),
+    revoked: [],
   })
   const receipt = encodeReceipt({
     platform: 'simulated',
     statement,
     keys: {
-      ...{ ed25519: bytes(keys.ed25519), mldsa65: bytes(keys.mldsa65) },
-      ...{ x25519: bytes(keys.x25519), mlkem768: bytes(keys.mlkem768) },
+      ed25519: bytes(keys.ed25519),
+      mldsa65: bytes(keys.mldsa65),
+      x25519: bytes(keys.x25519),
+      mlkem768: bytes(keys.mlkem768),
     },
     signatures: { ed25519: bytes(signatures.ed25519), mldsa65: bytes(signatures.mldsa65) },
     evidence: {
-      ...{ report, vek: platform.vcek, chain: [root.ask, root.ark], crl },
+      report,
+      vek: platform.vcek,
+      chain: [root.ask, root.ark],
+      crl,
       ...(evidence.tpm === undefined ? {} : { tpm: bytes(evidence.tpm) }),
     },
   })

@@ -1,5 +1,5 @@
-// A gateway as a relying party meets it: HTTPS, simulated evidence for its own TLS key, an upstream behind it. It can be started again with new keys.
-// Effects: files, free ports.
+// A gateway as a relying party meets it: HTTPS, simulated evidence for its TLS key, an upstream behind it. Can be
+// restarted with new keys. Effects: files, free ports.
 
 import {
   allowlistText,
@@ -38,7 +38,11 @@ let authority: Promise<Authority> | null = null
 /** One for all servers of this process, with small keys. */
 export function serverAuthority(): Promise<Authority> {
   authority ??= openAuthority({
-    ...{ kind: 'clients', stateDir: rigDir(), names: ['localhost'], nowMs: systemClock.nowMs, random: systemRandom },
+    kind: 'clients',
+    stateDir: rigDir(),
+    names: ['localhost'],
+    nowMs: systemClock.nowMs,
+    random: systemRandom,
   })
   return authority
 }
@@ -64,13 +68,19 @@ export async function startAttestedGateway(
     },
   })
   const server = Bun.serve({
-    ...{ hostname: '127.0.0.1', port: 0, tls: { cert: pair.cert, key: pair.key }, development: false, idleTimeout: 60 },
+    hostname: '127.0.0.1',
+    port: 0,
+    tls: { cert: pair.cert, key: pair.key },
+    development: false,
+    idleTimeout: 60,
     fetch: (request, bun) => gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
   })
   return {
     url: `https://127.0.0.1:${server.port}`,
     port: server.port ?? 0,
-    ...{ gateway, pair, tlsSpkiDigest },
+    gateway,
+    pair,
+    tlsSpkiDigest,
     nonceCount: () => nonceCount,
     encryptedCount: () => encryption.counts.xwing.decrypted,
     [Symbol.asyncDispose]: async () => {
@@ -81,7 +91,7 @@ export async function startAttestedGateway(
   }
 }
 
-/** Options of a relying party that expects exactly this gateway, but for its address; JSON, so that they can be handed to another process. */
+/** Options of a relying party that expects exactly this gateway, without its address; JSON for another process. */
 export async function attestedOptions() {
   const { rootFile, operatorKey, measurementOf } = await simulatedHost()
   return {

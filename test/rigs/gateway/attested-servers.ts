@@ -1,4 +1,5 @@
-// Servers over HTTPS for tests of `verify gateway`: the real attestation endpoint, one in the middle, and any other. Effects: files, free ports.
+// HTTPS servers for tests of `verify gateway`: the real attestation endpoint, a man in the middle, and any other.
+// Effects: files, free ports.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

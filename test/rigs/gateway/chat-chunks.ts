@@ -28,7 +28,10 @@ export function chunksOf(pieces: readonly Piece[], finish: string): string[] {
 
 const text = fc.string({ unit: 'binary', maxLength: 5 }).map(text => text.toWellFormed())
 
-/** `calls`: `inTurns` with pieces in any order, as some engines send them; `whole` with each call in one piece, whose arguments are an object. */
+/**
+ * `calls`: `inTurns` with pieces in any order, as some engines send them; `whole` with each call in one piece and an
+ * object as arguments.
+ */
 export function anyPieces(calls: 'inTurns' | 'whole'): fc.Arbitrary<Piece[]> {
   const piece: fc.Arbitrary<Piece> = fc.oneof(
     text.map(content => ({ content })),
@@ -45,7 +48,7 @@ export function anyPieces(calls: 'inTurns' | 'whole'): fc.Arbitrary<Piece[]> {
   )
 }
 
-/** What the pieces say in all. */
+/** The pieces' whole text. */
 export function textOf(pieces: readonly Piece[], kind: 'content' | 'refusal' | 'reasoning_content'): string {
   return pieces.map(piece => (kind in piece ? String(Reflect.get(piece, kind)) : '')).join('')
 }

@@ -1,5 +1,5 @@
-// A gateway VM's side of the agent channel on a UNIX socket: it puts documents together from their pieces, as contract/vm/enclave.ts says, and
-// otherwise answers what a test says.
+// A gateway VM's side of the agent channel on a UNIX socket: reassembles documents by contract/vm/enclave.ts and
+// otherwise sends a test's answers.
 
 import { createHash } from 'node:crypto'
 import { type EnclaveNext, type EnclaveRequest, pieceBytesMax } from '../../../src/contract/vm/enclave.ts'
@@ -10,7 +10,7 @@ export type GatewayGuest = Disposable & {
   readonly requests: EnclaveRequest[]
   /** The documents that were handed over whole. */
   readonly documents: { readonly kind: string; readonly bytes: Buffer }[]
-  /** What it answers beside `id` and `ok`; null: nothing at all. */
+  /** Members of the answer beside `id` and `ok`; null: no answer. */
   answer: (request: EnclaveRequest) => Record<string, unknown> | null | Promise<Record<string, unknown> | null>
 }
 

@@ -1,4 +1,5 @@
-// A database with two organizations, for tests of keys, limits and metering: real SQLite in a directory of its own, a manual clock.
+// A database with two organizations, for tests of keys, limits and metering: real SQLite in its own directory, a manual
+// clock.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -8,7 +9,7 @@ import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
-import { NO_BUDGETS } from '../../../src/inference/limits/budgets.ts'
+import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 import type { Caller } from '../../../src/inference/types.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'

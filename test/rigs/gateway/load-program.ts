@@ -1,6 +1,5 @@
-// The four programs of load.alone.test.ts, each a process of its own: `upstream`, `gateway URL http|https`, `clients URL KEY CA`,
-// `stalled URL KEY CA`. CA is "" for http.
-// Each prints JSON lines: what it is ready with first, what it has seen last.
+// The four programs of load.alone.test.ts, each a process: `upstream`, `gateway URL http|https`, `clients URL KEY CA`,
+// `stalled URL KEY CA`. CA is "" for http. Each prints JSON lines: first its readiness, last its results.
 
 import { connect } from 'node:net'
 import { connect as connectTls } from 'node:tls'
@@ -27,7 +26,7 @@ if (mode === 'gateway') say(await gateway())
 if (mode === 'clients') await clients()
 if (mode === 'stalled') await stalled()
 
-/** Begins every stream at once, and goes on when all are there. One stream is as fast as it is read, of 64 KiB an event. */
+/** Begins every stream, and goes on when all are there. One stream is as fast as its reader, 64 KiB an event. */
 function upstream(): void {
   let paced = 0
   let stalledBytes = 0
@@ -81,7 +80,7 @@ function streamOf(pieces: AsyncGenerator<Uint8Array>): ReadableStream {
   })
 }
 
-/** What it has seen when its input ends; nothing of it is left then. */
+/** Results when its input ends; it leaves nothing behind. */
 async function gateway(): Promise<unknown> {
   const slow = { firstByteTimeoutMs: 60_000, idleTimeoutMs: 60_000, queueTimeoutMs: 60_000, connectTimeoutMs: 20_000 }
   const upstreams = [target(url, { concurrencyMax: STREAMS + 1 })]

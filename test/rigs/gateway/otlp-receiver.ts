@@ -1,5 +1,6 @@
-// An OTLP receiver for tests: real HTTP, and a reader of ExportTraceServiceRequest in OTLP/JSON that refuses whatever the mapping does not allow
-// (OTLP 1.9, JSON Protobuf Encoding; trace.proto and common.proto of opentelemetry-proto 1.x).
+// An OTLP receiver for tests: real HTTP, and a strict reader of ExportTraceServiceRequest in OTLP/JSON that refuses
+// everything outside the mapping (OTLP 1.9, JSON Protobuf Encoding; trace.proto and common.proto of opentelemetry-proto
+// 1.x).
 
 import { createServer, type IncomingHttpHeaders, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -50,7 +51,11 @@ export async function startOtlpReceiver(): Promise<OtlpReceiver> {
   const { port } = server.address() as AddressInfo
   const receiver: OtlpReceiver = {
     url: `http://127.0.0.1:${port}/v1/traces`,
-    ...{ spans: [], problems: [], bodies: [], seen: [], behave: null },
+    spans: [],
+    problems: [],
+    bodies: [],
+    seen: [],
+    behave: null,
     stop: () =>
       new Promise(resolve => {
         server.close(() => resolve())
@@ -98,7 +103,9 @@ function readSpan(value: unknown): ReceivedSpan {
     // SPAN_KIND_INTERNAL to SPAN_KIND_CONSUMER, STATUS_CODE_UNSET to STATUS_CODE_ERROR: as numbers, never as names.
     kind: integer(span.kind, 'kind', 1, 5),
     status: integer(code, 'status.code', 0, 2),
-    ...{ startNs, endNs, attributes: readAttributes(span.attributes) },
+    startNs,
+    endNs,
+    attributes: readAttributes(span.attributes),
   }
 }
 

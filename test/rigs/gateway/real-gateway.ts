@@ -1,5 +1,5 @@
-// A gateway with everything behind it real: store, keys, limits, ledger, metrics, receipts; HTTP on a free port. In this process, or, where
-// enclave-suite.ts runs the tests, in an enclave. Effects: a directory, a port, or a host with a gateway VM.
+// A gateway with real store, keys, limits, ledger, metrics and receipts; HTTP on a free port. In this process, or,
+// under enclave-suite.ts, in an enclave. Effects: a directory, a port, or a host with a gateway VM.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -16,12 +16,12 @@ import { createResponseSealer } from '../../../src/inference/attestation/respons
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayLimits } from '../../../src/inference/gateway/gateway.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
-import { Budgets } from '../../../src/inference/limits/budgets.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
+import { Budgets } from '../../../src/inference/metering/budgets.ts'
 import { Metering } from '../../../src/inference/metering/ledger.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { gatewayFamilies } from '../../../src/inference/metrics/gateway.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
-import type { UsageRecord } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { type DirectoryStore, openStore } from '../../../src/store/db.ts'
 import {
@@ -49,7 +49,9 @@ export async function startRealGateway(
   const gateway = await startEnclaveGateway({
     upstreams,
     settings: {
-      ...{ ...settings, padStreams: padsStreams ? 'on' : 'off', connectionIdleSeconds: 120 },
+      ...settings,
+      padStreams: padsStreams ? 'on' : 'off',
+      connectionIdleSeconds: 120,
       keyRequestsPerMinute: keyDefaults.requestsPerMinute,
       keyTokensPerMinute: keyDefaults.tokensPerMinute,
       keyConcurrencyMax: keyDefaults.concurrencyMax,

@@ -1,5 +1,5 @@
-// The built-in worker, which is llama-server out of our own image in its sandbox, behind a gateway of its own, with our own model.
-// Effects: builds the image where it is not cached, a directory, processes, ports; needs root and bubblewrap.
+// The built-in worker (llama-server from our own image in its sandbox, with our own model) behind its own gateway.
+// Effects: builds the image if it is not cached, a directory, processes, ports; needs root and bubblewrap.
 
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -17,14 +17,14 @@ import { type RealGateway, startRealHostGateway } from './real-gateway.ts'
 export const realWorkerModel = 'strongroom-tiny'
 export const realWorkerSlots = 4
 
-/** What went between the gateway and the engine for one request. */
+/** The gateway's request to the engine and the response. */
 export type Exchange = { readonly path: string; readonly asked: string; readonly answered: string }
 
 export type RealWorker = AsyncDisposable & {
   readonly worker: BuiltInWorker
   readonly gateway: RealGateway
   readonly key: string
-  /** With `listens`: every request that the gateway has sent, and what the engine said to it, as soon as it is whole. */
+  /** With `listens`: every request of the gateway and the engine's response, once whole. */
   readonly exchanges: readonly Exchange[]
 }
 
@@ -42,9 +42,16 @@ export async function openRealWorker({ listens = false } = {}): Promise<RealWork
   const imageDir = await buildCachedImage('inference')
   const worker = new BuiltInWorker({
     settings: {
-      ...{ model_file: modelFile, model_disk: '', model: realWorkerModel, image_dir: imageDir, user: 'nobody' },
-      ...{ context_tokens: 2048, parallel: realWorkerSlots, threads: 1 },
-      ...{ memory_mib_max: 1024, start_timeout_ms: 60_000 },
+      model_file: modelFile,
+      model_disk: '',
+      model: realWorkerModel,
+      image_dir: imageDir,
+      user: 'nobody',
+      context_tokens: 2048,
+      parallel: realWorkerSlots,
+      threads: 1,
+      memory_mib_max: 1024,
+      start_timeout_ms: 60_000,
     },
     stateDir,
     root: createWorkerRoot({ imageDir, target: join(stateDir, 'worker-root/root'), timeoutMs: 60_000 }),
@@ -85,7 +92,10 @@ function listenBetween(socket: string, engine: string, exchanges: Exchange[]): A
       const { pathname } = new URL(request.url)
       const asked = await request.text()
       const response = await fetch(`http://localhost${pathname}`, {
-        ...{ unix: engine, keepalive: false, method: request.method, headers: { 'content-type': 'application/json' } },
+        unix: engine,
+        keepalive: false,
+        method: request.method,
+        headers: { 'content-type': 'application/json' },
         ...(asked === '' ? {} : { body: asked }),
       })
       const answered = await response.text()

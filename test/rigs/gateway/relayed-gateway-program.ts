@@ -1,4 +1,5 @@
-// A gateway of two processes as a program of its own: `bun relayed-gateway-program.ts UPSTREAM`. Says where it is and who its relays are, and stays.
+// A gateway of two processes as a program: `bun relayed-gateway-program.ts UPSTREAM`. Prints its address and its
+// relays, and stays.
 
 import { target } from '../../../scripts/rigs/gateway/server.ts'
 import { until } from '../../../scripts/rigs/until.ts'

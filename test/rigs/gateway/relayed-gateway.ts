@@ -1,5 +1,5 @@
-// A gateway of several processes: this one decides, relays serve clients over plain HTTP on a free port. Keys and ledger are narrow fakes, everything
-// else is the service's own. Effects: processes, a port.
+// A gateway of several processes: this one decides, relays serve clients over plain HTTP on a free port. Keys and
+// ledger are narrow fakes, everything else is the service's. Effects: processes, a port.
 
 import { CALLER, chatBody, KEY, LIMITS } from '../../../scripts/rigs/gateway/server.ts'
 import { SpentRecords } from '../../../scripts/rigs/gateway/spent-records.ts'
@@ -14,8 +14,9 @@ import type { TraceSpan } from '../../../src/contract/vm/span.ts'
 import type { GatewaySettings } from '../../../src/contract/vm/workload.ts'
 import type { ServedTls } from '../../../src/http/serve.ts'
 import { drawReceiptKeys, type ReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { createInferenceService, type InferenceService } from '../../../src/inference/service.ts'
-import type { Caller, UsageRecord } from '../../../src/inference/types.ts'
+import type { Caller } from '../../../src/inference/types.ts'
 import type { UpstreamTarget } from '../../../src/inference/upstream/target.ts'
 import { openStore } from '../../../src/store/db.ts'
 
@@ -54,7 +55,10 @@ export async function startRelayedGateway(
   const store = openStore(':memory:')
   const service = createInferenceService({
     settings: {
-      ...{ ...gatewaySettings(defaultConfig()), ...limits, padStreams: padsStreams ? 'on' : 'off', processes },
+      ...gatewaySettings(defaultConfig()),
+      ...limits,
+      padStreams: padsStreams ? 'on' : 'off',
+      processes,
       ...settings,
     },
     upstreams,
@@ -102,7 +106,15 @@ export async function startRelayedGateway(
     store.close()
   }
   return {
-    ...{ url, service, keys, records, spans, lines, post, stop, drain: server.drain },
+    url,
+    service,
+    keys,
+    records,
+    spans,
+    lines,
+    post,
+    stop,
+    drain: server.drain,
     pids: () => relays().pids,
     counts: relays,
     chat: (body = {}, init = {}) => post('/v1/chat/completions', chatBody(body), init),

@@ -25,8 +25,8 @@ const CHAT_WORDS =
   /\bmessages\[\d+\]\.tool|response_format|max_completion_tokens|function\.[a-z]|reasoning_effort|tool_call_id/
 
 /**
- * Of bodies that differ from good ones in one place: each becomes a request that the parser of chats takes as it is sent up, or is refused with a
- * field that stands in it, by its own name. `foreign`: chat fields that this API does not have.
+ * Changes good bodies in one place: each must become a request that the chat parser accepts as sent up, or be refused
+ * with one of its own fields by its own name. `foreign`: chat fields that this API lacks.
  */
 export function checkNearlyRight(shape: ApiShape, good: readonly Json[], foreign: readonly string[]): void {
   const nearly = fc.constantFrom(...good).chain(body => {

@@ -1,10 +1,10 @@
-// A connection to a gateway under test that is only a socket, so that the test decides what is sent and read. Effects: a connection.
+// A raw connection to a gateway under test: the test decides what is sent and read. Effects: a connection.
 
 import { readFileSync } from 'node:fs'
 import { connect, type Socket } from 'node:net'
 import { connect as connectTls } from 'node:tls'
 
-/** Whose certificates this process trusts beside those of the system. */
+/** CA whose certificates this process trusts beside the system's. */
 export function trustedCa(): string {
   return readFileSync(process.env.NODE_EXTRA_CA_CERTS ?? '', 'utf8')
 }

@@ -8,18 +8,42 @@ export const startUs = 1_763_800_000_123_456
 
 export function requestSpan(changes: Partial<RequestSpan> = {}): RequestSpan {
   return {
-    ...{ kind: 'request', traceId, spanId: 'b7ad6b7169203331', parentId: 'c7ad6b7169203331', startUs },
-    ...{ durationUs: 1_500_000, operation: 'chat', model: 'm', error: null, upstream: 'far', stream: true },
-    ...{ requestId: '0190b1a0-0000-7000-8000-000000000000', status: 200, outcome: 'completed', inputTokens: 11 },
-    ...{ outputTokens: 3, tokensSource: 'reported', finishReasons: ['stop'], queueUs: 250, firstChunkUs: 20_500 },
+    kind: 'request',
+    traceId,
+    spanId: 'b7ad6b7169203331',
+    parentId: 'c7ad6b7169203331',
+    startUs,
+    durationUs: 1_500_000,
+    operation: 'chat',
+    model: 'm',
+    error: null,
+    upstream: 'far',
+    stream: true,
+    requestId: '0190b1a0-0000-7000-8000-000000000000',
+    status: 200,
+    outcome: 'completed',
+    inputTokens: 11,
+    outputTokens: 3,
+    tokensSource: 'reported',
+    finishReasons: ['stop'],
+    queueUs: 250,
+    firstChunkUs: 20_500,
     ...changes,
   }
 }
 
 export function attemptSpan(changes: Partial<AttemptSpan> = {}): AttemptSpan {
   return {
-    ...{ kind: 'attempt', traceId, spanId: 'd7ad6b7169203331', parentId: 'b7ad6b7169203331', startUs: startUs + 300 },
-    ...{ durationUs: 1_400_000, operation: 'chat', model: 'm', error: null, upstream: 'far' },
+    kind: 'attempt',
+    traceId,
+    spanId: 'd7ad6b7169203331',
+    parentId: 'b7ad6b7169203331',
+    startUs: startUs + 300,
+    durationUs: 1_400_000,
+    operation: 'chat',
+    model: 'm',
+    error: null,
+    upstream: 'far',
     ...changes,
   }
 }

@@ -2,18 +2,23 @@
 
 import type { Usage } from '../../../src/store/directory/usage/usage.table.ts'
 
-/** One completed request of key k1 of o1 at noon on 2026-11-22: 10 and 5 tokens of the model `tiny`, at 7 nano-dollars. */
+/**
+ * A completed request of key k1 of o1 at noon on 2026-11-22: 10 and 5 tokens of the model `tiny`, at 7 nano-dollars.
+ */
 export function usageRow(changes: Partial<Usage> & { readonly id: string }): Usage {
   return {
-    ...{
-      atMs: Date.parse('2026-11-22T12:00Z'),
-      organizationId: 'o1',
-      keyPrefix: 'k1',
-      instanceId: null,
-      model: 'tiny',
-    },
-    ...{ upstream: 'u', promptTokens: 10, completionTokens: 5, costNanoUsd: 7, outcome: 'completed' },
-    ...{ tokensSource: 'reported', ...changes },
+    atMs: Date.parse('2026-11-22T12:00Z'),
+    organizationId: 'o1',
+    keyPrefix: 'k1',
+    instanceId: null,
+    model: 'tiny',
+    upstream: 'u',
+    promptTokens: 10,
+    completionTokens: 5,
+    costNanoUsd: 7,
+    outcome: 'completed',
+    tokensSource: 'reported',
+    ...changes,
   }
 }
 

@@ -11,7 +11,7 @@ import type { WorkerSettings } from '../../../src/inference/worker/command.plan.
 import { BuiltInWorker, type WorkerDeps } from '../../../src/inference/worker/worker.ts'
 import { removeForeignTree } from '../../../src/linux/tree.ts'
 
-/** What one life of the process does. */
+/** Behaviour of the process from one start to its end. */
 export type Life =
   /** `answer`: to a golden question. */
   | { readonly kind: 'healthy'; readonly answer?: () => Response | Promise<Response> }
@@ -25,7 +25,7 @@ export type Life =
 export type StandIn = {
   readonly start: StartSandboxed
   readonly started: { readonly sandbox: Sandbox; readonly command: readonly string[] }[]
-  /** Of the life that runs now. */
+  /** Changes the running process's behaviour. */
   readonly become: (kind: 'healthy' | 'mute') => void
   readonly exit: (exitCode: number) => void
   /** Prints a line, as the process would. */

@@ -22,7 +22,14 @@ export async function ask(host: HostEnd, request: { id: string; [field: string]:
 export function startAgent(sandbox: Sandbox, port: PortPaths, { device = false } = {}) {
   const { root, paths, owner, sshdArgv, sshPort, gatewayArgv } = sandbox
   const settings: AgentProcessSettings = {
-    ...{ root, system: owner, login: owner, sshdArgv, sshPort, gatewayArgv, port, device },
+    root,
+    system: owner,
+    login: owner,
+    sshdArgv,
+    sshPort,
+    gatewayArgv,
+    port,
+    device,
   }
   const argv = [process.execPath, join(import.meta.dir, 'agent-program.ts'), JSON.stringify(settings)]
   const child = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })

@@ -1,4 +1,4 @@
-// The agent as a process of its own over a sandbox: `bun guest-agent-process.ts SETTINGS`, with SETTINGS as JSON. Effects.
+// The agent as a separate process over a sandbox: `bun agent-program.ts SETTINGS`, with SETTINGS as JSON. Effects.
 
 import { openGuestEnd, type PortPaths } from '../../../scripts/rigs/guest/agent-port.ts'
 import { createTsmKernel } from '../../../scripts/rigs/guest/tsm-kernel.ts'

@@ -1,5 +1,5 @@
-// Boots a guest image in QEMU's software emulation and claims it as a host does: agent port, addresses, claim, evidence, receipt. Effects;
-// kills what it started. The simulated platform of the rigs vouches for it.
+// Boots a guest image in QEMU's software emulation and claims it like a host: agent port, addresses, claim, evidence,
+// receipt. The rigs' simulated platform vouches for it. Effects; kills its processes.
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect } from 'node:net'
@@ -12,7 +12,7 @@ import { simulatedLaunch, vouchFor } from '../enclave/vouch.ts'
 
 const bootMs = 120_000
 
-export type ClaimedGuest = AsyncDisposable & {
+type ClaimedGuest = AsyncDisposable & {
   /** How long each request to the agent took, in ms, in their order. */
   readonly timings: readonly { readonly op: string; readonly ms: number }[]
   readonly serial: () => string
@@ -25,7 +25,7 @@ export type ClaimedGuest = AsyncDisposable & {
   readonly killTpm: () => void
 }
 
-export type GuestHardware = {
+type GuestHardware = {
   /** With an swtpm of its own. */
   readonly tpm: boolean
 }
@@ -72,7 +72,8 @@ export async function claimedGuest(imageDir: string, { tpm }: GuestHardware = { 
     await agent.ask({ op: 'receipt', receipt })
     await Bun.write(join(dir, 'known_hosts'), `[127.0.0.1]:${sshPort} ${claimed.sshHostKey}\n`)
     return {
-      ...{ timings, rootPem },
+      timings,
+      rootPem,
       killTpm: () => swtpm?.kill(),
       serial: () => serial,
       type: line => {
@@ -179,7 +180,7 @@ export async function connectAgent(path: string, timings: { op: string; ms: numb
   }
 }
 
-export function freePort(): number {
+function freePort(): number {
   const listener = Bun.listen({ hostname: '127.0.0.1', port: 0, socket: { data() {} } })
   listener.stop(true)
   return listener.port

@@ -1,4 +1,5 @@
-// A claimed guest's side of the agent channel on a UNIX socket: it signs claim statements with keys of its own, and otherwise does what a test says.
+// A claimed guest's side of the agent channel on a UNIX socket: it signs claim statements with its own keys, and
+// otherwise does what a test says.
 
 import { sampleDocument, sampleFields } from '../../../scripts/rigs/instances/sample-claim.ts'
 import { makeHybridKeys, portableSigner } from '../../../src/attest/receipt/hybrid-keys.ts'
@@ -14,16 +15,16 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import type { AgentRequest, GuestEvidence, SimulatedLaunch } from '../../../src/contract/vm/agent.ts'
 import { listenAsGuest } from './socket.ts'
 
-export type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
+type EvidenceRequest = Extract<AgentRequest, { op: 'evidence' }>
 
 export type GuestOptions = {
-  /** Of the guest's own device; null where it has none. */
+  /** From the guest's own device; null: it has none. */
   readonly report: ((reportData: Uint8Array) => Promise<Uint8Array>) | null
-  /** What a guest with a device knows of its own launch. */
+  /** The launch facts of a guest with a device. */
   readonly ownLaunch: SimulatedLaunch | null
 }
 
-export type ClaimedGuest = Disposable & {
+type ClaimedGuest = Disposable & {
   readonly path: string
   /** As they came. */
   readonly requests: AgentRequest[]

@@ -1,4 +1,5 @@
-// IPv6 for the host, the world and the guests of guest-network.ts, each side set up by the commands that a tap and a guest get. Needs root.
+// IPv6 for the host, the world and the guests of network.ts, each side set up by the commands that a tap and a guest
+// get. Needs root.
 
 import type { GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
 import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -7,7 +8,7 @@ import { planNetwork } from '../../../src/guest/network.plan.ts'
 import { tapBatch, tapMac } from '../../../src/host/network/tap.ts'
 import { macOfLink } from '../network/frames.ts'
 
-/** Of no range that is special. */
+/** In no special range. */
 export const worldV6 = '2a0f:ffff::9'
 export const hostV6 = '2a0f:ffff::1'
 
@@ -47,8 +48,8 @@ async function join(where: Netns, device: string, address: string, peer: { addre
 }
 
 /**
- * Without addresses of the kernel's making, which would speak by themselves; the host forwards. What the kernel has to say of multicast groups it
- * repeats within a millisecond instead of a second: else tests that count frames see it.
+ * Without addresses of the kernel's own, which would send by themselves; the host forwards. The kernel repeats its
+ * multicast reports within a millisecond instead of a second: else tests that count frames see them.
  */
 const quiet = `cd /proc/sys/net/ipv6/conf
   for each in *; do echo 1 > $each/addr_gen_mode; echo 0 > $each/accept_dad; echo 0 > $each/accept_ra

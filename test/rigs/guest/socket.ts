@@ -1,7 +1,8 @@
-// The agent channel of a guest as a UNIX socket: what the host asks comes in as lines of JSON, and what a test answers goes back. Effects: one socket.
+// The agent channel of a guest as a UNIX socket: the host's requests come in as lines of JSON, and the test's responses
+// go back. Effects: one socket.
 
 /** `null`: the guest says nothing. */
-export type Answer<Request> = (request: Request) => Promise<object | null>
+type Answer<Request> = (request: Request) => Promise<object | null>
 
 export function listenAsGuest<Request extends { readonly id: string }>(
   path: string,

@@ -35,7 +35,10 @@ export class HostileMachine implements Machine {
   async connect(): Promise<void> {
     this.disconnect()
     this.channel = await connectChannel(join(this.#dir, 'agent.sock'), {
-      ...{ idPrefix: systemRandom(6).toHex(), timeoutMs: 20_000, onClose: () => {}, limits: gatewayChannelLimits },
+      idPrefix: systemRandom(6).toHex(),
+      timeoutMs: 20_000,
+      onClose: () => {},
+      limits: gatewayChannelLimits,
     })
   }
 

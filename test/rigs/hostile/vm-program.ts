@@ -39,16 +39,32 @@ function answer(op: string): object {
 
 function newsOf(digest: string): object {
   const row: UsageRow = {
-    ...{ id: 'i'.repeat(64), atMs: 1, organizationId: 'o1', keyPrefix: 'p'.repeat(32), instanceId: 'i'.repeat(64) },
-    ...{ model: 'm'.repeat(256), upstream: 'u'.repeat(64), promptTokens: count, completionTokens: count },
-    ...{ tokensSource: 'reported', outcome: 'completed' },
+    id: 'i'.repeat(64),
+    atMs: 1,
+    organizationId: 'o1',
+    keyPrefix: 'p'.repeat(32),
+    instanceId: 'i'.repeat(64),
+    model: 'm'.repeat(256),
+    upstream: 'u'.repeat(64),
+    promptTokens: count,
+    completionTokens: count,
+    tokensSource: 'reported',
+    outcome: 'completed',
   }
   const status = {
-    ...{ state: 'ready', workload: digest, revision: 1, running: count, usageWaiting: count, problem: 'p'.repeat(512) },
+    state: 'ready',
+    workload: digest,
+    revision: 1,
+    running: count,
+    usageWaiting: count,
+    problem: 'p'.repeat(512),
     receiptKey: String(count).padStart(43, 'A'),
   }
   const wants = Array.from({ length: 16 }, (_, at) => ({
-    ...{ id: `w${count}-${at}`, kind: 'evidence', reportData: 'A'.repeat(86), report: null },
+    id: `w${count}-${at}`,
+    kind: 'evidence',
+    reportData: 'A'.repeat(86),
+    report: null,
   }))
   const rows = Array(usageRowsMax).fill(row)
   const usage = { from: 0, rows, before: '0'.repeat(64), digest, signature: 'A'.repeat(86) }

@@ -23,18 +23,38 @@ export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
   insertInstance(store.directory.db, {
-    ...{ id: 'i1', hostId: store.hostId, organizationId: 'o1', name: 'abcd2345', hostname: 'h', agent: 'a' },
-    ...{ publicKey: 'k', inferenceMode: 'default_gateway', inferenceModel: 'tiny', vmId, nowMs },
+    id: 'i1',
+    hostId: store.hostId,
+    organizationId: 'o1',
+    name: 'abcd2345',
+    hostname: 'h',
+    agent: 'a',
+    publicKey: 'k',
+    inferenceMode: 'default_gateway',
+    inferenceModel: 'tiny',
+    vmId,
+    nowMs,
   })
   const firewall = { applied: 0, failure: null as Error | null }
   const notAskedHere = () => {
     throw new Error('these tests ask for nothing of this kind')
   }
   const admin = createAdmin({
-    ...{ store, mintKey, mintGatewayKey, offeredModels: offeredModels([]), random: systemRandom, log: silentLogger },
+    store,
+    mintKey,
+    mintGatewayKey,
+    offeredModels: offeredModels([]),
+    random: systemRandom,
+    log: silentLogger,
     clock: { ...systemClock, nowMs: () => nowMs },
-    ...{ deleteInstance: notAskedHere, cancelBuild: null, gateway: 'off' as const, status: notAskedHere },
-    ...{ leaks: notAskedHere, collectors: [], consoleDir: notAskedHere, vm: () => null },
+    deleteInstance: notAskedHere,
+    cancelBuild: null,
+    gateway: 'off' as const,
+    status: notAskedHere,
+    leaks: notAskedHere,
+    collectors: [],
+    consoleDir: notAskedHere,
+    vm: () => null,
     applyEgressLimits: async () => {
       firewall.applied += 1
       if (firewall.failure !== null) throw firewall.failure

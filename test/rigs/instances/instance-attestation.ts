@@ -60,7 +60,10 @@ export const sampleLaunch: LaunchDocument = {
 
 /** manifest.json of the image that the sample launch is of. */
 export const sampleManifestText = JSON.stringify({
-  ...{ schemaVersion: 1, name: 'instance', inputsSha256: 'a2'.repeat(32), rootHash: 'a1'.repeat(32) },
+  schemaVersion: 1,
+  name: 'instance',
+  inputsSha256: 'a2'.repeat(32),
+  rootHash: 'a1'.repeat(32),
   files: {
     firmware: { path: 'firmware.fd', sha256: 'a3'.repeat(32), sizeBytes: 1 },
     root: { path: 'root.img', sha256: 'a7'.repeat(32), sizeBytes: 1 },
@@ -68,7 +71,8 @@ export const sampleManifestText = JSON.stringify({
     initrd: { path: 'initrd', sha256: 'a5'.repeat(32), sizeBytes: 1 },
     cmdline: { path: 'cmdline', sha256: 'a6'.repeat(32), sizeBytes: 1 },
   },
-  ...{ agent: { name: 'opencode', version: '1' }, kernelVersion: '6.1' },
+  agent: { name: 'opencode', version: '1' },
+  kernelVersion: '6.1',
   launchDigests: { 'qemu-kvm/bios/EPYC-v4/1': 'bb'.repeat(48), 'qemu-kvm/bios/EPYC-v4/2': toHex(sampleMeasurement) },
 })
 
@@ -106,7 +110,10 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
   const text = typeof launch === 'string' ? launch : launchText(launch)
   const claim = wanted.claim ?? sampleDocument({ ...instance, publicKey })
   const fields = {
-    ...{ kind: 'claim', nonce, operatorKey, ...instance },
+    kind: 'claim',
+    nonce,
+    operatorKey,
+    ...instance,
     image: { name: sampleLaunch.image.name, measurement: sampleMeasurement },
     sshHostKeyDigest: keyDigest(hostKey),
     publicKeyDigest: keyDigest(publicKey),
@@ -123,9 +130,15 @@ export async function makeInstanceAttestation(wanted: WantedAttestation = {}): P
     nowMs: wanted.nowMs ?? simulatedAsOf.getTime(),
   })
   return {
-    ...{ schemaVersion: 1, scope: 'claim-only', ...instance },
-    ...{ nonce: toBase64Url(nonce), known_hosts: `${instance.hostname} ${hostKey}`, public_key: publicKey },
-    ...{ launch: text, claim: wanted.shownClaim ?? claimText(claim), receipt: mutable(receipt) },
+    schemaVersion: 1,
+    scope: 'claim-only',
+    ...instance,
+    nonce: toBase64Url(nonce),
+    known_hosts: `${instance.hostname} ${hostKey}`,
+    public_key: publicKey,
+    launch: text,
+    claim: wanted.shownClaim ?? claimText(claim),
+    receipt: mutable(receipt),
   }
 }
 
@@ -148,12 +161,15 @@ export async function platformEvidence(
   const day = (by: number) => new Date(Math.floor(nowMs / 1000) * 1000 + by * 86_400_000)
   const [vek, crl, signed] = await Promise.all([
     issueSimulatedVcek(authority, {
-      ...{ tcb: SIMULATED_TCBS.genoa, chipId: chipIdOf('genoa') },
+      tcb: SIMULATED_TCBS.genoa,
+      chipId: chipIdOf('genoa'),
       validity: { notBefore: day(-1), notAfter: day(1) },
     }),
     issueSimulatedCrl(authority, { thisUpdate: day(-1), nextUpdate: day(1), revoked: [] }),
     report({
-      ...{ reportData, measurement: sampleMeasurement, hostData: wanted.hostData ?? sha256(utf8(text)) },
+      reportData,
+      measurement: sampleMeasurement,
+      hostData: wanted.hostData ?? sha256(utf8(text)),
       // SMT, and ALIAS_CHECK_COMPLETE, which the floors ask for.
       report: { idKeyDigest: operatorKey, platformInfo: 0x21n, ...wanted.report },
     }),
@@ -178,9 +194,16 @@ export const sampleGatewayPolicy: Policy = {
 export async function instanceQuestion(changes: Partial<InstanceQuestion> = {}): Promise<InstanceQuestion> {
   const { authority } = await simulatedPlatform('genoa')
   return {
-    ...{ instance: sampleInstance, nonce: sampleNonce, asOf: simulatedAsOf.getTime(), ageMsMax: 60_000 },
-    ...{ roots: [authority.root], policy: samplePolicy(), pins: allInstancePins, crl: undefined },
-    ...{ publicKey: samplePublicKey, image: sampleImage() },
+    instance: sampleInstance,
+    nonce: sampleNonce,
+    asOf: simulatedAsOf.getTime(),
+    ageMsMax: 60_000,
+    roots: [authority.root],
+    policy: samplePolicy(),
+    pins: allInstancePins,
+    crl: undefined,
+    publicKey: samplePublicKey,
+    image: sampleImage(),
     gateway: { policy: sampleGatewayPolicy, outside: [], unattested: 'none' },
     ...changes,
   }

@@ -155,7 +155,17 @@ export function provisioningBench(behaviour: Partial<Guest> = {}) {
       return instance().status !== 'provisioning'
     })
   return {
-    ...{ store, clock, guest, probes, claims, steps, ready, engine, instance, provisioned, start },
+    store,
+    clock,
+    guest,
+    probes,
+    claims,
+    steps,
+    ready,
+    engine,
+    instance,
+    provisioned,
+    start,
     reconciler: start(),
     dismissed: () => dismissed.has('vm'),
   }

@@ -61,7 +61,10 @@ export async function startSshServer(directory: string): Promise<SshServer> {
     throw error
   }
   return {
-    ...{ port, userKeyFile, user, log },
+    port,
+    userKeyFile,
+    user,
+    log,
     hostKey: publicLine(hostKeyFile),
     publicKey: publicLine(userKeyFile),
     [Symbol.asyncDispose]: stop,

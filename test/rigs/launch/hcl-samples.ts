@@ -1,6 +1,5 @@
-// Azure HCL reports in each version that OpenHCL writes. The SNP report and its claims are real, of Azure's Milan
-// machines, whose wrapper has version 1; the wrapper around them is rewritten here, since AMD's signature and the
-// claims' hash cover none of it.
+// Azure HCL reports in each version that OpenHCL writes. SNP report and claims are real, of Azure's Milan machines,
+// whose wrapper has version 1. The wrapper is rewritten here: neither AMD's signature nor the claims' hash covers it.
 
 import { concat } from '../../../src/base/bytes.ts'
 
@@ -9,7 +8,10 @@ const dataHeaderBytes = 20
 
 export type HclVersions = { readonly header: number; readonly data: number }
 
-/** A real report with the wrapper of another version; request data version 2 puts a 4-byte bitmap before the claims. */
+/**
+ * A real report of version 1 in the wrapper of another. Request data of version 2 has a capability bitmap of 4 bytes
+ * before the claims.
+ */
 export function hclReportAs(real: Uint8Array, { header, data }: HclVersions): Uint8Array {
   const [at, size] = claimsOf(real)
   const extension = data >= 2 ? Uint8Array.of(7, 0, 0, 0) : new Uint8Array(0)

@@ -1,6 +1,5 @@
-// A host's tampering with the file of a running VM's scratch disk: finds fresh writes, alters and moves them, puts
-// older blocks back.
-// Effects: files.
+// A hostile host at the file of a running VM's scratch disk: finds what the guest has just written, alters it, moves
+// it, restores older blocks. Effects: files.
 
 import { closeSync, openSync, readSync, rmSync, writeSync } from 'node:fs'
 

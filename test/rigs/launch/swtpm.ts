@@ -1,5 +1,5 @@
-// A real swtpm behind a unix socket, without a VM: commands go in and responses come out as they are. Effects: one
-// process, ended with its owner.
+// A real swtpm behind a unix socket, without a VM, for raw commands and responses. Effects: one process, ended with its
+// owner.
 
 import { mkdtemp, rm } from 'node:fs/promises'
 import { connect, type Socket } from 'node:net'
@@ -53,7 +53,8 @@ export async function startSwtpm(): Promise<TestTpm> {
     const code = responseCode(await transmit(startup()))
     if (code !== 0) throw new Error(`TPM2_Startup: 0x${code.toString(16)}`)
     return {
-      ...{ transmit, device: { session: use => use(transmit) } },
+      transmit,
+      device: { session: use => use(transmit) },
       kill: async () => {
         child.kill('SIGKILL')
         await child.exited

@@ -55,7 +55,7 @@ export function engineBench(
   /** VMs whose agent is asked anew who it is. */
   const forgotten: string[] = []
   const resumed: string[] = []
-  /** State of every VM; a test changes it. */
+  /** The simulated state of all VMs. Tests change it. */
   const world = {
     monitor: async (): Promise<unknown> => ({}),
     agent: async (_timeoutMs: number): Promise<Hello> => hello,
@@ -157,7 +157,20 @@ export function engineBench(
   const state = (id: string): VmState | undefined => vmById(store.ledger.db, id)?.state
   const failure = (id: string) => vmById(store.ledger.db, id)?.failureCode
   return {
-    ...{ world, store, clock, engine, create, define, observe, dismiss },
-    ...{ state, failure, alive, networks, releases, resumed, forgotten },
+    world,
+    store,
+    clock,
+    engine,
+    create,
+    define,
+    observe,
+    dismiss,
+    state,
+    failure,
+    alive,
+    networks,
+    releases,
+    resumed,
+    forgotten,
   }
 }

@@ -1,5 +1,5 @@
-// Ethernet frames of every kind, as a root user in a guest could make them, and a program that sends them as they are
-// (packet(7)). Needs root.
+// Ethernet frames of every kind, as root in a guest could make them, and a program that sends them raw (packet(7)).
+// Needs root.
 
 import type { GuestNetwork, Program } from '../../../scripts/rigs/guest/network.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
@@ -83,7 +83,7 @@ export function arp({ operation, mac, address, target }: Arp): Buffer {
   )
 }
 
-/** Addresses as 32 hexadecimal digits each. RFC 8200 3. */
+/** Addresses are 32 hexadecimal digits each. RFC 8200 3. */
 export function ipv6(from: string, to: string, nextHeader: number, payload: Uint8Array): Buffer {
   return bytesOf(0x6000, 0, payload.length, (nextHeader << 8) | 255, Buffer.from(from + to, 'hex'), payload)
 }

@@ -53,7 +53,8 @@ export async function preparePackage(): Promise<PackageProject> {
   for (const name of ['package-client.mjs', 'package-main.mjs'])
     copyFileSync(join(import.meta.dir, name), join(folder, name))
   return {
-    ...{ folder, packed },
+    folder,
+    packed,
     tarballSha256: new Bun.CryptoHasher('sha256').update(await Bun.file(tarball).bytes()).digest('hex'),
     start: (runtime, program = 'package-main.mjs') => startClient(runtime, folder, program),
     [Symbol.dispose]: () => rmSync(work, { recursive: true, force: true }),
@@ -80,7 +81,11 @@ const ARGV = { bun: [process.execPath], node: ['node'] } as const satisfies Reco
 
 function startClient(runtime: ClientRuntime, cwd: string, program: string): PackageClient {
   const child = Bun.spawn([...ARGV[runtime], program], {
-    ...{ cwd, stdin: 'pipe', stdout: 'pipe', stderr: 'pipe', timeout: commandTimeoutMs },
+    cwd,
+    stdin: 'pipe',
+    stdout: 'pipe',
+    stderr: 'pipe',
+    timeout: commandTimeoutMs,
   })
   const errors = child.stderr.text()
   const lines = linesOf(child.stdout)

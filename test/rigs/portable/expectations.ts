@@ -1,4 +1,5 @@
-// What the suite's results must say, from sources that are not the library: the vectors' own expectations, and verdicts written down here.
+// Expected results of the suite, from sources other than the library: the vectors' own expectations, and verdicts
+// written down here.
 
 import { expect } from 'bun:test'
 import { resolve } from 'node:path'
@@ -7,7 +8,10 @@ import { sampleHostKey, sampleInstance } from '../instances/instance-attestation
 
 const folder = resolve(import.meta.dir, '../../vectors')
 
-/** Failed checks by case of real evidence. 'good' is a good verdict, 'not enough' one without a failed check that is not good either. */
+/**
+ * Failed checks by case of real evidence. 'good' is a good verdict, 'not enough' one without a failed check that is not
+ * good either.
+ */
 const REPORT_VERDICTS = {
   'milan-v2.bin': 'good',
   'milan-v3.bin': 'good',
@@ -310,7 +314,7 @@ async function expectLaunches({
   expect(verity.short.refused).toContain('153599 of 153600 bytes')
 }
 
-/** Of virtee/sev's tests, whose ID_AUTH it is. */
+/** From virtee/sev's tests, whose ID_AUTH it is. */
 const vectorIdKeyDigest =
   '59fb2c686dfa4fef49f38339aa775c90051c28d57383ddc3baf3b5eb4b1496df3b0dbbdcbae5fe27677a644820773fe2'
 const vectorAuthorKeyDigest =
@@ -363,7 +367,7 @@ function expectSimulated({ evidence, receipts, cbor, live }: Results['simulated'
 function expectGateway({ simulated, verdicts, gateway, responses, claim, refused }: Results['gateway']): void {
   expect(verdictsOf(verdicts)).toEqual(GATEWAY_VERDICTS)
   expect([simulated, gateway.workload]).toEqual([true, 'gateway'])
-  // What was not expected is not shown as passed.
+  // Values without an expectation are not shown as passed.
   const open = verdicts.nothingExpected?.checks.filter(line => line.startsWith('not-checked ')).join('\n')
   for (const name of [
     'attestation-nonce',
@@ -377,7 +381,7 @@ function expectGateway({ simulated, verdicts, gateway, responses, claim, refused
   expect(verdictsOf(responses)).toEqual(RESPONSE_VERDICTS)
   expect(claim).toMatchObject({ requestId: 'req_1', model: 'tiny', promptTokens: 3, completionTokens: 4 })
   expect(claim).toMatchObject({ upstream: 'built-in', coverage: 'inside' })
-  // What was accepted because the caller asked is in the verdict.
+  // The verdict names values that were accepted on the caller's request.
   expect(responses.accepted?.checks.join('\n')).toContain('accepted upstream "other", OUTSIDE what the attestation')
   expect(refused.root.refused).toBe('simulated root: no CERTIFICATE in it')
 }

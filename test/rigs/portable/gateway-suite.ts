@@ -1,4 +1,5 @@
-// A relying party and a gateway: the same attestation document under its own expectations and under wrong ones, and one response. Pure.
+// A relying party and a gateway: the same attestation document under its own expectations and under wrong ones, and one
+// response. Pure.
 
 import { utf8 } from '../../../src/base/bytes.ts'
 import {
@@ -75,8 +76,11 @@ export async function gatewaySuite({ gateway }: Vectors): Promise<unknown> {
     keys: good.keys,
     gateway: good.gateway,
     responses: {
-      ...{ good: told(ours), changed: told(changed), untrusted: told(untrusted) },
-      ...{ outside: told(outside), accepted: told(accepted) },
+      good: told(ours),
+      changed: told(changed),
+      untrusted: told(untrusted),
+      outside: told(outside),
+      accepted: told(accepted),
     },
     claim: ours.claim,
     refused: { root: await orRefused(() => readSimulatedRoot(utf8('nothing'))) },

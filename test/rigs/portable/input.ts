@@ -1,4 +1,5 @@
-// The suite's input, as JSON: the files of test/vectors by path, and evidence that was simulated once for all runtimes. Pure.
+// The suite's input, as JSON: the files of test/vectors by path, and evidence that was simulated once for all runtimes.
+// Pure.
 
 import { present } from '../../../src/base/assert.ts'
 import { fromBase64, fromUtf8 } from '../../../src/base/bytes.ts'
@@ -54,7 +55,10 @@ export type InstanceVectors = {
   readonly asOf: number
 }
 
-/** One attestation document of a simulated gateway, with what a relying party expects of it, and one response with its receipt. */
+/**
+ * One attestation document of a simulated gateway, with what a relying party expects of it, and one response with its
+ * receipt.
+ */
 export type GatewayVectors = {
   /** JSON, as GET /attestation gives it. */
   readonly document: string

@@ -1,4 +1,5 @@
-// A relying party and an instance: the same attestation document under its owner's expectations and under wrong ones. Pure.
+// A relying party and an instance: the same attestation document under its owner's expectations and under wrong ones.
+// Pure.
 
 import { present } from '../../../src/base/assert.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
@@ -42,10 +43,16 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
   const verify = (changes: Partial<InstanceQuestion>, text = document) =>
     verifyInstance(utf8(text), { ...question, ...changes })
   const waived: InstancePins = {
-    ...{ measurement: 'any', 'operator-key': 'any', gateway: 'any', vmpl: 'any', crl: 'any', tcb: 'any' },
+    measurement: 'any',
+    'operator-key': 'any',
+    gateway: 'any',
+    vmpl: 'any',
+    crl: 'any',
+    tcb: 'any',
   }
   const loose = {
-    ...{ policy: { ...strictPolicy(), vmpls: 'any' as const }, image: 'any' as const },
+    policy: { ...strictPolicy(), vmpls: 'any' as const },
+    image: 'any' as const,
     gateway: { ...gateway, policy: 'any' as const },
   }
   const cases = {
@@ -73,7 +80,12 @@ export async function instanceSuite({ instance }: Vectors): Promise<unknown> {
   const { simulated, knownHost, xwingPublicKey, launch, hostKey } = await cases.good
   const bad = await cases.nonce
   return {
-    ...{ verdicts, simulated, knownHost, xwingPublicKey, launch, hostKey },
+    verdicts,
+    simulated,
+    knownHost,
+    xwingPublicKey,
+    launch,
+    hostKey,
     bad: { knownHost: bad.knownHost, xwingPublicKey: bad.xwingPublicKey },
     refused: { manifest: await orRefused(() => readExpectedImage(utf8('{}'))) },
   }

@@ -20,7 +20,9 @@ export function told({ ok, checks }: Pick<Verdict, 'ok' | 'checks'>): Told {
   }
 }
 
-/** The value, or the message of Malformed. Anything else that is thrown is a defect of the library, and is thrown again. */
+/**
+ * The value, or the message of Malformed. Anything else that is thrown is a defect of the library, and is thrown again.
+ */
 export async function orRefused<T>(read: () => T | Promise<T>): Promise<T | { readonly refused: string }> {
   try {
     return await read()

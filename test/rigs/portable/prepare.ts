@@ -1,4 +1,5 @@
-// The suite's input: reads test/vectors, and simulates once what all runtimes then verify. Effects: files, and one gateway on a free port.
+// The suite's input: reads test/vectors, and simulates once what all runtimes then verify. Effects: files, and one
+// gateway on a free port.
 
 import { resolve } from 'node:path'
 import {
@@ -115,8 +116,14 @@ async function instanceVectors(): Promise<InstanceVectors> {
   const { root, policy, gatewayPolicy } = await clientFiles()
   return {
     document: JSON.stringify(await makeInstanceAttestation()),
-    ...{ root, policy, gatewayPolicy, manifest: sampleManifestText, hostname: sampleInstance.hostname },
-    ...{ nonce: toBase64(sampleNonce), publicKey: samplePublicKey, asOf: simulatedAsOf.getTime() },
+    root,
+    policy,
+    gatewayPolicy,
+    manifest: sampleManifestText,
+    hostname: sampleInstance.hostname,
+    nonce: toBase64(sampleNonce),
+    publicKey: samplePublicKey,
+    asOf: simulatedAsOf.getTime(),
   }
 }
 
@@ -141,7 +148,10 @@ async function encrypted(suite: EhbpSuite): Promise<EncryptedVectors['responses'
   }
 }
 
-/** A request and its response, with the receipts that the gateway gives for them when its own worker and when another upstream has answered. */
+/**
+ * A request and its response, with the receipts that the gateway gives for them when its own worker and when another
+ * upstream has answered.
+ */
 function sealedExchange(): GatewayVectors['exchange'] {
   const request = '{"model":"tiny","prompt":"x"}'
   const response = '{"id":"req_1"}'

@@ -153,7 +153,10 @@ async function refusals(vectors: Vectors): Promise<unknown> {
 /** A strict reader does not get as far as the missing fields. */
 const twiceDebug = '{"guestPolicy":{"debug":"forbidden","debug":"any"}}'
 
-/** The files of AMD's roots are those that are built in: a VEK's chain with the file's certificates in it ends at a trusted root. */
+/**
+ * The files of AMD's roots are those that are built in: a VEK's chain with the file's certificates in it ends at a
+ * trusted root.
+ */
 async function rootVerdicts(vectors: Vectors): Promise<unknown> {
   const veks = { milan: 'milan-v2.vcek.der', genoa: 'genoa-v3.chain.pem', turin: 'turin-v5.chain.pem' } as const
   const names = Object.keys(veks) as Product[]

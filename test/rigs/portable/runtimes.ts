@@ -84,7 +84,10 @@ export async function launchChromium(
   })
 }
 
-/** In a fresh profile, from a page of 127.0.0.1 whose policy allows its own scripts alone: no eval, no WebAssembly, no other host. */
+/**
+ * In a fresh profile, from a page of 127.0.0.1 whose policy allows its own scripts alone: no eval, no WebAssembly, no
+ * other host.
+ */
 export async function runChromium(bundle: string, input: string): Promise<BrowserRun> {
   const profile = mkdtempSync(join(tmpdir(), 'srt-chromium-'))
   const { promise: results, resolve: done, reject } = Promise.withResolvers<string>()

@@ -1,4 +1,5 @@
-// Simulated evidence: made by one runtime and verified by all, and made and verified in this one. Pure but for WebCrypto's keys and salts.
+// Simulated evidence: made by one runtime and verified by all, and made and verified in this one. Pure but for
+// WebCrypto's keys and salts.
 
 import {
   countingRandom,
@@ -133,7 +134,10 @@ async function receiptVerdicts(vectors: Vectors, kind: StatementKind): Promise<u
   }
 }
 
-/** Byte strings in pieces, a map key twice, a number longer than it need be: none of it may reach cbor-x, which would take it. */
+/**
+ * Byte strings in pieces, a map key twice, a number longer than it need be: none of it may reach cbor-x, which would
+ * take it.
+ */
 async function refusedCbor(): Promise<unknown> {
   const forms = { pieces: '5f41014102ff', twice: 'a2616101616102', long: '1801', half: 'f93c00', tag: 'c101' }
   const limits = { sizeBytesMax: 64, depthMax: 3 }
@@ -152,7 +156,10 @@ function withSignature(text: string, name: 'ed25519' | 'mldsa65'): string {
   return JSON.stringify(receipt)
 }
 
-/** The simulator itself: keys, certificates, a CRL, reports and a receipt made here and now. Their bytes differ each time, their verdicts do not. */
+/**
+ * The simulator itself: keys, certificates, a CRL, reports and a receipt made here and now. Their bytes differ each
+ * time, their verdicts do not.
+ */
 async function liveVerdicts(): Promise<unknown> {
   const { authority, vcek, report } = await simulatedPlatform('turin')
   const question = { asOf: simulatedAsOf, requireCrl: false, roots: [authority.root], policy: strictPolicy() }

@@ -1,4 +1,5 @@
-// Everything that the relying party's code does with the vectors, as one function from text to text: bundled once, run in every runtime. Pure.
+// Everything that the relying party's code does with the vectors, as one function from text to text: bundled once, run
+// in every runtime. Pure.
 
 import { canonicalJson } from './canonical.ts'
 import { encryptionSuite } from './encryption-suite.ts'

@@ -52,8 +52,11 @@ test('the agent speaks with an attested gateway alone', async () => {
       const key = bench.addKey()
       const { vmId } = await bench.serve()
       const honest: AttestedGateway = {
-        ...{ kind: 'attested', measurements: [launchMeasurement], operatorKey: toHex(bench.host.operatorKey) },
-        ...{ outside: bench.workload.upstreams.map(({ name }) => name), simulatedRoot: bench.host.rootPem },
+        kind: 'attested',
+        measurements: [launchMeasurement],
+        operatorKey: toHex(bench.host.operatorKey),
+        outside: bench.workload.upstreams.map(({ name }) => name),
+        simulatedRoot: bench.host.rootPem,
       }
       const run = async (gateway: AttestedGateway) => {
         const baseUrl = `${bench.url(vmId)}/v1`

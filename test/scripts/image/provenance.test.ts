@@ -23,12 +23,20 @@ test('goal: each package of the real lock and the real agent stand in it, by dig
   for (const name of Object.values(partNames)) writeFileSync(join(dir, name), `the ${name}`)
   const hex = (byte: string) => byte.repeat(32)
   const manifest: MachineManifest = {
-    ...{ schemaVersion: 1, name: 'staging', inputsSha256: hex('01'), rootHash: hex('02') },
+    schemaVersion: 1,
+    name: 'staging',
+    inputsSha256: hex('01'),
+    rootHash: hex('02'),
     verity: { salt: hex('03'), uuid: '', dataBlocks: 1, hashOffset: 8192, hashStartBlock: 2 },
     files: await measureFiles(dir),
-    ...{ guestSha256: hex('04'), guestProvenance: null, kernelVersion: '6.12', sourceDateEpoch: 1 },
-    ...{ packagesLockSha256: await sha256File(paths.packagesLock), tools: { bun: '1.4.5' } },
-    ...{ firmwareVersion: '1', launchDigests: {} },
+    guestSha256: hex('04'),
+    guestProvenance: null,
+    kernelVersion: '6.12',
+    sourceDateEpoch: 1,
+    packagesLockSha256: await sha256File(paths.packagesLock),
+    tools: { bun: '1.4.5' },
+    firmwareVersion: '1',
+    launchDigests: {},
   }
   await writeJson(join(dir, 'manifest.json'), manifest)
   await writeProvenance({

@@ -52,16 +52,28 @@ describe.if(needsRoot('the guard test'))('the guard in a network of namespaces',
     return { worldToGuest, guestToWorld, guestToGateway, hostToGuest, guestToHost, guestToGuest }
   }
   const allowed = {
-    ...{ worldToGuest: true, guestToWorld: true, guestToGateway: true, hostToGuest: true },
-    ...{ guestToHost: false, guestToGuest: false },
+    worldToGuest: true,
+    guestToWorld: true,
+    guestToGateway: true,
+    hostToGuest: true,
+    guestToHost: false,
+    guestToGuest: false,
   }
   const nothing = {
-    ...{ worldToGuest: false, guestToWorld: false, guestToGateway: false, hostToGuest: false },
-    ...{ guestToHost: false, guestToGuest: false },
+    worldToGuest: false,
+    guestToWorld: false,
+    guestToGateway: false,
+    hostToGuest: false,
+    guestToHost: false,
+    guestToGuest: false,
   }
   const everything = {
-    ...{ worldToGuest: true, guestToWorld: true, guestToGateway: true, hostToGuest: true },
-    ...{ guestToHost: true, guestToGuest: true },
+    worldToGuest: true,
+    guestToWorld: true,
+    guestToGateway: true,
+    hostToGuest: true,
+    guestToHost: true,
+    guestToGuest: true,
   }
 
   const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })

@@ -137,7 +137,8 @@ test('the look-up of a request sees key, organization and instance as they are',
 })
 
 test('the change mark moves with every change of others too', () => {
-  // Goal: a commit of another connection is seen by the very next look, what it has not committed is not, and its reading moves nothing.
+  // Goal: the next look sees a commit of another connection, but not its uncommitted writes, and its reads move
+  // nothing.
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-mark-'))
   const [here, there] = [openStore(join(dir, 'a.db')), openStore(join(dir, 'a.db'))]
   const mark = prepareChangeMark(here.directory.db)
@@ -204,7 +205,8 @@ test('keys of deleted instances are revoked, all others are not', () => {
 })
 
 test('the ledger', () => {
-  // Goal: one row per id, the first one; an append is part of the transaction around it; periods are half open; organizations apart; no negative or broken amount gets in.
+  // Goal: one row per id, the first; an append is part of the transaction around it; periods are half open;
+  // organizations apart; no negative or broken amount gets in.
   using store = open()
   const row = usageOf({ id: 'r1' })
   const append = prepareUsageAppend(store.directory.db)
@@ -236,7 +238,8 @@ test('the ledger', () => {
 })
 
 test('the ledger holds what was appended, column by column', () => {
-  // Goal: the raw statements and the table's declaration mean the same; for any number of rows and any repetition the first of an id counts, once.
+  // Goal: the raw statements and the table's declaration mean the same; for any number of rows and repetitions the
+  // first row of an id counts, once.
   expect(Object.keys(getTableColumns(usage)).length).toBe(12)
   const rowOf = fc.record<Usage>({
     id: fc.integer({ min: 0, max: 150 }).map(id => `r${id}`),
@@ -290,7 +293,8 @@ test('raw statements are of the store itself', () => {
 })
 
 test('old usage is purged in batches', () => {
-  // Goal: of every organization, what is older and nothing else, never more than asked for; found by index however long the ledger is.
+  // Goal: every organization's older rows go and nothing else, never more than asked for; found by index in a ledger of
+  // any length.
   using store = open()
   const append = prepareUsageAppend(store.directory.db)
   append(Array.from({ length: 40 }, (_, i) => usageOf({ id: `r${i}`, atMs: i, organizationId: i % 3 ? 'o1' : 'o2' })))
@@ -308,7 +312,8 @@ test('old usage is purged in batches', () => {
 })
 
 test('ended keys are purged', () => {
-  // Goal: what was revoked or expired before the time goes, in batches; the living, the lately ended, an instance's and those with old usage stay.
+  // Goal: keys revoked or expired before the time go, in batches; living keys, lately ended ones, an instance's and
+  // those with old usage stay.
   using store = open()
   addInstance(store, 'i1')
   const keys: Record<string, Partial<NewGatewayKey> & { revokedAtMs?: number }> = {

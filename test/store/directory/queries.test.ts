@@ -68,7 +68,12 @@ describe('organizations', () => {
     expect(insertOrganization(db, { id: 'o3', slug: 'acme', nowMs: 3 })).toBe(false)
     expect(organizationById(db, 'o3')).toBeNull()
     expect(findOrganization(db, 'acme')).toEqual({
-      ...{ id: 'o1', slug: 'acme', status: 'active', createdAtMs: 1, budgetNanoUsd: null, budgetTokens: null },
+      id: 'o1',
+      slug: 'acme',
+      status: 'active',
+      createdAtMs: 1,
+      budgetNanoUsd: null,
+      budgetTokens: null,
     })
     expect([findOrganization(db, 'ACME'), findOrganization(db, '')]).toEqual([null, null])
     expect(listOrganizations(db).map(({ slug }) => slug)).toEqual(['acme', 'globex'])
@@ -133,7 +138,8 @@ describe('keys', () => {
 })
 
 describe('instances', () => {
-  // Goal: a name is taken once per organization and a host name once at all; a refused insert leaves no trace in the log.
+  // Goal: a name is taken once per organization and a host name once at all; a refused insert leaves no trace in the
+  // log.
   test('insert', () => {
     using store = open()
     const row = addInstance(store, 'i1')
@@ -274,7 +280,10 @@ describe('instances', () => {
     expect(instanceById(store.directory.db, 'i1')?.egressBlockAppliedAtMs).toBeNull()
     addInstance(store, 'i2')
     const of = (id: string, egressBytes: number) => ({
-      ...{ id, egressBytes, egressObservedAtMs: 9, egressBlockAppliedAtMs: null },
+      id,
+      egressBytes,
+      egressObservedAtMs: 9,
+      egressBlockAppliedAtMs: null,
     })
     setInstanceEgress(store.directory.db, [of('i2', 2), of('none', 3), of('i1', 1)])
     expect(listInstances(store.directory.db, 'o1').map(({ id, egressBytes }) => [id, egressBytes])).toEqual([
@@ -321,7 +330,8 @@ describe('instances', () => {
     expect(egressTotals(db, 'o2')).toEqual(nothing)
   })
 
-  // Goal: change logs come whole and in the order written, for instances that are ready or changed since, of one organization.
+  // Goal: change logs come whole and in the order written, for an organization's instances that are ready or changed
+  // since.
   test('changes that reach into a window', () => {
     using store = open()
     const { db } = store.directory

@@ -27,7 +27,7 @@ function open(): Store & Disposable {
 const vm = { hostId: 'here', image: 'instance', vcpus: 1, memoryMib: 512 } as const
 
 describe('VMs', () => {
-  // Goal: a VM is made once per id; a second attempt changes nothing of it, whatever it asks for and however far the VM has come.
+  // Goal: a VM is made once per id; a second attempt changes nothing, for any request and in any state of the VM.
   test('inserting is idempotent', () => {
     using store = open()
     const { db } = store.ledger
@@ -78,7 +78,7 @@ describe('VMs', () => {
   })
 })
 
-// Goal: what was once counted is never counted back; a block keeps its first time until a sample shows none; what is returned is what is stored.
+// Goal: a count never falls; a block keeps its first time until a sample shows none; the stored rows are returned.
 test('egress samples only grow', () => {
   using store = open()
   const { db } = store.ledger
@@ -103,7 +103,7 @@ test('egress samples only grow', () => {
   expect(egressOf(db, 'v1')).toEqual({ vmId: 'v1', rescueBytes: 0, ...last })
 })
 
-// Goal: however samples come, in which batches and orders, each VM's row is what its own samples in turn would have made of it.
+// Goal: in any batches and orders, each VM's row is the one that its own samples in turn would have made.
 test('samples in batches are as if each came by itself', () => {
   const vmIds = ['v1', 'v2', 'v3', 'v4']
   const count = fc.oneof(fc.nat({ max: 9 }), fc.nat({ max: Number.MAX_SAFE_INTEGER }))
@@ -150,7 +150,11 @@ test('a batch of samples is all or none', () => {
   const { db } = store.ledger
   insertVm(db, { ...vm, id: 'v1', nowMs: 1 })
   const sample = (vmId: string, usedBytes: number) => ({
-    ...{ vmId, usedBytes, rescueBytes: 0, observedAtMs: 1, blockedAtMs: null },
+    vmId,
+    usedBytes,
+    rescueBytes: 0,
+    observedAtMs: 1,
+    blockedAtMs: null,
   })
   expect(() => recordEgress(db, [sample('v1', 1), sample('v2', 1)])).toThrow('FOREIGN KEY')
   expect(() => recordEgress(db, [sample('v1', 1), sample('v1', 2)])).toThrow('of each VM one sample')
@@ -233,7 +237,8 @@ describe('events', () => {
     expect(listEvents(db, { limit: 1 })[0]?.kind).toBe('last')
   })
 
-  // Goal: what has happened is never undone, or told as a failure, because its entry cannot be written; the log has the entry then.
+  // Goal: an event is never undone or reported as a failure because its entry cannot be written; the log then has the
+  // entry.
   test('an entry that cannot be written', () => {
     using store = open()
     const { db } = store.ledger

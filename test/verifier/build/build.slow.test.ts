@@ -20,7 +20,8 @@ beforeAll(async () => {
 })
 afterAll(() => item.close())
 
-// Goal: what a build VM makes passes, whoever looks at it with whatever he has; every check is made but those that he left out.
+// Goal: what a build VM makes passes, whoever looks at it with whatever he has; every check is made but those that he
+// left out.
 describe('a good result', () => {
   test('passes whole, with the IGVM file and the image', async () => {
     // Goal: every check is made but the pins that this test's policy leaves open, and the levels reached are said.
@@ -147,10 +148,12 @@ describe('a byte changed', () => {
   })
 })
 
-// Goal: a disk with a good tree of its own is no use: the launch digest covers the command line, which names the root hash.
+// Goal: a disk with a good tree of its own is no use: the launch digest covers the command line, which names the root
+// hash.
 describe('the command line', () => {
   test('another one is not the one in the IGVM file', async () => {
-    // Goal: a disk with a good tree of its own is no use: the launch digest covers the command line, which names the root hash.
+    // Goal: a disk with a good tree of its own is no use: the launch digest covers the command line, which names the
+    // root hash.
     const other = `${item.image.cmdline} init=/bin/sh`
     const verdict = await item.ask(item.good.files, { image: item.bootImage({ cmdline: other }) })
     expect(badChecks(verdict)).toEqual(['igvm-cmdline', 'image-root-hash'])

@@ -125,15 +125,22 @@ describe('receipts', () => {
   })
 })
 
-// Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their digests.
+// Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their
+// digests.
 describe('real results of another builder', () => {
-  // Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their digests.
+  // Goal: kettle's own, made on Azure: read, and judged by the same rules. Their artifacts are not here, but for their
+  // digests.
   const builds = join(import.meta.dir, '../../vectors/builds')
   const read = (name: string, file: string) => new Uint8Array(readFileSync(join(builds, name, file)))
 
   const anySource: AskedRequest = {
-    ...{ source: 'any', sourceName: 'any', projectDir: null, toolchain: null, reproduce: false },
-    ...{ fetchCaSha256: null, cratesMirror: null },
+    source: 'any',
+    sourceName: 'any',
+    projectDir: null,
+    toolchain: null,
+    reproduce: false,
+    fetchCaSha256: null,
+    cratesMirror: null,
   }
 
   async function askVector(
@@ -148,9 +155,16 @@ describe('real results of another builder', () => {
     return await verifyBuild(
       { ...found, digests },
       {
-        ...{ nonce: 'any', asOf: Date.UTC(2026, 5, 1), roots: AMD_ROOTS, policy: strictPolicy(), crl: undefined },
+        nonce: 'any',
+        asOf: Date.UTC(2026, 5, 1),
+        roots: AMD_ROOTS,
+        policy: strictPolicy(),
+        crl: undefined,
         pins: { measurement: 'any', vmpl: 'required', crl: 'any', tcb: 'any' },
-        ...{ igvm: 'any', image: 'any', request: anySource, ownImage: false },
+        igvm: 'any',
+        image: 'any',
+        request: anySource,
+        ownImage: false,
         ...changes,
       },
     )
@@ -166,7 +180,7 @@ describe('real results of another builder', () => {
       'vtpm:paravisor-bound',
     ])
     expect(verdict.slsa.build).toBeNull()
-    // What the summary rests on is there by name, though there is no receipt.
+    // Checks behind the summary are there by name, though there is no receipt.
     for (const name of ['chain-root', 'vmpl']) {
       expect(verdict.report?.details.find(check => check.name === name)?.outcome).toBe('pass')
     }
@@ -208,7 +222,8 @@ describe('real results of another builder', () => {
   })
 })
 
-// Goal: a result of another builder, on hardware of its own: its report alone vouches, and what it does unlike the specification is said.
+// Goal: a result of another builder, on hardware of its own: its report alone vouches, and what it does unlike the
+// specification is said.
 describe('a result with a report and no receipts', () => {
   const nonce = new Uint8Array(16).fill(7)
   const artifact = utf8('an artifact')
@@ -233,7 +248,8 @@ describe('a result with a report and no receipts', () => {
     })
     const reportData = present(familyReportData(sha256(provenance), nonce), 'report data')
     const source = simulatedSource({
-      ...{ measurement: item.measurement, reportData },
+      measurement: item.measurement,
+      reportData,
       report: { idKeyDigest: operatorKey, platformInfo: 0x21n },
     })
     const { report, vek } = await source(reportData)

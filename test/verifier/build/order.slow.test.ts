@@ -1,4 +1,5 @@
-// Goal: whatever a host writes into an order is in the evidence, and what decides the result fails a verifier that did not ask for it.
+// Goal: whatever a host writes into an order is in the evidence, and what decides the result fails a verifier that did
+// not ask for it.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { cargoRecord, nixRecord, orderOf, requestOf } from '../../../scripts/rigs/build/record.ts'
@@ -36,15 +37,21 @@ const mirror = 'sparse+https://mirror.example/index/'
 const ca = '-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n'
 const fetch = { proxy: 'http://10.0.0.1:8444', cratesMirror: mirror, ca }
 
-/** Two builds whose orders use every field between them: of a repository, and of an archive that fetches by a mirror and an authority. */
+/**
+ * Two builds whose orders use every field between them: of a repository, and of an archive that fetches by a mirror and
+ * an authority.
+ */
 const whole: Readonly<Record<'git' | 'archive', BuildRecord>> = {
   git: { ...cargoRecord, request: { ...cargoRecord.request, projectDir: 'sub' } },
   archive: {
     ...nixRecord,
     networkPolicy: 'fetch-phase-allow-list-then-none',
     request: {
-      ...{ ...nixRecord.request, nonce: cargoRecord.request.nonce, reproduce: true },
-      ...{ fetchCaSha256: toHex(sha256(utf8(ca))), cratesMirror: mirror },
+      ...nixRecord.request,
+      nonce: cargoRecord.request.nonce,
+      reproduce: true,
+      fetchCaSha256: toHex(sha256(utf8(ca))),
+      cratesMirror: mirror,
     },
   },
 }
@@ -59,14 +66,20 @@ async function resultOf(kind: keyof typeof whole, order: BuildOrder, asked: Aske
   const { source, accepts } = order
   const record: BuildRecord = {
     ...whole[kind],
-    ...{ jobId: order.jobId, builderId: order.builderId, imageSummary: order.imageSummary },
+    jobId: order.jobId,
+    builderId: order.builderId,
+    imageSummary: order.imageSummary,
     networkPolicy: order.fetch === null ? 'none' : 'fetch-phase-allow-list-then-none',
     request: {
-      ...{ nonce: order.nonce, projectDir: order.projectDir, toolchain: order.toolchain, reproduce: order.reproduce },
+      nonce: order.nonce,
+      projectDir: order.projectDir,
+      toolchain: order.toolchain,
+      reproduce: order.reproduce,
       repoUrl: source.kind === 'git' ? source.url : null,
       repoRef: source.kind === 'git' ? source.ref : null,
       archive: source.kind === 'git' ? null : { name: source.name, sha256: source.sha256, sizeBytes: source.sizeBytes },
-      ...{ fetchCaSha256: accepts.caSha256, cratesMirror: accepts.cratesMirror },
+      fetchCaSha256: accepts.caSha256,
+      cratesMirror: accepts.cratesMirror,
     },
   }
   const result = await sampleResult({ record, order, measurement: item.measurement })

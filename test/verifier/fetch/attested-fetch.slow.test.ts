@@ -195,7 +195,7 @@ describe('other keys', () => {
       ...['KeyChangedError', 'VerificationError', ['tls-binding']],
     ])
     expect([wire.sent.length, gateway.seen.length, wire.nonces.length - good]).toEqual([1, 1, 1])
-    // What was verified before is gone with it: the next request asks first.
+    // Earlier evidence is dropped with it: the next request asks first.
     expect((await failureOf(ask(fetch))).name).toBe('VerificationError')
     expect(wire.sent.length).toBe(1)
   })
@@ -206,7 +206,9 @@ describe('other keys', () => {
     const next = await another()
     wire.tlsSpkiDigest = systemRandom(32)
     wire.attest = async address => ({
-      ...{ ...(await next.attest(address)), retryAfter: null, tlsSpkiDigest: next.tlsSpkiDigest },
+      ...(await next.attest(address)),
+      retryAfter: null,
+      tlsSpkiDigest: next.tlsSpkiDigest,
     })
     const error = await failureOf(ask(fetch))
     expect([error.name, (error.cause as Error).name]).toEqual(['KeyChangedError', 'PeerKeyError'])

@@ -1,4 +1,5 @@
-// Goal: a gateway in a VM of its own is verified with its workload.json, and its successor, with new keys, without anybody's doing.
+// Goal: a gateway in a VM of its own is verified with its workload.json, and its successor, with new keys, without
+// anybody's doing.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import OpenAI from 'openai'
@@ -22,7 +23,7 @@ afterAll(() => upstream.stop())
 const messages = [{ role: 'user' as const, content: 'Hello' }]
 const portOf = (url: string) => Number(new URL(url).port)
 
-/** What a relying party expects of a gateway that this host has launched. */
+/** A relying party's expectations of a gateway that this host has launched. */
 async function optionsOf(bench: EnclaveBench, vmId: string): Promise<AttestedFetchOptions & { policy: object }> {
   const { measurement } = JSON.parse(bench.engine.launch(vmId).document)
   const policy = { ...strictPolicy(), idKeyDigest: bench.host.operatorKey }
@@ -36,7 +37,8 @@ async function optionsOf(bench: EnclaveBench, vmId: string): Promise<AttestedFet
 }
 
 describe('a gateway in a VM', () => {
-  // Goal: chat and streams work, the verdict names where prompts go, and the next VM, with new keys, is taken without a gap.
+  // Goal: chat and streams work, the verdict names where prompts go, and the next VM, with new keys, is taken without a
+  // gap.
   test(
     'chat, and the next VM',
     async () => {
@@ -66,7 +68,8 @@ describe('a gateway in a VM', () => {
     testMs,
   )
 
-  // Goal: its workload.json is pinned by its text, by HOST_DATA or by the operator key, and an allowlist does not do instead.
+  // Goal: its workload.json is pinned by its text, by HOST_DATA or by the operator key, and an allowlist does not do
+  // instead.
   test(
     'pins',
     async () => {

@@ -1,4 +1,5 @@
-// Goal: what a request carries is sealed or goes over a pinned connection, what comes back is whole and the gateway's, and everything else is an error.
+// Goal: what a request carries is sealed or goes over a pinned connection, what comes back is whole and the gateway's,
+// and everything else is an error.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'

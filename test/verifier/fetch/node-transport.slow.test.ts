@@ -1,4 +1,5 @@
-// Goal: over real TLS, no byte of a request goes to a key that is not the pinned one, and nothing that a server does holds a client up for ever.
+// Goal: over real TLS, no byte of a request goes to a key that is not the pinned one, and nothing that a server does
+// holds a client up for ever.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
@@ -22,7 +23,7 @@ const secret = 'the secret prompt'.repeat(100)
 function requestTo(url: string, changes: Partial<WireRequest> = {}): WireRequest {
   const headers = new Headers({ authorization: 'Bearer the-secret-key' })
   const body = new Uint8Array(Buffer.from(secret))
-  return { ...{ method: 'POST', url: new URL('/v1/x', url), headers, body, signal: null }, ...changes }
+  return { method: 'POST', url: new URL('/v1/x', url), headers, body, signal: null, ...changes }
 }
 
 function open(pinned: Certified, changes: Partial<Wire> = {}) {
@@ -78,7 +79,8 @@ describe('the pin', () => {
     await textOf(await channel.send(requestTo(relay.url)))
     relay.lead(second.port)
     const failures = await Promise.all(Array.from({ length: 8 }, () => failureOf(channel.send(requestTo(relay.url)))))
-    // One of them may have taken the connection that the relay has cut: it is sent again over a new one, which is judged as the others are.
+    // One of them may have taken the connection that the relay has cut: it is sent again over a new one, which is
+    // judged as the others are.
     expect(failures.map(error => error.name)).toEqual(Array(8).fill('PeerKeyError'))
     expect(second.text()).toBe('')
     relay.lead(first.port)

@@ -1,4 +1,5 @@
-// Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before anything is sent.
+// Goal: what a caller says is read strictly: a mistake names its option, and what is not pinned is refused before
+// anything is sent.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
@@ -35,7 +36,11 @@ test('goal: everything that is said is kept, and what is left out has the defaul
   })
   expect(settings.wire).toEqual({ ca: all.ca, connectTimeoutMs: 10_000, idleTimeoutMs: 600_000 })
   expect(settings.trust.pins).toEqual({
-    ...{ measurement: 'required', allowlist: 'required', vmpl: 'required', crl: 'required', tcb: 'required' },
+    measurement: 'required',
+    allowlist: 'required',
+    vmpl: 'required',
+    crl: 'required',
+    tcb: 'required',
   })
   // AMD's alone, unless somebody says otherwise.
   const { simulatedRoot: _, ...rest } = all
@@ -96,7 +101,7 @@ describe('pins', () => {
     ['measurement', { policy: { ...policy, measurements: 'any' } }, 'policy.measurements: '],
     ['allowlist', { policy: nobody, allowlist: undefined }, 'allowlist: '],
     ['allowlist', { policy: nobody, allowlist: 'any' }, 'allowlist: '],
-    // What everybody's guest has.
+    // Values that every guest has.
     ['allowlist', { policy: { ...nobody, hostData: '00'.repeat(32) }, allowlist: 'any' }, 'allowlist: '],
     ['allowlist', { policy: { ...nobody, idKeyDigest: '00'.repeat(48) }, allowlist: 'any' }, 'allowlist: '],
     ['vmpl', { policy: { ...policy, vmpls: 'any' } }, 'policy.vmpls: '],

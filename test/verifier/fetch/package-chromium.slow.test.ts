@@ -1,4 +1,5 @@
-// Goal: in a page, where nobody sees the key of a connection, bodies are sealed to the attested key: whoever ends TLS reads and changes nothing of them.
+// Goal: in a page, where nobody sees the key of a connection, bodies are sealed to the attested key: whoever ends TLS
+// reads and changes nothing of them.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -202,7 +203,9 @@ describe('the module for pages', () => {
   test('size', async () => {
     const { outputs } = await Bun.build({
       entrypoints: [join(project.folder, 'node_modules/@strongroom/verifier/browser.js')],
-      ...{ target: 'browser', format: 'esm', minify: true },
+      target: 'browser',
+      format: 'esm',
+      minify: true,
     })
     const [output] = outputs
     const bytes = Bun.gzipSync(Buffer.from((await output?.text()) ?? ''), { level: 9 }).length

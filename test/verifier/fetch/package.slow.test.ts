@@ -1,4 +1,5 @@
-// Goal: the package, installed from its tarball, lets the official OpenAI client speak with an attested gateway in Bun and in Node, and with nobody else.
+// Goal: the package, installed from its tarball, lets the official OpenAI client speak with an attested gateway in Bun
+// and in Node, and with nobody else.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -82,10 +83,16 @@ describe('the tarball', () => {
 
 type Program = { readonly lib: readonly string[]; readonly types: readonly string[]; readonly files: readonly string[] }
 
-/** What the compiler says of a program in the project. */
+/** Compiler output for a program in the project. */
 async function compile({ lib, types, files }: Program): Promise<string> {
   const compilerOptions = {
-    ...{ lib, types, strict: true, noEmit: true, target: 'ES2023', module: 'nodenext', skipLibCheck: false },
+    lib,
+    types,
+    strict: true,
+    noEmit: true,
+    target: 'ES2023',
+    module: 'nodenext',
+    skipLibCheck: false,
     exactOptionalPropertyTypes: true,
   }
   writeFileSync(join(project.folder, 'tsconfig.json'), JSON.stringify({ compilerOptions, files }))
@@ -102,7 +109,7 @@ async function* trickle(head: string): AsyncGenerator<string> {
   }
 }
 
-/** What a gateway without a VM of its own answers to GET /workload.json. */
+/** Answer of a gateway without a VM of its own to GET /workload.json. */
 const noWorkload = httpResponse('{}', ['content-type: application/json'], '404 Not Found')
 
 type Met = AsyncDisposable & {

@@ -1,4 +1,4 @@
-// Evidence of a build VM, from a guest on a real socket to receipts that service C's judge accepts; and what a hostile guest comes to.
+// Evidence of a build VM, from a guest on a real socket to receipts that service C's judge accepts; and hostile guests.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -38,7 +38,10 @@ import {
 const dir = mkdtempSync(join(tmpdir(), 'srt-build-evidence-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 const host = await openSimulatedHost({
-  ...{ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 },
+  stateDir: dir,
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+  modulusBits: 2048,
 })
 const simulatedRoot = readSimulatedRoot(new Uint8Array(await Bun.file(host.rootFile).arrayBuffer()))
 const timeoutMs = 20_000
@@ -50,8 +53,15 @@ const document: LaunchDocument = {
   format: launchFormat,
   image: { name: 'builder', rootHash: digest, inputsSha256: digest },
   vehicle: 'ovmf',
-  ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
-  ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
+  firmwareSha256: digest,
+  kernelSha256: digest,
+  initrdSha256: digest,
+  cmdlineSha256: digest,
+  vcpus: 2,
+  vcpuType: 'EPYC-v4',
+  memoryMib: 2048,
+  policy: '0x30000',
+  measurement,
 }
 const operatorKey = toHex(host.operatorKey)
 const other = (size: number) => new Uint8Array(size).fill(9)
@@ -109,8 +119,12 @@ function judge({ receipt, launch, operatorKey: key }: VmEvidence, earlier: Build
   return judgeBuild(
     { receipt, launch, operatorKey: key },
     {
-      ...{ stage: earlier === null ? 'dispatch' : 'completion', jobId, nonce: toHex(nonce), mayFetch: false },
-      ...{ asOf: Date.now(), earlier },
+      stage: earlier === null ? 'dispatch' : 'completion',
+      jobId,
+      nonce: toHex(nonce),
+      mayFetch: false,
+      asOf: Date.now(),
+      earlier,
       trust: { roots: [simulatedRoot], simulated: true, operatorKeys: [host.operatorKey] },
     },
   )
@@ -120,7 +134,8 @@ const bytesOf = (base64url: string | undefined) => fromBase64Url(base64url ?? ''
 
 describe('on a development platform', () => {
   test('dispatch and completion are proved, one after the other, and the guest gets both receipts', async () => {
-    // Goal: guest, launch and simulated platform together give what service C accepts and the guest puts into the result.
+    // Goal: guest, launch and simulated platform together give a receipt that service C accepts and the guest puts into
+    // the result.
     await using stack = new AsyncDisposableStack()
     const { guest, vouch, handed } = await bench(stack)
     const dispatch = await vouch()
@@ -246,21 +261,28 @@ describe('on a development platform', () => {
     await using stack = new AsyncDisposableStack()
     const { builds, vmId, guest, state, vouch } = await bench(stack)
     const order = {
-      ...{
-        jobId,
-        nonce: toHex(wholeNonce),
-        projectDir: null,
-        toolchain: null,
-        reproduce: false,
-        fetch: null,
-        accepts: { caSha256: null, cratesMirror: null },
-        imageSummary: null,
-      },
+      jobId,
+      nonce: toHex(wholeNonce),
+      projectDir: null,
+      toolchain: null,
+      reproduce: false,
+      fetch: null,
+      accepts: { caSha256: null, cratesMirror: null },
+      imageSummary: null,
       source: { kind: 'archive', name: null, sizeBytes: 1, sha256: digest },
       builderId: 'https://builds.test/builder',
       limits: {
-        ...{ sourceBytes: 1, sourceEntries: 1, fetchSeconds: 1, fetchBytes: 1, buildSeconds: 1, memoryBytes: 1 },
-        ...{ pids: 1, diskBytes: 1, logBytes: 1, artifactBytes: 1, artifactCount: 1 },
+        sourceBytes: 1,
+        sourceEntries: 1,
+        fetchSeconds: 1,
+        fetchBytes: 1,
+        buildSeconds: 1,
+        memoryBytes: 1,
+        pids: 1,
+        diskBytes: 1,
+        logBytes: 1,
+        artifactBytes: 1,
+        artifactCount: 1,
       },
     } as const
     await builds.order(vmId, order, timeoutMs)
@@ -281,10 +303,13 @@ describe('on snp', () => {
   }
   const reportOf = async (reportData: Uint8Array, change: object = {}) =>
     (await simulatedPlatform('genoa')).report({
-      ...{ reportData, ...device, report: { idKeyDigest: host.operatorKey }, ...change },
+      reportData,
+      ...device,
+      report: { idKeyDigest: host.operatorKey },
+      ...change,
     })
 
-  /** What AMD's service would have for each of its reports. */
+  /** The answer of AMD's service for each of its reports. */
   const collateralOf = async (): Promise<Extract<CollateralResult, { ok: true }>> => {
     const platform = await simulatedPlatform('genoa')
     const { ask, ark } = platform.authority.root
@@ -303,7 +328,9 @@ describe('on snp', () => {
       return known
     }
     const { guest, vouch, handed, signed } = await bench(stack, {
-      ...{ platform: 'snp', guest: { report: data => reportOf(data) }, sources: { collateral } },
+      platform: 'snp',
+      guest: { report: data => reportOf(data) },
+      sources: { collateral },
     })
     expect((await vouch()).simulated).toBe(false)
     guest.stage = 'completion'

@@ -1,5 +1,5 @@
-// Evidence of a claimed VM, from a guest on a real socket to a receipt that verifies; and what a hostile guest, a missing certificate and
-// many callers at a time come to.
+// Evidence of a claimed VM, from a guest on a real socket to a receipt that verifies; and hostile guests, missing
+// certificates and many callers at a time.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -35,7 +35,10 @@ import { hello } from '../../rigs/launch/vm-engine.ts'
 const dir = mkdtempSync(join(tmpdir(), 'srt-evidence-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 const host = await openSimulatedHost({
-  ...{ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 },
+  stateDir: dir,
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+  modulusBits: 2048,
 })
 const simulatedRoot = readSimulatedRoot(new Uint8Array(await Bun.file(host.rootFile).arrayBuffer()))
 const timeoutMs = 20_000
@@ -46,8 +49,15 @@ const document: LaunchDocument = {
   format: launchFormat,
   image: { name: 'instance', rootHash: digest, inputsSha256: digest },
   vehicle: 'ovmf',
-  ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
-  ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
+  firmwareSha256: digest,
+  kernelSha256: digest,
+  initrdSha256: digest,
+  cmdlineSha256: digest,
+  vcpus: 2,
+  vcpuType: 'EPYC-v4',
+  memoryMib: 2048,
+  policy: '0x30000',
+  measurement,
 }
 const texts = { document: launchText(document), workload: null }
 const operatorKey = toHex(host.operatorKey)
@@ -117,9 +127,18 @@ function verdictOf(receipt: Receipt, roots: readonly TrustedRoot[], asOf: number
       organization: { equals: 'acme' },
       name: { equals: 'abcd1234' },
       hostname: { equals: 'abcd1234.acme.agents.test' },
-      ...{ sshHostKeyDigest: 'any', publicKeyDigest: 'any', operatorKey: 'any', imageName: 'any' },
-      ...{ claimDigest: 'any', inferenceUrl: 'any', inferenceModel: 'any', gateway: 'any', gatewayDigest: 'any' },
-      ...{ resolvers: 'any', egressLimitBytes: 'any', egressNames: 'any' },
+      sshHostKeyDigest: 'any',
+      publicKeyDigest: 'any',
+      operatorKey: 'any',
+      imageName: 'any',
+      claimDigest: 'any',
+      inferenceUrl: 'any',
+      inferenceModel: 'any',
+      gateway: 'any',
+      gatewayDigest: 'any',
+      resolvers: 'any',
+      egressLimitBytes: 'any',
+      egressNames: 'any',
     },
     tpm: 'any',
   })
@@ -168,7 +187,7 @@ describe('on a development platform', () => {
   })
 
   test('the simulated platform signs nothing but a claim of this launch over this nonce', async () => {
-    // Goal: a guest cannot use the host's simulator to vouch for anything else, and learns that before any work is done.
+    // Goal: a guest that wants the host's simulator to sign anything else is refused before any work is done.
     await using stack = new AsyncDisposableStack()
     let signed = 0
     const counted: EvidenceSources['simulated'] = async () => ({
@@ -189,9 +208,18 @@ describe('on a development platform', () => {
         'a build, not a claim',
         ({ format, issuedAt, keysDigest, operatorKey, image, sshHostKeyDigest: a, publicKeyDigest: b }) =>
           ({
-            ...{ format, issuedAt, keysDigest, operatorKey, image },
-            ...{ kind: 'build', scope: 'build-only', nonce: other(1, 8) },
-            ...{ dispatchDigest: a, provenanceDigest: a, sourceDigest: b, networkPolicy: 'none' },
+            format,
+            issuedAt,
+            keysDigest,
+            operatorKey,
+            image,
+            kind: 'build',
+            scope: 'build-only',
+            nonce: other(1, 8),
+            dispatchDigest: a,
+            provenanceDigest: a,
+            sourceDigest: b,
+            networkPolicy: 'none',
           }) as never,
       ],
     ]
@@ -212,7 +240,7 @@ describe('on a development platform', () => {
       expect([what, error.code, error.message.includes(what)]).toEqual([what, 'channel.refused', true])
     }
     expect(signed).toBe(0)
-    // Of a wrong size it is no response of the wire at all, and nobody looks at it.
+    // The schema of the wire refuses a wrong size.
     guest.send = evidence => ({ ...evidence, signatures: { ...evidence.signatures, mldsa65: 'AAAA' } })
     expect(await failure(take(nonce, 300))).toMatchObject({ code: 'channel.timeout' })
     guest.send = evidence => evidence

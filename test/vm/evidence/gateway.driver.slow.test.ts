@@ -1,4 +1,4 @@
-// What is said to a gateway's VM over a real socket, and the evidence that it asks for: of its own launch and workload, and of no other.
+// Requests to a gateway's VM over a real socket, and its evidence: of its own launch and workload, and of no other.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
@@ -24,7 +24,10 @@ import { gatewayStatus, startGatewayGuest } from '../../rigs/gateway/guest.ts'
 const dir = mkdtempSync(join(tmpdir(), 'srt-gateways-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 const host = await openSimulatedHost({
-  ...{ stateDir: dir, nowMs: systemClock.nowMs, random: systemRandom, modulusBits: 2048 },
+  stateDir: dir,
+  nowMs: systemClock.nowMs,
+  random: systemRandom,
+  modulusBits: 2048,
 })
 const timeoutMs = 5_000
 const measurement = 'ab'.repeat(48)
@@ -33,8 +36,15 @@ const document: LaunchDocument = {
   format: launchFormat,
   image: { name: 'inference', rootHash: digest, inputsSha256: digest },
   vehicle: 'ovmf',
-  ...{ firmwareSha256: digest, kernelSha256: digest, initrdSha256: digest, cmdlineSha256: digest },
-  ...{ vcpus: 2, vcpuType: 'EPYC-v4', memoryMib: 2048, policy: '0x30000', measurement },
+  firmwareSha256: digest,
+  kernelSha256: digest,
+  initrdSha256: digest,
+  cmdlineSha256: digest,
+  vcpus: 2,
+  vcpuType: 'EPYC-v4',
+  memoryMib: 2048,
+  policy: '0x30000',
+  measurement,
 }
 const launch = launchText(document)
 const workload = `{"format":"strongroom/workload/v1","filler":"${'w'.repeat(2 * pieceBytesMax)}"}`
@@ -156,8 +166,17 @@ describe('what is said to it', () => {
     await using stack = new AsyncDisposableStack()
     const { vmId, guest, gateways } = await bench(stack)
     const row = {
-      ...{ id: 'r', atMs: 1, organizationId: 'o', keyPrefix: 'k', instanceId: null, model: 'm', upstream: 'u' },
-      ...{ promptTokens: 1, completionTokens: 1, tokensSource: 'reported', outcome: 'completed' },
+      id: 'r',
+      atMs: 1,
+      organizationId: 'o',
+      keyPrefix: 'k',
+      instanceId: null,
+      model: 'm',
+      upstream: 'u',
+      promptTokens: 1,
+      completionTokens: 1,
+      tokensSource: 'reported',
+      outcome: 'completed',
     }
     const usage = { from: 0, rows: [row], before: digest, digest, signature: 'A'.repeat(86) }
     const hostile = [

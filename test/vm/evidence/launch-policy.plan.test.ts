@@ -1,4 +1,5 @@
-// What a report has to say follows from the launch on record: HOST_DATA is the workload's digest where there is one, else the document's.
+// The policy for a report follows from the recorded launch: HOST_DATA is the workload's digest or, without one, the
+// document's.
 
 import { expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'

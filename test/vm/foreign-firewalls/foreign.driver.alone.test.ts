@@ -1,11 +1,12 @@
-// Goal: firewalls as Docker, ufw, firewalld and people write them are read out of the real nft and iptables; what they drop of what instances need
-// is told, with commands that help. And what the model says of a packet, the kernel does with it. In a namespace of its own. Needs root.
+// Goal: firewalls as Docker, ufw, firewalld and people write them are read from the real nft and iptables. Their drops
+// of instances' packets are reported with commands that help, and the model agrees with the kernel. Needs root; runs in
+// a namespace of its own.
 
 import { afterEach, expect, test } from 'bun:test'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
-import { atOnce, inTurns } from '../../../src/base/work/turns.ts'
+import { inTurns, runToEnd } from '../../../src/base/work/turns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { lookAtFirewalls } from '../../../src/vm/foreign-firewalls/foreign.driver.ts'
 import { type FirewallSite, foreignDrops } from '../../../src/vm/foreign-firewalls/foreign.plan.ts'
@@ -35,7 +36,7 @@ const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
 async function drops(change: Partial<FirewallSite> = {}) {
   const { chains, unread } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
   expect(unread).toEqual([])
-  return atOnce(foreignDrops(chains, { ...site, ...change }, own))
+  return runToEnd(foreignDrops(chains, { ...site, ...change }, own))
 }
 const summary = async () =>
   (await drops()).map(({ chain, kind, drops, unsure }) => [chain, kind, drops.length, unsure.length])
@@ -84,7 +85,7 @@ inOwnNetns(
         table inet fw { chain f { type filter hook forward priority 0; policy drop; ip daddr 10.88.0.0/16 accept; ip saddr 10.88.0.0/16 accept; ip6 daddr 2001:db8::/32 accept; }; }`)
       expect(await both()).toEqual([
         ['ip6 own i', ['instances to port 8442 of this host by IPv6'], []],
-        // Whom instances speak to nobody knows.
+        // The peers of instances are unknown.
         ['inet fw f', [], ['answers of their SSH by IPv6', 'what instances send by IPv6']],
       ])
     })
@@ -163,6 +164,20 @@ inOwnNetns(
       ])
       for (const { remedy } of await drops()) sh(remedy.replace(/; keep .*/, ''))
       expect(await drops()).toEqual([])
+    })
+
+    test('goal: rules that ban addresses by their rate are no certain drop', async () => {
+      nft(`table inet bans {
+        set banned { type ipv4_addr; flags dynamic, timeout; timeout 1h;
+        }
+        chain forward {
+          type filter hook forward priority 0; policy accept;
+          ip saddr @banned drop
+          tcp dport 22 ct state new add @banned { ip saddr limit rate over 4/minute } drop
+          tcp dport 443 meter busy { ip saddr limit rate over 4/minute } drop
+        }
+      }`)
+      expect(await summary()).toEqual([['inet bans forward', 'instances', 0, 4]])
     })
 
     test('goal: drops before forwarding count; other hooks, families and offered translation do not', async () => {
@@ -254,7 +269,7 @@ inOwnNetns(
             }`.replaceAll(';', '\n'),
           )
           const { chains } = await lookAtFirewalls({ timeoutMs, outputBytesMax: 1_048_576 })
-          const told = atOnce(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
+          const told = runToEnd(foreignDrops(chains, { ...site, pool: '10.88.0.2/32', uplink: 'up0' }, own))
           const names = told.flatMap(drop => [...drop.drops, ...drop.unsure])
           const isReachable = !names.includes('SSH to instances') && !names.includes('answers of their SSH')
           expect([rules, isReachable]).toEqual([rules, await connects()])

@@ -1,10 +1,10 @@
 // Goal: what iptables-save prints is read for what it says, and what is not understood is unknown, not left out.
 
 import { expect, test } from 'bun:test'
-import { atOnce } from '../../../src/base/work/turns.ts'
+import { runToEnd } from '../../../src/base/work/turns.ts'
 import { readIptables } from '../../../src/vm/foreign-firewalls/iptables-rules.codec.ts'
 
-const parseIptables = (text: string, family: string) => atOnce(readIptables(text, family))
+const parseIptables = (text: string, family: string) => runToEnd(readIptables(text, family))
 const rulesOf = (...lines: string[]) =>
   parseIptables(['*filter', ':FORWARD DROP [0:0]', ':USER - [0:0]', ...lines, 'COMMIT'].join('\n'), 'ip')[0]?.rules
 

@@ -1,13 +1,13 @@
-// Goal: a list of nft in JSON is read for what it says; what is not understood is unknown, and what is no list is refused.
-// What the real nft prints is read in foreign.driver.alone.test.ts.
+// Goal: nft's JSON listing is read, an expression that is not understood becomes unknown, and any other text is
+// refused. foreign.driver.alone.test.ts reads listings of the real nft.
 
 import { expect, test } from 'bun:test'
 import { rangeOfV6 } from '../../../src/base/ipv6.ts'
-import { atOnce } from '../../../src/base/work/turns.ts'
+import { runToEnd } from '../../../src/base/work/turns.ts'
 import { readNftRules } from '../../../src/vm/foreign-firewalls/nft-rules.codec.ts'
 import type { Match, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 
-const parseNftRules = (text: string) => atOnce(readNftRules(text))
+const parseNftRules = (text: string) => runToEnd(readNftRules(text))
 const chain = { family: 'inet', table: 'fw', name: 'f', type: 'filter', hook: 'forward', prio: 0, policy: 'drop' }
 const listOf = (...items: object[]) => JSON.stringify({ nftables: [{ metainfo: {} }, ...items] })
 const rulesOf = (...expr: object[]): readonly Rule[] | undefined =>
@@ -77,6 +77,15 @@ test('goal: what nobody can tell is unknown', () => {
   ])
 })
 
+test('goal: a rate that hangs on a set or meter is a match; adding to a set is none', () => {
+  const elem = { payload: { protocol: 'ip', field: 'saddr' } }
+  const limit = { limit: { rate: 4, burst: 5, per: 'minute', inv: true } }
+  const drops = (statement: object) => rulesOf(statement, { drop: null })
+  expect(drops({ set: { op: 'add', elem, set: '@banned', stmt: [limit] } })?.[0]?.matches).toEqual(['unknown'])
+  expect(drops({ meter: { key: elem, stmt: limit, size: 65535, name: 'm' } })?.[0]?.matches).toEqual(['unknown'])
+  expect(drops({ set: { op: 'add', elem, set: '@banned' } })?.[0]?.matches).toEqual([])
+})
+
 test('goal: verdict maps are as many rules as they have verdicts; a named one may say anything', () => {
   const key = { ct: { key: 'state' } }
   expect(
@@ -101,7 +110,9 @@ test('goal: rules of iptables in nftables mark their chain; a target that drops 
       { chain },
       {
         rule: {
-          ...{ family: 'inet', table: 'fw', chain: 'f' },
+          family: 'inet',
+          table: 'fw',
+          chain: 'f',
           expr: [{ xt: { type: 'match', name: 'conntrack' } }, { xt: { type: 'target', name: 'REJECT' } }],
         },
       },

@@ -9,13 +9,18 @@ const config = defaultConfig()
 
 test('goal: with the gateway in its VM its clients are forwarded; on the host they come in', () => {
   expect(firewallSite(config, 'eth0')).toEqual({
-    ...{ tapPrefix: 'sr', pool: '10.88.0.0/24', gateway: '169.254.88.1', uplink: 'eth0' },
+    tapPrefix: 'sr',
+    pool: '10.88.0.0/24',
+    gateway: '169.254.88.1',
+    uplink: 'eth0',
     services: [
       { name: 'service A', protocol: 'tcp', port: 8441 },
       { name: 'the DNS', protocol: 'tcp', port: 53 },
       { name: 'the DNS', protocol: 'udp', port: 53 },
     ],
-    ...{ guestPorts: [], v6: null, guestDnsPort: null },
+    guestPorts: [],
+    v6: null,
+    guestDnsPort: null,
     gatewayVmPort: 8442,
   })
   const onHost = firewallSite({ ...config, inference: { ...config.inference, placement: 'host' } }, 'eth0')

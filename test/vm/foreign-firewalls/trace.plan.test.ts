@@ -94,7 +94,7 @@ test('goal: jumps come back, gotos do not, and both follow what they find', () =
   expect(fateOf('drop', [rule(to('goto', 'u')), rule(accept)], { u: user }).fate).toBe('drops')
   expect(fateOf('accept', [rule(to('jump', 'u'))], { u: [rule(to('jump', 'v'))], v: [rule(drop)] }).fate).toBe('drops')
   expect(fateOf('drop', [rule(to('jump', 'u'))], { u: [rule(accept, 'unknown')] }).fate).toBe('unsure')
-  // A chain that nobody has told of may do anything.
+  // A chain that is not listed may do anything.
   expect(fateOf('accept', [rule(to('jump', 'SYNPROXY'))]).fate).toBe('unsure')
 })
 
@@ -140,7 +140,10 @@ test('goal: networks are read as they are written, and nothing else', () => {
 test('goal: a packet of one family meets no network and no chain of the other', () => {
   const six: Packet = { ...packet, family: 'ipv6', saddr: anywhereV6, daddr: network('2001:db8::/64') }
   const chain = (family: string, ...rules: Rule[]): Chain => ({
-    ...{ family, table: 't', name: 'f', rules },
+    family,
+    table: 't',
+    name: 'f',
+    rules,
     base: { hook: 'forward', policy: 'drop' },
   })
   const fate = (of: Packet, ...values: string[]) => {

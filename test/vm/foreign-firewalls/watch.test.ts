@@ -1,4 +1,4 @@
-// Goal: a firewall that cuts instances off is told once, everywhere, with what helps, and once more when that has ended.
+// Goal: a firewall that cuts instances off is reported once, with the remedy, and once more when it ends.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -10,7 +10,10 @@ import type { Chain } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
 import { FirewallWatch } from '../../../src/vm/foreign-firewalls/watch.ts'
 
 const chain = (policy: 'accept' | 'drop', table = 'filter', family = 'ip'): Chain => ({
-  ...{ family, table, name: 'FORWARD', rules: [] },
+  family,
+  table,
+  name: 'FORWARD',
+  rules: [],
   base: { hook: 'forward', policy },
 })
 

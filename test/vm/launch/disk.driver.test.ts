@@ -66,7 +66,7 @@ test('room is a share of what is free', () => {
 test.each(['scratch', 'exchange'] as const)('what a VM has written to its %s disk is room as before', name => {
   // Goal: a VM that fills its disk does not lower the bound under which it, or any other, was admitted.
   using at = place()
-  // What is free as it would be on a host where nothing else is written meanwhile: what the VM takes is no longer free.
+  // Free room as on a host without other writers: what the VM takes is no longer free.
   const writtenBytes = 2 * mib
   const freeBytes = 10 * gib - writtenBytes
   using file = makeDisk(at[name], 1)

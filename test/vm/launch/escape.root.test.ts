@@ -1,5 +1,5 @@
-// What somebody can do who has taken over QEMU: a program in QEMU's place, started by the real driver, attacks root's files, its neighbour
-// and its own limits. Real taps and processes, in a namespace of their own.
+// A taken-over QEMU: a program in its place, started by the real driver, attacks root's files, its neighbour and its
+// own limits. Real taps and processes, in a namespace of their own.
 
 import { afterAll, expect, test } from 'bun:test'
 import {
@@ -38,7 +38,10 @@ const timeoutMs = 60_000
 /** Apart from the default range, and a new one for each run: another run on this machine may use the next. */
 const firstUid = 90_000 + (process.pid % 500) * 16
 const patienceMs = 20_000
-/** Without CAP_SYS_RESOURCE (bit 24) a score is set for a child, but the child may set it back (fs/proc/base.c, __set_oom_adj). */
+/**
+ * Without CAP_SYS_RESOURCE (bit 24) a parent sets a child's score, but the child may set it back (fs/proc/base.c,
+ * __set_oom_adj).
+ */
 const mayFixOom =
   ((BigInt(`0x${/CapEff:\s*(\w+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]}`) >> 24n) & 1n) === 1n
 if (!mayFixOom) process.stderr.write('not run: lowering oom_score_adj in an escape; this root lacks CAP_SYS_RESOURCE\n')
@@ -87,19 +90,15 @@ inOwnNetns(
         kernels: null,
         launcher: {
           prepare: async () => ({
-            ...{
-              firmware: openImageFile(image),
-              kernel: openImageFile(image),
-              initrd: openImageFile(image),
-              cmdline: '',
-              firmwareSha256: '',
-            },
-            ...{
-              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
-              workload: null,
-              signed: {} as never,
-              [Symbol.dispose]: () => {},
-            },
+            firmware: openImageFile(image),
+            kernel: openImageFile(image),
+            initrd: openImageFile(image),
+            cmdline: '',
+            firmwareSha256: '',
+            document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+            workload: null,
+            signed: {} as never,
+            [Symbol.dispose]: () => {},
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },
@@ -142,7 +141,8 @@ inOwnNetns(
     })
 
     test('root empties no file that an escape points it to, and waits for no FIFO', async () => {
-      // Goal: the two attacks that worked: a link at qemu.log made root empty a database, FIFOs at the console stalled all file access.
+      // Goal: two attacks that once worked fail: a link at qemu.log made root empty a database, FIFOs at the console
+      // stalled all file access.
       writeFileSync(database, Buffer.alloc(2 * 1_048_576, 7), { mode: 0o600 })
       const vm = await build(
         [
@@ -161,14 +161,15 @@ inOwnNetns(
       expect(logOf(vm).match(/refused/g)?.length).toBe(7)
       const { uid, mode } = statSync(pathsOf(vm).directory)
       expect([uid, mode & 0o777]).toEqual([0, 0o700])
-      // What QEMU may still do is write: the log that it inherited is root's and is bounded.
+      // QEMU may still write its inherited log, which is root's and is bounded.
       writeFileSync(pathsOf(vm).qemuLog, Buffer.alloc(1_048_577), { flag: 'a' })
       driver.boundLog(vm)
       expect(statSync(pathsOf(vm).qemuLog).size).toBe(0)
     })
 
     test('an escape meets its neighbour, the images and root as a stranger', async () => {
-      // Goal: no signal, no memory, no sockets of another VM; no write to an image that all VMs boot; no root; no looser limits.
+      // Goal: no signal, memory or socket of another VM; no write to an image that all VMs boot; no root; no looser
+      // limits.
       const neighbour = await build('true')
       const peer = `/proc/${pidOf(neighbour)}`
       const vm = await build(
@@ -211,7 +212,8 @@ inOwnNetns(
     })
 
     test('an escape reads the disk of its model, and changes nothing on it', async () => {
-      // Goal: one gateway VM cannot spoil the model of the next: the disk is read through a descriptor, and no way leads to a writable one.
+      // Goal: one gateway VM cannot spoil the next one's model: the disk's descriptor is read-only, and no path leads
+      // to a writable one.
       const models = join(stateDir, 'models')
       mkdirSync(models, { mode: 0o700 })
       const disk = join(models, 'model.erofs')

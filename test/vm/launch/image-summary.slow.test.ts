@@ -1,4 +1,5 @@
-// Images that hosts verify before VMs boot from them: real files, a real operator key, a signature that node:crypto checks.
+// Images that hosts verify before VMs boot from them: real files, a real operator key, signatures checked by
+// node:crypto.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { createPublicKey, verify } from 'node:crypto'
@@ -34,7 +35,13 @@ function bench(changes: Partial<ImageSummariesDeps> = {}) {
   const directory = join(dir, `summaries-${count}`)
   const create = (more: Partial<ImageSummariesDeps> = {}) =>
     new ImageSummaries({
-      ...{ directory, operatorKey, clock: systemClock, version: '0.1.0', log: silentLogger, ...changes, ...more },
+      directory,
+      operatorKey,
+      clock: systemClock,
+      version: '0.1.0',
+      log: silentLogger,
+      ...changes,
+      ...more,
     })
   const edit = (name: string, change: (text: string) => string) => {
     const path = join(image, name)
@@ -52,7 +59,8 @@ const launched = (name = manifest.name) => ({
 
 describe('a sound image', () => {
   test('is verified, and its summary is signed with the operator key', async () => {
-    // Goal: whoever trusts the operator key learns from one small file what this host verified, of which bytes, to which level.
+    // Goal: one small file shows anyone who trusts the operator key what this host verified, which bytes, to which
+    // level.
     const { image, create, kept, directory } = bench()
     const summaries = create()
     expect(summaries.ofImage('builder')).toEqual([])
@@ -67,7 +75,10 @@ describe('a sound image', () => {
     const key = createPublicKey(operatorKey.publicPem)
     expect(verify('sha384', preAuthEncoding(payloadType, payload), key, present(signatures[0], 'one').sig)).toBe(true)
     expect(readSummary(bytes)).toMatchObject({
-      ...{ name: 'builder', subject, provenanceSha256, version: '0.1.0' },
+      name: 'builder',
+      subject,
+      provenanceSha256,
+      version: '0.1.0',
       verifierId: `urn:strongroom:host:${toHex(operatorKey.digest)}`,
       keyId: summaryKeyId(new Uint8Array(key.export({ type: 'spki', format: 'der' }))),
     })
@@ -173,7 +184,7 @@ describe('an image that is not what its provenance says is refused with what to 
   })
 
   test('none at all', async () => {
-    // Goal: an image of an earlier release is told from a good one before it boots.
+    // Goal: an image of an earlier release is recognized before it boots.
     const b = bench()
     rmSync(join(b.image, 'provenance.json'))
     expect(await refusalOf(b)).toContain('bun scripts/build-image.ts builder')

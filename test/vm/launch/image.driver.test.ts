@@ -18,7 +18,7 @@ afterEach(() => rmSync(directory, { recursive: true, force: true }))
 
 const FILES = ['manifest.json', 'firmware', 'kernel', 'initrd', 'cmdline', 'root'] as const
 
-/** What happens to a file; null: nothing that its size shows. */
+/** Damage to a file. Null: damage that its size does not show. */
 const DAMAGE: Record<string, (path: string) => void> = {
   gone: path => rmSync(path),
   'cut short': path => truncateSync(path, statSync(path).size - 1),
@@ -32,7 +32,7 @@ const DAMAGE: Record<string, (path: string) => void> = {
 
 for (const file of FILES) {
   for (const [what, damage] of Object.entries(DAMAGE)) {
-    // Goal: whatever has become of a file, a launch is refused as that of a bad image, in words that name the file; nothing else is thrown.
+    // Goal: any damaged file makes a launch fail with a bad image and the file's name; nothing else is thrown.
     test(`${file} is ${what}`, () => {
       expect(loadImage(directory).manifest.name).toBe('instance')
       damage(join(directory, file))

@@ -1,4 +1,4 @@
-// Launches are what the manifest promises, or are refused before QEMU starts, with the part that differs. Real files, real digests.
+// Launches match the manifest, or are refused before QEMU starts, with the part that differs. Real files, real digests.
 
 import { describe, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, renameSync, statSync, writeFileSync } from 'node:fs'
@@ -35,7 +35,8 @@ function partsOf(directory: string): Parts {
 }
 
 test('an image is read ahead without a launch: nothing is on record, and a bad image is told', async () => {
-  // Goal: what is done at the start of the daemon changes nothing, and is the work of the first launch: it finds the same faults.
+  // Goal: the read-ahead at the daemon's start does the first launch's work and changes nothing: the launch finds the
+  // same faults.
   const { launcher, db, directory } = await bench()
   const { id: _, ...shape } = vm
   await launcher.readAhead(shape, loadImage(directory))
@@ -61,7 +62,11 @@ describe('a sound launch', () => {
     const hostData = toHex(sha256(utf8(text)))
     expect(toHex(fromBase64(launch.signed.hostData) ?? new Uint8Array())).toBe(hostData)
     expect(launchOf(db, 'vm')).toMatchObject({
-      ...{ document: text, workload: null, measurement, hostData, operatorKey: toHex(operatorKey.digest) },
+      document: text,
+      workload: null,
+      measurement,
+      hostData,
+      operatorKey: toHex(operatorKey.digest),
     })
     const finished = await finishLaunch({
       digest: fromHex(measurement) ?? new Uint8Array(),
@@ -79,7 +84,8 @@ describe('a sound launch', () => {
   test.each(ways)(
     'of a VM with a workload has that in HOST_DATA, and keeps its launch document: %s %o',
     async (_, options) => {
-      // Goal: a report of a gateway's VM vouches for every field of workload.json; image and shape are still on record and checked.
+      // Goal: a report of a gateway's VM covers every field of workload.json; image and shape are still recorded and
+      // checked.
       const { prepare, db, mismatchOf, launcher } = await bench(options)
       using plain = await prepare()
       using launch = await prepare({ ...vm, workload })
@@ -93,7 +99,7 @@ describe('a sound launch', () => {
       expect(await check({ workload: `${workload} ` })).toEqual(['host data'])
       expect(await check({ workload: null })).toEqual(['host data'])
       expect(await check({ signed: { ...launch.signed, hostData: plain.signed.hostData } })).toEqual(['host data'])
-      // What HOST_DATA says nothing of any more is still held against what is loaded.
+      // Parts that HOST_DATA no longer covers are still compared with the loaded bytes.
       expect(await check({ document: { ...launch.document, kernelSha256: '00'.repeat(32) } })).toEqual(['kernel'])
     },
   )
@@ -140,7 +146,7 @@ describe('one flipped byte', () => {
     })
   }
 
-  // Of the file that the rig writes: where the bytes of each part stand.
+  // Positions of the parts in the file that the rig writes.
   const inFile = [
     ['firmware', (bytes: Buffer, { firmware }: Parts) => bytes.indexOf(firmware.subarray(0, 64)) + 7],
     ['kernel', (bytes: Buffer, { kernel }: Parts) => bytes.indexOf(kernel)],
@@ -163,7 +169,7 @@ describe('one flipped byte', () => {
   }
 
   test('in the file that this host wrote', async () => {
-    // Goal: it is written anew, and what is altered between that and QEMU is told.
+    // Goal: the file is written anew, and a change between that and QEMU is reported.
     const { written, launcher, prepare, mismatchOf } = await bench({ igvm: 'made' })
     using first = await prepare()
     const sound = readFileSync(written)
@@ -172,7 +178,7 @@ describe('one flipped byte', () => {
     using second = await prepare()
     expect(await mismatchOf(launcher.check('vm', second))).toEqual([])
     expect(statSync(written).size).toBe(sound.length)
-    // Of its ID block: the launch digest that is signed for.
+    // The launch digest in its ID block.
     const at = readFileSync(written).indexOf(Buffer.from(second.document.measurement, 'hex'))
     expect(at).toBeGreaterThan(0)
     flip(written, at)

@@ -117,7 +117,7 @@ test('a VM with a TPM has swtpm behind it, by descriptor', () => {
 })
 
 test('a VM that builds has an exchange disk, by descriptor', () => {
-  // Goal: host and guest share this one file and no other; a guest that finds it full gets an error in place of a pause.
+  // Goal: host and guest share this file only; a guest that finds it full gets an error instead of a pause.
   const plan = planFor({ kind: 'tcg' })
   const without = qemuArgv(plan)
   const argv = qemuArgv({ ...plan, fds: { ...plan.fds, exchange: 9 } })

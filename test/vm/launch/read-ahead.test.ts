@@ -1,4 +1,4 @@
-// What is done ahead of the first VM: a real kernel that is unpacked once, and images that are not there.
+// Work done ahead of the first VM: a real kernel that is unpacked once, and images that do not exist.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'

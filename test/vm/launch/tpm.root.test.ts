@@ -1,4 +1,5 @@
-// A VM's swtpm as the real driver starts, finds and ends it, with a program in QEMU's place. Real taps and processes, in a namespace of their own.
+// The real driver starts, finds and ends a VM's swtpm, with a program in QEMU's place. Real taps and processes, in a
+// namespace of their own.
 
 import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -27,7 +28,7 @@ const timeoutMs = 60_000
 const firstUid = 100_000 + (process.pid % 500) * 16
 const patienceMs = 20_000
 
-/** Asks the TPM behind the descriptor that its command line names what it can do (CMD_GET_CAPABILITY), then lives on. */
+/** Sends CMD_GET_CAPABILITY to the TPM behind the descriptor of its command line, then lives on. */
 const askingQemu = `#!/bin/bash
 fd=$(printf '%s\\n' "$@" | sed -n 's/^socket,id=tpm,fd=//p')
 printf '\\0\\0\\0\\1' >&"$fd"
@@ -52,41 +53,47 @@ inOwnNetns(
     const built: Vm[] = []
     const create = (changes: { qemu?: string; swtpm?: string } = {}) =>
       new VmDriver({
-        ...{ db: store.ledger.db, clock: systemClock, random: systemRandom, log: silentLogger },
+        db: store.ledger.db,
+        clock: systemClock,
+        random: systemRandom,
+        log: silentLogger,
         network: { sync: async () => {}, remove: async () => {}, rest: async () => {} },
-        ...{ stateDir, qemu: changes.qemu ?? qemu, swtpm: () => changes.swtpm ?? '/usr/bin/swtpm' },
-        ...{ uids: { min: firstUid, max: firstUid + 7 }, groups: [], platform: { kind: 'tcg' } },
+        stateDir,
+        qemu: changes.qemu ?? qemu,
+        swtpm: () => changes.swtpm ?? '/usr/bin/swtpm',
+        uids: { min: firstUid, max: firstUid + 7 },
+        groups: [],
+        platform: { kind: 'tcg' },
         kernels: null,
         launcher: {
           prepare: async () => ({
-            ...{
-              firmwareSha256: '00'.repeat(32),
-              firmware: openImageFile(image),
-              kernel: openImageFile(image),
-              initrd: openImageFile(image),
-            },
-            ...{
-              cmdline: '',
-              document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
-              workload: null,
-              signed: {} as never,
-            },
+            firmwareSha256: '00'.repeat(32),
+            firmware: openImageFile(image),
+            kernel: openImageFile(image),
+            initrd: openImageFile(image),
+            cmdline: '',
+            document: { kernelSha256: toHex(nativeHashes.sha256(readFileSync(image))) } as never,
+            workload: null,
+            signed: {} as never,
             [Symbol.dispose]: () => {},
           }),
         },
         scratchLimits: { mibPerS: 0, iops: 0 },
         image: () => ({
-          ...{ firmware: image, root: image, kernel: image, initrd: image, cmdline: '', manifest: {} as never },
+          firmware: image,
+          root: image,
+          kernel: image,
+          initrd: image,
+          cmdline: '',
+          manifest: {} as never,
         }),
-        ...{
-          gateway: '169.254.88.1',
-          gatewayV6: 'fd73:7472:6f6e:67::1',
-          loopbackClients: false,
-          mtuBytes: 1500,
-          tapPrefix: 'sr',
-          consoleBytesMax: 65_536,
-          stopGraceMs: 0,
-        },
+        gateway: '169.254.88.1',
+        gatewayV6: 'fd73:7472:6f6e:67::1',
+        loopbackClients: false,
+        mtuBytes: 1500,
+        tapPrefix: 'sr',
+        consoleBytesMax: 65_536,
+        stopGraceMs: 0,
       })
     const driver = create()
     const newVm = (): Vm => {
@@ -103,7 +110,11 @@ inOwnNetns(
     const leaks = async () =>
       (
         await findLeaks({
-          ...{ db: store.ledger.db, nft, stateDir, tapPrefix: 'sr', pools: { v4: '10.88.0.0/24', v6: null } },
+          db: store.ledger.db,
+          nft,
+          stateDir,
+          tapPrefix: 'sr',
+          pools: { v4: '10.88.0.0/24', v6: null },
           uids: { min: firstUid, max: firstUid + 7 },
         })
       ).filter(({ kind }) => kind === 'tpm' || kind === 'uid')
@@ -113,7 +124,8 @@ inOwnNetns(
     })
 
     test('runs under the user of its VM, reaches nothing but its state and QEMU, and goes with the VM', async () => {
-      // Goal: QEMU speaks with it; no privileges, no looser limits, no file of root's; on record between the user id and QEMU.
+      // Goal: QEMU reaches it; it has no privileges, looser limits or files of root; its row stands between user id and
+      // QEMU.
       const vm = newVm()
       await driver.build(vm)
       const paths = vmPaths(stateDir, vm.id)
@@ -140,7 +152,8 @@ inOwnNetns(
     })
 
     test('is taken up by another daemon, whatever of it is on record', async () => {
-      // Goal: a daemon that was killed between the start of swtpm or QEMU and its record finds both, and starts nothing twice.
+      // Goal: a daemon that was killed between a start of swtpm or QEMU and its record finds both, and starts nothing
+      // twice.
       const vm = newVm()
       await driver.build(vm)
       const before = [recordOf(vm, 'tpm'), recordOf(vm, 'qemu')]
@@ -152,7 +165,8 @@ inOwnNetns(
     })
 
     test('that was started before a crash, without a QEMU, leaves nothing', async () => {
-      // Goal: killed between swtpm and QEMU: the next build begins with a new TPM, and a release without a build ends the old one, too.
+      // Goal: after a kill between swtpm and QEMU the next build starts a new TPM, and a release without a build ends
+      // the old one.
       const vm = newVm()
       await expect(create({ qemu: 'not\0a path' }).build(vm)).rejects.toThrow()
       recordResource(store.ledger.db, { vmId: vm.id, kind: 'tpm', name: `unspawned:${vm.id}`, nowMs: 1 })

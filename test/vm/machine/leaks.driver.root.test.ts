@@ -1,5 +1,5 @@
-// Goal: what a crash or somebody's hand leaves in the kernel is found, by the command that is named it goes, and what VMs need is no leak.
-// Real connections, routes and processes in a namespace of its own. Needs root.
+// Goal: what a crash or an operator's hand leaves in the kernel is found, and the printed command removes it; what VMs
+// need is no leak. Real connections, routes and processes in a namespace of its own. Needs root.
 
 import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

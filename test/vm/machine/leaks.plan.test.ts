@@ -1,4 +1,5 @@
-// Goal: every difference between ledger and host has a name, what it belongs to, and a command that removes it or what the daemon will do.
+// Goal: every difference between ledger and host has a name, an owner, and the command that removes it or what the
+// daemon will do.
 
 import { expect, test } from 'bun:test'
 import {

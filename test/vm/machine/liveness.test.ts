@@ -1,4 +1,5 @@
-// Whether a VM that runs still lives: what the engine asks, how often, and what it makes of silence. Real SQLite, manual clock.
+// Whether a running VM still lives: the engine's probes, their interval, and its verdict on silence. Real SQLite,
+// manual clock.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'

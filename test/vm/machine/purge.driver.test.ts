@@ -7,7 +7,8 @@ import { openStore } from '../../../src/store/db.ts'
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import { runPurge } from '../../../src/vm/machine/purge.driver.ts'
 
-// Goal: rows go a minute after their VMs; a round that fails, as while another program holds the database, costs that round and not the daemon.
+// Goal: rows go a minute after their VMs. A failed round, as when another program holds the database, does not end the
+// daemon.
 test('a purge that fails is followed by the next', async () => {
   const store = openStore(':memory:')
   const { db } = store.ledger

@@ -209,7 +209,7 @@ test('a release that fails is tried again until it succeeds, and only then is th
 })
 
 test('a VM is opened once it runs and that is wanted; what could not be applied is tried again', async () => {
-  // Goal: `opened` says what the firewall does, not what was asked for; a restarted daemon sees to it again, and nobody has to ask twice.
+  // Goal: `opened` reports the firewall's state, not the request; a restarted daemon applies it again unasked.
   const { engine, create, define, observe, clock, world, store } = bench()
   let runs = 0
   world.open = async () => {
@@ -244,7 +244,8 @@ test('a VM is opened once it runs and that is wanted; what could not be applied 
 })
 
 test('a VM is closed for good: by whom it was opened, by a daemon that came later, and never opened again', async () => {
-  // Goal: after its fetch a build has no network, whatever is killed in between; one that was never opened is not touched.
+  // Goal: after its fetch a build has no network, whatever is killed in between; a VM that was never opened is left
+  // alone.
   const { engine, create, define, observe, clock, world } = bench()
   let runs = 0
   let broken = false

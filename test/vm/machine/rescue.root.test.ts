@@ -1,4 +1,5 @@
-// The cap, and the allowance for answers to SSH beyond it, to the byte: what arrives in the world is counted there. Between namespaces. Needs root.
+// The cap, and the allowance for answers to SSH beyond it, to the byte, counted where packets arrive in the world.
+// Between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
@@ -25,7 +26,7 @@ const floodCode = `console.log('up')
     s.close(); console.log('sent ' + line)
   }`
 
-/** Sends raw packets of protocol 6 with so few bytes that there is no whole TCP header: \`count bytes\`, the first two naming port 22. */
+/** Sends raw packets of protocol 6, too short for a TCP header, on `count bytes`; the first two bytes name port 22. */
 const stubCode = `const { dlopen, ptr } = require('bun:ffi')
   const { symbols: c } = dlopen('libc.so.6', {
     socket: { args: ['i32', 'i32', 'i32'], returns: 'i32' },
@@ -74,7 +75,8 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
   afterAll(() => network?.[Symbol.dispose]())
 
   test('stops at the cap to the byte, whatever it is made of and whatever port it is from', async () => {
-    // Goal: nobody's daemon is needed, and port 22 as a source opens nothing: not new, not begun before, not as UDP, not in packets too short for a header.
+    // Goal: without a daemon, source port 22 opens nothing: no new flow, none begun before, no UDP, no packet too short
+    // for a header.
     const { guests, program, reach } = network
     const outward = await program(guests[0], outwardCode)
     const stubs = await program(guests[0], stubCode)
@@ -85,7 +87,7 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
       stubs.write(`50 ${bytes}`)
       expect(await stubs.says('sent ')).toBe(`sent 50 ${bytes} 50`)
     }
-    // What is no whole TCP header belongs to no connection: it does not leave, and nobody pays for it.
+    // A packet without a whole TCP header belongs to no connection: it is dropped, uncounted.
     expect((await used(1)).cap).toBe(chargedBefore)
     expect(await seen()).toBe(before)
     flood.write('400 0')
@@ -110,7 +112,8 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
   })
 
   test('beyond the cap answers within SSH from outside alone, up to their allowance to the byte', async () => {
-    // Goal: its owner rescues the work, and no more: with runs of nft meanwhile, and after a table that was lost and restored from samples.
+    // Goal: the owner rescues the work and no more, also across runs of nft and a table that was lost and restored from
+    // samples.
     const { host, world, guests, program, reach, apply } = network
     const flood = await program(guests[1], floodCode)
     const before = await seen()
@@ -128,7 +131,7 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
     await apply(rulesetText(capped))
     const sample = await used(2)
     expect(sample.rescue).toBeGreaterThan(30_000)
-    // What the daemon does when the table has vanished, in one transaction: else everything would pass in between.
+    // The daemon restores a lost table in one transaction: otherwise packets would pass in between.
     const restored = capped.vms.map((vm, at) =>
       at === 1 ? { ...vm, usedBytes: sample.cap, rescueUsedBytes: sample.rescue } : { ...vm, usedBytes: vm.limitBytes },
     )
@@ -141,7 +144,7 @@ describe.if(needsRoot('the test of the allowance beyond the cap'))('what leaves 
       await apply(rulesetText(capped))
       return (await used(2)).rescue === limits.rescueLimitBytes
     })
-    // What answered the host stayed on the host.
+    // Answers to the host stayed on the host.
     const rescued = (await seen()) - atCap
     expect(rescued).toBeLessThanOrEqual(limits.rescueLimitBytes)
     expect(rescued).toBeGreaterThan(limits.rescueLimitBytes - 4 * packetBytesMax)

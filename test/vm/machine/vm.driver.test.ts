@@ -1,4 +1,4 @@
-// What the driver leaves of a VM on this host's file system: real files and a real ledger, no processes.
+// Files of a VM that the driver leaves on this host: real files and a real ledger, no processes.
 
 import { afterAll, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'

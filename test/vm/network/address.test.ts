@@ -1,4 +1,5 @@
-// Whose an address is, from a VM's failure to the next VM that gets it: the engine's decisions, real SQLite, manual clock.
+// The holder of an address, from a VM's failure to the next VM that gets it: the engine's decisions, real SQLite,
+// manual clock.
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'

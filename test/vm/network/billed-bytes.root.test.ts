@@ -1,5 +1,5 @@
-// What a byte of egress is: the length of each IPv4 packet that a guest sends, as it leaves by the uplink. The daemon's tap and ruleset, an
-// uplink that is read byte by byte, and no daemon: nobody samples here. In a namespace of their own. Needs root.
+// A byte of egress is a byte of an IPv4 packet that leaves a guest by the uplink. The daemon's tap and ruleset, an
+// uplink that is read byte by byte, and no sampling daemon. In a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
 import { guest, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -20,7 +20,7 @@ import { run } from '../../../src/linux/command.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const capBytes = 1_048_576
-/** What may be missing below the cap when it is reached. */
+/** Bytes that may be missing below the cap when it is reached. */
 const undershootBytesMax = 65_536
 const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
 const guests = plan().vms.map(vm => ({ ...vm, limitBytes: capBytes }))
@@ -42,7 +42,10 @@ async function counted(): Promise<number> {
 const windowScale = [1, 3, 3, 14]
 const ports = { sourcePort: 4_000, destinationPort: 80 }
 
-/** A connection to the world, which answers from the far side of the uplink; then segments of the largest size. What has left of it. */
+/**
+ * Opens a connection to the world behind the uplink, which answers, then sends segments of the largest size. Returns
+ * the bytes that left.
+ */
 function tcpSegments(wire: TapWire, count: number): Uint8Array[] {
   wire.send([
     tcpPacket(from, { ...ports, sequence: 999, acknowledgment: 0, flags: tcpFlags.syn, options: windowScale }),
@@ -68,7 +71,7 @@ inOwnNetns(
   import.meta.path,
   () => {
     test('of UDP, ICMP and TCP exactly the bytes that leave are counted, from the IP header on', async () => {
-      // Goal: the number that is billed is the one that anybody finds in a capture: no link layer, nothing for what is never sent on.
+      // Goal: the billed number equals that of a capture: no link layer, and nothing for packets that are not sent on.
       using wire = await openWire()
       for (const [packets, what] of [
         [[28, 29, 576, tapMtuBytes].map(sizeBytes => udpPacket(from, sizeBytes)), 'UDP'],

@@ -1,4 +1,4 @@
-// What the kernel remembers of a VM's connections, and who would get them: real nftables and conntrack between namespaces. Needs root.
+// Conntrack entries of a VM, and who would inherit them: real nftables and conntrack between namespaces. Needs root.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -72,7 +72,7 @@ function program(where: Netns, code: string) {
 const worldCode = `const s = await Bun.udpSocket({ hostname: '192.0.2.9', port: ${worldPort}, socket: {
   data(_, bytes, port, address) { peer = [port, address]; console.log('peer ' + address) } } }); let peer; console.log('up');
   for await (const line of console) { s.send(line, ...peer); console.log('sent ' + line) }`
-/** Says what comes; and speaks to the world when told to. */
+/** Prints what arrives, and sends to the world on request. */
 const guestCode = `const s = await Bun.udpSocket({ hostname: '${address}', port: ${guestPort}, socket: {
   data(_, bytes) { console.log('got ' + bytes) } } }); console.log('up');
   for await (const line of console) s.send(line, ${worldPort}, '192.0.2.9')`
@@ -81,7 +81,8 @@ inOwnNetns(
   import.meta.path,
   () => {
     test('a stale UDP flow does not reach the next holder of an address', async () => {
-      // Goal: connections end with the VM that made them; without that they lead into the next tenant's VM, as the first half shows.
+      // Goal: connections end with the VM that made them. Otherwise they lead into the next tenant's VM, as the first
+      // half shows.
       sh('echo 1 > /proc/sys/net/ipv4/ip_forward')
       using world = createNetns()
       sh(`

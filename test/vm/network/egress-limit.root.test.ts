@@ -1,5 +1,5 @@
-// The egress cap as the kernel keeps it and the daemon tells of it: a guest's packets through the daemon's own tap and ruleset, the bytes that
-// leave by the uplink, SQLite, in a namespace of their own. Needs root.
+// The egress cap as the kernel enforces it and the daemon reports it: packets through the daemon's own tap and ruleset,
+// bytes on the uplink, SQLite, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -42,8 +42,16 @@ inOwnNetns(
       openVm(db, { id: vmId, nowMs })
       const create = (change: { rescueLimitBytes?: number } = {}) =>
         new VmNetwork({
-          ...{ ledger: store.ledger, nft, clock, log: silentLogger, ruleset: plan() },
-          ...{ ownNetworks: () => [], names: null, egressLimitBytes: limitBytes, rescueLimitBytes, ...change },
+          ledger: store.ledger,
+          nft,
+          clock,
+          log: silentLogger,
+          ruleset: plan(),
+          ownNetworks: () => [],
+          names: null,
+          egressLimitBytes: limitBytes,
+          rescueLimitBytes,
+          ...change,
         })
       /** Bytes of the packets that have left, of as many as the guest has sent. */
       const blast = (count: number, sizeBytes = 1_000) => {
@@ -55,11 +63,12 @@ inOwnNetns(
       const kinds = () => listEvents(db, { limit: 20 }).map(({ kind }) => kind)
       const network = create()
       await network.sync()
-      return { ...{ wire, store, db, clock, create, blast, used, kinds, network } }
+      return { wire, store, db, clock, create, blast, used, kinds, network }
     }
 
     test('a raised limit lifts the block at once, counts nothing of what was dropped, and holds to the packet', async () => {
-      // Goal: however much was blasted at the spent cap, the new limit gives exactly what it adds; it survives repeats, restarts and flushes.
+      // Goal: however much was sent at the spent cap, a new limit adds exactly its difference, also after repeats,
+      // restarts and flushes.
       const { wire, db, clock, create, blast, used, kinds, network } = await bench()
       using _ = wire
       const first = blast(2_000)
@@ -181,7 +190,8 @@ inOwnNetns(
     })
 
     test('after a reboot of the host the table is made again from the samples, whichever limits there are', async () => {
-      // Goal: what a VM has sent stays sent; an allowance that the configuration makes smaller is no reason to write the table again and again.
+      // Goal: sent bytes stay counted; a smaller allowance in the configuration does not rewrite the table again and
+      // again.
       const { wire, db, create, blast, used, kinds, network } = await bench()
       using _ = wire
       blast(800)

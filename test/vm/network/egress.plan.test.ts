@@ -149,7 +149,9 @@ test('goal: entries of IPv6 with ports become stretches that do not overlap', ()
 
 test('goal: of an address that a name leads to, the same is denied and open as the firewall has it', () => {
   const v6 = {
-    ...{ pool: '2a0f:88::/64', gateway: 'fd73::1', source: { kind: 'pool' } as const },
+    pool: '2a0f:88::/64',
+    gateway: 'fd73::1',
+    source: { kind: 'pool' } as const,
     allowed: ['[fd00::/8]:443', '2a0f:88::/64', '::1'].flatMap(text => parseEgressEntryV6(text) ?? []),
   }
   const allowed = ['10.1.2.0/24:443', '172.16.0.0/12', '10.88.0.0/16', '127.0.0.1', '0.0.0.0/0:25'].map(entry)

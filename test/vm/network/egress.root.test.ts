@@ -1,4 +1,4 @@
-// Where an instance may send to, as the kernel has it, between namespaces: each denied destination is tried. Needs root.
+// Destinations of an instance as the kernel enforces them, between namespaces: each denied one is tried. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
@@ -76,7 +76,8 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   const charged = async () => (await network.quotas())[guest(1).tap]
 
   test('is told at once that a destination is closed, and no more often than the host can afford', async () => {
-    // Goal: a program fails with a reason in place of two minutes' silence; a flood of attempts is not answered one by one.
+    // Goal: a program fails with a reason instead of two minutes' silence; a flood of attempts is not answered one by
+    // one.
     await apply()
     const { stderr, exitCode } = Bun.spawnSync(
       netns.argv(['timeout', '5', 'bash', '-c', 'exec 3<>/dev/tcp/10.1.2.3/80']),
@@ -92,7 +93,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   })
 
   test('reaches none of what is denied by default, and is not charged for trying', async () => {
-    // Goal: a tenant is a stranger to the operator's networks, to the metadata of a cloud, to mail servers and to this host.
+    // Goal: a tenant is a stranger to the operator's networks, a cloud's metadata service, mail servers and this host.
     await host.run(['nft', 'flush', 'ruleset'])
     // Each of them is one that answers where nobody forbids it.
     expect(await reached()).toEqual(targets().map(nameOf))
@@ -149,7 +150,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
     const packet = (to: string, protocol: number, payload: Uint8Array) =>
       ethernet(link, ETHERTYPES.ipv4, ipv4({ from: guest(1).address, to, protocol }, payload))
     const kinds = (to: string) => [
-      // An echo, an answer that nobody asked for, an error about nothing; a TCP packet of no connection, as if from SSH.
+      // An echo, an unrequested answer, an error about nothing; a TCP packet without a connection, as if from SSH.
       ...[icmp(8), icmp(0), icmp(3, 1), icmp(5), icmp(9)].map(message => packet(to, PROTOCOLS.icmp, message)),
       ...[0x02, 0x10, 0x12, 0x14].map(flags => packet(to, PROTOCOLS.tcp, tcpHeader(22, 80, flags))),
     ]
@@ -161,7 +162,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   })
 
   test('reaches exactly what an allow-list opens', async () => {
-    // Goal: an entry opens its addresses and its ports, and no others; other instances and this host stay closed whatever it says.
+    // Goal: an entry opens exactly its addresses and ports; other instances and this host stay closed.
     await apply(allow('10.1.2.0/24'))
     expect(await reached()).toEqual(['10.1.2.3:80'])
     expect(await network.reach(netns, '10.1.2.3', 8080)).toBe(hostAddress)
@@ -176,7 +177,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
       `${neighbour}:80`,
       `${publicAddress}:25`,
     ])
-    // What is taken off the list is closed for connections that run, too.
+    // A removed entry is closed to running connections, too.
     const session = await network.program(
       netns,
       `const s = require('node:net').connect({ host: '10.1.2.3', port: 80, localPort: 22 }); let n = 0
@@ -192,7 +193,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   })
 
   test('sends nothing in fragments, and is charged for exactly what the far side captures', async () => {
-    // Goal: 2.80 MB on the wire were once counted as 0.80: what is counted crosses the wire, and what does not is not counted.
+    // Goal: counted bytes are those on the wire. 2.80 MB on the wire were once counted as 0.80.
     await apply()
     const raw = await frameSender(network, netns)
     const link = { from: guest(1).mac, to: await macOfLink(host, guest(1).tap) }
@@ -252,7 +253,7 @@ describe.if(needsRoot('the test of destinations'))('an instance', () => {
   })
 
   test('has the source address that the configuration says', async () => {
-    // Goal: what instances do can be told from what this host does.
+    // Goal: traffic of instances can be distinguished from that of this host.
     const source = (egress: NftPlan['egress']['source']) => ({ ...own, egress: { ...plan().egress, source: egress } })
     await world.run(['ip', 'route', 'replace', '192.0.2.200/32', 'via', hostAddress])
     await apply(source({ kind: 'snat', to: '192.0.2.200' }))

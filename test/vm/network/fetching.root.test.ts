@@ -24,7 +24,7 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
 
   afterAll(() => network?.[Symbol.dispose]())
 
-  /** What of all that there is the VM reaches. */
+  /** The destinations that the VM reaches. */
   const reached = async (): Promise<string[]> => {
     const { guests, reach } = network
     const from = guests[0]
@@ -42,7 +42,8 @@ describe.if(needsRoot('the test of the network of builds'))('a VM that builds', 
   }
 
   test('reaches the fetch proxy of the host while it is opened, and nothing before, beside or after', async () => {
-    // Goal: no source and no dependency can carry anything out but through the proxy and its list, and after the fetch through nothing.
+    // Goal: no source or dependency can send anything out except through the proxy and its list, and nothing after the
+    // fetch.
     const { apply, guests, reach, quotas } = network
     await apply(rulesetText(proxied({ opened: false })))
     expect(await reached()).toEqual([])

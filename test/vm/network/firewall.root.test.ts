@@ -8,7 +8,9 @@ import { gateway, guest, objectsOf, plan } from '../../../scripts/rigs/guest/two
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
-/** Of the two guests, as it was before instances had destinations that are denied. The third, which it takes away, was never there. */
+/**
+ * The ruleset of the two guests from before destinations were denied. It removes a third guest, which never existed.
+ */
 const former = readFileSync(join(import.meta.dir, '../../golden/nft-two-vms-former.nft'), 'utf8').replace(
   /^delete .*\n/gm,
   '',

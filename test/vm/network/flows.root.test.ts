@@ -42,7 +42,8 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
   afterAll(() => network?.[Symbol.dispose]())
 
   test('begins no more of them in a second than it may', async () => {
-    // Goal: 30,000 datagrams once made 30,000 entries in half a second, in a table that all VMs share; who is no part of it goes on.
+    // Goal: one guest cannot fill the table that all VMs share: 30,000 datagrams once made 30,000 entries in half a
+    // second.
     const rate = 100
     await network.apply(bounded(rate, 1_000_000))
     const seconds = await flood(worldAddress)

@@ -1,4 +1,5 @@
-// Streams to and from the gateway's VMs while the map is switched, written again and its writer killed; and how many there may be. Needs root.
+// Streams of the gateway's VMs while the map is switched, rewritten and its writer killed; and their bounds. Needs
+// root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
@@ -143,7 +144,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
   })
   afterAll(() => network?.[Symbol.dispose]())
 
-  /** How many of so many connections get through and stay, and how the others end; those before them have been closed by then. */
+  /** Number of accepted connections, out of 20 that a process of its own opens, and the ends of the others. */
   const held = async (where: Netns, target: string, port: number, from: readonly (string | null)[]) => {
     const code = `const net = require('node:net'); let up = 0, settled = 0; const ends = {}
       const from = ${JSON.stringify(from)}
@@ -157,7 +158,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
   }
 
   test('of one client, and of all together, are as many as to the other services, mapped or routed', async () => {
-    // Goal: no client takes the gateway's places of the others; who is turned away learns so at once; a switch forgets nobody.
+    // Goal: no client takes all places of the gateway; a refused client learns it at once; a switch keeps the counts.
     const { world, guests, apply } = network
     const instance = present(guests[2], 'five guests')
     const all = [worldAddress, ...others]

@@ -1,4 +1,5 @@
-// The gateway's VMs as the kernel sees them, between namespaces: who reaches them, what they reach, and what a root user in one tries. Needs root.
+// The gateway's VMs as the kernel sees them, between namespaces: their clients, their upstreams, and attacks of root in
+// one. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -49,7 +50,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     port: number,
     local?: { localPort?: number; localAddress?: string },
   ]
-  /** What each of them saw; null: no way through. */
+  /** Result of each attempt. Null: no way through. */
   const reached = async (attempts: Readonly<Record<string, Attempt>>): Promise<Record<string, string | null>> => {
     const queue = Object.entries(attempts)
     const found: Record<string, string | null> = {}
@@ -153,12 +154,12 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     ] as const)
       for (const port of [22, otherPort]) attempts[`${name} ${port}`] = [from, first, port]
     expect(await reached(attempts)).toEqual(nothing(attempts))
-    // What is mapped is only the one port of this host.
+    // Only one port of this host is mapped.
     expect(await network.reach(world, hostAddress, 8441)).toBe(worldAddress)
     expect(await network.reach(host, local, 8441)).toBe(local)
   })
 
-  /** Whatever a root user in a gateway's VM may try, but for its upstreams. */
+  /** Attempts of root in a gateway's VM, upstreams aside. */
   const escapes = (from: Netns): Record<string, Attempt> => {
     const targets: readonly (readonly [string, string, number])[] = [
       ['another port of the upstream', worldAddress, worldPort],
@@ -283,17 +284,23 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     const always = { 'host, gateway address': `a ${gateway}`, instance: `a ${instance}` }
     await apply({ listen: { address: local, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `host ${worldAddress}`, 'host, its own address': `host ${hostAddress}`, ...always },
+      world: `host ${worldAddress}`,
+      'host, its own address': `host ${hostAddress}`,
+      ...always,
       'host, loopback': `a ${gateway}`,
     })
     await apply({ listen: { address: hostAddress, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `a ${worldAddress}`, 'host, its own address': `a ${hostAddress}`, ...always },
+      world: `a ${worldAddress}`,
+      'host, its own address': `a ${hostAddress}`,
+      ...always,
       'host, loopback': `host ${local}`,
     })
     await apply({ listen: { address: null, port: listenPort } })
     expect(await reached(attempts)).toEqual({
-      ...{ world: `host ${worldAddress}`, 'host, its own address': `host ${hostAddress}`, ...always },
+      world: `host ${worldAddress}`,
+      'host, its own address': `host ${hostAddress}`,
+      ...always,
       'host, loopback': `host ${local}`,
     })
   })
@@ -331,7 +338,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
   })
 })
 
-/** What goes to 127.0.0.1 leaves by the interface. */
+/** Routes 127.0.0.1 out of the interface. */
 async function leadLoopbackOut(guest: Netns): Promise<void> {
   await guest.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/conf/eth0/route_localnet'])
   await guest.run(['ip', '-batch', '-'], {

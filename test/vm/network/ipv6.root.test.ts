@@ -1,4 +1,5 @@
-// Guests with IPv6, beside IPv4 and alone, between namespaces with the real firewall: what passes, what does not, and what counts. Needs root.
+// Guests with IPv6, with and without IPv4, between namespaces with the real firewall: what passes and what counts.
+// Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
@@ -140,7 +141,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
       .map(line => line.split(' ').slice(0, 5).join(' '))
       .toSorted()
 
-  /** What of these frames comes anywhere, and what the host learns and counts of them. */
+  /** Where frames arrive, and what the host learns and counts of them. */
   const effectOf = async (frames: readonly Uint8Array[]) => {
     const before = { seen: await seen(), known: await neighbours(), used: await network.quotas() }
     await send(frames)
@@ -153,7 +154,10 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   }
   const nothing = { arrived: [0, 0], learnt: [], isCharged: false }
 
-  /** Neighbour discovery, routers, redirects and multicast listeners (RFC 4861, RFC 3810), as itself, as others and as nobody. */
+  /**
+   * Neighbour discovery, routers, redirects and multicast listeners (RFC 4861, RFC 3810), from own, foreign and
+   * unspecified sources.
+   */
   const discovery = () =>
     [first.addressV6, second.addressV6, gatewayV6, 'fe80::1', '::', worldV6].flatMap(from =>
       ['ff02::1', 'ff02::2', gatewayV6, second.addressV6, worldV6].flatMap(to =>
@@ -298,7 +302,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
     const to = (addresses: readonly string[], ports: readonly [number, number] = [9, 9]) =>
       addresses.map(address => udpFrameV6({ ...own, to: address }, ports, payload))
     expect(await effectOf(to(closed))).toEqual(nothing)
-    // Of the well-known prefix of NAT64, what leads to open IPv4 addresses is open.
+    // In the well-known NAT64 prefix, open IPv4 addresses are open.
     expect((await effectOf(to(['64:ff9b::808:808', '2a0f:ffff::9', '2600::9']))).arrived).toEqual([0, 3])
     const allowed = ['fd00::/8', '[4000::/8]:53', 'fe80::/10'].flatMap(text => parseEgressEntryV6(text) ?? [])
     await network.apply(rulesetText(planV6({ v6: { allowed } })))

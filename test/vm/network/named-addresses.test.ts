@@ -22,7 +22,7 @@ test('goal: there is place for so many, and one instance leaves place to others;
   const clock = createManualClock()
   const named = new NamedAddresses(clock, { countMax: 3, countOfOneMax: 2 })
   expect(['1', '2', '3'].map(n => named.keep(item(n), 'a'))).toEqual([true, true, false])
-  // What is there already takes no place.
+  // A known address takes no further place.
   expect(named.keep(item('1'), 'a')).toBe(true)
   expect(['3', '4'].map(n => named.keep(item(n), 'b'))).toEqual([true, false])
   clock.advance(5_000)

@@ -1,4 +1,4 @@
-// Instances that reach the world by name alone, between namespaces, with the real firewall and the real forwarder. Needs root.
+// Instances that reach the world only by name, between namespaces, with the real firewall and forwarder. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import {
@@ -57,7 +57,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
   const hasMacOfVm = async (n: number) => {
     const mac = macAddress(vmId(n))
     await network.guests[n - 1]?.run(['ip', 'link', 'set', 'eth0', 'address', mac])
-    // What the link's own change takes along.
+    // Lost when the link changes.
     const ends = ['lladdr', tapMac, 'dev', 'eth0', 'nud', 'permanent']
     await network.guests[n - 1]?.run(['ip', 'neighbour', 'replace', gatewayV6, ...ends])
     for (const address of [guest(n).address, guestV6(n).addressV6])

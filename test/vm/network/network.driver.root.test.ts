@@ -59,7 +59,7 @@ inOwnNetns(
     ]
 
     test('the table follows the ledger, and calls made meanwhile share a run', async () => {
-      // Goal: what the ledger names is in the kernel, what is removed is not, and a hundred calls are no hundred runs of nft.
+      // Goal: the kernel holds the ledger's VMs and no removed ones, and a hundred calls share runs of nft.
       const { store, create, addVm, quotas } = bench()
       const network = create()
       const first = addVm(1)
@@ -146,7 +146,7 @@ inOwnNetns(
     })
 
     test('the gateway is mapped by the kernel as it was said, through flushes and switches, and is never blocked', async () => {
-      // Goal: what the one writer writes of it is what nftables takes, and its samples are those of any VM but for the cap.
+      // Goal: nftables takes the ruleset of a gateway's VM, and its samples are like any VM's but for the cap.
       const { store, create, addVm, clock } = bench()
       const ids = [1, 2].map(n => addVm(n, { network: 'gateway' }))
       const [first = '', second = ''] = ids

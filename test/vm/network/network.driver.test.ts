@@ -1,4 +1,4 @@
-// The one writer of the firewall, with an nft that takes its time and keeps what it is told: what is removed stays removed.
+// The only writer of the firewall, with a slow fake nft that keeps what it gets: removed objects stay removed.
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
@@ -66,14 +66,15 @@ function bench(names: VmNetworkDeps['names'] = null) {
   return { store, create, network, kernel, addVm, texts, refused, served, move }
 }
 
-/** Of a set in the newest ruleset. */
+/** Elements of a set in the newest ruleset. */
 function elementsOf(texts: readonly string[], set: string): string[] {
   const found = new RegExp(`^add element inet \\S+ ${set} \\{ (.*) \\}$`, 'm').exec(texts.at(-1) ?? '')?.[1]
   return found?.split(', ') ?? []
 }
 
 test('what is removed does not come back by a run for another VM before its row is struck', async () => {
-  // Goal: the end of a VM beside the opening of others, as at a start that drains the warm pool, leaves nothing in the kernel.
+  // Goal: a VM that ends beside others that open, as at a start that drains the warm pool, leaves nothing in the
+  // kernel.
   const b = bench()
   const gone = b.addVm(1)
   b.addVm(2)
@@ -192,7 +193,8 @@ describe('the gateway', () => {
 })
 
 test('each VM is opened to the network of its kind, and one that was closed to none', async () => {
-  // Goal: the ledger's word on a build's network is the firewall's; no build VM is ever among those that reach the world.
+  // Goal: a build's network in the firewall is that of the ledger; no build VM is ever among those that reach the
+  // world.
   const b = bench()
   const { db } = b.store.ledger
   const opened = async () => {
@@ -232,7 +234,8 @@ test('a database that cannot be written keeps nobody from restoring the firewall
 })
 
 test('what VMs may not reach follows the networks of this host', async () => {
-  // Goal: a host that comes into a network closes it, at the latest with the next sample, and a sample that finds none changed runs no nft.
+  // Goal: a network that the host joins is closed with the next sample at the latest; without a change a sample runs no
+  // nft.
   const b = bench()
   b.addVm(1)
   await b.network.sync()
@@ -248,7 +251,8 @@ test('what VMs may not reach follows the networks of this host', async () => {
 })
 
 test('addresses of names', async () => {
-  // Goal: opened together, put back where somebody may have taken them out; a kernel that has no place for them gets the rest of the ruleset.
+  // Goal: addresses are opened together and restored after others removed them; a full set does not stop the rest of
+  // the ruleset.
   const list = { entries: ['crates.io'], port: 53 }
   const b = bench(list)
   b.addVm(1)
@@ -276,7 +280,7 @@ test('addresses of names', async () => {
   await b.network.resync()
   expect(b.texts.at(-1)).toStartWith('add table')
   expect(await failure(open('198.51.100.3'))).toMatchObject({ message: 'refused' })
-  // Who comes after with the same list leaves the kernel's addresses, with another one none.
+  // A successor with the same list keeps the kernel's addresses, with another list none.
   const flushes = (text = '') => text.includes('flush set inet strongroom names_v4')
   expect(flushes(b.texts[0])).toBe(true)
   await b.create().sync()

@@ -20,7 +20,7 @@ test('the ruleset of two VMs with IPv6, beside IPv4 and alone', () => {
 })
 
 test('the ruleset with the gateway in VMs', () => {
-  // Goal: as above, with a gateway that is drained, one that serves and one that is not opened yet, an instance and a VM that builds.
+  // Goal: as above, with a gateway VM each that drains, serves and is not opened yet, an instance and a build VM.
   const vms = { 5: { opened: false } }
   expectGolden('nft-gateway.nft', rulesetText(gatewayPlan({ service: { address: guest(2).address }, vms })))
 })

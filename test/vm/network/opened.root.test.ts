@@ -29,7 +29,7 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
   afterAll(() => network?.[Symbol.dispose]())
 
   test('nothing passes either way but the look of this host at its SSH server, and nothing counts', async () => {
-    // Goal: whatever runs in a VM that is not what it says reaches nobody, and nobody reaches it; its owner is charged for none of it.
+    // Goal: an unverified VM reaches nobody and nobody reaches it; its owner is charged nothing.
     const { host, world, guests, reach, quotas, program, countArrivals } = network
     expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
     const arrived = [await countArrivals(guests[1]), await countArrivals(world)]
@@ -66,7 +66,7 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
   })
 
   test('opening one opens that one alone, for good, and lets its connections be', async () => {
-    // Goal: the owner's way in and the guest's way out are there at once, are counted, and survive every further run of nft.
+    // Goal: the owner's way in and the guest's way out open at once, are counted, and survive further runs of nft.
     const { host, world, guests, reach, apply, quotas, program } = network
     const session = await program(
       host,

@@ -1,4 +1,4 @@
-// A guest whose card sends frames longer than its interface takes: what leaves is never more than what is counted. The daemon's tap and
+// A guest whose card sends frames longer than its interface's MTU: no more leaves than is counted. The daemon's tap and
 // ruleset, an uplink that is read byte by byte, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'

@@ -1,5 +1,5 @@
-// A guest that asks the host to cut its frames: what is counted is what leaves. QEMU's card, the daemon's tap and ruleset, an uplink that is
-// read byte by byte, in a namespace of their own. Needs root.
+// A guest that asks the host to segment its frames: the counted bytes are those that leave. QEMU's card, the daemon's
+// tap and ruleset, an uplink that is read byte by byte, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
 import { guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -18,7 +18,7 @@ const offloads = (1 << 0) | (1 << 11) | (1 << 12) | (1 << 13) | (1 << 14)
 const frameCount = 20
 const dataBytes = 1_400
 
-/** What an attack has made of its frames: bytes counted, bytes that left, and what the card offered. */
+/** Result of an attack: bytes counted, bytes that left, and the card's offer. */
 async function attack(foreignFlags?: number) {
   await run(['nft', '--file', '-'], { ...bounds, stdin: `flush ruleset\n${rulesetText(plan())}` })
   using wire = await openTapWire(guest(1), foreignFlags)

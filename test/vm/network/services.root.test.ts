@@ -1,4 +1,5 @@
-// Connections to the appliance's own services, and what QEMU's users reach, as the kernel has it. Needs root; namespaces of its own.
+// Bounds on connections to the appliance's own services, and on QEMU's users, in the kernel. Needs root; namespaces of
+// its own.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -14,7 +15,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
   let world: Netns
   let server: Bun.Subprocess<'ignore', 'pipe', 'inherit'>
 
-  /** How many of so many connections from one address get through and stay; those before them have been closed by then. */
+  /** Number of accepted connections, out of `count` that a process of its own opens from these addresses. */
   const held = async (from: readonly string[], count: number): Promise<number> => {
     const code = `const net = require('node:net'); let up = 0, settled = 0
       const addresses = ${JSON.stringify(from)}
@@ -47,7 +48,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     host.close()
   })
 
-  // Goal: one address gets its share and no more, all together theirs, and who closes gets places back; a new ruleset forgets nobody.
+  // Goal: one address gets its share, all together theirs; closing frees places; a new ruleset keeps the counts.
   test('to the services', async () => {
     const [first = '', ...others] = clientAddresses
     expect(await held([first], 20)).toBe(services.perAddressMax)
@@ -76,7 +77,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
   test('of the users of QEMU', async () => {
     await host.run(['ip', 'link', 'set', 'lo', 'up'])
     const reaches = async (uid: number, target: string) => {
-      // Of bash alone: a packet that is dropped says nothing, so the attempt has a second.
+      // A dropped packet gives no answer, so the attempt (bash alone) has a second.
       const code = `exec 3<>/dev/tcp/${target}/${port} && echo in`
       const argv = ['timeout', '1', 'setpriv', `--reuid=${uid}`, '--clear-groups', 'bash', '-c', code]
       return (await Bun.spawn(host.argv(argv), { stdout: 'pipe', stderr: 'ignore' }).stdout.text()).trim() === 'in'

@@ -1,4 +1,5 @@
-// A guest with root that speaks as others do, frame by frame, and an interface that is no VM's, between namespaces. Needs root.
+// Root in a guest that spoofs others, frame by frame, and an interface that belongs to no VM, between namespaces. Needs
+// root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -49,7 +50,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
     ;({ host, world } = network)
     ;[netns, two] = network.guests
     other = guest(2)
-    // What the kernels of the others say of themselves would be counted among what arrives.
+    // Packets of the other kernels themselves would count as arrivals.
     for (const where of [host, world, netns, two])
       await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv6/conf/*/disable_ipv6; do echo 1 > $f; done'])
     // Believes what it hears, as an operator may have set it.
@@ -61,7 +62,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
   })
   afterAll(() => network?.[Symbol.dispose]())
 
-  /** Of another guest, of the host and of nobody; in their frames or in its own. */
+  /** Addresses of another guest, of the host and of nobody, in frames with foreign or own MAC addresses. */
   const spoofed = (): Buffer[] => {
     const { mac, address } = guest(1)
     const datagram = (from: string, to: string) =>
@@ -128,7 +129,7 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
       // Its own address with the MAC of another.
       ethernet(link, ETHERTYPES.arp, arp({ operation: 2, mac: other.mac, address, target: gateway })),
       ethernet({ ...link, from: other.mac }, ETHERTYPES.arp, arp({ operation: 2, mac, address, target: gateway })),
-      // Neighbour discovery and routers of IPv6: solicitation, advertisement and redirect of each; DHCPv6 and a datagram.
+      // IPv6 neighbour and router discovery: solicitations, advertisements, redirects; DHCPv6 and a datagram.
       ...[133, 134, 135, 136, 137].flatMap(type => [v6(type), v6(type, link), v6(type, { ...link, from: other.mac })]),
       ...[
         [546, 547],
@@ -178,7 +179,8 @@ describe.if(needsRoot('the test of spoofing'))('a guest that spoofs', () => {
   })
 
   test('reaches no other guest and no uplink with any frame, and teaches the host no neighbour', async () => {
-    // Goal: MAC, IPv4, IPv6, ARP, neighbour discovery, routers and DHCP; without the filters of the kernel, by the rules alone.
+    // Goal: MAC, IPv4, IPv6, ARP, neighbour discovery, routers and DHCP are refused by the rules alone, without the
+    // kernel's filters.
     await network.apply(ruleset())
     // Both know each other, as they do after the first packet.
     expect(await network.reach(netns, gateway, 8442)).toBe(guest(1).address)

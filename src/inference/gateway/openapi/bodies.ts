@@ -1,175 +1,150 @@
-// Bodies of completions and embeddings for the OpenAPI document: of OpenAI's fields those that the gateway checks. Pure.
+// OpenAPI schemas of completions and embeddings, with the fields of OpenAI's that the gateway checks; and helpers that
+// write schemas. Pure.
 
-const Flag = { type: ['boolean', 'null'] } as const
+type Schema = Readonly<Record<string, unknown>>
+type Named = { readonly required?: readonly string[]; readonly description?: string }
 
-const StreamOptions = {
-  include_usage: Flag,
-  include_obfuscation: { ...Flag, description: 'Whether chunks are padded; left out: as the gateway is configured.' },
-} as const
+export function object(properties: Schema, { description, required }: Named = {}): Schema {
+  return {
+    type: 'object',
+    ...(description === undefined ? {} : { description }),
+    ...(required === undefined ? {} : { required }),
+    properties,
+  }
+}
 
-export const ChatCompletionRequest = {
-  type: 'object',
-  description: 'As OpenAI has it. Fields that are not named here are passed on as they are.',
-  required: ['model', 'messages'],
-  properties: {
-    model: { type: 'string', description: 'Exact id from /v1/models.' },
-    messages: {
-      type: 'array',
-      minItems: 1,
-      items: {
-        type: 'object',
-        required: ['role'],
-        properties: { role: { enum: ['developer', 'system', 'user', 'assistant', 'tool'] } },
-      },
-    },
-    stream: { ...Flag, description: '`true` for server-sent events.' },
-    stream_options: { type: ['object', 'null'], properties: StreamOptions },
-    n: { type: ['integer', 'null'], minimum: 1, maximum: 128 },
-    response_format: {
-      type: ['object', 'null'],
-      description:
-        'What json_object and a strict json_schema promise is checked: a completion that ends by itself and breaks the promise is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
-      required: ['type'],
-      properties: {
-        type: { enum: ['text', 'json_object', 'json_schema'] },
-        json_schema: {
-          type: 'object',
-          required: ['name'],
-          properties: {
-            name: { type: 'string', pattern: '^[a-zA-Z0-9_-]{1,64}$' },
-            strict: Flag,
-            schema: { type: 'object' },
-          },
+/** An object whose fields are all required. */
+export function whole(properties: Schema): Schema {
+  return object(properties, { required: Object.keys(properties) })
+}
+
+export function array(items: Schema, limits: { readonly minItems?: number; readonly maxItems?: number } = {}): Schema {
+  return { type: 'array', ...limits, items }
+}
+
+export function nullable(schema: Schema): Schema {
+  return { ...schema, type: [schema.type, 'null'] }
+}
+
+export const Text = { type: 'string' } as const
+export const Count = { type: 'integer' } as const
+export const AnyObject = { type: 'object' } as const
+export const Flag = nullable({ type: 'boolean' })
+export const Stream = { ...Flag, description: '`true` for server-sent events.' }
+export const Model = { ...Text, description: 'Exact id from /v1/models.' }
+export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
+export const User = nullable({ ...Text, maxLength: 256 })
+export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
+/** How a request chooses among tools without naming one. */
+export const ToolChoices = { enum: ['auto', 'none', 'required', null] }
+
+const asOpenAi = 'As OpenAI has it. Fields that are not named here are passed on as they are.'
+const StreamOptions = nullable(
+  object({
+    include_usage: Flag,
+    include_obfuscation: { ...Flag, description: 'Whether chunks are padded; left out: as the gateway is configured.' },
+  }),
+)
+const Choices = nullable({ ...Count, minimum: 1, maximum: 128 })
+
+export const ChatCompletionRequest = object(
+  {
+    model: Model,
+    messages: array(whole({ role: { enum: ['developer', 'system', 'user', 'assistant', 'tool'] } }), { minItems: 1 }),
+    stream: Stream,
+    stream_options: StreamOptions,
+    n: Choices,
+    response_format: nullable(
+      object(
+        {
+          type: Formats,
+          json_schema: object({ name: Name, strict: Flag, schema: AnyObject }, { required: ['name'] }),
         },
-      },
-    },
-    tools: {
-      type: ['array', 'null'],
-      maxItems: 128,
-      items: {
-        type: 'object',
-        required: ['type', 'function'],
-        properties: {
+        {
+          description:
+            'What json_object and a strict json_schema promise is checked: a completion that ends by itself and breaks the promise is a 502. Schemas are JSON Schema 2020-12 without uniqueItems, $dynamicRef and nested repetitions in patterns.',
+          required: ['type'],
+        },
+      ),
+    ),
+    tools: nullable(
+      array(
+        whole({
           type: { const: 'function' },
-          function: {
-            type: 'object',
-            required: ['name'],
-            properties: {
-              name: { type: 'string', pattern: '^[a-zA-Z0-9_-]{1,64}$' },
-              description: { type: 'string' },
-              parameters: { type: ['object', 'null'] },
-            },
-          },
-        },
-      },
-    },
+          function: object({ name: Name, description: Text, parameters: nullable(AnyObject) }, { required: ['name'] }),
+        }),
+        { maxItems: 128 },
+      ),
+    ),
     tool_choice: {
       description: '`auto`, `none`, `required`, or a function by name. A completion that does not keep to it is a 502.',
-      anyOf: [
-        { enum: ['auto', 'none', 'required', null] },
-        {
-          type: 'object',
-          required: ['type', 'function'],
-          properties: {
-            type: { const: 'function' },
-            function: { type: 'object', required: ['name'], properties: { name: { type: 'string' } } },
-          },
-        },
-      ],
+      anyOf: [ToolChoices, whole({ type: { const: 'function' }, function: whole({ name: Text }) })],
     },
   },
-} as const
+  { description: asOpenAi, required: ['model', 'messages'] },
+)
 
-const Tokens = { type: 'array', minItems: 1, items: { type: 'integer', minimum: 0 } } as const
+const Tokens = array({ ...Count, minimum: 0 }, { minItems: 1 })
 
-export const CompletionRequest = {
-  type: 'object',
-  description: 'As OpenAI has it. Fields that are not named here are passed on as they are.',
-  required: ['model', 'prompt'],
-  properties: {
-    model: { type: 'string', description: 'Exact id from /v1/models.' },
-    prompt: {
-      anyOf: [
-        { type: 'string' },
-        { type: 'array', minItems: 1, items: { type: 'string' } },
-        Tokens,
-        { type: 'array', minItems: 1, items: Tokens },
-      ],
-    },
-    stream: { ...Flag, description: '`true` for server-sent events.' },
-    stream_options: { type: ['object', 'null'], properties: StreamOptions },
-    n: { type: ['integer', 'null'], minimum: 1, maximum: 128 },
+export const CompletionRequest = object(
+  {
+    model: Model,
+    prompt: { anyOf: [Text, array(Text, { minItems: 1 }), Tokens, array(Tokens, { minItems: 1 })] },
+    stream: Stream,
+    stream_options: StreamOptions,
+    n: Choices,
   },
-} as const
+  { description: asOpenAi, required: ['model', 'prompt'] },
+)
 
-export const CompletionResponse = {
-  type: 'object',
-  description: "OpenAI's CreateChatCompletionResponse or CreateCompletionResponse.",
-  required: ['id', 'object', 'created', 'model', 'choices'],
-  properties: {
-    id: { type: 'string' },
+export const CompletionResponse = object(
+  {
+    id: Text,
     object: { enum: ['chat.completion', 'text_completion'] },
-    created: { type: 'integer' },
-    model: { type: 'string' },
-    choices: { type: 'array', items: { type: 'object' } },
-    usage: {
-      type: 'object',
-      required: ['prompt_tokens', 'completion_tokens', 'total_tokens'],
-      properties: {
-        prompt_tokens: { type: 'integer' },
-        completion_tokens: { type: 'integer' },
-        total_tokens: { type: 'integer' },
-      },
-    },
+    created: Count,
+    model: Text,
+    choices: array(AnyObject),
+    usage: whole({ prompt_tokens: Count, completion_tokens: Count, total_tokens: Count }),
   },
-} as const
+  {
+    description: "OpenAI's CreateChatCompletionResponse or CreateCompletionResponse.",
+    required: ['id', 'object', 'created', 'model', 'choices'],
+  },
+)
 
-export const EmbeddingsRequest = {
-  type: 'object',
-  description: 'As OpenAI has it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
-  required: ['model', 'input'],
-  properties: {
-    model: { type: 'string', description: 'Exact id from /v1/models, of a model that makes embeddings.' },
-    input: {
-      anyOf: [
-        { type: 'string', minLength: 1 },
-        { type: 'array', minItems: 1, maxItems: 2048, items: { type: 'string', minLength: 1 } },
-        Tokens,
-        { type: 'array', minItems: 1, maxItems: 2048, items: Tokens },
-      ],
-    },
+const InputText = { ...Text, minLength: 1 }
+const inputs = { minItems: 1, maxItems: 2048 }
+
+export const EmbeddingsRequest = object(
+  {
+    model: { ...Text, description: 'Exact id from /v1/models, of a model that makes embeddings.' },
+    input: { anyOf: [InputText, array(InputText, inputs), Tokens, array(Tokens, inputs)] },
     encoding_format: {
       enum: ['float', 'base64', null],
       description: 'base64: 32-bit floats, little-endian. A third of the size, so a response has room for more.',
     },
-    dimensions: { type: ['integer', 'null'], minimum: 1, maximum: 16_384 },
-    user: { type: ['string', 'null'], maxLength: 256 },
+    dimensions: nullable({ ...Count, minimum: 1, maximum: 16_384 }),
+    user: User,
   },
-} as const
+  {
+    description:
+      'As OpenAI has it. Other fields are not passed on: they are named in x-strongroom-ignored, or refused.',
+    required: ['model', 'input'],
+  },
+)
 
-export const EmbeddingsResponse = {
-  type: 'object',
-  description: "OpenAI's CreateEmbeddingResponse.",
-  required: ['object', 'data', 'model', 'usage'],
-  properties: {
+export const EmbeddingsResponse = object(
+  {
     object: { const: 'list' },
-    data: {
-      type: 'array',
-      items: {
-        type: 'object',
-        required: ['object', 'index', 'embedding'],
-        properties: {
-          object: { const: 'embedding' },
-          index: { type: 'integer' },
-          embedding: { anyOf: [{ type: 'array', items: { type: 'number' } }, { type: 'string' }] },
-        },
-      },
-    },
-    model: { type: 'string' },
-    usage: {
-      type: 'object',
-      required: ['prompt_tokens', 'total_tokens'],
-      properties: { prompt_tokens: { type: 'integer' }, total_tokens: { type: 'integer' } },
-    },
+    data: array(
+      whole({
+        object: { const: 'embedding' },
+        index: Count,
+        embedding: { anyOf: [array({ type: 'number' }), Text] },
+      }),
+    ),
+    model: Text,
+    usage: whole({ prompt_tokens: Count, total_tokens: Count }),
   },
-} as const
+  { description: "OpenAI's CreateEmbeddingResponse.", required: ['object', 'data', 'model', 'usage'] },
+)

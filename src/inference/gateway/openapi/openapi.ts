@@ -1,12 +1,7 @@
-// The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden.
-// Chat and completion bodies are OpenAI's own: named here are the fields that the gateway checks.
+// The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden. Chat and completion
+// bodies are OpenAI's; the document names the fields that the gateway checks.
 
-import {
-  keyConfigMediaType,
-  keyConfigPath,
-  responseNonceHeader,
-  sealedHeadersHeader,
-} from '../../../attest/ehbp/protocol.ts'
+import { keyConfigMediaType, responseNonceHeader, sealedHeadersHeader } from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../../contract/http/attestation.ts'
 import {
@@ -16,6 +11,7 @@ import {
   GatewayModelList,
   GatewayUsage,
   GatewayUsageRows,
+  gatewayError,
 } from '../../../contract/http/inference.ts'
 import {
   type ApiOperation,
@@ -25,8 +21,10 @@ import {
   toJsonSchema,
   toOpenApi,
 } from '../../../http/openapi.ts'
-import { receiptPathHeader, receiptsPath } from '../receipts.ts'
+import { joined } from '../../../http/operations.ts'
+import { receiptPathHeader } from '../receipts.ts'
 import { GatewayProblem } from '../responses.ts'
+import { GATEWAY_OPERATIONS, type GatewayOperation } from '../routes.ts'
 import {
   ChatCompletionRequest,
   CompletionRequest,
@@ -35,7 +33,7 @@ import {
   EmbeddingsResponse,
 } from './bodies.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
-import { SHAPED_OPERATIONS, SHAPED_SCHEMAS } from './shapes.ts'
+import { SHAPED_SCHEMAS } from './shapes.ts'
 
 /** The whole document, as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {
@@ -50,7 +48,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       format: 'gw_<8>_<32>',
       description: 'A key from the operator: `gw_`, 8, `_` and 32 lowercase letters or digits.',
     },
-    operations: OPERATIONS,
+    operations: joined<GatewayOperation, Document>(GATEWAY_OPERATIONS, DOCUMENTS),
     schemas: {
       GatewayError: toJsonSchema(GatewayError),
       GatewayProblem: toJsonSchema(GatewayProblem),
@@ -73,7 +71,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
     failureDocument: {
       schema: 'GatewayError',
       headers: { 'X-Request-ID': 'RequestId', 'X-Should-Retry': 'ShouldRetry' },
-      toExample: error => ({ error }),
+      toExample: ({ fault, message, param }) => gatewayError(fault, message, param),
     },
   })
 }
@@ -87,231 +85,172 @@ const DESCRIPTION = [
   'A request that is given up is charged what the upstream reported, else an estimate of its prompt and a token for each chunk delivered.',
 ].join('\n')
 
-type Operation = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
+type Document = ApiOperation<keyof typeof PARAMETERS, keyof typeof HEADERS, keyof typeof FAILURES>
+type Content = Document['success']['content']
 
 const READ = ['MethodNotAllowed', 'RateLimited', 'Internal'] as const
-const COMPLETION = [
-  'InvalidRequest',
-  'Unauthenticated',
-  'NotFound',
-  'MethodNotAllowed',
-  'BodyTimeout',
-  'BodyTooLarge',
-  'KeyConfigMismatch',
-  'RateLimited',
-  'Internal',
-  'UpstreamFailed',
-  'Unavailable',
-] as const
-const SUCCESS = {
-  status: 200,
-  description: 'Success.',
-  headers: { 'X-Request-ID': 'RequestId' },
-} as const
-const ANSWERED = {
-  ...SUCCESS,
-  headers: {
-    ...SUCCESS.headers,
-    'X-Strongroom-Receipt': 'Receipt',
-    [receiptPathHeader]: 'ReceiptPath',
-    [saltHeader]: 'ReceiptSalt',
-    [responseNonceHeader]: 'ResponseNonce',
-    [sealedHeadersHeader]: 'SealedHeaders',
-  },
+
+function success(content: Content): Document['success'] {
+  return { status: 200, description: 'Success.', headers: { 'X-Request-ID': 'RequestId' }, content }
+}
+
+/** Shared by operations that cost tokens. */
+const METERED = {
+  parameters: ['Receipt', 'EncapsulatedKey'],
+  failures: [
+    'InvalidRequest',
+    'Unauthenticated',
+    'NotFound',
+    'MethodNotAllowed',
+    'BodyTimeout',
+    'BodyTooLarge',
+    'KeyConfigMismatch',
+    'RateLimited',
+    'Internal',
+    'UpstreamFailed',
+    'Unavailable',
+  ],
 } as const
 
-function completed(schema: string, stream: string): Operation['success'] {
+/** `stream`: the response with `stream: true`; null if there is none. */
+function completed(schema: string, stream: string | null): Document['success'] {
+  const events = { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } }
   return {
-    ...ANSWERED,
-    content: {
-      ...jsonContent(ref('schemas', schema)),
-      'text/event-stream': { schema: { type: 'string', description: `With \`stream: true\`; ${stream}` } },
+    status: 200,
+    description: 'Success.',
+    headers: {
+      'X-Request-ID': 'RequestId',
+      'X-Strongroom-Receipt': 'Receipt',
+      [receiptPathHeader]: 'ReceiptPath',
+      [saltHeader]: 'ReceiptSalt',
+      [responseNonceHeader]: 'ResponseNonce',
+      [sealedHeadersHeader]: 'SealedHeaders',
     },
+    content: { ...jsonContent(ref('schemas', schema)), ...(stream === null ? {} : { 'text/event-stream': events }) },
   }
 }
+
 const COMPLETED = completed('CompletionResponse', 'ends with `data: [DONE]`.')
 
-function shapedOperation({ response, stream, ...own }: (typeof SHAPED_OPERATIONS)[number]): Operation {
-  const parameters = ['Receipt', 'EncapsulatedKey'] as const
-  const success = completed(response, stream)
-  return { method: 'post', ...own, isPublic: false, parameters, success, failures: COMPLETION }
-}
-
-const OPERATIONS: readonly Operation[] = [
-  {
-    method: 'get',
-    path: '/health',
-    id: 'health',
+const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
+  health: {
     summary: 'Liveness; no attestation evidence',
-    isPublic: true,
-    parameters: [],
-    body: null,
-    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayHealth'), { status: 'ok' }) },
+    success: success(jsonContent(ref('schemas', 'GatewayHealth'), { status: 'ok' })),
     failures: READ,
   },
-  {
-    method: 'get',
-    path: '/attestation',
-    id: 'attestation',
+  attestation: {
     summary: 'Fresh launch and admission evidence; send neither key nor prompt',
-    isPublic: true,
     parameters: ['Nonce', 'NonceHeader'],
-    body: null,
-    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'AttestationResponse')) },
+    success: success(jsonContent(ref('schemas', 'AttestationResponse'))),
     failures: ['InvalidRequest', 'Conflict', ...READ, 'AttestationUnavailable'],
   },
-  {
-    method: 'get',
-    path: '/workload.json',
-    id: 'workload',
+  workload: {
     summary:
       'What a gateway in a VM of its own was launched for: HOST_DATA of its receipts is the SHA-256 of this text',
-    isPublic: true,
-    parameters: [],
-    body: null,
-    success: {
-      ...SUCCESS,
-      content: { 'application/json': { schema: { type: 'object', description: 'Canonical JSON, RFC 8785.' } } },
-    },
+    success: success(jsonContent({ type: 'object', description: 'Canonical JSON, RFC 8785.' })),
     failures: ['NotFound', ...READ],
   },
-  {
-    method: 'get',
-    path: keyConfigPath,
-    id: 'keyConfig',
+  keyConfig: {
     summary: 'The X25519 key that requests can be encrypted to (EHBP), for stock clients',
     description: 'Nobody signs it. Whoever wants to know whose key it is takes the keys of /attestation.',
-    isPublic: true,
-    parameters: [],
-    body: null,
-    success: {
-      ...SUCCESS,
-      content: { [keyConfigMediaType]: { schema: { description: 'One key configuration, RFC 9458 section 3.1.' } } },
-    },
+    success: success({
+      [keyConfigMediaType]: { schema: { description: 'One key configuration, RFC 9458 section 3.1.' } },
+    }),
     failures: READ,
   },
-  {
-    method: 'get',
-    path: '/v1/models',
-    id: 'listModels',
+  listModels: {
     summary: 'Model catalog',
-    isPublic: false,
-    parameters: [],
-    body: null,
-    success: {
-      ...SUCCESS,
-      content: jsonContent(ref('schemas', 'GatewayModelList'), {
+    success: success(
+      jsonContent(ref('schemas', 'GatewayModelList'), {
         object: 'list',
         data: [{ id: 'strongroom-tiny', object: 'model', owned_by: 'strongroom' }],
       }),
-    },
+    ),
     failures: ['Unauthenticated', ...READ],
   },
-  {
-    method: 'get',
-    path: '/v1/models/{id}',
-    id: 'retrieveModel',
+  retrieveModel: {
     summary: 'One model of the catalog',
-    isPublic: false,
     parameters: ['Model'],
-    body: null,
-    success: { ...SUCCESS, content: jsonContent(ref('schemas', 'GatewayModel')) },
+    success: success(jsonContent(ref('schemas', 'GatewayModel'))),
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
-  {
-    method: 'get',
-    path: `${receiptsPath}{id}`,
-    id: 'retrieveReceipt',
+  retrieveReceipt: {
     summary: 'The signed receipt of a response that has ended, for the organization that asked for it',
     description:
       'For some minutes, as long as there is room, and not after a restart. Of encrypted requests none is kept: their receipts come encrypted with the response.',
-    isPublic: false,
     parameters: ['ReceiptRequest'],
-    body: null,
-    success: {
-      ...SUCCESS,
-      content: {
-        'text/plain': { schema: { type: 'string', description: 'base64url, as X-Strongroom-Receipt has it.' } },
-      },
-    },
+    success: success({
+      'text/plain': { schema: { type: 'string', description: 'base64url, as X-Strongroom-Receipt has it.' } },
+    }),
     failures: ['Unauthenticated', 'NotFound', ...READ],
   },
-  {
-    method: 'get',
-    path: '/v1/usage',
-    id: 'retrieveUsage',
+  retrieveUsage: {
     summary: 'What the key has used: sums of the running month (UTC), or rows by model and day',
     description:
       'Without parameters the sums of the key and its organization in the running month (`GatewayUsage`); with any of them rows of the key (`GatewayUsageRows`), or the same as CSV. By the operator’s books, and what has ended since and is on its way there.',
-    isPublic: false,
     parameters: ['UsageFrom', 'UsageTo', 'UsageBy', 'UsageFormat'],
-    body: null,
-    success: {
-      ...SUCCESS,
-      content: {
-        'application/json': {
-          schema: { oneOf: [ref('schemas', 'GatewayUsage'), ref('schemas', 'GatewayUsageRows')] },
-        },
-        'text/csv': {
-          schema: {
-            type: 'string',
-            description: 'RFC 4180 with a line of names: the columns that were asked for, then the sums.',
-          },
+    success: success({
+      ...jsonContent({ oneOf: [ref('schemas', 'GatewayUsage'), ref('schemas', 'GatewayUsageRows')] }),
+      'text/csv': {
+        schema: {
+          type: 'string',
+          description: 'RFC 4180 with a line of names: the columns that were asked for, then the sums.',
         },
       },
-    },
+    }),
     failures: ['InvalidRequest', 'Unauthenticated', ...READ, 'Unavailable'],
   },
-  {
-    method: 'post',
-    path: '/v1/chat/completions',
-    id: 'createChatCompletion',
+  createChatCompletion: {
+    ...METERED,
     summary: 'Chat completion',
-    isPublic: false,
-    parameters: ['Receipt', 'EncapsulatedKey'],
     body: {
       schema: 'ChatCompletionRequest',
       example: { model: 'strongroom-tiny', messages: [{ role: 'user', content: 'Hello' }], stream: true },
     },
     success: COMPLETED,
-    failures: COMPLETION,
   },
-  {
-    method: 'post',
-    path: '/v1/completions',
-    id: 'createCompletion',
+  createCompletion: {
+    ...METERED,
     summary: 'Text completion',
-    isPublic: false,
-    parameters: ['Receipt', 'EncapsulatedKey'],
     body: { schema: 'CompletionRequest', example: { model: 'strongroom-tiny', prompt: 'Once upon a time' } },
     success: COMPLETED,
-    failures: COMPLETION,
   },
-  ...SHAPED_OPERATIONS.map(shapedOperation),
-  {
-    method: 'post',
-    path: '/v1/embeddings',
-    id: 'createEmbeddings',
+  createResponse: {
+    ...METERED,
+    summary: 'Response, made of a chat completion; nothing is kept',
+    body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello', stream: true } },
+    success: completed(
+      'ResponsesResponse',
+      "OpenAI's events of a response, `response.completed` or `response.incomplete` and `data: [DONE]` last. One that breaks ends with `response.failed` and `error`.",
+    ),
+  },
+  createMessage: {
+    ...METERED,
+    summary: 'Message, made of a chat completion',
+    description:
+      "The key may stand in x-api-key instead. An error has `type: 'error'` beside `error`, and Anthropic's types in `error.type`.",
+    body: {
+      schema: 'MessagesRequest',
+      example: { model: 'strongroom-tiny', max_tokens: 100, messages: [{ role: 'user', content: 'Hello' }] },
+    },
+    success: completed(
+      'MessagesResponse',
+      "Anthropic's events of a message, `message_stop` last. One that breaks ends with `error`.",
+    ),
+  },
+  createEmbeddings: {
+    ...METERED,
     summary: 'Embeddings, of models that make them',
     description: 'A model has one use: for another endpoint than its own there is a 400 that names the right one.',
-    isPublic: false,
-    parameters: ['Receipt', 'EncapsulatedKey'],
     body: {
       schema: 'EmbeddingsRequest',
       example: { model: 'embeddings-small', input: ['Hello', 'Good bye'], encoding_format: 'base64' },
     },
-    success: { ...ANSWERED, content: jsonContent(ref('schemas', 'EmbeddingsResponse')) },
-    failures: COMPLETION,
+    success: completed('EmbeddingsResponse', null),
   },
-  {
-    method: 'get',
-    path: '/openapi.json',
-    id: 'retrieveOpenapi',
+  retrieveOpenapi: {
     summary: 'This document',
-    isPublic: true,
-    parameters: [],
-    body: null,
-    success: { ...SUCCESS, content: jsonContent({ type: 'object' }) },
+    success: success(jsonContent({ type: 'object' })),
     failures: READ,
   },
-]
+}

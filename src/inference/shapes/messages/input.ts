@@ -1,7 +1,7 @@
 // `system` and `messages` of the Messages API as messages of a chat. Pure. Fault invalid_request.
 //
-// A message with results of tools becomes several: each result is a message of its own in a chat. Thinking is left out: it was the model's own, and
-// chats do not take it back.
+// A message with results of tools becomes several: in a chat each result is its own message. Thinking is dropped: chats
+// do not take it back.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/shape.ts'
@@ -12,7 +12,7 @@ const ROLES = ['user', 'assistant', 'system']
 /** Where the blocks of the client stand in the chat: for errors alone. */
 type Notes = {
   readonly names: FieldNames | null
-  /** Of fields within blocks that have no effect. */
+  /** Names of ignored fields within blocks. */
   readonly ignored: Set<string>
 }
 
@@ -57,7 +57,7 @@ function addAssistant(found: JsonObject[], blocks: readonly Block[], notes: Note
   found.push({ role: 'assistant', content, ...(calls.length === 0 ? {} : { tool_calls: calls }) })
 }
 
-/** Blocks of an assistant that are no content. What is here in a block's `type` may be anything, which has no text of its own. */
+/** Blocks of an assistant without content. An unknown `type` may hold any value, which has no text either. */
 const UNSAID: readonly unknown[] = ['tool_use', 'thinking', 'redacted_thinking']
 
 function callOf({ id, name, input }: JsonObject, path: string): JsonObject {

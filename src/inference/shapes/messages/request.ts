@@ -8,7 +8,7 @@ import { chatMessages } from './input.ts'
 
 export type ChatOfMessages = { readonly chat: JsonObject; readonly ignored: readonly string[] }
 
-/** What asks for something that is not here, and what to do instead. */
+/** Unsupported fields, with the alternative. */
 const REFUSED = {
   container: 'is not supported: there are no containers here; leave it out, and run code yourself.',
   context_management: 'is not supported; shorten messages yourself.',

@@ -8,7 +8,7 @@ import { type Usage, usageOf } from '../../openai/usage.ts'
 import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
 import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'
 
-/** Of an error, as this API names its kinds. */
+/** This API's names for kinds of errors. */
 const ERROR_TYPES = {
   invalid_request: 'invalid_request_error',
   context_length_exceeded: 'invalid_request_error',
@@ -31,7 +31,7 @@ export function errorDocument({ error }: GatewayError): JsonObject {
   return { type: 'error', error: { ...error, type: ERROR_TYPES[error.code] } }
 }
 
-/** A message that has begun, and one that is whole. */
+/** A message, begun or whole. */
 export function messageOf(
   { id, model }: ResponseHead,
   state: { readonly content: readonly JsonObject[]; readonly stopReason: string | null; readonly usage: Usage | null },
@@ -48,7 +48,7 @@ export function messageOf(
   }
 }
 
-/** How much of a prompt was cached tells a client what others have asked: nothing, here. */
+/** Reports no cached tokens: they reveal other clients' prompts. */
 export function messageUsage({ prompt_tokens, completion_tokens }: Usage): JsonObject {
   return {
     input_tokens: prompt_tokens,
@@ -69,7 +69,7 @@ export function stopReasonOf(finishReason: string | null, isRefused: boolean): s
   return isRefused ? 'refusal' : (STOP_REASONS.get(finishReason) ?? 'end_turn')
 }
 
-/** What a call's block says as its `input`. Engines send nothing for a call without arguments. */
+/** `input` of a call's block. Engines send nothing for a call without arguments. */
 export function inputOf(args: string): JsonObject {
   if (args.trim() === '') return {}
   let value: unknown
@@ -82,7 +82,7 @@ export function inputOf(args: string): JsonObject {
   return value
 }
 
-/** Of a checked chat completion, as JSON. */
+/** A checked chat completion as this API's JSON. */
 export function wholeMessage(completion: JsonObject, usage: Usage, head: ResponseHead): string {
   const answer = readCompletion(completion)
   const stopReason = stopReasonOf(answer.finishReason, answer.refusal !== '')
@@ -113,7 +113,7 @@ function callBlock({ id, name, args }: ChatCall): JsonObject {
   return { type: 'tool_use', id, name, input: inputOf(args) }
 }
 
-/** Null for one whose arguments were cut: nobody can call a tool with a half of them. */
+/** Null for a call whose arguments were cut, because half of them are unusable. */
 function cutCallBlock(call: ChatCall): JsonObject | null {
   try {
     return callBlock(call)

@@ -1,6 +1,6 @@
 // The chunks of a chat as events of the Messages API. Pure; holds one stream's state.
 //
-// Blocks come one after the other, so a call ends when something else begins; a piece for one that is over breaks the stream.
+// Blocks follow each other, so a call ends when another block begins; a piece for an ended block breaks the stream.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
@@ -57,7 +57,7 @@ export class MessagesStream implements ShapedStream {
     return namedEvent('error', JSON.stringify(errorDocument(error)))
   }
 
-  /** Tokens of the prompt are known at the end alone: the last event but one tells them. */
+  /** Prompt tokens are known only at the end: the last event but one has them. */
   #begin(): string {
     this.#isBegun = true
     return event('message_start', { message: messageOf(this.#head, { content: [], stopReason: null, usage: null }) })
@@ -113,7 +113,7 @@ export class MessagesStream implements ShapedStream {
     return paddedEvent(name, data, [piece], this.#options.obfuscate)
   }
 
-  /** Of a call that was not cut off, the arguments must be what a tool can be called with. */
+  /** The arguments of a call that was not cut off must be a valid input of a tool. */
   #close(): string {
     const open = this.#open
     if (open === null) return ''

@@ -1,8 +1,8 @@
 // `instructions` and `input` of the Responses API as messages of a chat. Pure. Fault invalid_request.
 //
-// Each item becomes a message, but that calls of functions join the assistant's message right before them, as a chat has it. Reasoning is left out: it
-// was the model's own, and chats do not take it back. Fields that say nothing to a model (id, status, annotations) are passed over, because clients
-// send the items of earlier responses as they got them.
+// Each item becomes a message, except that function calls join the assistant's message right before them, as in a chat.
+// Reasoning is dropped: chats do not take it back. Fields without meaning for a model (id, status, annotations) are
+// ignored, because clients send earlier responses' items unchanged.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/shape.ts'
@@ -74,7 +74,7 @@ function addCall(messages: Message[], item: JsonObject, { path, names }: Place):
   else messages.push({ role: 'assistant', content: null, tool_calls: [call] })
 }
 
-/** Of the message `at`; `field` is where the item has it. */
+/** `at`: the chat message; `field`: its path in the client's request. */
 type Target = { readonly at: string; readonly field: string }
 
 /** A text alone is a text, which every engine takes in every role. */

@@ -6,7 +6,9 @@ import type { FieldNames } from '../../openai/shape.ts'
 import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.ts'
 import { chatMessages } from './input.ts'
 
-/** What the response repeats of its request. Neither instructions nor tools: a stream would have to keep them for as long as it lasts. */
+/**
+ * Fields of the request that the response repeats, without instructions and tools, which a stream would have to keep.
+ */
 export type RequestEcho = {
   readonly format: JsonObject
   readonly max_output_tokens: unknown
@@ -25,7 +27,7 @@ export type ChatOfResponse = {
   readonly echo: RequestEcho
 }
 
-/** What asks for something that is not here, and what to do instead. */
+/** Unsupported fields, with the alternative. */
 const REFUSED = {
   background:
     'is not supported: nothing runs on here after its request; leave it out, and take the response as a stream.',
@@ -133,7 +135,7 @@ function metadataOf(metadata: unknown): JsonObject {
 }
 
 const INCLUDED_LOGPROBS = 'message.output_text.logprobs'
-/** What is asked for beside reasoning that is kept elsewhere. Here reasoning is in the response itself. */
+/** The include for reasoning that is stored elsewhere. Here the response itself holds the reasoning. */
 const INCLUDED_REASONING = 'reasoning.encrypted_content'
 
 function includesLogprobs(include: unknown): boolean {

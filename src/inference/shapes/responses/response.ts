@@ -65,7 +65,7 @@ export type ResponseState = {
   readonly error: GatewayError['error'] | null
 }
 
-/** Why a response that is over is not complete; null for one that is. */
+/** Reason why an ended response is incomplete; null if it is complete. */
 export function incompleteReasonOf(finishReason: string | null): string | null {
   if (finishReason === 'length') return 'max_output_tokens'
   return finishReason === 'content_filter' ? 'content_filter' : null
@@ -95,7 +95,7 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
   }
 }
 
-/** Of a checked chat completion. */
+/** The response of a checked chat completion. */
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
@@ -105,7 +105,7 @@ export function wholeResponse(
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
   const items = itemsOf(answer, head)
-  // What is cut off is the last item alone.
+  // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
   return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
 }
@@ -127,7 +127,7 @@ function itemsOf({ reasoning, content, refusal, calls, logprobs }: ChatAnswer, h
 function usageOf({ prompt_tokens, completion_tokens, total_tokens, completion_tokens_details: details }: Usage) {
   return {
     input_tokens: prompt_tokens,
-    // How much of a prompt was cached tells a client what others have asked.
+    // Cached tokens would reveal other clients' prompts.
     input_tokens_details: { cached_tokens: 0 },
     output_tokens: completion_tokens,
     output_tokens_details: { reasoning_tokens: isObject(details) ? (details.reasoning_tokens ?? 0) : 0 },

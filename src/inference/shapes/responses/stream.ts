@@ -1,8 +1,9 @@
 // The chunks of a chat as events of the Responses API. Pure; holds one stream's state.
 // Schemas: OpenAI's published API description, ResponseStreamEvent.
 //
-// Reasoning and messages end when something else begins; calls of functions end with the response, because engines may send their pieces in turns.
-// What an item was is said again at its end and at the response's, so the text is kept, within a bound.
+// Reasoning and messages end when another item begins; function calls end with the response, because engines may
+// interleave their pieces. The events at the end of an item and of the response repeat its text, so the text is kept,
+// within a bound.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
@@ -26,7 +27,7 @@ import {
 
 type TextKind = 'reasoning' | MessagePart['kind']
 
-/** What its events are called and hold. */
+/** Event names and members of each kind of item. */
 const TEXT_EVENTS = {
   reasoning: { name: 'response.reasoning_text', field: 'text' },
   text: { name: 'response.output_text', field: 'text' },
@@ -102,7 +103,7 @@ export class ResponsesStream implements ShapedStream {
     return text
   }
 
-  /** What is cut off is the last item alone. */
+  /** Only the last item can be cut off. */
   #statusAt(at: number, status: ItemStatus): ItemStatus {
     return at === this.#items.length - 1 ? status : 'completed'
   }
@@ -152,7 +153,7 @@ export class ResponsesStream implements ShapedStream {
     return text + this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item), status) })
   }
 
-  /** Of the item's last part. */
+  /** Ends the item's last part. */
   #endPart({ item, at }: { readonly item: TextItem; readonly at: number }, part: OpenPart): string {
     const place = { item_id: item.id, output_index: at, content_index: item.parts.length - 1 }
     const { name, field } = TEXT_EVENTS[part.kind]

@@ -1,11 +1,11 @@
-// What a key has used by day (UTC) and model, read page by page. Effects: SQL.
+// Usage of a key by day (UTC) and model, read page by page. Effects: SQL.
 
 import { sql } from 'drizzle-orm'
 import { iso } from '../../../base/clock.ts'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { type UsageDay, usageDays } from './usage-day.table.ts'
 
-/** Whose sums, and of which days, both included; as 2026-11-30. */
+/** A key of an organization and its first and last day, as 2026-11-30. */
 export type DayScope = {
   readonly organizationId: string
   readonly keyPrefix: string
@@ -15,10 +15,10 @@ export type DayScope = {
 
 export type DaySum = Omit<UsageDay, 'organizationId' | 'keyPrefix'>
 
-/** Pages are in the order of day, then model by its UTF-8 bytes. */
+/** Pages are ordered by day, then by the model's UTF-8 bytes. */
 export type DayPlace = Pick<UsageDay, 'day' | 'model'>
 
-/** `isLast`: nothing follows it. */
+/** `isLast`: no page follows. */
 export type DaysPage = { readonly rows: readonly DaySum[]; readonly isLast: boolean }
 
 /** The day (UTC) of a time, as 2026-11-30. */
@@ -26,7 +26,7 @@ export function dayOf(atMs: number): string {
   return iso(atMs).slice(0, 10)
 }
 
-/** At most `limit` rows behind `after`; null: from the beginning. */
+/** At most `limit` rows after `after`; null: from the beginning. */
 export type ReadDaysPage = (scope: DayScope, after: DayPlace | null, limit: number) => DaysPage
 
 export function prepareDaysPage(db: DirectoryDb): ReadDaysPage {

@@ -1,4 +1,4 @@
-// What each key has used of each model on each day (UTC). A trigger of the usage ledger writes it (migration 21); here it is only read and purged.
+// Usage of each key by model and day (UTC). A trigger of the usage ledger writes it; we only read and purge it.
 
 import { index, integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from '../organization.table.ts'

@@ -1,14 +1,15 @@
-// Usage of one organization, summed by key, model and day (UTC), piece by piece: no piece reads more than a bounded number of rows. Effects: SQL.
+// Usage of an organization by key, model and day (UTC), in pieces that each read a bounded number of rows. Effects:
+// SQL.
 
 import { type SQL, sql } from 'drizzle-orm'
 import type { UsageGroup } from '../../../contract/http/usage-rows.ts'
 import type { DirectoryDb } from '../../db.ts'
 
 /** [startMs, endMs). */
-export type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
+type UsagePiece = { readonly organizationId: string; readonly startMs: number; readonly endMs: number }
 
-/** A group that was not asked for is null. Sums as text: they may be beyond what a double holds exactly. */
-export type UsageGroupRow = {
+/** Null in a group that was not requested. Sums are texts: they may exceed what a double holds exactly. */
+type UsageGroupRow = {
   readonly key: string | null
   readonly model: string | null
   /** As 2026-11-22. */
@@ -19,7 +20,7 @@ export type UsageGroupRow = {
   readonly costNanoUsd: string
 }
 
-/** Where a piece of about `rows` rows ends that begins at `startMs`: rows of one millisecond stay together. */
+/** End of a piece of about `rows` rows from `startMs` on; rows of one millisecond stay together. */
 export function usagePieceEnd(db: DirectoryDb, { organizationId, startMs, endMs }: UsagePiece, rows: number): number {
   const [last] = db.all<{ at_ms: number }>(
     sql`SELECT at_ms FROM usage WHERE organization_id = ${organizationId} AND at_ms >= ${startMs} AND at_ms < ${endMs}

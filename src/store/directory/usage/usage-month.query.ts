@@ -4,7 +4,7 @@ import { sql } from 'drizzle-orm'
 import { type DirectoryDb, prepareRaw } from '../../db.ts'
 import { type UsageMonth, usageMonths } from './usage-month.table.ts'
 
-/** Whose sum, and of which month. */
+/** The sum of a key, or of an organization, in a month. */
 export type MonthScope = {
   readonly organizationId: string
   /** Empty: all keys of the organization. */
@@ -19,7 +19,7 @@ export const noUsage: MonthSum = { requests: 0, promptTokens: 0, completionToken
 
 /** The calendar month (UTC) of a time, as 2026-11. */
 export function monthOf(atMs: number): string {
-  // Said so that a time which is none is never taken for one of that month.
+  // Written so that NaN is never taken for a time of that month.
   if (!(atMs >= latest.startMs && atMs < latest.endMs)) {
     const month = new Date(atMs).toISOString().slice(0, 7)
     latest = { month, startMs: Date.parse(`${month}-01T00:00:00.000Z`), endMs: monthEndMs(month) }
@@ -27,16 +27,16 @@ export function monthOf(atMs: number): string {
   return latest.month
 }
 
-/** The month that was asked for last: each request asks several times. */
+/** Cache of the last month: each request needs it several times. */
 let latest = { month: '', startMs: 0, endMs: 0 }
 
-/** When the month after this one begins. */
+/** Start of the next month. */
 export function monthEndMs(month: string): number {
   const [year = 0, number = 0] = month.split('-').map(Number)
   return Date.UTC(year, number)
 }
 
-/** Prepared once, and raw: admission asks for each request of a key with a budget. */
+/** Prepared once, and raw: admission needs it for each request of a key with a budget. */
 export function prepareMonthSum(db: DirectoryDb): (scope: MonthScope) => MonthSum {
   const query = prepareRaw<MonthSum>(
     db,

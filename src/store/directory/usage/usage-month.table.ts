@@ -1,4 +1,4 @@
-// What was used in each calendar month (UTC). A trigger of the usage ledger writes it (migration 18); here it is only read and purged.
+// Usage of each calendar month (UTC). A trigger of the usage ledger writes it; we only read and purge it.
 
 import { integer, primaryKey, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from '../organization.table.ts'

@@ -10,8 +10,8 @@ import { type Usage, usage } from './usage.table.ts'
 const rowsPerStatement = 25
 
 /**
- * Appends rows and says how many were new: a row whose id is there already stays as it is. Several statements: all or nothing only within a
- * transaction of the same store. Prepared once, and raw: there is one row per request.
+ * Appends rows and returns how many were new; a row whose id exists is unchanged. Several statements: atomic only
+ * within a transaction of the same store. Prepared once, and raw: there is one row per request.
  */
 export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) => number {
   const insert = (rows: number) => prepareRaw<never>(db, insertText(rows))
@@ -28,7 +28,7 @@ export function prepareUsageAppend(db: DirectoryDb): (rows: readonly Usage[]) =>
   }
 }
 
-/** Every column, in the order in which a row is bound. */
+/** Every column, in binding order. */
 const FIELDS = [
   'id',
   'atMs',
@@ -67,9 +67,9 @@ export type UsageSum = {
   readonly costNanoUsd: bigint
 }
 
-/** What an organization used within [startMs, endMs), exactly. */
+/** Exact usage of an organization within [startMs, endMs). */
 export function sumUsage(db: DirectoryDb, of: { organizationId: string; startMs: number; endMs: number }): UsageSum {
-  // As text: a sum may be beyond what a double holds exactly.
+  // Text, because a sum may exceed what a double holds exactly.
   const total = (column: typeof usage.promptTokens | typeof usage.completionTokens | typeof usage.costNanoUsd) =>
     sql<string>`cast(coalesce(sum(${column}), 0) as text)`
   const row = db
@@ -95,15 +95,15 @@ export function findUsage(db: DirectoryDb, id: string): Usage | null {
 }
 
 /**
- * Deletes at most `limit` rows from before a time. Returns how many. Found organization by organization, so that the index of the sums
- * serves here too: a second index, by time, would make every append slower.
+ * Deletes at most `limit` rows from before a time. Returns how many. It searches organization by organization, so that
+ * the index of the sums serves here too: a second index, by time, would make every append slower.
  */
 export function purgeUsage(db: DirectoryDb, purge: { beforeMs: number; limit: number }): number {
   const old = oldUsage(db, purge)
   return db.delete(usage).where(inArray(usage.id, old)).returning({ id: usage.id }).all().length
 }
 
-/** Exported for the test that asks SQLite for its query plan. SQLite reads the tables of a CROSS JOIN in the order written. */
+/** Exported for the test of SQLite's query plan. SQLite reads the tables of a CROSS JOIN in the order written. */
 export function oldUsage(db: DirectoryDb, { beforeMs, limit }: { beforeMs: number; limit: number }) {
   return db
     .select({ id: usage.id })

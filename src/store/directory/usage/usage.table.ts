@@ -1,13 +1,13 @@
-// The usage ledger: one row a request, appended once. Ids are the gateway's request ids, so a repeated write changes nothing.
+// The usage ledger: a row per request, append-only. Ids are request ids, so a repeated write changes nothing.
 
 import { index, integer, sqliteTable, text } from 'drizzle-orm/sqlite-core'
 import { organizations } from '../organization.table.ts'
 
 /**
- * Who counted the tokens: the upstream; the gateway, by estimate, where the upstream did not; the gateway, by estimate, because what the
- * upstream said cannot be.
+ * `reported`: counted by the upstream. `estimated`: by the gateway, because the upstream sent no count. `implausible`:
+ * by the gateway, because the upstream's count cannot be true.
  */
-export const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
+const TOKENS_SOURCES = ['reported', 'estimated', 'implausible'] as const
 export type TokensSource = (typeof TOKENS_SOURCES)[number]
 
 export const usage = sqliteTable(

@@ -149,7 +149,7 @@ const inUser = (block: Json) => ({ messages: [{ role: 'user', content: [result, 
 const inAssistant = (block: Json) => ({ messages: [...hi, { role: 'assistant', content: [text('a'), block] }] })
 
 describe('a refusal', () => {
-  // Goal: what asks for something that is not here says so and what to do; everything else wrong has the client's own name.
+  // Goal: a request for an unsupported feature gets an alternative; every other error has the client's own field name.
   test.each<[more: Json, param: string, words: RegExp]>([
     [{ container: 'c' }, 'container', /leave it out/],
     [{ mcp_servers: [] }, 'mcp_servers', /offer their tools/],
@@ -179,7 +179,7 @@ describe('a refusal', () => {
     [inAssistant(result), 'messages[1].content[1].type', /tool_use/],
     [inAssistant({ ...use, input: 'x' }), 'messages[1].content[1].input', /object/],
     [inAssistant({ ...use, name: '' }), 'messages[1].content[1].name', /not empty/],
-    // What the parser of chats finds.
+    // Errors of the chat parser.
     [{ model: '' }, 'model', /id of a model/],
     [{ messages: [] }, 'messages', /message in it/],
     [{ max_tokens: 0 }, 'max_tokens', /whole number/],
@@ -199,7 +199,8 @@ describe('a refusal', () => {
     expect('message' in outcome && outcome.message.startsWith(`${param} `)).toBe(true)
   })
 
-  // Goal: no body that is wrong in one place reaches an upstream unchecked, or is refused by names that its sender does not know.
+  // Goal: no body with one wrong place reaches an upstream unchecked, or is refused under names that its sender does
+  // not know.
   test('by any value in any place', () => {
     const full = {
       ...base,

@@ -60,7 +60,7 @@ function blocksOf(events: ReturnType<typeof namedEventsOf>): Block[] {
   return blocks
 }
 
-// Goal: whatever the chunks, blocks follow each other and hold everything in order; the last events say why it ended, and what was used.
+// Goal: for any chunks blocks follow each other and hold everything in order; the last events give reason and usage.
 test('any chunks', () => {
   fc.assert(
     fc.property(anyPieces('whole'), fc.constantFrom('stop', 'length', 'tool_calls'), (pieces, finish) => {
@@ -94,7 +94,7 @@ test('any chunks', () => {
   )
 })
 
-// Goal: several calls are several blocks; arguments that are no object, and pieces of a call that is over, break the stream.
+// Goal: several calls are several blocks; arguments that are no object, and pieces of an ended call, break the stream.
 test.each<[pieces: Piece[], finish: string, outcome: unknown]>([
   [
     [

@@ -118,7 +118,8 @@ describe('input', () => {
     expect(translated(responsesShape, { model: 'm', input })).toEqual({ chat: { model: 'm', messages }, ignored: [] })
     const all = [{ role: 'system', content: 'Be brief.' }, ...(messages as unknown[])]
     expect(translated(responsesShape, { model: 'm', input, instructions: 'Be brief.' })).toEqual({
-      ...{ chat: { model: 'm', messages: all }, ignored: [] },
+      chat: { model: 'm', messages: all },
+      ignored: [],
     })
   })
 })
@@ -129,7 +130,7 @@ const inItem = (item: Json) => ({
 const inPart = (part: Json) => inItem({ role: 'user', content: [{ type: 'input_text', text: 'a' }, part] })
 
 describe('a refusal', () => {
-  // Goal: what asks for something that is not here says so and what to do; everything else wrong has the client's own name.
+  // Goal: a request for an unsupported feature gets an alternative; every other error has the client's own field name.
   test.each<[more: Json, param: string, words: RegExp]>([
     [{ previous_response_id: 'r' }, 'previous_response_id', /send the earlier items in input/],
     [{ conversation: 'c' }, 'conversation', /send the earlier items/],
@@ -146,7 +147,7 @@ describe('a refusal', () => {
     [{ n: 2 }, 'n', /leave it out/],
     [{ messages: [] }, 'messages', /leave it out/],
     [{ stream_options: { include_usage: true }, stream: true }, 'stream_options.include_usage', /leave it out/],
-    // What the parser of chats finds.
+    // Errors of the chat parser.
     [{ model: 5 }, 'model', /id of a model/],
     [{ input: [] }, 'input', /must be a list/],
     [{ input: 5 }, 'input', /text or a list/],
@@ -182,7 +183,8 @@ describe('a refusal', () => {
     expect('message' in outcome && outcome.message.startsWith(`${param} `)).toBe(true)
   })
 
-  // Goal: no body that is wrong in one place reaches an upstream unchecked, or is refused by names that its sender does not know.
+  // Goal: no body with one wrong place reaches an upstream unchecked, or is refused under names that its sender does
+  // not know.
   test('by any value in any place', () => {
     const full = {
       ...base,

@@ -1,4 +1,4 @@
-// Streams of the Responses API: what clients put together of the events is what the last one says, whatever the chunks were.
+// Streams of the Responses API: for any chunks the events add up to the last event.
 
 import { expect, test } from 'bun:test'
 import fc from 'fast-check'
@@ -40,7 +40,7 @@ type Output = {
   arguments?: string
 }
 
-// Goal: OpenAI's own accumulator has the same output before the last event as that event tells, and all of the chunks is in it.
+// Goal: OpenAI's own accumulator has the last event's output before that event, with all of the chunks in it.
 test('any chunks', () => {
   fc.assert(
     fc.property(anyPieces('inTurns'), fc.constantFrom('stop', 'length', 'tool_calls'), (pieces, finish) => {
@@ -113,7 +113,7 @@ test('too much', () => {
   expect(() => openStream(100).push(JSON.stringify({ choices: [choice] }))).toThrow(UpstreamFault)
 })
 
-// Goal: a stream that breaks ends with the response that failed, without what was not checked to its end, and with the error as such.
+// Goal: a broken stream ends with the failed response, without unchecked text, and with the error.
 test('failure', () => {
   const stream = openStream()
   for (const chunk of chunksOf([{ content: 'secret' }], 'stop')) stream.push(chunk)

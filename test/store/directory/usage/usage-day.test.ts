@@ -1,11 +1,8 @@
-// Goal: the sums of days are those of the ledger's rows, for each key and model, and are read in pages that miss none and repeat none: real SQLite.
+// Goal: the sums of days equal the ledger's rows, for each key and model; pages miss none and repeat none: real SQLite.
 
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { MIGRATIONS, openStore } from '../../../../src/store/db.ts'
 import { prepareUsageAppend } from '../../../../src/store/directory/usage/usage.query.ts'
 import {
   type DayPlace,
@@ -83,28 +80,6 @@ test('goal: no amount and no time makes a row that cannot be kept', () => {
     { day: '2026-11-22', model: 'tiny', requests: 2, ...amounts },
     { day: '9999-12-31', model: 'tiny', ...usageSum(1) },
   ])
-})
-
-test('goal: a database from before has the sums of what is in its ledger', () => {
-  const dir = mkdtempSync(join(tmpdir(), 'strongroom-days-'))
-  const path = join(dir, 'strongroom.db')
-  const before = openStore(path, MIGRATIONS.slice(0, 20))
-  before.directory.db.run(
-    "INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o1', 'acme', 'active', 1)",
-  )
-  const rows = ['2026-11-21T12:00', '2026-11-22T12:00', '2026-11-22T13:00'].map((time, index) =>
-    usageRow({ id: `${index}`, atMs: at(time) }),
-  )
-  prepareUsageAppend(before.directory.db)(rows)
-  before.close()
-  const store = openStore(path)
-  prepareUsageAppend(store.directory.db)([usageRow({ id: 'new' })])
-  expect(allPages(prepareDaysPage(store.directory.db))).toEqual([
-    { day: '2026-11-21', model: 'tiny', ...usageSum(1) },
-    { day: '2026-11-22', model: 'tiny', ...usageSum(3) },
-  ])
-  store.close()
-  rmSync(dir, { recursive: true })
 })
 
 test('goal: old days are purged within bounds, and without reading the others', () => {

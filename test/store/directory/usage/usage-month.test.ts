@@ -1,11 +1,7 @@
-// Goal: the sums of calendar months are those of the ledger's rows, for keys and organizations, whatever is appended, repeated or purged.
+// Goal: the sums of calendar months equal the ledger's rows, for keys and organizations, after any append, repetition
+// or purge.
 
-import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
-import { mkdtempSync, rmSync } from 'node:fs'
-import { tmpdir } from 'node:os'
-import { join } from 'node:path'
-import { MIGRATIONS, openStore } from '../../../../src/store/db.ts'
 import { prepareUsageAppend } from '../../../../src/store/directory/usage/usage.query.ts'
 import {
   monthEndMs,
@@ -50,28 +46,6 @@ test('goal: no amount and no time makes a row that cannot be kept', () => {
   const monthSum = prepareMonthSum(ledger.store.db)
   expect(monthSum({ organizationId: 'o1', keyPrefix: '', month: '2026-11' })).toEqual({ requests: 3, ...amounts })
   expect(monthSum({ organizationId: 'o1', keyPrefix: '', month: '9999-12' })).toEqual(usageSum(1))
-})
-
-test('goal: a database from before has the sums of what is in its ledger', () => {
-  const dir = mkdtempSync(join(tmpdir(), 'strongroom-months-'))
-  const path = join(dir, 'strongroom.db')
-  openStore(path, MIGRATIONS.slice(0, 17)).close()
-  const old = new Database(path)
-  old.run("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('o1', 'acme', 'active', 1)")
-  for (const [id, key] of ['ak1', 'bk1', 'ck2'].map(text => [text.slice(0, 1), text.slice(1)])) {
-    old.run(
-      `INSERT INTO usage (id, at_ms, organization_id, key_prefix, model, upstream, prompt_tokens, completion_tokens, cost_nano_usd, outcome)
-       VALUES (?, ?, 'o1', ?, 'tiny', 'u', 10, 5, 7, 'completed')`,
-      [id ?? '', Date.parse('2026-11-22T12:00Z'), key ?? ''],
-    )
-  }
-  old.close()
-  const store = openStore(path)
-  const monthSum = prepareMonthSum(store.directory.db)
-  const of = (keyPrefix: string) => monthSum({ organizationId: 'o1', keyPrefix, month: '2026-11' })
-  expect([of(''), of('k1'), of('k2')]).toEqual([usageSum(3), usageSum(2), usageSum(1)])
-  store.close()
-  rmSync(dir, { recursive: true })
 })
 
 test('goal: months end where the next begins, and old ones are purged within bounds', () => {

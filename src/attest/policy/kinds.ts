@@ -1,0 +1,145 @@
+// Kinds of values in a policy file: the JSON Schema of each beside its parser. Pure.
+
+import { fromHex } from '../../base/bytes.ts'
+import { wellFormed } from '../malformed.ts'
+
+type JsonSchema = { readonly [keyword: string]: unknown }
+
+/** `parse` throws Malformed naming the path, as in `policy.guestPolicy.debug: …`. It accepts what `schema` accepts. */
+export type Kind<T> = { readonly schema: JsonSchema; readonly parse: (value: unknown, path: string) => T }
+
+export type Valued<K> = K extends Kind<infer T> ? T : never
+
+/** A field of an object. One without `whenMissing` is required. */
+export type Field<T> = Kind<T> & {
+  /** Value in files written before the field existed, in its JSON form. */
+  readonly whenMissing?: unknown
+  /** Advice in the error message for a missing field. */
+  readonly remedy?: string
+}
+
+export type BitRule = 'required' | 'forbidden' | 'any'
+/** Rule for bits that have no name yet. */
+export type UnknownRule = 'forbidden' | 'any'
+export type BitRules<Name extends string> = Readonly<Record<Name, BitRule>> & { readonly unknown: UnknownRule }
+
+/** An empty or an endless list is a mistake. */
+export const policyListCountMax = 1024
+
+/** Refuses unknown fields, and missing ones that have no `whenMissing`. */
+export function object<Fields extends Readonly<Record<string, Field<unknown>>>>(
+  fields: Fields,
+): Kind<{ readonly [Name in keyof Fields]: Valued<Fields[Name]> }> {
+  const entries = Object.entries<Field<unknown>>(fields)
+  const properties = entries.map(([name, { schema, whenMissing }]) => {
+    return [name, whenMissing === undefined ? schema : { ...schema, default: whenMissing }] as const
+  })
+  const required = entries.filter(([, { whenMissing }]) => whenMissing === undefined)
+  return {
+    schema: {
+      type: 'object',
+      properties: Object.fromEntries(properties),
+      required: required.map(([name]) => name),
+      additionalProperties: false,
+    },
+    parse: (value, path) => {
+      wellFormed(isRecord(value), `${path}: not an object`)
+      for (const [name, { remedy = 'write what you accept, or "any" to skip this check' }] of required)
+        wellFormed(Object.hasOwn(value, name), `${path}.${name}: it is missing; ${remedy}`)
+      for (const name of Object.keys(value))
+        wellFormed(Object.hasOwn(fields, name), `${path}.${name.slice(0, 64)}: unknown field`)
+      const parsed = entries.map(([name, { parse, whenMissing }]) => {
+        return [name, parse(Object.hasOwn(value, name) ? value[name] : whenMissing, `${path}.${name}`)] as const
+      })
+      return Object.fromEntries(parsed) as { readonly [Name in keyof Fields]: Valued<Fields[Name]> }
+    },
+  }
+}
+
+export function orAny<T>({ schema, parse }: Kind<T>): Kind<T | 'any'> {
+  return {
+    schema: { anyOf: [{ const: 'any' }, schema] },
+    parse: (value, path) => (value === 'any' ? 'any' : parse(value, path)),
+  }
+}
+
+export function oneOf<const T extends string>(values: readonly T[]): Kind<T> {
+  return {
+    schema: { enum: values },
+    parse: (value, path) => {
+      const found = values.find(item => item === value)
+      wellFormed(found !== undefined, `${path}: not one of ${values.join(', ')}`)
+      return found
+    },
+  }
+}
+
+export function integer(max: number): Kind<number> {
+  return {
+    schema: { type: 'integer', minimum: 0, maximum: max },
+    parse: (value, path) => {
+      const fits = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max
+      wellFormed(fits, `${path}: not an integer from 0 to ${max}`)
+      return value
+    },
+  }
+}
+
+/** Bytes as lower-case hexadecimal. */
+export function hex(sizeBytes: number): Kind<Uint8Array> {
+  return {
+    schema: { type: 'string', pattern: `^[0-9a-f]{${sizeBytes * 2}}$` },
+    parse: (value, path) => {
+      const isHex = typeof value === 'string' && value.length === sizeBytes * 2 && /^[0-9a-f]*$/.test(value)
+      const bytes = isHex ? fromHex(value) : null
+      wellFormed(bytes !== null, `${path}: not ${sizeBytes} bytes in lower-case hexadecimal`)
+      return bytes
+    },
+  }
+}
+
+/** A chip_id. All zeros is the chip_id of every masked chip. */
+export function chipId(sizeBytes: number): Kind<Uint8Array> {
+  return {
+    schema: { type: 'string', pattern: `^(?!0+$)[0-9a-f]{${sizeBytes * 2}}$` },
+    parse: (value, path) => {
+      const bytes = hex(sizeBytes).parse(value, path)
+      const isMasked = bytes.every(byte => byte === 0)
+      wellFormed(!isMasked, `${path}: all zeros is the chip_id of every masked chip`)
+      return bytes
+    },
+  }
+}
+
+export function listOf<T>({ schema, parse }: Kind<T>): Kind<readonly T[]> {
+  return {
+    schema: { type: 'array', items: schema, minItems: 1, maxItems: policyListCountMax, uniqueItems: true },
+    parse: (value, path) => {
+      const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
+      wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
+      wellFormed(new Set(value).size === value.length, `${path}: an entry stands in it twice`)
+      return value.map((item, at) => parse(item, `${path}[${at}]`))
+    },
+  }
+}
+
+/**
+ * A rule for each bit of `table`, and one for bits without a name. `whenMissing` names the bits that got their names
+ * after policy files were written, with the rule that such files have for them.
+ */
+export function bits<Name extends string>(
+  table: Readonly<Record<Name, number>>,
+  whenMissing: Partial<Readonly<Record<Name, BitRule>>> = {},
+): Kind<BitRules<Name>> {
+  const rule = oneOf(['required', 'forbidden', 'any'])
+  const names = Object.keys(table) as Name[]
+  const rules = names.map(name => {
+    const missing = whenMissing[name]
+    return [name, missing === undefined ? rule : { ...rule, whenMissing: missing }]
+  })
+  return object({ ...Object.fromEntries(rules), unknown: oneOf(['forbidden', 'any']) }) as Kind<BitRules<Name>>
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,114 @@
+// One request's account, closed exactly once however the request ends: its ticket, its ledger row, its observation.
+
+import type { Clock } from '../../base/clock.ts'
+import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usage.table.ts'
+import type { RequestTrace } from '../traces/tracer.ts'
+import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
+import { type Budgets, hasBudget, type Release } from './budgets.ts'
+import type { RecordUsage } from './types.ts'
+
+export type RequestEnd = {
+  readonly outcome: UsageOutcome
+  readonly tokens: Tokens
+  readonly tokensSource: TokensSource
+  readonly status: number
+  readonly errorCode: string | null
+}
+
+export type RequestAccount = {
+  readonly organizationId: string
+  /** Null: this request is not traced. */
+  readonly trace: RequestTrace | null
+  /** The model, once it is known that there is such a model. */
+  model: string
+  /** The upstream of the last attempt. Null: none was asked, so there is no row for the ledger. */
+  upstream: string | null
+  queueMs: number
+  bodyBytes: number
+  promptEstimate: number
+  /** From the beginning to the first chunk; null: there was none yet. */
+  firstChunkMs: number | null
+  /** Counts the chunks of a stream that its client has received so far. Null: no stream, or none yet. */
+  countDelivered: (() => number) | null
+  /** Else there is nothing to reserve, and no need to know what the request can cost. */
+  readonly hasBudget: boolean
+  /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
+  readonly reserve: (worst: Tokens) => Promise<void>
+  readonly noteFirstChunk: () => void
+  /** Returns or resolves once the row is kept; the response ends only then. Further calls have no effect. */
+  readonly close: (end: RequestEnd) => void | Promise<void>
+}
+
+export type AccountDeps = {
+  readonly clock: Clock
+  readonly recordUsage: RecordUsage
+  readonly observe: Observe
+  readonly budgets: Pick<Budgets, 'reserve'>
+}
+
+type AccountedRequest = {
+  readonly id: string
+  readonly operation: Operation
+  readonly caller: Caller
+  readonly ticket: Ticket
+  readonly trace: RequestTrace | null
+}
+
+export const NO_TOKENS: Tokens = { prompt: 0, completion: 0 }
+
+export function openAccount(
+  { clock, recordUsage, observe, budgets }: AccountDeps,
+  { id, operation, caller, ticket, trace }: AccountedRequest,
+): RequestAccount {
+  const startedMs = clock.monotonicMs()
+  let isOpen = true
+  let reserved: { readonly worst: Tokens; readonly release: Release } | null = null
+  const account: RequestAccount = {
+    organizationId: caller.organizationId,
+    trace,
+    model: 'unknown',
+    upstream: null,
+    queueMs: 0,
+    bodyBytes: 0,
+    promptEstimate: 0,
+    firstChunkMs: null,
+    countDelivered: null,
+    hasBudget: hasBudget(caller),
+    reserve: async worst => {
+      const release = await budgets.reserve(caller, account.model, worst)
+      if (release === null) return
+      if (isOpen) reserved = { worst, release }
+      else release()
+    },
+    noteFirstChunk: () => {
+      account.firstChunkMs ??= clock.monotonicMs() - startedMs
+    },
+    close: ({ outcome, tokens: used, tokensSource, status, errorCode }) => {
+      if (!isOpen) return
+      isOpen = false
+      const tokens = reserved === null ? used : atMost(used, reserved.worst)
+      ticket.settle(tokens)
+      const { model, upstream, queueMs, firstChunkMs } = account
+      const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
+      const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
+      // In the same turn: the sums hold the real cost by now.
+      reserved?.release()
+      const durationMs = clock.monotonicMs() - startedMs
+      observe({ operation, model, upstream, status, errorCode, tokens, durationMs, firstChunkMs, queueMs })
+      const end = { model, upstream, status, outcome, errorCode, tokens, tokensSource, queueMs, firstChunkMs }
+      trace?.end(end)
+      return kept
+    },
+  }
+  return account
+}
+
+/** An estimate may be more than the request allows. */
+export function atMost(tokens: Tokens, worst: Tokens): Tokens {
+  return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
+}
+
+/** Estimated tokens of a text: one per four characters, or bytes of JSON. */
+export function estimateTokens(length: number): number {
+  return Math.ceil(length / 4)
+}

@@ -1,0 +1,59 @@
+// The books: usage that gateway VMs have signed, each row once. Effects: the store.
+//
+// A batch counts if it continues the last booked batch and is signed by the VM's verified receipt key. The rows are
+// written first, by id, then the VM's position: after a crash in between the same rows are written again, which changes
+// nothing.
+
+import { createPublicKey, verify } from 'node:crypto'
+import { fromBase64Url, fromHex, toHex } from '../../base/bytes.ts'
+import { Fault } from '../../base/fault.ts'
+import type { Logger } from '../../base/log.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage } from '../../contract/vm/enclave.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { advanceBooks, gatewayById } from '../../store/ledger/gateway.query.ts'
+
+export type BooksDeps = {
+  readonly ledger: LedgerDb
+  /**
+   * Writes rows, each once by its id; logs those that can never be written. Throws if the store is not writable now.
+   */
+  readonly write: (rows: readonly UsageRow[]) => void
+  readonly log: Logger
+}
+
+export class Books {
+  readonly #deps: BooksDeps
+
+  constructor(deps: BooksDeps) {
+    this.#deps = deps
+  }
+
+  /** How many rows of a VM's usage are booked. */
+  booked(vmId: string): number {
+    return gatewayById(this.#deps.ledger, vmId)?.booked ?? 0
+  }
+
+  /** Books a batch, once. Fault channel.refused: not the next batch, or not signed by the verified key. */
+  take(vmId: string, batch: UsageBatch): void {
+    const { ledger, write } = this.#deps
+    const gateway = gatewayById(ledger, vmId)
+    if (gateway === null || gateway.receiptKey === null) throw refused(vmId, 'it has not been verified')
+    const to = batch.from + batch.rows.length
+    if (to <= gateway.booked) return
+    if (batch.from !== gateway.booked || batch.before !== gateway.bookedDigest) {
+      throw refused(vmId, `its batch begins at row ${batch.from}; ${gateway.booked} rows are booked`)
+    }
+    const before = fromHex(batch.before) ?? new Uint8Array(0)
+    const digest = new Uint8Array(Bun.CryptoHasher.hash('sha256', usageBytes(before, batch.rows)))
+    if (toHex(digest) !== batch.digest) throw refused(vmId, 'its rows do not have the digest that it names')
+    const key = createPublicKey({ key: { kty: 'OKP', crv: 'Ed25519', x: gateway.receiptKey }, format: 'jwk' })
+    const signature = fromBase64Url(batch.signature) ?? new Uint8Array(0)
+    if (!verify(null, usageMessage(digest), key, signature)) throw refused(vmId, 'its receipt key has not signed it')
+    write(batch.rows)
+    advanceBooks(ledger, { vmId, from: batch.from, to, digest: batch.digest })
+  }
+}
+
+function refused(vmId: string, what: string): Fault {
+  return new Fault('channel.refused', `usage of VM ${vmId}: ${what}`)
+}

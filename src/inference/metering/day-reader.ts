@@ -1,0 +1,57 @@
+// Usage of a key by day and model, as a gateway VM knows it: pages of the host's books, fetched on demand, plus this
+// VM's rows that they lack. Effects: asks the host.
+//
+// One page is asked for at a time, organizations in turn: the host has more to answer.
+
+import type { Clock } from '../../base/clock.ts'
+import { checked } from '../../contract/shape.ts'
+import { DaySums, type UsageRow } from '../../contract/vm/enclave.ts'
+import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
+import { type DatedRow, DayReadings, withUnbooked } from './day-sums.ts'
+import { tooMuchAsked, unknownUse } from './faults.ts'
+import type { RecentRows } from './recent-rows.ts'
+import type { HostQueries } from './types.ts'
+
+export type DayReaderDeps = {
+  readonly wants: HostQueries
+  readonly recent: RecentRows
+  /** The row with its cost. */
+  readonly counted: (row: UsageRow) => DatedRow
+  readonly clock: Pick<Clock, 'monotonicMs'>
+}
+
+const askTimeoutMs = 5_000
+/** Bound of one reading, from its begin to the request of its last page. */
+const readTimeoutMs = 10_000
+
+export class DayReader {
+  readonly #deps: DayReaderDeps
+  readonly #readings = new DayReadings()
+
+  constructor(deps: DayReaderDeps) {
+    this.#deps = deps
+  }
+
+  /** Faults: invalid_request (more rows than are read), metering_unavailable. */
+  read(scope: DayScope): AsyncIterable<readonly DaySum[]> {
+    const untilMs = this.#deps.clock.monotonicMs() + readTimeoutMs
+    return this.#readings.read(scope, after => this.#ask(scope, after, untilMs))
+  }
+
+  async #ask(scope: DayScope, after: DayPlace | null, untilMs: number): Promise<DaysPage> {
+    const { wants, recent, counted, clock } = this.#deps
+    if (clock.monotonicMs() >= untilMs) throw tooMuchAsked()
+    const { organizationId, keyPrefix, from, to } = scope
+    const place = after === null ? null : { day: after.day, model: after.model }
+    const question = recent.begin()
+    try {
+      const answer = await wants.ask({ kind: 'days', organizationId, keyPrefix, from, to, after: place }, askTimeoutMs)
+      const page = checked(DaySums, answer, { what: 'sums of the host', code: 'metering_unavailable' })
+      return withUnbooked(page, { scope, after }, question.rowsAfter(page.booked).map(counted))
+    } catch (cause) {
+      throw unknownUse(cause)
+    } finally {
+      question.end()
+    }
+  }
+}

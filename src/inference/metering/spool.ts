@@ -1,0 +1,118 @@
+// Usage rows of a gateway VM until the host acknowledges them, in batches that are chained and signed. State in memory.
+//
+// A batch stays as cut until it is booked, so that a repeated batch has the same digest. No row is dropped: a full
+// spool admits no further requests.
+
+import { toBase64Url, toHex } from '../../base/bytes.ts'
+import { type Clock, pause } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../../contract/vm/enclave.ts'
+import { usageRowOf } from './row.ts'
+import type { MeteringCounts, UsageRecord } from './types.ts'
+
+export type UsageSpoolDeps = {
+  /** Rows that may wait. */
+  readonly rowsMax: number
+  /** Ed25519, by the receipt key. */
+  readonly sign: (message: Uint8Array) => Uint8Array
+  /** There is something to tell: this row. */
+  readonly onRow: (row: UsageRow) => void
+  readonly clock: Pick<Clock, 'sleep'>
+}
+
+/** A row whose booking is awaited. */
+type Awaited = { readonly number: number; readonly resolve: () => void }
+
+/** How long the end of a response waits for the host's books. */
+const bookedWaitMs = 250
+
+export class UsageSpool {
+  readonly #deps: UsageSpoolDeps
+  /** Not yet booked; the first of them has the number `#booked`. */
+  readonly #rows: UsageRow[] = []
+  #booked = 0
+  /** In the order of their numbers. */
+  readonly #awaited: Awaited[] = []
+  /** The host has missed the deadline; no request waits for it until it books again. */
+  #isHostLate = false
+  #digest = new Uint8Array(32)
+  #batch: { readonly batch: UsageBatch; readonly digest: Uint8Array<ArrayBuffer> } | null = null
+
+  constructor(deps: UsageSpoolDeps) {
+    this.#deps = deps
+  }
+
+  /**
+   * Never refuses: admission keeps room for running requests. Resolves once the row is in the host's books, safe from a
+   * crash of this VM, or once the host is late.
+   */
+  async record(record: UsageRecord): Promise<void> {
+    const number = this.#booked + this.#rows.length
+    const row = usageRowOf(record)
+    this.#rows.push(row)
+    this.#deps.onRow(row)
+    if (!this.#isHostLate) await this.#bookedInTime(number)
+  }
+
+  /** Fault metering_unavailable: with one more request beside the running ones, more rows would wait than `rowsMax`. */
+  checkRoom(running: number): void {
+    if (this.#rows.length + running < this.#deps.rowsMax) return
+    throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
+  }
+
+  /** How many rows are booked: those before that number. */
+  get booked(): number {
+    return this.#booked
+  }
+
+  /** Rows from that number on. */
+  unbooked(): UsageRow[] {
+    return [...this.#rows]
+  }
+
+  waiting(): number {
+    return this.#rows.length
+  }
+
+  /** As the metrics of a gateway on the host have them: written is what the host has booked. */
+  counts(): MeteringCounts {
+    return { written: this.#booked, lost: 0, waiting: this.#rows.length }
+  }
+
+  /** Takes the host's count of booked rows. False if it is neither the old count nor the end of the batch. */
+  book(count: number): boolean {
+    if (count === this.#booked) return true
+    if (this.#batch === null || count !== this.#booked + this.#batch.batch.rows.length) return false
+    this.#rows.splice(0, this.#batch.batch.rows.length)
+    this.#booked = count
+    this.#digest = this.#batch.digest
+    this.#batch = null
+    this.#isHostLate = false
+    while (this.#awaited[0] !== undefined && this.#awaited[0].number < count) this.#awaited.shift()?.resolve()
+    return true
+  }
+
+  /** The batch that is to be booked next; null: all is booked. */
+  next(): UsageBatch | null {
+    if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(this.#rows.slice(0, usageRowsMax))
+    return this.#batch?.batch ?? null
+  }
+
+  async #bookedInTime(number: number): Promise<void> {
+    const { promise, resolve } = Promise.withResolvers<void>()
+    this.#awaited.push({ number, resolve })
+    const ended = new AbortController()
+    const late = pause(this.#deps.clock, bookedWaitMs, ended.signal).then(() => {
+      if (!ended.signal.aborted) this.#isHostLate = true
+    })
+    await Promise.race([promise, late])
+    ended.abort()
+  }
+
+  #cut(rows: UsageRow[]): { batch: UsageBatch; digest: Uint8Array<ArrayBuffer> } {
+    const digest = new Uint8Array(Bun.CryptoHasher.hash('sha256', usageBytes(this.#digest, rows)))
+    const signature = toBase64Url(this.#deps.sign(usageMessage(digest)))
+    const batch = { from: this.#booked, rows, before: toHex(this.#digest), digest: toHex(digest), signature }
+    return { batch, digest }
+  }
+}

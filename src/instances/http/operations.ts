@@ -1,0 +1,15 @@
+// The operations of service A (contract 4.1, and the attestation of an instance). Pure.
+
+import type { Operation } from '../../http/operations.ts'
+
+export const INSTANCE_OPERATIONS = {
+  createInstance: { method: 'POST', path: '/v1/instances', isPublic: false },
+  listInstances: { method: 'GET', path: '/v1/instances', isPublic: false },
+  retrieveInstance: { method: 'GET', path: '/v1/instances/{name}', isPublic: false },
+  retrieveInstanceAttestation: { method: 'GET', path: '/v1/instances/{name}/attestation', isPublic: false },
+  deleteInstance: { method: 'DELETE', path: '/v1/instances/{name}', isPublic: false },
+  retrieveUsage: { method: 'GET', path: '/v1/usage', isPublic: false },
+  retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
+} as const satisfies Record<string, Operation>
+
+export type InstanceOperation = keyof typeof INSTANCE_OPERATIONS
