@@ -1,7 +1,7 @@
 #!/usr/bin/env bun
-// Builds what a relying party runs: dist/strongroom-verify.js, one ES module for pages without imports, which judges evidence; and
-// dist/verifier-package/, the npm package with `attestedFetch` for Bun, Node and pages, with types. npm-pack(1) of that directory makes the tarball.
-// Usage: bun scripts/build-verifier.ts [--out DIR]
+// Builds what a relying party runs: dist/strongroom-verify.js, one ES module for pages without imports, which judges
+// evidence; and dist/verifier-package/, the npm package with `attestedFetch` for Bun, Node and pages, with types.
+// npm-pack(1) of that directory makes the tarball. Usage: bun scripts/build-verifier.ts [--out DIR]
 
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'

@@ -1,6 +1,7 @@
 // Shows the appliance at work, step by step, each with its time: an instance, the gateway in its measured VM, a build.
-// Everything runs in a network namespace of its own with the appliance's DNS as resolver, and is removed at the end, also after Ctrl-C.
-// Usage: scripts/demo [--relock], with which packages that are gone from the mirror are locked anew.
+// Everything runs in a network namespace of its own with the appliance's DNS as resolver, and is removed at the end,
+// also after Ctrl-C. Usage: scripts/demo [--relock], with which packages that are gone from the mirror are locked
+// anew.
 
 import { resolve } from 'node:path'
 import { parseArgs } from 'node:util'
@@ -61,7 +62,7 @@ async function build({ step, note }: Pick<Steps, 'step' | 'note'>): Promise<Imag
   return { instance, builder, inference }
 }
 
-/** The image of the committed lock. Where its packages are gone the build says so, and locks anew only when asked: measurements change by it. */
+/** The image of the committed lock. Locks anew only when asked, as that changes measurements. */
 async function buildImage(recipe: string, note: Steps['note']): Promise<string> {
   const built = await runCommand([process.execPath, 'scripts/build-image.ts', recipe], {
     cwd: root,

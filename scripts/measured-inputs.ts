@@ -1,5 +1,5 @@
 #!/usr/bin/env bun
-// Lists what the measured executables are made of; --write commits the lists to their files, so that growth is seen in review.
+// Lists the sources of the measured executables; --write commits the lists, so that review sees growth.
 
 import { writeFileSync } from 'node:fs'
 import { join, resolve } from 'node:path'

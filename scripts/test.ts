@@ -1,7 +1,8 @@
-// Runs the tests phase by phase and ends with one line: `N passed, N failed`. Started by scripts/test, which sets up first.
+// Runs the tests phase by phase and ends with one line: `N passed, N failed`. Started by scripts/test, which sets up
+// first.
 //
-// Each phase has a bound on its time, and the whole run has one. A phase that ends without a report, or a file of which
-// no test ran, counts as a failure; so does a run without any test.
+// Each phase has a bound on its time, and the whole run has one. A phase that ends without a report, or a file of
+// which no test ran, counts as a failure; so does a run without any test.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { availableParallelism, tmpdir } from 'node:os'
@@ -140,7 +141,7 @@ async function runPhase(
       )
     }
   }
-  // What waits as much as it computes takes one lane more than there are processors, and never more than that.
+  // A phase that waits as much as it computes takes one lane more than there are processors.
   await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism() + 1) }, runLane))
   const tally = sumTallies(tallies)
   print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}`)
@@ -166,7 +167,7 @@ async function runFiles(
     `--reporter-outfile=${reportPath}`,
     ...group.map(file => `./${file}`),
   ]
-  // Of files that run beside each other, each shows what it printed at its end.
+  // Files that run beside each other show their output at their end.
   if (!isAlone) print(`── ${group.join(', ')}`)
   const result = await run(argv, timeoutMs, context, isAlone ? print : null)
   if (!isAlone) print(result.output)

@@ -1,5 +1,6 @@
-// Service B: 100,000 streams that their clients leave, at every point that there is: what is left of them, and whether the ledger has each once.
-// What must not be fails the benchmark; the figures are of growth, between the state after 2,000 streams and the last one.
+// Service B: 100,000 streams whose clients leave at every possible point, and the traces that stay: each stream must
+// be in the ledger once.
+// A broken rule fails the benchmark; the figures are growth between the state after 2,000 streams and after the last.
 
 import { abandonStreams } from '../rigs/gateway/abandoned-streams.ts'
 import type { Figure, Figures } from './bench-report.ts'

@@ -1,5 +1,6 @@
-// The attestation library: verification of reports and receipts, launch digests, hash trees, and what a browser has to load.
-// Each figure stands beside what the platform itself needs for the same work, measured in turns with it in the same run.
+// The attestation library: verification of reports and receipts, launch digests, hash trees, and what a browser has to
+// load. Each figure stands beside what the platform itself needs for the same work, measured in turns with it in the
+// same run.
 
 import { mkdtempSync, rmSync, statfsSync, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
@@ -84,7 +85,7 @@ export async function run({ note, signal }: BenchContext): Promise<Figures> {
   }
 }
 
-/** A real report of Turin with AMD's chain. Warm: the chain was verified before. Cold: with its certificates and their signatures. */
+/** A real report of Turin with AMD's chain. Warm: the chain was verified before. Cold: chain and signatures anew. */
 async function measureReports(): Promise<Figures> {
   const report = await vector('reports/turin-v5.bin')
   const vek = await Bun.file(join(vectors, 'reports/turin-v5.chain.pem')).text()
@@ -110,7 +111,7 @@ async function measureReports(): Promise<Figures> {
   }
 }
 
-/** What WebCrypto alone needs for the signature: the key imported, ECDSA P-384 with SHA-384 over the report's signed bytes. */
+/** WebCrypto's cost of the signature alone: key import, ECDSA P-384 with SHA-384 over the report's signed bytes. */
 async function bareVerify(report: Uint8Array, spki: Uint8Array): Promise<() => Promise<void>> {
   const { r, s } = decodeReport(report).signature
   const signature = Uint8Array.from([...r.slice(0, 48).reverse(), ...s.slice(0, 48).reverse()])
@@ -122,7 +123,7 @@ async function bareVerify(report: Uint8Array, spki: Uint8Array): Promise<() => P
     assert(await crypto.subtle.verify(algorithm, key, signature, signed), 'the bare signature verifies')
 }
 
-/** A simulated receipt of a workload, as text, with all that it carries and RSA keys as long as AMD's; nothing of it was seen before. */
+/** A simulated receipt of a workload, as text, with RSA keys as long as AMD's; never seen before. */
 async function measureReceipts(): Promise<Figures> {
   const { root, evidenceSource } = await simulatedEvidence()
   const text = JSON.stringify(await sampleReceipt('workload', { evidenceSource }))

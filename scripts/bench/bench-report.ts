@@ -1,4 +1,4 @@
-// What a benchmark reports, as text and as JSON. Pure.
+// A benchmark's report, as text and as JSON. Pure.
 
 import type { MachineFacts } from '../lib/machine.ts'
 import { table } from '../lib/terminal.ts'
@@ -11,7 +11,7 @@ export type Figure = {
   readonly unit: string
   /** Null: recorded, not judged. */
   readonly aim: Aim | null
-  /** Key of the figure of the same run that this one is compared with, such as the same request without us in between. */
+  /** Key of the figure in the same run to compare with, such as the same request without the gateway. */
   readonly baseline?: string
 }
 

@@ -1,6 +1,7 @@
-// Attested builds: how soon a build begins and what our layers cost it (builds-vm.ts), how fast the service and the guest's own code handle bytes
-// and readers (builds-service.ts), and how long whoever receives a result waits for its verdict. For that the image's disk has 1 GiB, and all of
-// it is hashed; the verdict stands beside what the system needs for SHA-256 over the same file, measured in the same run.
+// Attested builds: how soon a build begins and what our layers cost it (builds-vm.ts), how fast the service and the
+// guest's own code handle bytes and readers (builds-service.ts), and how long whoever receives a result waits for its
+// verdict. For that the image's disk has 1 GiB, and all of it is hashed; the verdict stands beside what the system
+// needs for SHA-256 over the same file, measured in the same run.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,6 @@
-// Service A: how soon an instance is ready and answers SSH, from the warm pool and cold; where the time goes; how fast the pool fills again and
-// what a VM of it costs. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real OpenSSH.
+// Service A: how soon an instance is ready and answers SSH, from the warm pool and cold; where the time goes; how fast
+// the pool fills again and what a VM of it costs. Runs the compiled appliance in a network namespace of its own; real
+// QEMU under TCG, real OpenSSH.
 
 import { readFileSync } from 'node:fs'
 import type { AdminStatus } from '../../src/contract/admin/admin.ts'
@@ -52,7 +53,7 @@ async function measure(): Promise<Figures> {
     warmReadyMsP99: { value: ready(warm, 99), unit: 'ms', aim: { atMost: 3_000 } },
     warmSshMsP50: { value: ssh(warm), unit: 'ms', aim: { atMost: 3_000 } },
     coldSshMsP50: { value: ssh(cold), unit: 'ms', aim: { atMost: 10_000 }, baseline: 'plainBootMs' },
-    // The same for machines that emulate more slowly or faster than the one that the aims suppose, where a plain boot takes 4 s.
+    // For machines that emulate at another speed than the aims suppose, where a plain boot takes 4 s.
     coldSshRatioPlain: { value: round(ssh(cold) / percentile(plainMs, 50)), unit: '', aim: { atMost: 2.5 } },
     plainBootMs: { value: percentile(plainMs, 50), unit: 'ms', aim: null },
     coldReadyMsP50: { value: ready(cold, 50), unit: 'ms', aim: null },
@@ -65,7 +66,7 @@ async function measure(): Promise<Figures> {
   }
 }
 
-/** Of each phase the median, where there is one. */
+/** Median of each phase, where there is one. */
 function phaseFigures(kind: string, starts: readonly Start[]): Figures {
   return Object.fromEntries(
     PHASES.flatMap(phase => {
@@ -111,10 +112,10 @@ async function measureCold(say: Say): Promise<{ readonly starts: Start[]; readon
   for (let i = 0; i < coldRuns; i += 1) {
     plainMs.push(await plainBootMs(image))
     say(`plain boot ${i + 1}: ${round(plainMs.at(-1) ?? 0)} ms`)
-    const item = await measureStart(appliance, customer, 'next')
-    starts.push(item)
-    say(`cold ${i + 1}: ${startText(item)}`)
-    await customer.end(item.name, readyTimeoutMs)
+    const start = await measureStart(appliance, customer, 'next')
+    starts.push(start)
+    say(`cold ${i + 1}: ${startText(start)}`)
+    await customer.end(start.name, readyTimeoutMs)
   }
   return { starts, plainMs }
 }
@@ -128,10 +129,10 @@ async function measureWarm(say: Say): Promise<{ starts: Start[]; refillsMs: numb
   const idle = await measureIdle(qemuProcesses(appliance.stateDir)[0] ?? 0)
   say(`a VM of the pool: ${idle.memoryMiB} MiB, ${idle.cpuPercent} % of a CPU`)
   for (let i = 0; i < warmRuns; i += 1) {
-    const item = await measureStart(appliance, customer, 'present')
-    starts.push(item)
-    say(`warm ${i + 1}: ${startText(item)}`)
-    await customer.end(item.name, readyTimeoutMs)
+    const start = await measureStart(appliance, customer, 'present')
+    starts.push(start)
+    say(`warm ${i + 1}: ${startText(start)}`)
+    await customer.end(start.name, readyTimeoutMs)
     await warm(appliance)
   }
   return { starts, refillsMs: refills(appliance), idle }
@@ -158,7 +159,7 @@ function refills(appliance: Appliance): number[] {
 
 type Idle = { readonly memoryMiB: number; readonly cpuPercent: number }
 
-/** Of a process; memory that it shares with others is counted in proportion (PSS). */
+/** Memory and CPU of a process; shared memory counts in proportion (PSS). */
 async function measureIdle(pid: number): Promise<Idle> {
   const rollup = readFileSync(`/proc/${pid}/smaps_rollup`, 'utf8')
   const memoryMiB = round(Number(/^Pss:\s+(\d+) kB$/m.exec(rollup)?.[1]) / 1024)

@@ -1,5 +1,5 @@
-// DNS queries a second over UDP: ours beside Debian's NSD, each with one thread and no rate limits, asked by dnsperf over loopback in turns. Effects: spawns
-// both; a folder below /tmp. Everything is ended and removed.
+// DNS queries a second over UDP: ours beside Debian's NSD, each with one thread and no rate limits, asked by dnsperf
+// over loopback in turns. Effects: spawns both; a folder below /tmp. Everything is ended and removed.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -55,7 +55,7 @@ export async function measureDnsRatio({ note, signal }: Pick<BenchContext, 'note
   }
 }
 
-/** Of ten: seven addresses, two names that there are not, one address of the other kind. */
+/** Ten lines: seven existing addresses, two unknown names, one address of the other family. */
 function queryLines(names: Names): string {
   const kind = (i: number, name: string) => {
     if (i % 10 < 7) return `${name}.${domain} A`

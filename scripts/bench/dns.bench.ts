@@ -1,5 +1,5 @@
-// DNS: queries a second beside NSD, and under flood what it costs service A's listing, with the DNS server on its own thread and, to compare, on the
-// same one. Loopback only.
+// DNS: queries a second beside NSD, and under flood what it costs service A's listing, with the DNS server on its own
+// thread and, to compare, on the same one. Loopback only.
 
 import { type FloodFigures, measureFlood, withFloodTarget } from '../rigs/dns/flood.ts'
 import type { Figures } from './bench-report.ts'
@@ -7,7 +7,7 @@ import { measureDnsRatio } from './dns-rate.ts'
 import type { BenchContext } from './main.ts'
 
 const durationMs = 10_000
-/** Of the issue, and as much as the flooder can. */
+/** Queries a second: none, the rate that the aims name, and more than the flooder can send. */
 const rates = { calm: 0, flood: 50_000, torrent: 1_000_000 } as const
 
 export async function run({ note, signal }: BenchContext): Promise<Figures> {

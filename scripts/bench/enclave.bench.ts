@@ -1,5 +1,6 @@
-// The gateway in its measured VM: how soon one answers attested, what an update costs its clients, how late usage is booked, what encryption and
-// the host's map add. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG. Encryption and map are measured natively.
+// The gateway in its measured VM: how soon one answers attested, what an update costs its clients, how late usage is
+// booked, what encryption and the host's map add. Runs the compiled appliance in a network namespace of its own; real
+// QEMU under TCG. Encryption and map are measured natively.
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
@@ -79,7 +80,9 @@ async function measure(): Promise<Figures> {
   }
 }
 
-/** Each from the VM's start: until it speaks, until the host has verified it, until a client has an answer and has verified it. */
+/**
+ * From the VM's start: until its first message, until the host verified it, until a client got and verified an answer.
+ */
 type Start = { readonly bootMs: number; readonly servesMs: number; readonly startMs: number }
 
 /** A VM dies, and another takes its place: from that one's start to the first answer that a client has verified. */

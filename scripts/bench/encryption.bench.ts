@@ -1,4 +1,4 @@
-// What encryption to the gateway's attested keys adds to a request and to a chunk of a stream.
+// Cost of encryption to the gateway's attested keys, for a request and for a chunk of a stream.
 
 import type { Figures } from './bench-report.ts'
 import { measureEncryption } from './encryption.ts'

@@ -1,5 +1,6 @@
-// What encryption to the attested keys (EHBP) adds in the gateway: to a request, to a chunk of a stream, and how long a long body holds the event loop.
-// In one process, without a network: the same response read plain and encrypted, in turns. The keys and ciphers are the gateway's own, native ones.
+// Cost of encryption to the attested keys (EHBP) in the gateway, for a request and a chunk of a stream; and how long a
+// long body holds the event loop. One process, no network: the same response read plain and encrypted, in turns. Keys
+// and ciphers are the gateway's own, native ones.
 
 import { type EhbpSuite, sealRequest } from '../../src/attest/ehbp/client.ts'
 import { frameLength } from '../../src/attest/ehbp/frames.ts'
@@ -72,7 +73,7 @@ async function requestMs(rig: Rig, suite: EhbpSuite): Promise<number> {
   return median(added)
 }
 
-/** What encryption adds to a chunk of a stream that is read as fast as it comes. */
+/** Extra milliseconds per chunk of a stream that is read as fast as it comes. */
 async function chunkMs(rig: Rig): Promise<number> {
   const chunk = new Uint8Array(chunkBytes).fill(0x20)
   const response = () => {
@@ -105,7 +106,7 @@ async function chunkMs(rig: Rig): Promise<number> {
   return median(added)
 }
 
-/** The longest that the event loop waits while the longest body is opened, in frames of this size. Median of several bodies. */
+/** The longest wait of the event loop while the longest body is opened, in frames of this size. Median of several. */
 async function turnMs(rig: Rig, frameBytes: number): Promise<number> {
   const { body, request } = await sealedFrames(rig, frameBytes)
   const longest: number[] = []

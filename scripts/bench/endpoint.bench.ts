@@ -1,5 +1,6 @@
-// What the endpoint of an instance adds to the first chunk of a stream: requests through it, verified and encrypted, beside requests straight to the same
-// gateway, one after the other in turns. Natively, over connections that are there already; the first request, which verifies, is told apart.
+// Time that an instance's endpoint adds to the first chunk of a stream: requests through it, verified and encrypted,
+// in turns with requests straight to the same gateway. Native, over open connections; the first request, which
+// verifies, is a figure of its own.
 
 import { join } from 'node:path'
 import { toHex } from '../../src/base/bytes.ts'
@@ -14,7 +15,7 @@ import type { BenchContext } from './main.ts'
 
 const turns = 400
 const warmUpTurns = 40
-/** Of a prompt, as of an agent with some files in its context. */
+/** Characters of a prompt, as of an agent with some files in its context. */
 const promptChars = 16_384
 const addedMsMax = 3
 

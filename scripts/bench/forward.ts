@@ -1,5 +1,6 @@
-// What the map to the gateway's VM costs: bytes from a VM to a client in the world, by the mapped port of this host and by the VM's own address,
-// through the same firewall. Namespaces stand for VM and world. Effects: needs root; namespaces, processes. As a program it prints its figures.
+// Cost of the map to the gateway's VM: bytes from a VM to a client in the world, by this host's mapped port and by the
+// VM's own address, through the same firewall. Namespaces stand for VM and world. Effects: needs root; namespaces,
+// processes. As a program it prints its figures.
 
 import { rulesetText } from '../../src/vm/network/nft.plan.ts'
 import { gatewayPlan, listenPort, servicePort } from '../rigs/gateway/guests.ts'
@@ -16,7 +17,7 @@ const durationMs = 1_000
 export async function measureForward(say: Say): Promise<Figures> {
   using network = await createGuestNetwork(5)
   const [vm] = network.guests
-  // Of one segment each, as a tap has them, packets wait for each other here: 17 MiB/s in place of 300, whichever way they go.
+  // With packets of one segment, as a tap has them, packets queue here: 17 MiB/s in place of 300 on either path.
   await vm.run(['ip', 'link', 'set', 'eth0', 'gso_max_segs', '64'])
   await network.program(vm, sourceCode)
   await network.apply(rulesetText(gatewayPlan()))

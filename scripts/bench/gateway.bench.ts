@@ -1,7 +1,8 @@
-// Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and through Portkey's gateway;
-// and beside a relay of the same parts that does nothing, which shows what the runtime costs by itself.
-// Runs in a network namespace of its own, loopback only. Every process shares the machine's cores with the others. Plain HTTP on both sides,
-// because nginx proxies plain HTTP too, but in the rows that have TLS; authentication, limits, validation, ledger and metrics are on.
+// Service B: what the gateway adds to a request and to a stream, beside the same without it, through nginx, and
+// through Portkey's gateway; and beside a relay of the same parts that does nothing, which shows what the runtime
+// costs by itself. Runs in a network namespace of its own, loopback only. Every process shares the machine's cores
+// with the others. Plain HTTP on both sides, because nginx proxies plain HTTP too, but in the rows that have TLS;
+// authentication, limits, validation, ledger and metrics are on.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -37,7 +38,7 @@ const warmMs = 2_000
 const streamRounds = 3
 const aloneRepeats = 100
 const manyRepeats = 5
-/** Of each connection, before streams are measured. */
+/** Warm-up requests per connection, before streams are measured. */
 const warmRepeats = 60
 const connections = 64
 const heldStreams = 1_000
@@ -144,7 +145,7 @@ async function measureRates({ load, targets, others, portkeys, say }: RateRig): 
   for (const [name] of all) {
     figures[`${name}RpsC64`] = { value: Math.round(perSecond(name)), unit: '/s', aim: null }
     figures[`${name}MsP99C64`] = { value: of(name, 'p99Ms'), unit: 'ms', aim: null }
-    // Of the process alone, so that it says more than the rate does while others use the machine, too.
+    // CPU time of the process alone: it says more than the rate while others use the machine.
     figures[`${name}RequestCpuUs`] = { value: of(name, 'cpuUs'), unit: 'µs', aim: null }
   }
   return figures
@@ -154,7 +155,7 @@ async function measureRates({ load, targets, others, portkeys, say }: RateRig): 
 async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
   // Not Portkey's gateway: on Node 20 it answers streams of a custom host with 500 (tried with 1.15.2).
   const all = Object.entries(targets)
-  // As with the rates, what has served for a while is measured: the first some thousand streams run code that is not compiled yet.
+  // Warm, like the rates: the first some thousand streams run code that is not compiled yet.
   for (const [, { target }] of all) {
     await load.run(target, { kind: 'firstChunk', mode: 'short', connections, repeats: warmRepeats })
   }
@@ -196,7 +197,7 @@ async function measureStreams({ load, targets, say }: Rig): Promise<Figures> {
 
 type Weighing = { readonly load: Load; readonly stub: Running; readonly nginx: Running; readonly say: Say }
 
-/** What the resident memory of a young process grows by, for each stream that is open and says nothing. */
+/** Growth of a young process's resident memory for each open, silent stream. */
 async function measureWeight(folder: string, { load, stub, nginx, say }: Weighing): Promise<Figures> {
   await using ours = await startOurs(folder, stub)
   const bytesOf = async ({ target, pid }: Running) => {

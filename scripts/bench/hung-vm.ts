@@ -1,4 +1,5 @@
-// What a VM that hangs costs the others: list and usage of service A while its QEMU is stopped, and how soon it goes when it is deleted.
+// Cost of a hung VM for others: list and usage of service A while its QEMU is stopped, and the time until a delete
+// removes it.
 // Runs the compiled appliance in a network namespace of its own; real QEMU under TCG.
 
 import { createAppliance } from '../rigs/appliance.ts'

@@ -1,4 +1,5 @@
-// What benchmarks of the compiled appliance share: the namespace that they run in, their login, their percentiles. Effects: a namespace, processes.
+// Shared by benchmarks of the compiled appliance: their namespace, login and percentiles. Effects: a namespace,
+// processes.
 
 import { mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,6 @@
-// Service A: how soon a cold instance answers SSH, what requests cost, how the daemon starts and what it weighs, and whether cycles leak.
-// Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real OpenSSH.
+// Service A: how soon a cold instance answers SSH, what requests cost, how the daemon starts and what it weighs, and
+// whether cycles leak. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG, real
+// OpenSSH.
 
 import { Database } from 'bun:sqlite'
 import { readFileSync, statSync } from 'node:fs'

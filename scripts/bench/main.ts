@@ -1,6 +1,6 @@
-// `bun run bench NAME [--json]`: runs scripts/bench/NAME.bench.ts and prints its figures beside their aims.
-// With --json standard output is one object and nothing else. Exit status: 0, 1 when the benchmark failed, 2 on wrong usage.
-// A missed aim is no failure: the figures say so.
+// `bun run bench NAME [--json]`: runs scripts/bench/NAME.bench.ts and prints its figures beside their aims. With
+// --json standard output is one object and nothing else. Exit status: 0, 1 when the benchmark failed, 2 on wrong
+// usage. A missed aim is no failure: the figures say so.
 
 import { basename } from 'node:path'
 import { machineFacts } from '../lib/machine.ts'

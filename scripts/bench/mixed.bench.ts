@@ -1,5 +1,5 @@
-// Service B: five minutes of mixed load, and then the ledger row by row, beside what clients saw and what the upstream told. A row that is missing,
-// double or wrong fails the benchmark.
+// Service B: five minutes of mixed load, and then the ledger row by row, beside what clients saw and what the upstream
+// told. A row that is missing, double or wrong fails the benchmark.
 
 import { runMixedLoad } from '../rigs/mixed/load.ts'
 import type { Figure, Figures } from './bench-report.ts'

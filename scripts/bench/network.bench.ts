@@ -1,5 +1,6 @@
-// The firewall: what a VM more and a sample cost with 10, 100 and 1,000 VMs, and what the rules cost each packet. Real nftables, SQLite and taps
-// in a network namespace of its own; VMs are rows of the ledger. Beside them DNS, and what a VM that hangs costs the others, which boots one.
+// The firewall: what a VM more and a sample cost with 10, 100 and 1,000 VMs, and what the rules cost each packet. Real
+// nftables, SQLite and taps in a network namespace of its own; VMs are rows of the ledger. Beside them DNS, and what a
+// VM that hangs costs the others, which boots one.
 
 import { systemClock } from '../../src/base/clock.ts'
 import { formatIpv4, parseIpv4 } from '../../src/base/ipv4.ts'
@@ -62,7 +63,7 @@ async function measure(): Promise<Figures> {
     ...figures,
     packetNs: { value: round(rules), unit: 'ns', aim: null },
     throughputRatio: { value: round(empty / rules), unit: '', aim: { atLeast: 0.5 } },
-    // What address translation costs by itself, with no rule but that.
+    // Cost of address translation by itself, without other rules.
     throughputRatioNat: { value: round(nat / rules), unit: '', aim: null },
   }
 }
@@ -109,7 +110,10 @@ async function measureTable(count: number): Promise<{ addMs: number; sampleMs: n
   return { addMs: percentile(times.add, 50), sampleMs: percentile(times.sample, 50) }
 }
 
-/** Nanoseconds of processor time for each packet of one stream from a tap to the uplink: without any rule, with translation alone, and with ours and 1,000 VMs. */
+/**
+ * Nanoseconds of processor time for each packet of one stream from a tap to the uplink: without any rule, with
+ * translation alone, and with ours and 1,000 VMs.
+ */
 async function measurePackets(): Promise<{ empty: number; nat: number; rules: number }> {
   const vms = Array.from({ length: 1000 }, (_, n) => ({
     ...guest(1),

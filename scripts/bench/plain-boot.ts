@@ -1,5 +1,5 @@
-// The image's kernel without our launch: how long it takes to its first program under QEMU's TCG, beside which a cold start is seen, for machines
-// differ in how fast they emulate. Effects: a QEMU, a file in a directory of its own.
+// The image's kernel without our launch: how long it takes to its first program under QEMU's TCG, beside which a cold
+// start is seen, for machines differ in how fast they emulate. Effects: a QEMU, a file in a directory of its own.
 
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,7 +15,7 @@ echo '${mark}'
 /bin/busybox reboot -f
 `
 
-/** Milliseconds from the start of QEMU to the first line of an init, to a tenth of a second. `image`: a directory of one. */
+/** Milliseconds from QEMU's start to the first line of an init, within 0.1 s. `image`: its directory. */
 export async function plainBootMs(image: string): Promise<number> {
   const directory = mkdtempSync(join(tmpdir(), 'srt-bench-'))
   try {
@@ -31,7 +31,7 @@ export async function plainBootMs(image: string): Promise<number> {
   }
 }
 
-/** The image's initrd with more in it. The kernel unpacks archives that follow each other, each from a multiple of four bytes. */
+/** The image's initrd with more entries. The kernel unpacks archives in a row, each aligned to four bytes. */
 export function initrdWith(image: string, entries: readonly CpioEntry[]): Buffer {
   const base = readFileSync(join(image, 'initrd'))
   const padding = new Uint8Array((4 - (base.length % 4)) % 4)

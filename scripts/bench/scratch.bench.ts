@@ -1,5 +1,6 @@
-// The scratch disk beside one that is encrypted only: the initrd's own function makes the first, a table of aes-xts the second, in turns in one boot.
-// Real QEMU under TCG, whose AES and carry-less products are emulated: ratios of hardware differ.
+// The scratch disk beside one that is encrypted only: the initrd's own function makes the first, a table of aes-xts
+// the second, in turns in one boot. Real QEMU under TCG, whose AES and carry-less products are emulated: ratios of
+// hardware differ.
 
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -25,7 +26,7 @@ const timeoutMs = 420_000
 const kinds = ['plain', 'scratch'] as const
 const works = ['write', 'read', 'randomRead', 'randomWrite'] as const
 
-/** One line of figures: MiB/s of a file written and synced and of the same one read, and blocks a second past the page cache. */
+/** Figures in one line: MiB/s of a file written and synced, and read; blocks a second past the page cache. */
 const program = `
 import os, time, mmap, random
 path, mib, count = '/mnt/f', ${sizeMib}, ${randomCount}
@@ -89,7 +90,7 @@ function deviceOf(path: string): string[] {
   ]
 }
 
-/** The second part of init with this benchmark in the place of what follows the disk; modules that the image no longer has. */
+/** The second part of init, with this benchmark after the disk; and modules that the image no longer has. */
 async function entries(repoRoot: string, workDir: string): Promise<readonly CpioEntry[]> {
   const machine = readFileSync(join(repoRoot, 'guest-image/common/initrd/machine'), 'utf8')
   const [functions = ''] = machine.split('\nstart_ahead() {')

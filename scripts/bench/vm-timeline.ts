@@ -1,4 +1,5 @@
-// Where the time of a VM's boot and claim goes: the daemon's journal and the guest's console, put together. Effects: reads files, asks the daemon.
+// Where the time of a VM's boot and claim goes: the daemon's journal and the guest's console, put together. Effects:
+// reads files, asks the daemon.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -27,21 +28,21 @@ export const PHASES = [
 
 export type Timeline = Partial<Record<(typeof PHASES)[number], number>>
 
-/** What the guest's console says at the end of a phase. */
+/** Console line of the guest at the end of each phase. */
 const MARKS = {
   Firmware: 'Booting from ROM',
   Userland: 'agent started',
   Agent: 'agent ready',
 } as const satisfies Partial<Record<(typeof PHASES)[number], string>>
 
-/** What the daemon's journal says at the end of a phase. */
+/** Journal event of the daemon at the end of each phase. */
 const EVENTS = { Spawn: 'vm.booting', Hello: 'vm.running' } as const
 
 const pollMs = 10
 
 /**
- * Begins to watch the console of the next VM, or of the one that is there and waits; call it before the create. `timeline` ends the watch;
- * take it once the instance is ready. A phase that was over before the create, or that nobody has spoken of, is missing.
+ * Watches the console of the next VM, or of the waiting one; call it before the create. `timeline` ends the watch;
+ * take it once the instance is ready. It lacks phases that were over before the create, or without a line.
  */
 export function watchVm(
   appliance: Appliance,
@@ -58,7 +59,7 @@ export function watchVm(
       if (!marked.has(phase) && text.includes(mark)) marked.set(phase, Date.now())
     }
   }
-  // What a VM that waits has said already was over before the create.
+  // Lines that a waiting VM has written already belong to phases before the create.
   look()
   const timer = setInterval(look, pollMs)
   return {
@@ -72,7 +73,7 @@ export function watchVm(
   }
 }
 
-/** What the daemon says of the newest claim. */
+/** Phases in the daemon's record of the newest claim. */
 function provisionedIn(appliance: Appliance): Timeline {
   const line = appliance
     .log()

@@ -1,4 +1,5 @@
-// Compiles an entry point and the running Bun into one executable. The same inputs give the same bytes, in whatever directory.
+// Compiles an entry point and the running Bun into one executable. The same inputs give the same bytes, in whatever
+// directory.
 
 import { mkdir, mkdtemp, readFile, rename, rm, stat, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -14,7 +15,7 @@ export type Recipe = {
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
   readonly externals: readonly string[]
-  /** Whether it can tell what it is made of. Not so where it is measured: a commit that changes none of its sources must not change it. */
+  /** Whether it names its commit. Not a measured executable: unrelated commits must not change it. */
   readonly tellsProvenance: boolean
 }
 
@@ -39,7 +40,7 @@ export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: B
     if (record === recordOf(inputs, built.sha256)) return { ...built, fresh: false }
   }
   await mkdir(outDir, { recursive: true })
-  // Its own directory, on the same file system: the compiler embeds the file's name, and a reader never sees half a file.
+  // The compiler embeds the file's name, and a rename on the same file system shows no reader half a file.
   const workDir = await mkdtemp(join(outDir, '.build-'))
   try {
     const made = join(workDir, recipe.name)
@@ -55,7 +56,7 @@ export async function buildExecutable(recipe: Recipe, { repo, outDir, force }: B
   }
 }
 
-/** What a build writes beside its executable. */
+/** Provenance that a build writes beside its executable. */
 export type ProvenanceFile = Provenance & { readonly executableSha256: string }
 
 export function provenancePath(executable: string): string {

@@ -1,4 +1,5 @@
-// What an executable is made of, by digest: Bun, the dependencies' lock, the sources, and the commit where nothing differs from it. Reads only.
+// Provenance of an executable, by digest: Bun, the dependencies' lock, the sources, and the commit where nothing
+// differs from it. Reads only.
 
 import { createReadStream } from 'node:fs'
 import { readdir, readFile, realpath, stat } from 'node:fs/promises'

@@ -1,5 +1,6 @@
-// Makes the npm package of the relying party: one module for Bun and Node, one for pages, one file of types, the licences of what is bundled.
-// Effects: writes the folder anew, and a temporary one for the types; starts the compiler. The same sources give the same bytes.
+// Makes the npm package of the relying party: one module for Bun and Node, one for pages, one file of types, the
+// licences of bundled packages. Effects: writes the folder anew, and a temporary one for the types; starts the
+// compiler. The same sources give the same bytes.
 
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -38,7 +39,7 @@ export async function buildVerifierPackage(folder: string): Promise<readonly Pac
   })
 }
 
-/** `default` is what runs neither Node's modules nor says which it is: it gets what needs nothing but the web platform. */
+/** `default` is for runtimes without Node's modules and without a condition: it needs only the web platform. */
 const MANIFEST = {
   name: packageName,
   version,
@@ -96,7 +97,7 @@ function licences(inputs: ReadonlySet<string>): string {
 
 const compilerTimeoutMs = 120_000
 
-/** Both halves have the same types. The compiler writes a file for each source; what those take from packages is put in, so that nothing else is needed. */
+/** Types of both halves, with those taken from packages put in, so that nothing else is needed. */
 async function bundleTypes(): Promise<string> {
   const work = mkdtempSync(join(tmpdir(), 'strongroom-types-'))
   try {
@@ -126,7 +127,7 @@ async function bundleTypes(): Promise<string> {
 
 function projectOf(work: string) {
   return {
-    // What pages have, and of the language what Node 20 has.
+    // Libraries of pages, and the language of Node 20.
     extends: join(entries, 'tsconfig.json'),
     compilerOptions: {
       noEmit: false,

@@ -14,7 +14,7 @@ export const accountsScenario: Scenario = {
 }
 
 type Kind = 'keys' | 'gateway-keys'
-/** A key as its maker was told of it. */
+/** A key as its maker got it. */
 type Made = { readonly kind: Kind; readonly key: string; readonly prefix: string; isRevoked: boolean }
 
 const terms = {

@@ -1,4 +1,4 @@
-// What must hold of any appliance after any crash, seen from outside of it. Effects: reads, requests to the operator's socket.
+// Rules for any appliance after any crash, seen from outside. Effects: reads, requests to the operator's socket.
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
@@ -15,7 +15,7 @@ export async function leaksOf({ stateDir }: Appliance): Promise<Findings> {
   return leaks.map(({ kind, name, detail }) => `${detail} ${kind} ${name}`)
 }
 
-/** What is wrong with the database file itself, and what it says double. */
+/** Faults of the database file itself, and rows that it has twice. */
 export function databaseFindings({ stateDir }: Pick<Appliance, 'stateDir'>): Findings {
   using db = new Database(join(stateDir, 'strongroom.db'), { readonly: true })
   const rows = db.query<{ integrity_check: string }, []>('PRAGMA integrity_check').all()

@@ -1,8 +1,9 @@
 // Which of the points of a scenario are tried. Pure.
 
 /**
- * `count` of the positions in `effects`, ascending, spread evenly, and by chance within each share; the same for the same seed. Equal effects in a
- * row, such as the pages of one commit, are one place: further points of a place come only once each place has one.
+ * `count` of the positions in `effects`, ascending, spread evenly, and by chance within each share; the same for the
+ * same seed. Equal effects in a row, such as the pages of one commit, are one place: further points of a place come
+ * only once each place has one.
  */
 export function choosePoints(effects: readonly string[], count: number | 'all', seed: number): number[] {
   const all = effects.map((_, at) => at)

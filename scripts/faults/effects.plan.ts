@@ -1,7 +1,7 @@
-// Which system calls change something outside of the process, and what each of them is called in the table. Pure; what it needs to know of the process comes in.
-// Numbers: arch/x86/entry/syscalls/syscall_64.tbl.
+// System calls that change something outside of the process, and their names in the table. Pure; facts about the
+// process come in. Numbers: arch/x86/entry/syscalls/syscall_64.tbl.
 
-/** What there is to ask about the process that is about to make the call. */
+/** Facts about the process that is about to make the call. */
 export type Process = {
   readonly pid: number
   /** Where a descriptor leads, as in /proc/PID/fd; '' where it leads nowhere. */
@@ -13,12 +13,12 @@ export type Process = {
   readonly log: string
   /** A socket by whom it was accepted from. */
   readonly clientOf: (socket: string) => string
-  /** What is at the other end of a socket, as far as its calls have said. */
+  /** The other end of each socket, as far as its calls have shown. */
   readonly peers: Map<string, string>
 }
 
 type Args = readonly number[]
-/** What the call is done to; null: it changes nothing outside. */
+/** Object of the call; null: it changes nothing outside. */
 type Object = (args: Args, process: Process) => string | null
 type Row = readonly [name: string, object: Object]
 
@@ -27,7 +27,7 @@ const cloneThread = 0x1_0000
 const atCwd = -100
 const addressBytesMax = 110
 
-/** Effects, by number. Whatever is not here only reads, waits, or changes the process itself. */
+/** Effects by number. Calls that are not here only read, wait, or change the process itself. */
 const EFFECTS: ReadonlyMap<number, Row> = new Map<number, Row>([
   [1, ['write', written]],
   [18, ['pwrite64', written]],
@@ -110,7 +110,7 @@ export function placeOf(effect: string, directory: string): string {
     .replace(/:\[\d+\]/g, '')
 }
 
-/** Where a run stood before the last of these effects: the one before it that is not the database's, of which there are so many. */
+/** Place of a run before the last of these effects: the effect before it that is not the database's. */
 export function contextOf(effects: readonly string[]): string | null {
   return effects.slice(0, -1).findLast(effect => !/strongroom\.db(?:-wal|-shm)?$/.test(effect)) ?? null
 }
@@ -119,7 +119,7 @@ export function contextOf(effects: readonly string[]): string | null {
 function written([fd = -1]: Args, process: Process): string | null {
   const target = process.target(fd)
   if (target === '' || target === process.log || target === '/dev/null') return null
-  // What a child will read from is the child's effect.
+  // Bytes that a child will read are the child's effect.
   if (target.startsWith('anon_inode:') || target.startsWith('/memfd:')) return null
   return endOf(fd, process)
 }
@@ -155,7 +155,7 @@ function pathAt(at: number, address: number, { text, target }: Process): string 
   return `${target(at)}/${path}`
 }
 
-/** Those that make or change an interface, an address or a route, or that clone a file (linux/if_tun.h, linux/sockios.h, linux/fs.h). */
+/** Requests that make or change an interface, address or route, or clone a file (linux/if_tun.h, sockios.h, fs.h). */
 function controlled([fd = -1, request = 0]: Args, process: Process): string | null {
   const code = request & 0xffff
   const kind = code >> 8

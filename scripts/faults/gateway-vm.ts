@@ -1,4 +1,5 @@
-// The VM of the gateway: started, lost, and started again; and one that serves replaced by another. Effects: those of an appliance.
+// The VM of the gateway: started, lost, and started again; and one that serves replaced by another. Effects: those of
+// an appliance.
 
 import { readdirSync } from 'node:fs'
 import { join } from 'node:path'

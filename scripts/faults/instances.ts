@@ -1,4 +1,5 @@
-// Instances: one that is deleted while its guest boots, one that is claimed, and one that runs while the daemon starts. Effects: those of an appliance.
+// Instances: one that is deleted while its guest boots, one that is claimed, and one that runs while the daemon
+// starts. Effects: those of an appliance.
 
 import { startWithCustomer } from '../rigs/instances/instances-client.ts'
 import { qemuProcesses, tpmProcesses } from '../rigs/leftovers.ts'

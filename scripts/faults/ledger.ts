@@ -1,4 +1,4 @@
-// What the daemon writes by itself: usage that it books, and records that it removes when they are old. Effects: those of an appliance.
+// The daemon's own writes: usage that it books, and old records that it removes. Effects: those of an appliance.
 
 import { Database } from 'bun:sqlite'
 import { join } from 'node:path'
@@ -123,7 +123,7 @@ async function openRetention(): Promise<Stage> {
   await own.begin()
   const name = await own.create()
   await own.end(name)
-  const names = async () => (await acme.list()).map(item => item.name)
+  const names = async () => (await acme.list()).map(({ name }) => name)
   const oldRows = () => {
     using db = openDatabase(appliance)
     return db.query<{ count: number }, []>("SELECT count(*) AS count FROM instances WHERE name LIKE 'old-%'").get()

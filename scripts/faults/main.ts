@@ -1,8 +1,10 @@
-// `bun run faults [--scenario NAME]… [--points N|all] [--seed N] [--only NAME:POINT] [--minutes N] [--list]`: kills the daemon with SIGKILL before
-// each system call with an effect outside of it, starts it again, and looks for what is lost, double or left. Prints a line for each point and a
-// table at the end. Exit status: 0, 1 when anything was found, 2 on wrong usage.
+// `bun run faults [--scenario NAME]… [--points N|all] [--seed N] [--only NAME:POINT] [--minutes N] [--list]`: kills
+// the daemon with SIGKILL before each system call with an effect outside of it, starts it again, and looks for what is
+// lost, double or left. Prints a line for each point and a table at the end. Exit status: 0, 1 when anything was
+// found, 2 on wrong usage.
 //
-// Runs the compiled appliance in a network namespace of its own, with real QEMU. Needs root and dist/strongroom (scripts/build-appliance.ts).
+// Runs the compiled appliance in a network namespace of its own, with real QEMU. Needs root and dist/strongroom
+// (scripts/build-appliance.ts).
 
 import { parseArgs } from 'node:util'
 import { print, printError, table } from '../lib/terminal.ts'

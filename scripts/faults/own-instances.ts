@@ -1,4 +1,5 @@
-// What one run does with instances, what it was told of them, and what must be so of them after a crash. Effects: requests of a customer.
+// The instances of one run, the responses about them, and the rules for them after a crash. Effects: requests of a
+// customer.
 
 import type { InstanceRecord } from '../../src/contract/http/instance.ts'
 import type { Customer } from '../rigs/instances/instances-client.ts'

@@ -1,6 +1,8 @@
-// ptrace(2) and waitpid(2), for a tracer that holds a process at its system calls. Effects: stops and resumes other processes. x86-64 only.
+// ptrace(2) and waitpid(2), for a tracer that holds a process at its system calls. Effects: stops and resumes other
+// processes. x86-64 only.
 //
-// The thread that attaches is the only one that may ask for more, and it waits in the kernel: use it in a process of its own.
+// The thread that attaches is the only one that may ask for more, and it waits in the kernel: use it in a process of
+// its own.
 
 import { FFIType, ptr } from 'bun:ffi'
 import { readdirSync } from 'node:fs'
@@ -45,7 +47,7 @@ const libc = libcOf({
 const info = new DataView(new ArrayBuffer(INFO.bytes))
 const status = new DataView(new ArrayBuffer(4))
 
-/** Attaches to every thread of the process, those included that it begins meanwhile or later, but to none of its children. */
+/** Attaches to every thread of the process, present and future, but to none of its children. */
 export function attach(pid: number): void {
   const known = new Set<number>()
   for (let isNew = true; isNew; ) {

@@ -1,4 +1,4 @@
-// What a scenario of the fault suite has to say. Pure: types.
+// The interface of a scenario of the fault suite. Pure: types.
 
 import type { Appliance } from '../rigs/appliance.ts'
 
@@ -8,18 +8,18 @@ export type Findings = readonly string[]
 /** One scenario on one appliance, for any number of runs one after another. */
 export type Stage = {
   readonly appliance: Appliance
-  /** Brings everything to where a run begins. The daemon runs; where the scenario is traced from its start on, it is ended after this. */
+  /** Brings the state to where a run begins. The daemon runs; a scenario traced from its start ends it afterwards. */
   readonly prepare: () => Promise<void>
   /**
-   * What happens while the daemon is traced. It may die at any moment of it, and ends the run then; `dead` is aborted, too, for whatever waits without
-   * asking the daemon. What was acknowledged until then is kept for the audit.
+   * The work under trace. The daemon may die at any moment, which ends the run; `dead` is then aborted, for waits that
+   * ask no daemon. The audit keeps the acknowledgements up to then.
    */
   readonly run: (dead: AbortSignal) => Promise<void>
-  /** What is not yet as it must become by itself after a restart. Asked again and again. */
+  /** State that has not settled after a restart. Called again and again. */
   readonly unsettled: () => Promise<Findings>
   /** Once all has settled: what was promised and is not so. May send requests of its own. */
   readonly audit: () => Promise<Findings>
-  /** Takes down what the run has made. What cannot be taken down, or stays after that. */
+  /** Removes everything of the run. Returns what cannot be removed, or stays. */
   readonly clear: () => Promise<Findings>
 } & AsyncDisposable
 

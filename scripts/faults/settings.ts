@@ -30,7 +30,9 @@ export function configure({ directory }: Appliance, from: string, to: string): v
   writeFileSync(path, readFileSync(path, 'utf8').replace(from, to))
 }
 
-/** Resolves once the daemon writes a VM's console down, which it does first with a QEMU that runs. Throws when `dead` is aborted. */
+/**
+ * Resolves once the daemon records a VM's console, its first act with a running QEMU. Throws when `dead` is aborted.
+ */
 export async function untilAttached({ stateDir }: Appliance, dead?: AbortSignal): Promise<void> {
   const vms = join(stateDir, 'vms')
   await until('the daemon has connected to QEMU', 60_000, () => {
@@ -39,7 +41,7 @@ export async function untilAttached({ stateDir }: Appliance, dead?: AbortSignal)
   })
 }
 
-/** Resolves once the daemon has made what it makes once, some seconds after its first start. Throws when `dead` is aborted. */
+/** Resolves once the daemon has finished the work of a first start. Throws when `dead` is aborted. */
 export async function settledStart({ stateDir }: Appliance, dead?: AbortSignal): Promise<void> {
   await until('the simulated platform is made', 60_000, () => {
     dead?.throwIfAborted()

@@ -1,4 +1,5 @@
-// The first start of an empty state directory, and the first organization and key in it. Effects: those of an appliance.
+// The first start of an empty state directory, and the first organization and key in it. Effects: those of an
+// appliance.
 
 import { existsSync, readFileSync, rmSync } from 'node:fs'
 import { join } from 'node:path'

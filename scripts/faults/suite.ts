@@ -1,4 +1,5 @@
-// Tries the points of a scenario: kills the daemon there, starts it again, waits until all has settled, and looks at what is left. Effects: an appliance, its death.
+// Tries the points of a scenario: kills the daemon there, starts it again, waits until all has settled, and looks at
+// what is left. Effects: an appliance, its death.
 
 import type { Appliance } from '../rigs/appliance.ts'
 import { databaseFindings, filesOf, leaksOf, strayFiles } from './audit.ts'
@@ -31,7 +32,7 @@ export type SuiteOptions = {
 
 /** The aim for the time from the start of the daemon until nothing has to be done any more. */
 export const convergeMsMax = 5_000
-/** How long it is waited for, so that late and never are told apart. */
+/** Long enough to distinguish late from never. */
 const settleMs = 30_000
 const runMsDefault = 60_000
 const pollMs = 50
@@ -52,7 +53,7 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
       if (result.findings.length === 0 && isLate(result)) result = await runPoint(scenario, open, point)
       if (isLate(result)) result = { ...result, findings: [...result.findings, lateFinding] }
       options.onResult(result)
-      // What is wrong now is not to be found again at the next point.
+      // A finding of this point must not be found again at the next.
       if (result.findings.length === 0) continue
       await open.stage[Symbol.asyncDispose]()
       open = null
@@ -64,13 +65,13 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
 
 type Opened = {
   readonly stage: Stage
-  /** Those of a run without a crash. */
+  /** Effects of a run without a crash. */
   readonly effects: readonly string[]
   /** Files that it leaves. */
   readonly usual: ReadonlySet<string>
 }
 
-/** Opens the scenario and runs it once without a crash. Throws where that finds anything: nothing could be said about crashes then. */
+/** Opens the scenario and runs it once without a crash. Throws on a finding there: crashes would prove nothing. */
 async function openScenario(scenario: Scenario): Promise<Opened> {
   const stage = await scenario.open()
   try {
@@ -146,7 +147,7 @@ async function crash(
   if (tracedFrom === 'run') held.resolve(await follow(appliance.pid(), false))
   try {
     const finished = run()
-    // Whatever the run meets of the daemon's death is its effect.
+    // A failure of the run after the daemon's death is its effect.
     finished.catch(() => {})
     const killed = held.promise.then(async begun => {
       await begun.killed
@@ -168,7 +169,7 @@ async function crash(
   return { effects: (tracing as Tracing | null)?.effects ?? [], isKilled }
 }
 
-/** A client may meet the death of the daemon before the tracer has told of it. */
+/** A client may notice the death of the daemon before the tracer reports it. */
 async function grace(killed: Promise<void>): Promise<void> {
   await Promise.race([killed, Bun.sleep(1_000)])
 }
@@ -204,7 +205,7 @@ async function within<T>(timeoutMs: number, what: string, promise: Promise<T>): 
   }
 }
 
-/** What a person needs to see of it, in one line. */
+/** The log in one line, for people. */
 function logOf(appliance: Appliance): string[] {
   const lines = appliance.log().trim().split('\n')
   return lines

@@ -1,8 +1,10 @@
-// A program: `tracer.ts PID COUNT [held]` holds a process at each system call with an effect outside of it, says which one it is, and lets it go on;
-// the one after COUNT is not made any more: SIGKILL comes first. With `all` as COUNT it is never killed. Effects: ptrace(2), SIGKILL, lines on standard output.
+// A program: `tracer.ts PID COUNT [held]` holds a process at each system call with an effect outside of it, says which
+// one it is, and lets it go on; the one after COUNT is not made any more: SIGKILL comes first. With `all` as COUNT it
+// is never killed. Effects: ptrace(2), SIGKILL, lines on standard output.
 //
-// Lines: `attached`, then one JSON string for each effect in the order in which they begin, then `killed` when it was. The last string before
-// `killed` names the call that was not made. Ended with the process, or by SIGKILL, after which the process goes on untraced.
+// Lines: `attached`, then one JSON string for each effect in the order in which they begin, then `killed` when it was.
+// The last string before `killed` names the call that was not made. Ended with the process, or by SIGKILL, after which
+// the process goes on untraced.
 
 import { closeSync, openSync, readFileSync, readlinkSync, readSync, writeSync } from 'node:fs'
 import { effectOf, isBirth, type Process } from './effects.plan.ts'
@@ -44,7 +46,7 @@ function meet({ tid, number, args }: Stop & { kind: 'enter' }): boolean {
     return true
   }
   count += 1
-  // What it is, is known once it is there.
+  // Its kind is known once it exists.
   if (isBirth(effect)) births.set(tid, effect)
   else say(JSON.stringify(effect))
   return false

@@ -1,4 +1,5 @@
-// One daemon under the tracer: what it does to the outside, one by one, and its death at a chosen place. Effects: a process.
+// One daemon under the tracer: what it does to the outside, one by one, and its death at a chosen place. Effects: a
+// process.
 
 import { join } from 'node:path'
 
@@ -6,7 +7,7 @@ import { join } from 'node:path'
 export type KillAfter = number | 'all'
 
 export type Tracing = AsyncDisposable & {
-  /** What has begun so far, in order. After a kill the last one is the call that was not made. */
+  /** Effects begun so far, in order. After a kill the last is the call that was not made. */
   readonly effects: readonly string[]
   /** Resolves once the daemon has been killed here; never otherwise. */
   readonly killed: Promise<void>
@@ -16,7 +17,7 @@ export type Tracing = AsyncDisposable & {
 
 const tracer = join(import.meta.dir, 'tracer.ts')
 
-/** Resolves as soon as nothing of the process `pid` goes unseen. `isHeld`: it is stopped, and is told to go on then. */
+/** Resolves as soon as every call of the process `pid` is seen. `isHeld`: it is stopped, and continues then. */
 export async function trace(
   pid: number,
   { killAfter, isHeld }: { killAfter: KillAfter; isHeld: boolean },

@@ -1,4 +1,5 @@
-// The packaged coding agent: an npm platform package pinned by version and integrity, fetched with the npm client. Effects.
+// The packaged coding agent: an npm platform package pinned by version and integrity, fetched with the npm client.
+// Effects.
 
 import { chmod, mkdir, mkdtemp, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'

@@ -36,7 +36,9 @@ export async function buildImage({ repo, name, guest, enclave, ...options }: Bui
   return kind === 'machine' ? buildMachine({ paths, guest, ...options }) : buildEnclave({ paths, enclave, ...options })
 }
 
-/** Writes a new package lock and gives what changed, empty when no package did. Throws release_refused: the mirror is older than the lock. */
+/**
+ * Writes a new package lock, returns the changed packages. Throws release_refused: the mirror is older than the lock.
+ */
 export async function relock(repo: string, name: string, report: BuildOptions['report']): Promise<string[]> {
   const paths = await imagePaths(repo, name)
   const recipe = await readRecipe(paths)

@@ -15,7 +15,7 @@ export function sha256Text(text: string): string {
   return new Bun.CryptoHasher('sha256').update(text).digest('hex')
 }
 
-/** Path (relative to `base`) to digest for each file below `root`; a symlink counts by its target, a file also by its executable bit. */
+/** Digest by path (relative to `base`) of each file below `root`, with symlinks' targets and executable bits. */
 export async function sha256Tree(root: string, base: string): Promise<Record<string, string>> {
   const digests: Record<string, string> = {}
   for (const path of await filesBelow(root)) {

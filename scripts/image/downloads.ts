@@ -16,8 +16,8 @@ export function downloadPath(downloadsDir: string, sha256: string): string {
 }
 
 /**
- * Fetches what is not there yet, with apt's own downloader and so with its proxies. Each file is checked whenever it is used.
- * Throws package_gone naming every missing package, digest_mismatch.
+ * Fetches what is not there yet, with apt's own downloader and so with its proxies. Each file is checked whenever it
+ * is used. Throws package_gone naming every missing package, digest_mismatch.
  */
 export async function fetchPackages(
   downloadsDir: string,

@@ -1,4 +1,5 @@
-// Builds an image of kind `enclave`: the gateway's VM, whose root holds strongroom-enclave, the worker and what these run, and no shell. Effects.
+// Builds an image of kind `enclave`: the gateway's VM, whose root holds strongroom-enclave, the worker and what these
+// run, and no shell. Effects.
 
 import { basename, join } from 'node:path'
 import { sha256File } from './digest.ts'

@@ -25,7 +25,7 @@ export async function unpackFirmware(debPath: string, file: string, workDir: str
   }
 }
 
-/** Digests for both vehicles, and every vCPU type and count of the recipe, by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`. */
+/** Digests by `<profile>/<vehicle>/<vCPU type>/<vCPUs>`, for both vehicles and all shapes of the recipe. */
 export async function launchDigests(
   recipe: Recipe,
   part: (name: keyof typeof partNames) => string,
@@ -42,7 +42,7 @@ export async function launchDigests(
     for (const vcpus of recipe.launch.vcpus) {
       const bios = await launchDigest({ firmware, kernel, initrd, cmdline, vcpus, vcpuType, features, profile })
       digests[`${profile}/bios/${vcpuType}/${vcpus}`] = toHex(bios.digest)
-      // Of the very file that a host makes of these parts.
+      // Measures the IGVM file that a host makes of these parts.
       const igvm = await measureIgvm(await buildImageIgvm({ firmware, kernelHashes, vcpus, vcpuType }), { profile })
       digests[`${profile}/igvm/${vcpuType}/${vcpus}`] = toHex(igvm.digest)
     }

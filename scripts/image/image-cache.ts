@@ -1,4 +1,5 @@
-// The image cache: downloads, Debian trees and finished images. One build at a time; what is not complete does not count. Effects.
+// The image cache: downloads, Debian trees and finished images. One build at a time; what is not complete does not
+// count. Effects.
 
 import { mkdir, mkdtemp, readdir, rename, rm, stat, utimes } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -73,7 +74,10 @@ export async function touch(path: string, now: Date): Promise<void> {
   await utimes(path, now, now)
 }
 
-/** Removes all but the most recently used images of a recipe and Debian trees, and downloads long unused. An image that a VM has open stays readable to it. */
+/**
+ * Removes all but the most recently used images of a recipe and Debian trees, and downloads long unused. An image that
+ * a VM has open stays readable to it.
+ */
 export async function prune(dirs: CacheDirs, recipe: string): Promise<void> {
   const imageName = new RegExp(`^${recipe}-[0-9a-f]{16}$`)
   await keepNewest(dirs.images, imageName, imagesKeptPerRecipe)

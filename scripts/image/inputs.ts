@@ -13,7 +13,7 @@ export type Inputs = Readonly<Record<string, string>>
 
 export type ImageInputs = {
   readonly inputs: Inputs
-  /** What the executable was compiled from. */
+  /** Origin of the executable. */
   readonly origin: Origin
 }
 
@@ -42,7 +42,7 @@ export async function gatherInputs(paths: RecipePaths, executable: string, tools
   return { inputs, origin }
 }
 
-/** What the Debian part of a machine depends on. */
+/** Inputs of a machine's Debian part. */
 export async function baseInputs(paths: RecipePaths, recipe: MachineRecipe, tools: ToolVersions): Promise<Inputs> {
   return {
     'packages.lock': await sha256File(paths.packagesLock),
@@ -53,7 +53,7 @@ export async function baseInputs(paths: RecipePaths, recipe: MachineRecipe, tool
   }
 }
 
-/** Null when the build wrote none, or for other bytes. The commit is left out: equal inputs must give equal manifests. */
+/** Null when the build wrote none, or for other bytes. Without the commit: equal inputs must give equal manifests. */
 async function readOrigin(executable: string, sha256: string): Promise<Origin> {
   const file = Bun.file(provenancePath(executable))
   if (!(await file.exists())) return null

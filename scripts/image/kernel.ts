@@ -1,4 +1,5 @@
-// Kernel and modules out of the kernel package. The package is only unpacked, never installed: its hooks would make an initrd of their own. Effects.
+// Kernel and modules out of the kernel package. The package is only unpacked, never installed: its hooks would make an
+// initrd of their own. Effects.
 
 import { cp, mkdir, readdir, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'

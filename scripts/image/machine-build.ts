@@ -1,4 +1,5 @@
-// Builds an image of kind `machine`: a Debian with our init, the guest executable and, where somebody logs in, the packaged agent. Effects.
+// Builds an image of kind `machine`: a Debian with our init, the guest executable and, where somebody logs in, the
+// packaged agent. Effects.
 
 import { existsSync } from 'node:fs'
 import { basename, join } from 'node:path'

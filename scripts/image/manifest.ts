@@ -27,7 +27,7 @@ export const partNames = {
   root: 'root.img',
 } as const
 
-/** What an executable of ours was compiled from; null for one that scripts/build-*.ts did not make. */
+/** Origin of an executable of ours; null for one that scripts/build-*.ts did not make. */
 const Origin = Type.Union([
   Type.Object({ bunSha256: Sha256, lockSha256: Sha256, sourceSha256: Sha256 }, closed),
   Type.Null(),

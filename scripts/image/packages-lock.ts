@@ -1,4 +1,5 @@
-// The package lock: the exact Debian packages of an image. Addresses are relative to a mirror; the mirror is this machine's own.
+// The package lock: the exact Debian packages of an image. Addresses are relative to a mirror; the mirror is this
+// machine's own.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { readChecked } from './checked-json.ts'
@@ -12,8 +13,8 @@ export const LockedPackage = Type.Object(
     name: Type.String({ pattern: '^[a-z0-9][a-z0-9+.-]+$' }),
     version: Type.String({ pattern: '^[A-Za-z0-9.+:~-]+$', maxLength: 128 }),
     /**
-     * `root` is installed, or unpacked for the root; `initrd` is unpacked for the initrd alone; of `kernel` only the kernel and the listed modules
-     * are taken, of `firmware` the one file that the recipe names.
+     * `root` is installed, or unpacked for the root; `initrd` is unpacked for the initrd alone; of `kernel` only the
+     * kernel and the listed modules are taken, of `firmware` the one file that the recipe names.
      */
     role: Type.Union([Type.Literal('root'), Type.Literal('initrd'), Type.Literal('kernel'), Type.Literal('firmware')]),
     archive: Type.Union([Type.Literal('debian'), Type.Literal('debian-security')]),
@@ -47,7 +48,7 @@ export async function readPackagesLock(path: string): Promise<PackagesLock> {
   return lock
 }
 
-/** What the schema cannot say, or null. */
+/** A fault that the schema cannot express, or null. */
 export function lockProblem(lock: PackagesLock): string | null {
   const names = lock.packages.map(entry => entry.name)
   if (new Set(names).size !== names.length) return 'a package is listed twice'

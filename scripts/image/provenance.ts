@@ -14,13 +14,13 @@ import { type CommonManifest, type Origin, partNames } from './manifest.ts'
 import type { PackagesLock } from './packages-lock.ts'
 
 export type ProvenanceOf = {
-  /** Of the image, with its manifest. */
+  /** Directory of the image, with its manifest. */
   readonly dir: string
   readonly recipe: string
   readonly manifest: CommonManifest
   readonly lock: PackagesLock
   readonly agentLock: AgentLock | null
-  /** Of ours: strongroom-guest, or strongroom-enclave. */
+  /** Our executable: strongroom-guest, or strongroom-enclave. */
   readonly executable: { readonly name: string; readonly sha256: string; readonly madeOf: Origin }
 }
 

@@ -15,7 +15,7 @@ const common = {
   architecture: Type.Literal('amd64'),
   /** Seconds; every timestamp in the image. */
   sourceDateEpoch: Type.Integer({ minimum: 1 }),
-  /** Firmware that checks kernel hashes: package, the suite that has it, and the file in it. Package and suite are used by --relock only. */
+  /** Firmware that checks kernel hashes: the file, and for --relock its package and suite. */
   firmware: Type.Object(
     {
       package: PackageName,
@@ -43,13 +43,13 @@ export const MachineRecipe = Type.Object(
     kind: Type.Literal('machine'),
     /** Names, and what apt may resolve further; used by --relock only. */
     packages: Type.Array(PackageName, { minItems: 1, maxItems: 256 }),
-    /** Those of `packages` that come from the suite's backports; used by --relock only. */
+    /** Packages that come from the suite's backports; used by --relock only. */
     backports: Type.Optional(Type.Array(PackageName, { maxItems: 64 })),
     /** Metapackage that names the kernel; used by --relock only. */
     kernelMetapackage: PackageName,
     /** Path globs, relative to the root, that are left out. */
     exclude: Type.Array(Type.String(), { maxItems: 256 }),
-    /** What `strongroom-guest` is there. */
+    /** Role of `strongroom-guest` in it. */
     program: Type.Union([Type.Literal('agent'), Type.Literal('builder')]),
     /** The login, who has the packaged coding agent; none where nobody logs in. */
     user: Type.Optional(
@@ -70,7 +70,7 @@ export const MachineRecipe = Type.Object(
 )
 export type MachineRecipe = Static<typeof MachineRecipe>
 
-/** The gateway's VM: a read-only root of listed files out of unpacked packages. No maintainer script runs, no dependency is followed. */
+/** The gateway's VM: a read-only root of listed files of packages. No maintainer scripts, no dependencies. */
 export const EnclaveRecipe = Type.Object(
   {
     ...common,
@@ -81,7 +81,7 @@ export const EnclaveRecipe = Type.Object(
     initrdPackages: Type.Array(PackageName, { minItems: 1, maxItems: 16 }),
     /** Metapackage that names the kernel, and the suite that has it; used by --relock only. */
     kernel: Type.Object({ metapackage: PackageName, suite: Type.String({ pattern: '^[a-z]+$' }) }, closed),
-    /** Path globs, relative to the root, of what is taken from the packages. Each must match; libraries that these need come along. */
+    /** Path globs below the root of files to take from packages. Each must match; needed libraries follow. */
     files: Type.Array(Type.String({ pattern: '^[a-z][A-Za-z0-9/._*+-]*$' }), { minItems: 1, maxItems: 64 }),
     /** The package whose version the manifest gives: the worker's. */
     program: PackageName,
@@ -91,7 +91,7 @@ export const EnclaveRecipe = Type.Object(
 export type EnclaveRecipe = Static<typeof EnclaveRecipe>
 
 export const Recipe = Type.Union([MachineRecipe, EnclaveRecipe])
-/** What goes into an image that a VM boots. */
+/** Contents of an image that a VM boots. */
 export type Recipe = Static<typeof Recipe>
 
 const AnyRecipe = Type.Object({ kind: Type.Union([Type.Literal('machine'), Type.Literal('enclave')]) })
@@ -127,7 +127,7 @@ export type Variant = Static<typeof Variant>
 
 /** Where the files of one recipe are. */
 export type RecipePaths = {
-  /** Of a variant; null for a recipe as it stands. */
+  /** Folder of a variant; null for a plain recipe. */
   readonly variantDir: string | null
   readonly repo: string
   readonly recipeDir: string
@@ -161,7 +161,7 @@ export async function variantNames(repo: string): Promise<string[]> {
   return (await readdir(join(repo, 'guest-image', 'variants'))).sort()
 }
 
-/** Those of the recipe that a variant is of, and the variant's own folder. Throws recipe_invalid. */
+/** Paths of the base recipe and of the variant's own folder. Throws recipe_invalid. */
 export async function imagePaths(repo: string, name: string): Promise<RecipePaths> {
   if (!(await variantNames(repo)).includes(name)) return recipePaths(repo, name)
   const variantDir = join(repo, 'guest-image', 'variants', name)

@@ -1,10 +1,11 @@
 // Release files of Debian's archives: when a suite was last changed, and which one it is. Pure.
-// https://wiki.debian.org/DebianRepository/Format, "Release" files. Their signatures are apt's to check; what is here decides about time.
+// https://wiki.debian.org/DebianRepository/Format, "Release" files. Their signatures are apt's to check; what is here
+// decides about time.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { ImageFault } from './image-fault.ts'
 
-/** What a lock was made from, by the archive and the suite that was asked for. */
+/** State of the archive that a lock was made from, with the suite that was asked for. */
 export const LockedRelease = Type.Object(
   {
     archive: Type.Union([Type.Literal('debian'), Type.Literal('debian-security')]),
@@ -31,7 +32,7 @@ export function readRelease(text: string, { archive, suite }: Pick<LockedRelease
   return { archive, suite, codename, date, validUntil: isoOf(field(fields, 'Valid-Until')) }
 }
 
-/** Throws release_refused when any suite is older than the lock's: a mirror that stands still, or is made to, must not take us back. */
+/** Throws release_refused when any suite is older than the lock's: a stale mirror must not take us back. */
 export function refuseOlder(before: readonly LockedRelease[], after: readonly LockedRelease[]): void {
   const older = after.flatMap(release => {
     const locked = before.find(({ archive, suite }) => archive === release.archive && suite === release.suite)
@@ -52,7 +53,7 @@ export function releaseLines(before: readonly LockedRelease[], after: readonly R
   })
 }
 
-/** Of a clear-signed file (RFC 9580 section 7) what the signature covers; fields around it are anybody's. */
+/** The signed part of a clear-signed file (RFC 9580 section 7); anybody can write the fields around it. */
 function signedPart(text: string): string {
   if (!text.includes('-----BEGIN PGP')) return text
   return (

@@ -1,4 +1,4 @@
-// When versions are chosen anew: when somebody asks, and never on our own account. Pure but for what it is given to call.
+// When versions are chosen anew: on request alone. Pure, apart from the functions it is given.
 
 import { ImageFault } from './image-fault.ts'
 
@@ -19,7 +19,7 @@ export function relockWhen(flag: boolean, variable: string | undefined): RelockW
 export type RelockingBuild = {
   readonly when: RelockWhen
   readonly build: () => Promise<string>
-  /** What changed, for people. */
+  /** The changes, for people. */
   readonly relock: () => Promise<string[]>
   readonly report: (line: string) => void
 }

@@ -1,4 +1,5 @@
-// Writes a new package lock: the one place where versions are chosen. Runs apt over private state; the host's is untouched. Effects.
+// Writes a new package lock: the one place where versions are chosen. Runs apt over private state; the host's is
+// untouched. Effects.
 
 import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -30,7 +31,7 @@ async function machinePackages(recipe: MachineRecipe, apts: Apts): Promise<Locke
   const { suite: main, backports = [] } = recipe
   const apt = await apts.of([...updatedSuites(main), ...(backports.length > 0 ? [`${main}-backports`] : [])])
   const wanted = recipe.packages.map(name => (backports.includes(name) ? `${name}/${main}-backports` : name))
-  // mmdebstrap brings what is essential; apt counts itself as such, but whether it is in a guest is the recipe's to say.
+  // mmdebstrap brings essential packages. apt counts itself among them; here the recipe decides about it.
   const essential = '?and(?essential,?not(?exact-name(apt)))'
   const simulated = await apt.run('apt-get', ['--simulate', 'install', essential, ...wanted])
   const chosen = [...simulated.matchAll(/^Inst (\S+) \((\S+) /gm)].map(match => ({
@@ -46,7 +47,7 @@ async function machinePackages(recipe: MachineRecipe, apts: Apts): Promise<Locke
   return [...packages, await kernelOf(apt, recipe.kernelMetapackage)]
 }
 
-/** The listed packages, each in the suite's newest version, and the kernel of its own suite; nothing further is resolved. */
+/** The listed packages, each in the suite's newest version, and the kernel of its own suite; no dependencies. */
 async function enclavePackages(recipe: EnclaveRecipe, apts: Apts): Promise<LockedPackage[]> {
   const apt = await apts.of(updatedSuites(recipe.suite))
   const packages: LockedPackage[] = []
@@ -100,7 +101,7 @@ class Apts {
     return apt
   }
 
-  /** Of all of them, in the order in which they were asked for. */
+  /** Releases of all sources, in the order of the requests. */
   releases(): Release[] {
     return [...this.#made.values()].flatMap(apt => apt.releases)
   }
@@ -112,7 +113,7 @@ function sourceOf(suite: string, mirrors: Mirrors): Source {
   const archive = suite.endsWith('-security') ? 'debian-security' : 'debian'
   const mirror = mirrors[archive]
   if (mirror === null) throw new ImageFault('mirror_unknown', `no apt source has ${archive}`)
-  // Testing's index on a mirror may be past its time. That is said aloud, and one older than the lock's is refused, so that nobody goes back by it.
+  // A mirror's index of testing may have expired. The report says so, and an index older than the lock's is refused.
   const option = suite === 'testing' ? ' check-valid-until=no' : ''
   return { archive, suite, line: `deb [signed-by=${keyring}${option}] ${mirror} ${suite} main` }
 }
@@ -132,7 +133,7 @@ export function lockChanges(
 
 type Apt = {
   readonly run: (command: 'apt-get' | 'apt-cache', args: readonly string[]) => Promise<string>
-  /** Of the sources, in their order. */
+  /** Releases of the sources, in their order. */
   readonly releases: readonly Release[]
 }
 
@@ -168,7 +169,7 @@ async function privateApt(
   return { run, releases: await Promise.all(sources.map(from => releaseOf(from, join(workDir, 'lists')))) }
 }
 
-/** apt keeps what it has verified only; where a source failed, `apt-get update` may still end well, with its lists left out. */
+/** apt keeps only verified lists; `apt-get update` may succeed although a source failed. */
 async function releaseOf({ archive, suite }: Source, listsDir: string): Promise<Release> {
   const names = (await readdir(listsDir)).filter(name => new RegExp(`_dists_${suite}_(In)?Release$`).test(name))
   const [name] = names

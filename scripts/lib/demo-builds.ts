@@ -1,5 +1,5 @@
-// The part of the demonstration that is about attested builds: one is submitted and verified, then its boot image is pulled and held against it.
-// Effects: files below the demonstration's directory, processes in its namespace.
+// The part of the demonstration that is about attested builds: one is submitted and verified, then its boot image is
+// pulled and held against it. Effects: files below the demonstration's directory, processes in its namespace.
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -11,14 +11,14 @@ export type BuildDemo = {
   readonly executable: string
   readonly directory: string
   readonly stateDir: string
-  /** Of service C: https://HOST:PORT. */
+  /** Address of service C: https://HOST:PORT. */
   readonly url: string
   readonly key: string
   /** Directory of the builder image that the demonstration has built itself. */
   readonly builder: string
 }
 
-/** What the printed commands need to know of this appliance: its authority, and that its platform is simulated. */
+/** Settings that the printed commands need here: the authority, and that the platform is simulated. */
 type Settings = { readonly home: string; readonly env: Readonly<Record<string, string>> }
 
 export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo): Promise<void> {
@@ -27,7 +27,7 @@ export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo)
   writeProject(project)
   const { home, env } = settingsOf(demo)
   const submitted = await step('strongroom build submit ./hello', async () => {
-    // What the VM was launched from is held against the pulled boot image below.
+    // The pulled boot image is compared with the launch of the VM below.
     const argv = [executable, 'build', 'submit', project, '--output', home, '--any-measurement', '--json']
     return JSON.parse(await run(argv, env)) as { readonly job_id: string; readonly archive: string }
   })
@@ -41,7 +41,7 @@ export async function buildSteps({ step }: Pick<Steps, 'step'>, demo: BuildDemo)
     writeFileSync(path, await run([executable, 'verify', 'policy-example', '--image', demo.builder], env))
     return path
   })
-  // As they are printed, in a directory of the client's own; only the client knows what it sent, and which builder it expects.
+  // The printed commands, in the client's directory; the client adds the source it sent and the builder it expects.
   for (const command of commands) {
     await step(command.replace(/^(.{60}).+$/, '$1…'), async () => {
       const said = await run(

@@ -1,5 +1,5 @@
-// The part of the demonstration that is about the gateway in its VM: it serves, a client asks it, verifies it, and verifies its answer.
-// Effects: files below the demonstration's directory, processes in its namespace.
+// The part of the demonstration that is about the gateway in its VM: it serves, a client asks it, verifies it, and
+// verifies its answer. Effects: files below the demonstration's directory, processes in its namespace.
 
 import { join } from 'node:path'
 import type { AdminGateways } from '../../src/contract/admin/gateways.ts'
@@ -87,7 +87,7 @@ async function ask({ inside, file, ca, directory }: Host, key: string, step: Ste
   return ['--receipt', file('receipt.txt', receipt), '--request', request, '--response', response]
 }
 
-/** What `verify response` needs of the gateway, and no network afterwards: its evidence, and the workload.json that HOST_DATA is the digest of. */
+/** Files for `verify response`, which needs no network then: the evidence, and the workload.json behind HOST_DATA. */
 async function saveAttestation({ inside, ca, directory }: Host): Promise<string[]> {
   const nonce = Buffer.from(crypto.getRandomValues(new Uint8Array(32))).toString('base64url')
   const save = async (path: string, name: string) => {

@@ -1,5 +1,5 @@
-// The host of the demonstration: a network namespace with the appliance in it, whose DNS is its resolver. Effects: a namespace, files in a
-// temporary directory, processes; all of it is removed when the demonstration ends.
+// The host of the demonstration: a network namespace with the appliance in it, whose DNS is its resolver. Effects: a
+// namespace, files in a temporary directory, processes; all of it is removed when the demonstration ends.
 
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,11 +20,11 @@ export const below = '\n          '
 export type Images = Readonly<Record<'instance' | 'builder' | 'inference', string>>
 
 export type Host = {
-  /** What the clients of the demonstration have; other users may pass through. */
+  /** Files of the demonstration's clients; other users may pass through. */
   readonly directory: string
   readonly configFile: string
   readonly stateDir: string
-  /** What clients trust. */
+  /** The authority that clients trust. */
   readonly ca: string
   readonly simulatedRoot: string
   /** Runs a command inside the namespace; its standard output. */

@@ -1,5 +1,6 @@
-// What a relying party expects of a gateway on a simulated platform, from what it has itself: the executable, the configuration, image and model.
-// Effects: reads these files, writes the files for `strongroom verify gateway`. The gateway is not asked, so that nothing is pinned to its word.
+// Pins of a gateway on a simulated platform, made from the relying party's own executable, configuration, image and
+// model. Effects: reads these files, writes the files for `strongroom verify gateway`. The gateway itself is not
+// asked.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -60,7 +61,7 @@ export type ExpectedVm = Pick<Expected, 'configFile' | 'directory'> & {
   readonly operatorKey: string
 }
 
-/** As `pinGateway`, of a gateway in a VM: the measured image, whose host launched it, and the upstreams outside. workload.json comes with the evidence. */
+/** As `pinGateway`, for a gateway in a VM: measured image, operator key, upstreams outside. */
 export async function pinGatewayVm({ configFile, directory, operatorKey }: ExpectedVm): Promise<string[]> {
   const { config } = loadConfig({ path: configFile, env: {} })
   const { vcpus, worker, upstreams } = config.inference

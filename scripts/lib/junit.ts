@@ -1,7 +1,9 @@
-// Reads the JUnit report of `bun test`. Pure. Only what Bun 1.4.5 writes: nested testsuite, testcase, failure, skipped.
+// Reads the JUnit report of `bun test`. Pure. Only what Bun 1.4.5 writes: nested testsuite, testcase, failure,
+// skipped.
 //
-// The report alone proves nothing: a file that does not load has no suite in it and only the exit status tells, and a run
-// that calls process.exit() writes no report at all. `judge` therefore compares it with the files that were asked for.
+// The report alone proves nothing: a file that does not load has no suite in it and only the exit status tells, and a
+// run that calls process.exit() writes no report at all. `judge` therefore compares it with the files that were asked
+// for.
 
 export type TestCase = {
   readonly file: string
@@ -61,26 +63,26 @@ export function testCasesOf(report: string): TestCase[] {
   return cases
 }
 
-/** What a run of `bun test` amounts to. Anything that could hide a failure counts as one. */
+/** Result of a run of `bun test`. Anything that could hide a failure counts as one. */
 export function judge(run: Run): Tally {
   const cases = run.report === null ? [] : testCasesOf(run.report)
-  const count = (outcome: TestCase['outcome']) => cases.filter(item => item.outcome === outcome).length
+  const count = (outcome: TestCase['outcome']) => cases.filter(test => test.outcome === outcome).length
   const problems: string[] = []
   if (run.timedOut) problems.push(`not done after ${Math.round(run.timeoutMs / 1000)} s: stopped`)
   if (run.report === null) {
     if (!run.timedOut) problems.push(`ended without a report, exit status ${run.exitCode}`)
   } else {
-    const reported = new Set(cases.map(item => item.file))
+    const reported = new Set(cases.map(({ file }) => file))
     for (const file of run.files) if (!reported.has(file)) problems.push(`${file}: no test ran; did it load?`)
     const explained = count('failed') > 0 || problems.length > 0
     if (run.exitCode !== 0 && !explained) problems.push(`every test passed, but exit status ${run.exitCode}`)
   }
-  const skippedFiles = new Set(cases.filter(item => item.outcome === 'skipped').map(item => item.file))
+  const skippedFiles = new Set(cases.filter(test => test.outcome === 'skipped').map(test => test.file))
   const reasons = skipReasonsOf(run.output)
   if (reasons.length < skippedFiles.size) {
     problems.push(`skipped without printing \`not run: REASON\`: ${[...skippedFiles].join(', ')}`)
   }
-  const failedTests = cases.filter(item => item.outcome === 'failed').map(({ file, name }) => `${file}: ${name}`)
+  const failedTests = cases.filter(test => test.outcome === 'failed').map(({ file, name }) => `${file}: ${name}`)
   const failed = failedTests.length + problems.length
   return { passed: count('passed'), failed, skipped: count('skipped'), failedTests, problems }
 }

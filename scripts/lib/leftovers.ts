@@ -1,9 +1,10 @@
 // Finds and removes what a test run left in the kernel: processes, network namespaces, links and nftables tables.
 //
-// Everything that tests make is named `srt-<pid>-*` after the process that made it, and every process they start inherits
-// STRONGROOM_TEST_RUN. Other test runs may be under way on the same machine, so only two things are removed: processes
-// with this run's mark, and what is named after a process that has ended, with the processes inside of such a namespace: a paused QEMU, for
-// example, which carries no mark and would keep its tap. Any other `srt-*` is reported and left alone.
+// Everything that tests make is named `srt-<pid>-*` after the process that made it, and every process they start
+// inherits STRONGROOM_TEST_RUN. Other test runs may be under way on the same machine, so only two things are removed:
+// processes with this run's mark, and what is named after a process that has ended, with the processes inside of such
+// a namespace: a paused QEMU, for example, which carries no mark and would keep its tap. Any other `srt-*` is reported
+// and left alone.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { runCommand } from './command.ts'
@@ -44,7 +45,7 @@ export function reasonToKeep(name: string, alive: ReadonlySet<number>): string |
   return alive.has(Number(owner)) ? `process ${owner} may be using it` : null
 }
 
-/** Kills every process whose mark is this one or begins with it (each child of a run has one of its own), but for this process. */
+/** Kills every other process whose mark is or begins with this (children of a run have longer marks). */
 export function killMarked(mark: string): void {
   for (const { pid } of markedProcesses(mark)) kill(pid)
 }

@@ -1,4 +1,5 @@
-// The source inputs of the executables that images measure: what their entry points import, type-only imports left out. Effects: Bun's bundler.
+// The source inputs of the executables that images measure: what their entry points import, type-only imports left
+// out. Effects: Bun's bundler.
 
 import { readFileSync } from 'node:fs'
 import { join, relative, resolve } from 'node:path'
@@ -10,7 +11,7 @@ export const MEASURED = {
 } as const satisfies Record<string, { readonly entry: string; readonly file: string }>
 
 export type MeasuredInputs = {
-  /** Of this repository, in order. */
+  /** Paths in this repository, sorted. */
   readonly files: readonly string[]
   /** Name and version of each package, and how many of its files. */
   readonly packages: Readonly<Record<string, { readonly version: string; readonly files: number }>>

@@ -1,17 +1,17 @@
-// Which test runs when. The suffix of a test's name decides, so nobody has to keep a list: `name[.slow|.alone|.root|.image].test.ts`.
+// Which test runs when. The suffix of a test's name decides: `name[.slow|.alone|.root|.image].test.ts`.
 
 export const PHASES = {
-  /** Needs nothing but Bun: no root, no network namespaces, no QEMU, no built executables. Also part of `bun run check`. */
+  /** Needs only Bun: no root, network namespace, QEMU or built executable. Also in `bun run check`. */
   unit: { suffix: '.test.ts', lanes: null, needsBuild: false, timeoutMs: 300_000, testTimeoutMs: 20_000 },
   /** Takes seconds, or starts other runtimes. */
   slow: { suffix: '.slow.test.ts', lanes: 2, needsBuild: false, timeoutMs: 1_200_000, testTimeoutMs: 120_000 },
-  /** Holds a clock to close bounds (`test/meta/phases.ts`), and so must not share the processors: one file at a time. */
+  /** Holds a clock to close bounds (`test/meta/phases.ts`), so it must not share the processors. */
   alone: { suffix: '.alone.test.ts', lanes: 1, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /** Needs root, and changes nothing outside of namespaces of its own. Waits more than it computes. */
   root: { suffix: '.root.test.ts', lanes: 2, needsBuild: false, timeoutMs: 900_000, testTimeoutMs: 60_000 },
   /**
-   * Needs the built executables and images: reads them, builds them, or boots VMs. A VM has the time of two processors while it boots, and
-   * mostly waits afterwards. So there is one lane more than processors.
+   * Needs the built executables and images: reads them, builds them, or boots VMs. A VM has the time of two processors
+   * while it boots, and mostly waits afterwards. So there is one lane more than processors.
    */
   image: { suffix: '.image.test.ts', lanes: 3, needsBuild: true, timeoutMs: 4_200_000, testTimeoutMs: 900_000 },
 } as const satisfies Record<string, Phase>
@@ -19,7 +19,7 @@ export const PHASES = {
 type Phase = {
   /** The end of the names of its tests. */
   readonly suffix: string
-  /** How many files run beside each other, each in a process of its own; null: the runner spreads all of them over the processors. */
+  /** Files that run beside each other, a process each; null: the runner spreads them over the processors. */
   readonly lanes: number | null
   readonly needsBuild: boolean
   /** For the whole phase. */
@@ -34,12 +34,12 @@ export type PhaseName = keyof typeof PHASES
 export const PHASE_NAMES = ['unit', 'slow', 'alone', 'root', 'image'] as const satisfies readonly PhaseName[]
 
 /**
- * Beside it the executables and images are built for the phases that need them: neither looks at what the other writes. Not so the slow phase:
- * on a busy machine the probes of the firewall's tests, of 0.7 s, give up.
+ * Beside it the executables and images are built for the phases that need them: neither looks at what the other
+ * writes. Not so the slow phase: on a busy machine the probes of the firewall's tests, of 0.7 s, give up.
  */
 export const BUILD_BESIDE: PhaseName = 'root'
 
-/** Files that take minutes, the longest first: they start first, so that at a phase's end no lane waits for one of them. */
+/** Files that take minutes, the longest first: they start first, so that no lane ends late for one of them. */
 export const STARTS_FIRST: readonly string[] = [
   'test/e2e/inside.image.test.ts',
   'test/e2e/build-kinds.image.test.ts',
@@ -67,7 +67,7 @@ export function inOrder(files: readonly string[]): string[] {
 /** Its files run one after the other: they share the account of a build's user. */
 const ONE_BY_ONE = 'test/builder/'
 
-/** What a lane takes at a time: one file, but for those that run one by one. */
+/** Work of a lane at a time: one file, or all files that run one by one. */
 export function groupsOf(files: readonly string[]): string[][] {
   const together = files.filter(file => file.startsWith(ONE_BY_ONE))
   const others = inOrder(files.filter(file => !together.includes(file))).map(file => [file])

@@ -1,4 +1,4 @@
-// What scripts say. Results go to standard output, everything else to standard error where a caller wants that.
+// Output of scripts: results on standard output, everything else on standard error where a caller wants that.
 
 /** Writes one line of text. */
 export type Print = (line: string) => void

@@ -1,4 +1,5 @@
-// Writes GGUF, version 3: metadata and tensors in one file (ggml's docs/gguf.md). Pure. Little-endian, every tensor F32.
+// Writes GGUF, version 3: metadata and tensors in one file (ggml's docs/gguf.md). Pure. Little-endian, every tensor
+// F32.
 
 /** Value types of the metadata, by number. */
 const TYPE = { uint32: 4, float32: 6, bool: 7, string: 8, array: 9 } as const

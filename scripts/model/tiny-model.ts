@@ -1,4 +1,5 @@
-// A language model that says nothing sensible, for demonstrations and tests: real architecture, real tokenizer, random weights. Pure.
+// A language model that says nothing sensible, for demonstrations and tests: real architecture, real tokenizer, random
+// weights. Pure.
 
 import { encodeGguf, type GgufTensor, type GgufValue } from './gguf.ts'
 
@@ -8,7 +9,7 @@ const shape = { embedding: 128, feedForward: 384, layers: 2, heads: 4, headsKv: 
 /** In ids after the ordinary tokens; those of type control never come out of text. */
 const controlTokens = ['<|begin|>', '<|im_start|>', '<|im_end|>'] as const
 
-/** Pairs that become one token, best first; each part is a character or the result of an earlier pair. `Ġ` stands for a blank. */
+/** Pairs that become one token, best first; a part is a character or an earlier result. `Ġ` is a blank. */
 const merges = [
   'Ġ t',
   'h e',
@@ -40,7 +41,7 @@ const merges = [
   'Ġan d',
 ] as const
 
-/** Tools in the form that llama.cpp recognizes from the template alone, so that it can hold answers to a tool's parameters. */
+/** Tools in a form that llama.cpp recognizes from the template, so that it can constrain a tool's parameters. */
 const chatTemplate = `{%- if tools %}
     {{- '<|im_start|>system\\n# Tools\\n<tools>' }}
     {%- for tool in tools %}
@@ -150,7 +151,7 @@ function weights(tokens: readonly string[]): GgufTensor[] {
 /** Large enough that the likeliest of the readable tokens leave a zero far behind. */
 const logitDeviation = 0.5
 
-/** Gives tokens that are no plain text the same middling likelihood, next to none: so that answers are text, and end. */
+/** Gives tokens that are no plain text the same low likelihood, so that answers are text, and end. */
 function readable(output: GgufTensor, tokens: readonly string[]): GgufTensor {
   tokens.forEach((token, id) => {
     const plain = /^[Ġ!-~]+$/.test(token) && !isControl(token)
@@ -159,7 +160,7 @@ function readable(output: GgufTensor, tokens: readonly string[]): GgufTensor {
   return output
 }
 
-/** Mean 0, deviation 1, by sums of four uniform numbers: no function whose last bit hangs on the machine. Mulberry32 underneath. */
+/** Mean 0, deviation 1, by sums of four uniform numbers: the same on every machine. Mulberry32 underneath. */
 function randomNumbers(start: number): () => number {
   let state = start
   const uniform = () => {

@@ -1,5 +1,6 @@
-// A whole appliance for end-to-end tests: the compiled executable with its own state, in the caller's network namespace.
-// Effects: processes, files in a temporary directory, everything that `strongroom serve` does. Use inside `inOwnNetns`.
+// A whole appliance for end-to-end tests: the compiled executable with its own state, in the caller's network
+// namespace. Effects: processes, files in a temporary directory, everything that `strongroom serve` does. Use inside
+// `inOwnNetns`.
 
 import { Resolver } from 'node:dns/promises'
 import { chmodSync, closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -31,7 +32,7 @@ export type Appliance = {
   readonly directory: string
   readonly url: string
   readonly pid: () => number
-  /** Starts the daemon and waits until it responds to clients and to the operator. Returns the milliseconds until it responded to clients. */
+  /** Starts the daemon, waits for its clients' and its operator's side. Returns ms until the clients' side. */
   readonly start: (held?: Held) => Promise<number>
   /** SIGTERM and wait. VMs run on. */
   readonly stop: () => Promise<number>
@@ -64,10 +65,7 @@ export type Appliance = {
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }
 
-/**
- * `settings` are further lines of the TOML table `table`, and so is each of `lines` of its own table; `tables` are whole tables behind all
- * others.
- */
+/** `settings`: further lines of the TOML table `table`; `lines`: by table; `tables`: whole tables, put last. */
 export async function createAppliance(
   settings = '',
   table = 'vm',
@@ -188,7 +186,7 @@ export async function createAppliance(
     log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
     [Symbol.asyncDispose]: async () => {
       await end('SIGKILL')
-      // What a failed test left: VMs outlive the daemon.
+      // VMs outlive the daemon, so a failed test may leave some.
       for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGKILL')
       rmSync(directory, { recursive: true, force: true })
     },
@@ -197,7 +195,7 @@ export async function createAppliance(
 }
 
 const url = 'https://127.0.0.1:8441'
-/** Runs what follows once it is told to go on; the pid stays. */
+/** Waits for SIGCONT, then runs its arguments under the same pid. */
 const stopped = ['sh', '-c', 'kill -STOP $$; exec "$@"', 'sh']
 
 /** The operator's socket comes last, after all services. Behind a socket that a killed daemon left there is nobody. */

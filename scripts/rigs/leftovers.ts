@@ -1,4 +1,4 @@
-// What an appliance has on this host, seen from outside: by asking the kernel and the disk, not the appliance. Effects: reads.
+// Traces of an appliance on this host, from the kernel and the disk rather than from the appliance. Effects: reads.
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'

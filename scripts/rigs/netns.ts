@@ -1,10 +1,14 @@
 // Network namespaces for tests. Effects: creates and removes namespaces named `srt-<pid>-<n>`; needs root.
 //
 // Two ways:
-// - `createNetns()` gives an empty namespace with loopback up; `argv()` puts a command into it, so that a test can start a whole daemon there.
-// - `inOwnNetns(import.meta.path, () => { test(…) … })` runs a whole test file inside one: the outer `bun test` has a single test that runs the
-//   file again under `ip netns exec`, and only that inner run defines the tests. In-process calls (taps, nft, sockets) then see the namespace.
-// Closing kills whatever still runs inside. Namespaces of test processes that are gone are removed before a new one is made.
+// - `createNetns()` gives an empty namespace with loopback up; `argv()` puts a command into it, so that a test can
+//   start a whole daemon there.
+// - `inOwnNetns(import.meta.path, () => { test(…) … })` runs a whole test file inside one: the outer `bun test` has a
+//   single test that runs the
+//   file again under `ip netns exec`, and only that inner run defines the tests. In-process calls (taps, nft, sockets)
+//   then see the namespace.
+// Closing kills whatever still runs inside. Namespaces of test processes that are gone are removed before a new one is
+// made.
 
 import { afterAll, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
@@ -117,7 +121,7 @@ function listNetns(): string[] {
 }
 
 function removeNetns(name: string): void {
-  // Whatever a test left running inside holds the namespace alive, taps and all.
+  // Processes that a test left inside hold the namespace alive, taps and all.
   for (const pid of tryIp('netns', 'pids', name).split('\n').filter(Boolean)) {
     try {
       process.kill(Number(pid), 'SIGKILL')

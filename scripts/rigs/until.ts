@@ -1,6 +1,6 @@
 // Waiting for a condition in tests, with a deadline instead of a sleep. Effects: timers.
 
-/** What was soon is seen soon; to ask a daemon a hundred times a second takes a tenth of a processor from the VM that is waited for. */
+/** Fast at first, then slowly: a hundred requests a second to a daemon cost the awaited VM a tenth of a processor. */
 const [soonMs, pollMs, patientPollMs] = [1_000, 10, 50]
 
 /** Resolves as soon as `condition` holds; throws, naming `what`, when it still does not after `timeoutMs`. */
@@ -13,7 +13,7 @@ export async function until(what: string, timeoutMs: number, condition: () => un
   }
 }
 
-/** What comes in pieces. */
+/** Collects all pieces. */
 export async function allOf<T>(pieces: AsyncIterable<readonly T[]>): Promise<T[]> {
   return (await Array.fromAsync(pieces)).flat()
 }

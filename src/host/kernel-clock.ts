@@ -1,4 +1,5 @@
-// What the kernel thinks of its clock (adjtimex(2)), and what the clock of the board says. Effects: one system call that changes nothing, one file.
+// The kernel's state of its clock (adjtimex(2)) and the board's clock. Effects: one system call that changes nothing,
+// one file.
 
 import { FFIType, ptr } from 'bun:ffi'
 import { readFileSync } from 'node:fs'
@@ -7,7 +8,7 @@ import { libcOf } from '../linux/ffi.ts'
 export type KernelClock = {
   /** Whether some server keeps it right. */
   readonly isSynchronised: boolean
-  /** What it may be wrong by, as the kernel reckons. */
+  /** Largest error that the kernel reckons with. */
   readonly errorMaxMs: number
 }
 
@@ -39,7 +40,7 @@ export function parseTimex(timex: Uint8Array, state: number): KernelClock {
   }
 }
 
-/** Of the board, milliseconds since 1970; null: there is none, or it cannot be read. Never throws. */
+/** Time of the board's clock, milliseconds since 1970; null without a readable one. Never throws. */
 export function boardClockMs(file = '/sys/class/rtc/rtc0/since_epoch'): number | null {
   try {
     const seconds = Number(readFileSync(file, 'utf8').trim())

@@ -1,8 +1,10 @@
-// The operator key: the ID key with which this host signs the ID block of every launch (AMD 56860 rev 1.58, 8.18). Its digest is in every
-// report, so that relying parties can tell VMs of this operator from others. Effects: three files of the state directory.
+// The operator key: the ID key that signs the ID block of every launch of this host (AMD 56860 rev 1.58, 8.18). Every
+// report has its digest, so relying parties recognize VMs of this operator. Effects: three files of the state
+// directory.
 //
-// It is made once and never replaced by us: another key is another identity, and whoever pins the digest refuses it. The operator may do so;
-// VMs that run then were launched with the key before, so the digests of all keys that this host has had stay on record.
+// It is made once and never replaced by us: another key is another identity, which clients that pin the digest refuse.
+// The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier keys stay on
+// record.
 
 import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
@@ -26,7 +28,7 @@ export type OperatorKey = {
 
 const P384 = { name: 'ECDSA', namedCurve: 'P-384' } as const
 
-/** Opens the key of this state directory, or makes it. Fault internal: it cannot be read, or its two files do not belong together. */
+/** Opens or makes the key of this state directory. Fault internal: unreadable, or its two files do not match. */
 export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
   const keyFile = join(stateDir, 'operator-key.pem')
   const publicFile = join(stateDir, 'operator-key.pub.pem')
@@ -85,7 +87,7 @@ async function readKey(file: string, pem: string): Promise<{ keys: CryptoKeyPair
     }
     return { keys, publicPem: half.export({ format: 'pem', type: 'spki' }).toString() }
   } catch (error) {
-    // The message alone: a cause could quote the text of the key.
+    // Without the cause, which could quote the text of the key.
     throw new Fault('internal', `read ${file}: ${messageOf(error)}; ${remedyOf('it and its public half')}`)
   }
 }

@@ -1,4 +1,5 @@
-// What this host can do: SEV-SNP, KVM or software emulation only; and how much there is of it. Effects: reads below a file system root.
+// Capabilities and size of this host: SEV-SNP, KVM or software emulation; processors, memory. Effects: reads below a
+// file system root.
 
 import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs'
 import { join } from 'node:path'
@@ -7,17 +8,17 @@ import { Fault, messageOf } from '../base/fault.ts'
 import type { Platform } from '../config/schema.ts'
 
 export type HostRoot = {
-  /** `/`, or a directory that stands for it in tests. */
+  /** `/`, or a test's stand-in. */
   readonly root: string
 }
 
 export type Detected = {
   readonly platform: Platform
-  /** What was looked at and found, for `strongroom doctor`. */
+  /** Findings, for `strongroom doctor`. */
   readonly reasons: readonly string[]
 }
 
-/** The best platform that this host has. /dev/kvm alone proves nothing: under some hypervisors it exists and guests hang. */
+/** The best platform of this host. /dev/kvm alone proves nothing: under some hypervisors it exists and guests hang. */
 export function detectPlatform({ root }: HostRoot = { root: '/' }): Detected {
   const sevDevice = existsSync(join(root, 'dev/sev'))
   const sevSnp = readText(root, 'sys/module/kvm_amd/parameters/sev_snp')?.trim() ?? 'absent'
@@ -58,7 +59,7 @@ export function hostProduct(host: HostRoot = { root: '/' }): Product | null {
   return cpuid === null ? null : productOfCpuid(cpuid)
 }
 
-/** Of this host's processors, where they are AMD's. */
+/** CPUID of this host's processors if they are AMD's. */
 export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
   const cpuinfo = readText(root, 'proc/cpuinfo') ?? ''
   if (/^vendor_id\s*:\s*(\S+)$/m.exec(cpuinfo)?.[1] !== 'AuthenticAMD') return null
@@ -70,7 +71,7 @@ export function hostCpuid({ root }: HostRoot = { root: '/' }): Cpuid | null {
 export type SnpFacts = {
   /** C-bit position in page tables: QEMU's `cbitpos`. */
   readonly cbitpos: number
-  /** Physical address bits that the host loses. QEMU's `reduced-phys-bits` is what the guest loses, the C-bit alone: 1. */
+  /** Physical address bits that the host loses. QEMU's `reduced-phys-bits` is the guest's: the C-bit alone, 1. */
   readonly reducedPhysBits: number
   /** VMs with SEV-ES or SEV-SNP at the same time. */
   readonly asidCount: number

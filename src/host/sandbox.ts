@@ -1,10 +1,12 @@
-// A command in a root of its own: bubblewrap (bwrap(1)) under an unprivileged user. Effects: starts and ends processes.
+// A command in a root of its own: bubblewrap (bwrap(1)) under an unprivileged user. Effects: starts and ends
+// processes.
 //
-// The command sees a read-only root and what is mounted over it, no network except through a mounted socket, no processes except its own,
-// no capabilities, and no way to new privileges or further user namespaces. It ends when we end, however we end (PR_SET_PDEATHSIG).
+// The command sees a read-only root and what is mounted over it, no network except through a mounted socket, no other
+// processes. It has no capabilities, and no way to new privileges or further user namespaces. It ends with this
+// process (PR_SET_PDEATHSIG).
 //
-// Where systemd runs, a scope bounds the memory of all its processes together, whatever they use it for. Elsewhere RLIMIT_DATA
-// (getrlimit(2)) bounds the private memory of each process alone, so a hostile program can still get more.
+// Under systemd, a scope bounds the memory of all its processes together. Elsewhere RLIMIT_DATA (getrlimit(2)) bounds
+// the private memory of each process alone, so a hostile program can get more.
 
 import { systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -38,7 +40,7 @@ export type SandboxLimits = {
 }
 
 export type SandboxOutput = {
-  /** A line of stdout or stderr, without its LF. Of a line over `lineBytesMax` it gets a note instead. */
+  /** A line of stdout or stderr, without its LF; a note in place of a line over `lineBytesMax`. */
   readonly onLine: (line: string) => void
   readonly lineBytesMax: number
 }
@@ -53,7 +55,7 @@ export type SandboxProcess = {
 
 export type StartSandboxed = (sandbox: Sandbox, command: readonly string[], output: SandboxOutput) => SandboxProcess
 
-/** Starts the command. Fault host.unsupported without util-linux or bwrap(1), host.command_failed when it cannot be started. */
+/** Starts the command. Faults: host.unsupported (no util-linux or bwrap(1)), host.command_failed. */
 export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   const argv = sandboxArgv(sandbox, command, { systemd: isUnderSystemd() })
   for (const [tool, package_] of Object.entries(packageOf)) {
@@ -86,7 +88,7 @@ const innerId = '65534'
 /** When memory runs out the kernel kills this before the daemon and its VMs (proc_pid_oom_score_adj(5)). */
 const oomScoreAdjust = '900'
 
-/** The whole command line: limits, then become the user, then build the sandbox, so that not even bwrap runs as root. */
+/** The whole command line: limits, then the user, then the sandbox, so that not even bwrap runs as root. */
 export function sandboxArgv(
   sandbox: Sandbox,
   command: readonly string[],
@@ -163,7 +165,7 @@ async function readLines(
   for await (const piece of piecesOf(stream)) {
     splitter.push(piece)
     const pauseMs = allowance.take(piece.length)
-    // What a writer that has ended left in its pipe is not much.
+    // A writer that has ended leaves little in its pipe.
     const isOver = writer.exitCode !== null || writer.signalCode !== null
     if (pauseMs > 0 && !isOver) await systemClock.sleep(pauseMs)
   }

@@ -1,5 +1,6 @@
-// What the SEV firmware of this host says of itself, through /dev/sev (Linux include/uapi/linux/psp-sev.h; AMD 56860 rev 1.58, SNP_PLATFORM_STATUS),
-// and how many of its ASIDs are taken (Linux Documentation/admin-guide/cgroup-v2.rst, Misc). Effects: one ioctl that changes nothing; reads files.
+// The SEV firmware's status, through /dev/sev (Linux include/uapi/linux/psp-sev.h; AMD 56860 rev 1.58,
+// SNP_PLATFORM_STATUS), and its ASIDs in use (Linux Documentation/admin-guide/cgroup-v2.rst, Misc). Effects: one ioctl
+// that changes nothing; reads files.
 
 import { ptr } from 'bun:ffi'
 import { closeSync, openSync, readFileSync } from 'node:fs'
@@ -85,7 +86,7 @@ export function parseSnpStatus(bytes: Uint8Array): SnpStatus {
 
 export type AsidUse = { readonly used: number; readonly total: number }
 
-/** ASIDs of SEV-ES and SEV-SNP together; null where the kernel does not count them (controller `misc`). Never throws. */
+/** ASIDs of SEV-ES and SEV-SNP together; null where the kernel does not count them. Never throws. */
 export function asidUse(root = '/sys/fs/cgroup'): AsidUse | null {
   const [used, total] = ['misc.current', 'misc.capacity'].map(file => countIn(join(root, file)))
   return used == null || total == null ? null : { used, total }

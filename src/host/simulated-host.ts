@@ -1,5 +1,6 @@
-// The simulated platform of a host without SEV-SNP: an authority and a chip, made once and kept; its operator is the one of this host (operator-key.ts).
-// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root). No hardware vouches for any of it.
+// The simulated platform of a host without SEV-SNP: an authority and a chip, made once and kept, with the host's own
+// operator key (operator-key.ts). No hardware vouches for any of it.
+// Effects: <stateDir>/simulator (keys.json, mode 0600; root.pem for --trust-simulated-root).
 
 import { generateKeyPair } from 'node:crypto'
 import { join } from 'node:path'
@@ -73,7 +74,7 @@ const product = 'genoa'
 const platformInfo = 0x21n
 const tcb: Tcb = { fmc: null, bootloader: 10, tee: 0, snp: 27, microcode: 88 }
 
-/** Opens the platform of this state directory, or makes it, with its operator key. Fault internal: its files cannot be read or written. */
+/** Opens or makes the platform of this state directory, with its operator key. Fault internal: file errors. */
 export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<SimulatedHost> {
   const dir = join(deps.stateDir, 'simulator')
   const keysFile = join(dir, 'keys.json')
@@ -122,12 +123,12 @@ export async function openSimulatedHost(deps: SimulatedHostDeps): Promise<Simula
   }
 }
 
-/** What a relying party names to trust the simulation: ARK, ASK and ASVK. */
+/** Certificates by which a relying party trusts the simulation: ARK, ASK and ASVK. */
 export function simulatedRootPem({ ark, ask, asvk }: SimulatedRoot): string {
   return [ark, ask, asvk].map(der => toPem(der, 'CERTIFICATE')).join('')
 }
 
-/** Of a simulated launch of the executable with this digest: known to whoever has the executable. */
+/** Measurement of a simulated launch of the executable with this digest; anybody can compute it. */
 export function simulatedMeasurement(imageDigest: Uint8Array): Uint8Array {
   return sha384(concat(utf8(`${SIMULATED} launch\0`), imageDigest))
 }
@@ -216,7 +217,7 @@ async function encodeKept({ authority, chipId }: Kept): Promise<string> {
   return `${JSON.stringify(file)}\n`
 }
 
-/** Null when there is none yet. A file that cannot be read is never replaced: verifiers were told to trust its root. */
+/** Null when there is none yet. An unreadable file is never replaced: verifiers trust its root. */
 async function readKept(path: string): Promise<Kept | null> {
   const text = readTextOrNull(path)
   if (text === null) return null

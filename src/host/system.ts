@@ -1,5 +1,5 @@
-// What the daemon reads and sets of the machine it runs on: its boot, its routing, its users, who may open its devices.
-// Effects: reads and writes /proc, reads /etc and the modes of devices.
+// The machine under the daemon: boot id, routing, users, access to devices. Effects: reads and writes /proc, reads
+// /etc and modes of devices.
 
 import { readdirSync, readFileSync, statSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -13,8 +13,8 @@ export function hostBootId(): string {
 }
 
 /**
- * Whether systemd is shutting this host down: it ends the scopes of VMs while the daemon still runs. False without systemd, and where it does
- * not say (systemctl(1), is-system-running; its exit code is not 0 for any state but `running`).
+ * Whether systemd is shutting this host down, which ends the scopes of VMs while the daemon still runs. False without
+ * systemd or without an answer (systemctl(1), is-system-running; exit code 0 for `running` alone).
  */
 export async function isHostStopping(
   command: readonly string[] = ['systemctl', 'is-system-running'],
@@ -45,8 +45,9 @@ export function enableForwarding(): void {
 }
 
 /**
- * The same of IPv6, which the kernel forwards on all interfaces or on none. One that has taken its routes from router advertisements goes on with
- * that (Documentation/networking/ip-sysctl.rst, accept_ra): else this host would lose its own. Fault host.unsupported.
+ * Enables IPv6 forwarding, which is on for all interfaces or none. Interfaces that take routes from router
+ * advertisements go on doing so (Documentation/networking/ip-sysctl.rst, accept_ra): else this host would lose its
+ * own. Fault host.unsupported.
  */
 export function enableForwardingV6(directory = '/proc/sys/net/ipv6/conf'): void {
   try {
@@ -75,8 +76,8 @@ export function lookupUser(name: string, passwdFile = '/etc/passwd'): Owner {
 type Range = { readonly min: number; readonly max: number }
 
 /**
- * The same range. Fault host.unsupported when a user of /etc/passwd, the built-in worker's included, or a container's range of
- * /etc/subuid (subuid(5)) has ids in it. Users of a directory service are not looked up.
+ * Returns the range. Fault host.unsupported when a user of /etc/passwd, the built-in worker's included, or a
+ * container's range of /etc/subuid (subuid(5)) has ids in it. Users of a directory service are not looked up.
  */
 export function checkUidRange<R extends Range>(range: R, { root }: { readonly root: string } = { root: '/' }): R {
   const { min, max } = range
@@ -101,8 +102,8 @@ export function checkUidRange<R extends Range>(range: R, { root }: { readonly ro
 const DEVICES: Record<Platform, readonly string[]> = { tcg: [], kvm: ['dev/kvm'], snp: ['dev/kvm', 'dev/sev'] }
 
 /**
- * Groups that an unprivileged QEMU needs to open its devices, by number, without repeats; none for devices that everybody may open.
- * Fault host.unsupported when a device is missing, or is closed to any group but root's.
+ * Groups that an unprivileged QEMU needs to open its devices, by number, without repeats; none for devices open to
+ * everybody. Fault host.unsupported when a device is missing, or closed to any group but root's.
  */
 export function groupsOfDevices(platform: Platform, { root }: { readonly root: string } = { root: '/' }): number[] {
   const groups = DEVICES[platform].flatMap(device => {

@@ -5,17 +5,17 @@ import { join } from 'node:path'
 
 export type VmScope = {
   readonly vmId: string
-  /** Of systemd. */
+  /** Name of the systemd unit. */
   readonly unit: string
-  /** What runs in it. */
+  /** Processes in it. */
   readonly pids: readonly number[]
 }
 
-/** Where control groups are: version 2 alone, systemd's own tree beside version 1, and the same as systemd 232 and older name it. */
+/** Mount points of control groups: version 2 alone, systemd's tree beside version 1, and its name up to systemd 232. */
 const TREES = ['', 'unified', 'systemd'] as const
 const slice = 'strongroom.slice'
 
-/** Scopes named as those of a VM or of its TPM. In order of their names; none without systemd. Never throws: what goes meanwhile is gone. */
+/** Scopes of VMs and their TPMs, sorted by name; none without systemd. Never throws: ended scopes are left out. */
 export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
   const found = new Map<string, VmScope>()
   for (const tree of TREES) {

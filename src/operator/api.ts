@@ -1,5 +1,6 @@
-// The admin interface: one Elysia app of its nouns, and the one place that words refusals and failures. Effects: the store; the rest comes in
-// as functions. Only root reaches the socket, so there is no further authentication here. Every change commits in the directory first; its event follows in this host's journal.
+// The admin interface: one Elysia app of its nouns, and the only place that words refusals and failures. Effects: the
+// store; the rest comes in as functions. Only root reaches the socket, so nothing here authenticates. Every change
+// commits in the directory first; its event follows in this host's journal.
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'

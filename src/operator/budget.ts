@@ -7,7 +7,7 @@ import type { MonthSum } from '../store/directory/usage/usage-month.query.ts'
 type AskedBudget = { readonly budget_usd?: string | null; readonly budget_tokens?: number | null }
 type BudgetTerms = Pick<GatewayKeyTerms, 'budgetNanoUsd' | 'budgetTokens'>
 
-/** What is left out stays; null takes the bound away. */
+/** A field left out stays as it is; null removes the budget. */
 export function budgetTerms({ budget_usd: usd, budget_tokens: tokens }: AskedBudget, before: BudgetTerms): BudgetTerms {
   return {
     budgetNanoUsd: usd === undefined ? before.budgetNanoUsd : usd === null ? null : nanoUsdOf(usd),

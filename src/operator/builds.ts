@@ -1,4 +1,5 @@
-// Attested builds of all organizations in the admin interface. Effects: the store; cancelling is service C's, and comes in as a function.
+// Attested builds of all organizations in the admin interface. Effects: the store; service C cancels, through a
+// function.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -32,7 +33,7 @@ export function buildRoutes(deps: BuildsDeps) {
     })
 }
 
-/** Of one organization, or of all where `slug` is null, the newest first. Fault not_found. */
+/** Builds of one organization, or of all where `slug` is null, the newest first. Fault not_found. */
 function list(deps: BuildsDeps, slug: string | null, limit: number): AdminBuild[] {
   const { db } = deps.store.directory
   const of = slug === null ? {} : { organizationId: organizationBySlug(db, slug).id }
@@ -46,7 +47,7 @@ function find({ store }: BuildsDeps, id: string): Build {
   return build
 }
 
-/** No effect on one that has ended; only what it changes is an event. Faults: not_found, conflict (service C is off). */
+/** No effect on an ended build; only a change is an event. Faults: not_found, conflict (service C is off). */
 function cancel(deps: BuildsDeps, id: string): Build {
   const { store, clock, log, cancelBuild } = deps
   const before = find(deps, id)

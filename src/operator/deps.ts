@@ -1,4 +1,4 @@
-// What the admin interface needs of the rest of the appliance. Types only.
+// Dependencies of the admin interface. Types only.
 
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
@@ -19,15 +19,13 @@ export type AdminDeps = {
   readonly clock: Clock
   readonly random: RandomBytes
   readonly log: Logger
-  /** A key of service A. */
   readonly mintKey: (random: RandomBytes) => MintedKey
-  /** A key of the inference gateway. */
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
-  /** What the configured gateway serves, which aliases of keys have to fit. */
+  /** Models that the configured gateway serves; aliases of keys must fit them. */
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
-  /** Brings the egress limits of the ledger into the firewall, and what that changes into the instances. Safe to repeat. Faults: host.*. */
+  /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
   readonly cancelBuild: ((id: string) => Build | null) | null
@@ -35,7 +33,7 @@ export type AdminDeps = {
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly leaks: () => Promise<readonly AdminLeak[]>
-  /** What GET /metrics shows, one after the other. */
+  /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]
   /** Directory that holds the console of a VM. */
   readonly consoleDir: (vmId: string) => string
@@ -57,7 +55,7 @@ export type GatewayVmControl = {
       readonly isWanted: boolean
       /** Rows of usage wait since then, and none is booked; null: none waits. */
       readonly usageWaitingSinceMs: number | null
-      /** Why it does not do all that it should. */
+      /** Reason why it does not serve as configured. */
       readonly problem: string | null
       readonly booked: number
       readonly reason: string | null
@@ -65,7 +63,7 @@ export type GatewayVmControl = {
   }
   /** False: there is none to replace. */
   readonly replace: () => boolean
-  /** Resolves once every VM has the keys as they are in the store, or cannot be told. Never rejects. */
+  /** Resolves once every reachable VM has the keys as in the store. Never rejects. */
   readonly pushControl: () => Promise<void>
   readonly session: () => { readonly log: (from: number) => { readonly seq: number; readonly line: string }[] } | null
 }

@@ -1,6 +1,7 @@
 // Egress limits of instances in the admin interface. Effects: the store; the firewall by a function.
 //
-// The limit is in the ledger of this host with its event first: a daemon that ends in between brings it into the firewall when it starts again.
+// The limit enters this host's ledger with its event first: a daemon that ends in between applies it to the firewall
+// at its next start.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'

@@ -1,4 +1,5 @@
-// Keys of the inference gateway in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
+// Keys of the inference gateway in the admin interface. Effects: the store. A change commits in the directory; its
+// event follows in this host's journal.
 
 import { Elysia } from 'elysia'
 import { present } from '../base/assert.ts'
@@ -130,7 +131,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   }
 }
 
-/** Only a change is an event. Faults: not_found, invalid_request (the end, the rules), conflict (a revoked key, too many rules). */
+/** Only a change is an event. Faults: not_found, invalid_request, conflict (a revoked key, too many rules). */
 function setTerms(deps: GatewayKeysDeps, prefix: string, asked: AdminGatewayKeySet): AdminGatewayKey {
   const { store, clock, log } = deps
   const nowMs = clock.nowMs()

@@ -1,12 +1,13 @@
-// Keys of the gateway that have changed are in force where it serves before it is said that they have. Effects: waits for the gateway's VMs.
+// Waits until changed gateway keys are in force where the gateway serves, before the command returns. Effects: waits
+// for the gateway's VMs.
 
 import { pause } from '../base/clock.ts'
 import type { AdminDeps } from './deps.ts'
 
-/** A VM that cannot be told by then is told as soon as it can be. */
+/** A VM that takes longer gets the keys as soon as it can. */
 const waitMsMax = 2_000
 
-/** Whoever has the answer may use the key at once, or knows that nobody can. On the host the gateway reads each key from the store. */
+/** A new key then works at once, a revoked key nowhere. On the host the gateway reads keys from the store. */
 export async function putInForce({ gateway, clock }: Pick<AdminDeps, 'gateway' | 'clock'>): Promise<void> {
   if (gateway === 'host' || gateway === 'off') return
   const told = new AbortController()

@@ -1,4 +1,4 @@
-// The gateway's VMs in the admin interface. Effects: what is done with them is the appliance's, and comes in as functions.
+// The gateway's VMs in the admin interface. Effects: the appliance acts on them, through functions.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -18,13 +18,13 @@ export function inferenceRoutes({ gateway }: Pick<AdminDeps, 'gateway'>) {
     })
 }
 
-/** What `strongroom status` says of the gateway. */
+/** The gateway's part of `strongroom status`. */
 export function gatewaySummary(gateway: PlacedGatewayControl): Omit<AdminStatus['gateway'], 'traces'> {
   const { placement, problem, gateways } = show(gateway)
-  const item =
+  const shown =
     gateways.find(({ state }) => state === 'serving') ?? gateways.findLast(({ state }) => state === 'starting')
-  const state = item?.state === 'serving' || item?.state === 'starting' ? item.state : null
-  return { placement, vm: item?.vm ?? null, state, problem: item?.problem ?? problem }
+  const state = shown?.state === 'serving' || shown?.state === 'starting' ? shown.state : null
+  return { placement, vm: shown?.vm ?? null, state, problem: shown?.problem ?? problem }
 }
 
 function show(gateway: PlacedGatewayControl): AdminGateways {
@@ -33,7 +33,7 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
   return {
     placement: 'vm',
     problem,
-    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...item }) => ({
+    gateways: gateways.map(({ vmId, state, address, status, sinceMs, isWanted, booked, reason, ...rest }) => ({
       vm: vmId,
       state,
       address,
@@ -43,9 +43,9 @@ function show(gateway: PlacedGatewayControl): AdminGateways {
       keys_revision: status?.revision ?? null,
       requests_running: status?.running ?? null,
       usage_waiting: status?.usageWaiting ?? null,
-      usage_waiting_since: isoOrNull(item.usageWaitingSinceMs),
+      usage_waiting_since: isoOrNull(rest.usageWaitingSinceMs),
       usage_booked: booked,
-      problem: item.problem,
+      problem: rest.problem,
       reason,
     })),
   }

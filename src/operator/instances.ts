@@ -1,4 +1,5 @@
-// Instances of all organizations in the admin interface, with their events and consoles. Effects: the store, reads console files.
+// Instances of all organizations in the admin interface, with their events and consoles. Effects: the store, reads
+// console files.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia, t } from 'elysia'
@@ -109,7 +110,7 @@ function unknownInstance(reference: string): Fault {
   return new Fault('not_found', `there is no instance ${reference}`, { param: 'instance' })
 }
 
-/** Of one organization, or of all where `slug` is null. Fault not_found. */
+/** Instances of one organization, or of all where `slug` is null. Fault not_found. */
 function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
   const { db } = deps.store.directory
   const organizations = slug === null ? listOrganizations(db) : [organizationBySlug(db, slug)]

@@ -1,4 +1,5 @@
-// Keys of service A in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
+// Keys of service A in the admin interface. Effects: the store. A change commits in the directory; its event follows
+// in this host's journal.
 
 import { Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'

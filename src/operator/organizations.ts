@@ -1,4 +1,5 @@
-// Organizations in the admin interface. Effects: the store. A change commits in the directory; its event follows in this host's journal.
+// Organizations in the admin interface. Effects: the store. A change commits in the directory; its event follows in
+// this host's journal.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Elysia } from 'elysia'

@@ -45,7 +45,7 @@ export async function listenAdmin(path: string, handler: AdminHandler): Promise<
 
 /** Bun refuses a larger body by itself, without a problem document; the handler's own limit is well below. */
 const requestBodyBytesMax = 1_048_576
-/** A followed console may be quiet for hours. Bun's types allow this for ports only; it works for UNIX sockets too (tried on 1.4.5). */
+/** A followed console may be quiet for hours. Works for UNIX sockets too (Bun 1.4.5), unlike its types say. */
 const NEVER_IDLE: object = { idleTimeout: 0 }
 
 function isSocket(path: string): boolean {

@@ -1,4 +1,4 @@
-// What `strongroom status` says. Effects: reads the store.
+// The answer of `strongroom status`. Effects: reads the store.
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
@@ -36,19 +36,19 @@ export type StatusDeps = {
     readonly capacity: Pick<Capacity, 'memoryMib' | 'vcpus' | 'addresses'>
     readonly collateral: { readonly describe: () => KeptCollateral } | null
   }
-  /** What the warm pool says of itself, times in milliseconds. */
+  /** Summary of the warm pool, times in milliseconds. */
   readonly pool: { readonly status: () => PoolSummary }
   readonly gateway: AdminDeps['gateway']
-  /** Of the gateway's requests; null: there are none. */
+  /** Trace export of the gateway; null: off. */
   readonly traces: () => AdminStatus['gateway']['traces']
-  /** What service C says of build VMs that no build has taken; null: it is switched off. */
+  /** Build VMs that no build has taken; null: service C is off. */
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null: there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
-  /** What is known to keep clients from what the services promise. */
+  /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
   readonly listening: AdminStatus['listen']

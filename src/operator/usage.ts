@@ -1,4 +1,5 @@
-// Usage of the inference gateway in the admin interface. Effects: reads the store, in pieces with pauses: requests are answered in between.
+// Usage of the inference gateway in the admin interface. Effects: reads the store in pieces with pauses, in which
+// requests are answered.
 
 import { Elysia } from 'elysia'
 import type { Clock } from '../base/clock.ts'

@@ -113,7 +113,7 @@ test('goal: SNP facts of CPUID 8000_001F; none without the SNP bit or with nothi
 test('goal: without a cpuid device the Fault says what to load; with one the leaf is really read', () => {
   expect(() => snpFacts(hostWith({}))).toThrow('load the cpuid module')
   if (!isRoot || !existsSync('/dev/cpu/0/cpuid')) return
-  // Whatever this CPU is, 16 bytes came back: either facts or the refusal of a CPU without SNP.
+  // Any CPU gives 16 bytes: either facts, or the refusal of a CPU without SNP.
   let outcome = 'facts'
   try {
     snpFacts()

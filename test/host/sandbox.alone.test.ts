@@ -1,4 +1,5 @@
-// Goal: what runs in a sandbox has no network, no privilege, nothing to write and nothing to see, and never outlives us.
+// Goal: what runs in a sandbox has no network, no privilege, nothing to write and nothing to see, and never outlives
+// us.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, chownSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -123,7 +124,7 @@ describe('a real sandbox', () => {
     ])
   })
 
-  // Goal: a worker that turns against its host waits for us when it prints without end, and nothing else here waits for it.
+  // Goal: a worker that prints without end is slowed down, and delays nothing else here.
   test.skipIf(missing)('prints no more than a bounded rate, and keeps no timer waiting', async () => {
     let lines = 0
     const onLine = () => {
@@ -146,7 +147,7 @@ describe('a real sandbox', () => {
     expect(lines).toBeWithin(1, 2 * (seconds + 1) * 65_536 + 1_000_000)
   })
 
-  // Goal: it writes where it is told it may, and nowhere else.
+  // Goal: it writes to its writable mounts, and nowhere else.
   test.skipIf(missing)('writes only to what is mounted writable', async () => {
     const { lines } = await shell(`
       for path in /x /usr/x /tmp/x /tmp/given /etc/passwd /dev/x /dev/shm/x; do

@@ -1,4 +1,5 @@
-// Goal: the firmware's status is read byte by byte as the kernel's header lays it out, and counts of ASIDs as the kernel prints them.
+// Goal: the firmware's status is read byte by byte as the kernel's header lays it out, and counts of ASIDs as the
+// kernel prints them.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

@@ -89,7 +89,7 @@ describe('what is kept', () => {
     for (const damaged of ['', '{}', text.slice(0, 500), text.replace('"ask"', '"asq"'), text.replace('"M', '"!')]) {
       writeFileSync(keysFile, damaged)
       chmodSync(keysFile, 0o600)
-      const error = await open().catch(item => item)
+      const error = await open().catch(error => error)
       expect(error).toBeInstanceOf(Fault)
       expect([error.code, error.message]).toEqual(['internal', expect.stringContaining(keysFile)])
       expect(readFileSync(keysFile, 'utf8')).toBe(damaged)

@@ -1,4 +1,4 @@
-// What the daemon reads of the machine it runs on.
+// The daemon's view of the machine it runs on.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { chmodSync, chownSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -62,7 +62,7 @@ test('goal: QEMU gets the groups of its devices and no other; a device that no g
 })
 
 test('a host is stopping when systemd says so, and not when it says anything else or nothing', async () => {
-  // Goal: systemctl ends with a failure for most states; only its word counts. A missing or silent systemctl is no shutdown.
+  // Goal: systemctl fails for most states, so its word counts; without an answer it is no shutdown.
   const saying = (text: string, exitCode: number) => ['sh', '-c', `echo ${text}; exit ${exitCode}`]
   expect(await isHostStopping(saying('stopping', 1))).toBe(true)
   expect(await isHostStopping(saying('running', 0))).toBe(false)

@@ -1,4 +1,5 @@
-// Goal: no bound that clients share comes in without its part for each of them, or the reason why none is needed, on the list.
+// Goal: no bound that clients share comes in without its part for each of them, or the reason why none is needed, on
+// the list.
 
 import { expect, test } from 'bun:test'
 import { findBounds, readRows } from './bounds.ts'
@@ -13,7 +14,7 @@ test('goal: each bound in the source is on the list, and each on the list is in 
   const isListed = new Set(listed.map(textOf))
   const isFound = new Set(found.map(textOf))
   const unlisted = found.map(textOf).filter(text => !isListed.has(text))
-  // A row may name several files and several bounds: each name is in one of the files, and each file has one of the names.
+  // A row may name several files and bounds: each name is in one of the files, and each file has one of the names.
   const gone = rows.flatMap(({ paths, names }) => {
     if (names.length === 0) return []
     const here = (path: string, name: string) => isFound.has(textOf({ path, name }))

@@ -6,7 +6,7 @@ import type { Tree } from './tree.ts'
 const apart =
   /^src\/(?:contract|attest|guest|builder|verifier|cli)\/|^src\/inference\/(?:shapes\/|openai\/|schema-check\/(?!p(?:ool|rogram)\.ts$))/
 
-/** Of one message, read or answer, which its own sender alone meets; times; rates a second; attempts. */
+/** Bounds of one message, read or answer, which its own sender alone meets; times; rates a second; attempts. */
 const ofOneMessage =
   /^(?:.*(?:Bytes|Chars|Length|Depth|Ms|S|Seconds|Tokens|Digits|Attempts?|PerSecond|Bits|Nodes|Steps|Lines)|depth|attempts|bytes|length|digits|nodes|steps|tokens|lines)Max$|Ms?Max$|MaxMs$|MaxS$|(?:^|_)(?:bytes|ms|chars|tokens|depth)_max$/
 

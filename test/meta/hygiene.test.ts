@@ -5,11 +5,11 @@ import { codeFaults, goalFaults, textFaults, unusedCodes } from './hygiene.ts'
 import { readTree, root } from './tree.ts'
 
 const texts = readTree(
-  '{src,scripts,test,guest-image,packaging,docs,.ci}/**/*.{ts,js,sh,bash,awk,md,json,toml,sql,html,css,txt,service,conf}',
+  '{src,scripts,test,examples,guest-image,packaging,docs,.ci}/**/*.{ts,js,sh,bash,awk,md,json,toml,sql,html,css,txt,service,conf}',
   '{scripts,guest-image,.ci}/**/{setup,test,demo,run,init}',
   '*.{md,json,toml,lock}',
 )
-const code = readTree('{src,scripts,test}/**/*.ts')
+const code = readTree('{src,scripts,test,examples}/**/*.ts')
 const tests = readTree('test/**/*.test.ts')
 
 /** Where this clone is, and what lies beside it; too general a parent would match what belongs in the files. */

@@ -1,4 +1,4 @@
-// What must not be in the project's files, and what every test must have. Pure.
+// Forbidden texts and code in the project's files, and the goal that every test must state. Pure.
 
 import { codeOf } from './source.ts'
 import type { Tree } from './tree.ts'
@@ -56,7 +56,7 @@ export function codeFaults(tree: Tree): string[] {
 const testStart = /^\s*(?:test|it)(?:\.\w+)*\s*[(<`]/
 const describeStart = /^\s*describe(?:\.\w+)*\s*[(<`]/
 
-/** Tests that do not say their goal: in the comment above, in the body's first line, as `goal: …` in the title, or for the whole describe block. */
+/** Tests without a goal: above, in the body's first line, as `goal: …` in the title, or for the describe block. */
 export function goalFaults(tree: Tree): string[] {
   const faults: string[] = []
   for (const [path, text] of tree) {
@@ -81,7 +81,7 @@ function hasGoal(lines: readonly string[], at: number): boolean {
   return isInTitle || hasGoalAbove(lines, at) || isGoal(lines[bodyOf(lines, at)])
 }
 
-/** First line of a test's body: the next one, or where the arguments stand on lines of their own, the one after the arrow. */
+/** First line of a test's body: the next one, or the one after the arrow where arguments have lines of their own. */
 function bodyOf(lines: readonly string[], at: number): number {
   if (!/\($/.test(lines[at] ?? '')) return at + 1
   const arrow = lines.slice(at, at + argumentLinesMax).findIndex(line => /=> \{$/.test(line))

@@ -36,14 +36,18 @@ export const APART = {
   ],
 } as const satisfies Record<string, readonly string[]>
 
-/** The arrows from the layers to an entry point: the command line, and the host before it hands its clients to a gateway VM, run the relying party's code. */
+/**
+ * The arrows from the layers to an entry point: the command line, and the host before it hands its clients to a
+ * gateway VM, run the relying party's code.
+ */
 const useOfApart: Readonly<Record<string, readonly string[]>> = {
   'src/cli': ['src/verifier'],
   'src/enclave-host': ['src/verifier'],
 }
 
 /**
- * The order inside a room, the highest floor first; what shares a floor are siblings. A folder, or a file right in the room.
+ * The order inside a room, the highest floor first; what shares a floor are siblings. A folder, or a file right in the
+ * room.
  */
 export const INNER_ORDERS = {
   'src/attest': [
@@ -143,7 +147,10 @@ export function cycleFaults(tree: Tree): string[] {
 
 /** Rooms that are pure: browsers run them. */
 const pureRooms = ['attest', 'verifier']
-/** The one folder in them that speaks with the network; nothing beside it may rely on it, and built-in modules stand in its half for Bun and Node. */
+/**
+ * The one folder in them that speaks with the network; nothing beside it may rely on it, and built-in modules stand in
+ * its half for Bun and Node.
+ */
 const wireFolder = 'src/verifier/fetch/'
 const nodeHalf = /^src\/verifier\/fetch\/node[a-z-]*\.ts$/
 

@@ -11,7 +11,7 @@ export const folderFilesMax = 22
 
 export type Exception = { readonly fileLinesMax?: number; readonly functionLinesMax?: number; readonly reason: string }
 
-/** Files that may pass the limits, each with the reason. What no longer needs its exception must lose it. */
+/** Files that may pass the limits, each with the reason. An exception that nothing needs is an error. */
 export const EXCEPTIONS: Readonly<Record<string, Exception>> = {}
 
 export function sizeFaults(tree: Tree, exceptions: Readonly<Record<string, Exception>> = EXCEPTIONS): string[] {

@@ -11,10 +11,10 @@ export type Import = {
   readonly line: number
 }
 
-/** `lineCount` is from the first to the last line, with the functions inside: a factory of closures is as long as it looks. */
+/** `lineCount`: first to last line, nested functions included, so a factory of closures is as long as it looks. */
 export type FunctionSpan = { readonly line: number; readonly lineCount: number }
 
-/** The text with comments and the contents of strings, templates and regular expressions blanked; same length and lines. */
+/** The text with comments and contents of strings, templates and patterns blanked; same length and lines. */
 export const codeOf = remembered((text: string): string => {
   const out = text.split('')
   const blank = (from: number, to: number) => {
@@ -74,7 +74,7 @@ const staticImport = new RegExp(
 const bareImport = /(?<![.\w$])import\s*(['"])/g
 const dynamicImport = /(?<![.\w$])(?:import|require)\s*\(\s*(['"`])?/g
 
-/** Every import and re-export, in the order of the text. A dynamic import of something computed has the specifier ''. */
+/** Every import and re-export, in order. A dynamic import of something computed has the specifier ''. */
 export const importsOf = remembered((text: string): readonly Import[] => {
   const code = codeOf(text)
   const lineAt = (index: number) => code.slice(0, index).split('\n').length
@@ -112,7 +112,7 @@ const functionStart =
   /(?:\bfunction\b.*|=>\s*\(?|^\s*(?:(?:async|static|public|private|protected|override|get|set)\s+)*\*?#?[\w$]+(?:<.*>)?\(.*\).*|^\s*\).*)\{$/
 const notFunction = /^\s*(?:\}\s*)?(?:if|for|while|switch|catch|do|else|try|with)\b/
 
-/** Functions whose body opens at the end of a line, as the formatter lays them out: from that line to the closing brace. */
+/** Functions whose body opens at the end of a line, as the formatter lays them out, to the closing brace. */
 export function functionsOf(text: string): FunctionSpan[] {
   const lines = codeOf(text).split('\n')
   return lines.flatMap((line, start) => {

@@ -1,4 +1,4 @@
-// Goal: the operator's changes are made once, journalled and shown in the contract's shapes, over a real socket and database.
+// Goal: the operator's changes are made once, journalled and shown by contract; real socket and database.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
@@ -444,7 +444,6 @@ test('goal: a key that was made is shown also when its entry in the journal cann
   const { status, body } = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
   expect([status < 300, [...Value.Errors(AdminKeyCreated, body)]]).toEqual([true, []])
   store.ledger.db.run('DROP TRIGGER full')
-  const prefix = String(Reflect.get(Object(body), 'prefix'))
-  expect(findKey(store.directory.db, prefix)).not.toBeNull()
+  expect(findKey(store.directory.db, String(Reflect.get(Object(body), 'prefix')))).not.toBeNull()
   expect(kinds()).toEqual(['organization.created'])
 })

@@ -1,4 +1,5 @@
-// Goal: the operator sees the builds of all organizations and ends them once, over the admin interface and a real database.
+// Goal: the operator sees the builds of all organizations and ends them once, over the admin interface and a real
+// database.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { Value } from '@sinclair/typebox/value'

@@ -1,4 +1,5 @@
-// Egress limits in the admin interface: raised once, on record with their event before the firewall has them, and never lowered.
+// Egress limits in the admin interface: raised once, on record with their event before the firewall has them, and
+// never lowered.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'

@@ -1,4 +1,5 @@
-// Goal: an operator changes what a key may do, field by field; each change is one event, and none is too much for the gateway.
+// Goal: an operator changes what a key may do, field by field; each change is one event, and none is too much for the
+// gateway.
 
 import { expect, test } from 'bun:test'
 import { systemRandom } from '../../src/base/ids.ts'

@@ -1,4 +1,4 @@
-// Whoever is told that a key of the gateway is good, or is not any more, may rely on it.
+// A command that says that a gateway key is good, or revoked, is right about it.
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
@@ -54,7 +54,7 @@ test('goal: a change of keys is answered once the VMs of the gateway have them, 
   expect(created.status).toBe(201)
   await answered('/organizations/acme/suspend', undefined, done)
   await answered('/organizations/acme/resume', undefined, done)
-  // Those that cannot be told hold nobody up for longer than that.
+  // Unreachable VMs delay it no longer than that.
   const revoked = await answered(`/gateway-keys/${prefix}/revoke`, undefined, () => clock.advance(2_000))
   expect(revoked.status).toBe(200)
   expect(told).toEqual([[prefix], [], [prefix], []])

@@ -5,7 +5,7 @@ import type { GatewayVmControl } from '../../src/operator/deps.ts'
 import { gatewaySummary } from '../../src/operator/inference.ts'
 
 type View = ReturnType<GatewayVmControl['view']>
-const item = (vmId: string, state: View['gateways'][number]['state'], problem: string | null = null) =>
+const gateway = (vmId: string, state: View['gateways'][number]['state'], problem: string | null = null) =>
   ({
     vmId,
     state,
@@ -29,15 +29,19 @@ const summary = (gateways: View['gateways'], problem: string | null = null) =>
 // Goal: whatever the keeper knows, one line of the status says what counts.
 test.each([
   ['none, and why', [[], 'no image'], [null, null, 'no image']],
-  ['one that serves', [[item('a', 'draining'), item('b', 'serving'), item('c', 'starting')]], ['b', 'serving', null]],
+  [
+    'one that serves',
+    [[gateway('a', 'draining'), gateway('b', 'serving'), gateway('c', 'starting')]],
+    ['b', 'serving', null],
+  ],
   [
     'of those that start the newest',
-    [[item('a', 'starting'), item('b', 'starting'), item('c', 'gone')]],
+    [[gateway('a', 'starting'), gateway('b', 'starting'), gateway('c', 'gone')]],
     ['b', 'starting', null],
   ],
-  ['its own problem first', [[item('a', 'serving', 'the worker')], 'no newer one'], ['a', 'serving', 'the worker']],
-  ['why there is no newer one', [[item('a', 'serving')], 'no newer one'], ['a', 'serving', 'no newer one']],
-  ['one that drains does not count', [[item('a', 'draining')], 'its VM is gone'], [null, null, 'its VM is gone']],
+  ['its own problem first', [[gateway('a', 'serving', 'the worker')], 'no newer one'], ['a', 'serving', 'the worker']],
+  ['why there is no newer one', [[gateway('a', 'serving')], 'no newer one'], ['a', 'serving', 'no newer one']],
+  ['one that drains does not count', [[gateway('a', 'draining')], 'its VM is gone'], [null, null, 'its VM is gone']],
 ] as const)('goal: the summary tells %s', (_, [gateways, problem = null], [vm, state, said]) => {
   expect(summary(gateways, problem)).toEqual({ placement: 'vm', vm, state, problem: said })
 })

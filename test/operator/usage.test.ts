@@ -1,4 +1,5 @@
-// Goal: the operator has the usage of an organization by key, model and day exactly, within bounds, whatever the ledger holds: real SQLite.
+// Goal: the operator has the usage of an organization by key, model and day exactly, within bounds, whatever the
+// ledger holds: real SQLite.
 
 import { expect, test } from 'bun:test'
 import { Fault } from '../../src/base/fault.ts'

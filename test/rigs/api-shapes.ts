@@ -1,4 +1,5 @@
-// The APIs that are translated to chat completions, as tests speak them: the same request in each, and what a stream of each says.
+// The APIs that are translated to chat completions, as tests speak them: the same request in each, and what a stream
+// of each says.
 
 import { Value } from '@sinclair/typebox/value'
 import { MODEL } from '../../scripts/rigs/gateway/server.ts'
@@ -10,7 +11,7 @@ export type TestShape = {
   readonly path: string
   /** A request for the answer to "Hello". */
   readonly body: (more?: Json) => Json
-  /** What the upstream gets for it. */
+  /** The chat request that the upstream gets for it. */
   readonly chat: (more?: Json) => Json
   /** The pieces of text, in a stream. */
   readonly pieceOf: (event: Json) => string | null

@@ -1,13 +1,13 @@
-// A small Debian 12 with systemd, booted in a container, for tests of what systemd does with us. Effects: a directory tree in the cache,
-// processes, a control group named `srt-<pid>-<n>`; needs root.
+// A small Debian 12 with systemd, booted in a container, for tests of systemd units. Effects: a directory tree in the
+// cache, processes, a control group named `srt-<pid>-<n>`; needs root.
 //
-// The container is that of systemd-nspawn(1): the kernel is this machine's, everything else is the tree's. It shares the network namespace of
-// the test, which must be one of its own (`inOwnNetns`), so that the test reaches what listens in it. All that it writes lies in memory.
-// It dies with the test, however that ends: it lies in a process namespace whose first process goes with us (PR_SET_PDEATHSIG), and with that
-// one everything in it. What may stay after a crash is an empty control group and an empty directory, which the next boot removes.
+// The container is that of systemd-nspawn(1): the kernel is this machine's, everything else is the tree's. It shares
+// the network namespace of the test, which must be its own (`inOwnNetns`), so that the test reaches its listeners. Its
+// writes go to memory. It dies with the test: the first process of its process namespace ends with ours
+// (PR_SET_PDEATHSIG). A crash may leave an empty control group and an empty directory, which the next boot removes.
 //
-// Where this machine has no control group v2 with controllers, MemoryMax= and TasksMax= of units are accepted and bound nothing;
-// device policies hold everywhere (they are BPF programs).
+// Without control group v2 and controllers on this machine, MemoryMax= and TasksMax= of units are accepted and bound
+// nothing; device policies hold everywhere (they are BPF programs).
 
 import { createHash } from 'node:crypto'
 import {
@@ -32,11 +32,13 @@ export type BootedDebian = AsyncDisposable & {
   readonly scratch: string
   /** Runs a command in it to its end, as root. Throws when it fails, unless `check` is false. */
   readonly exec: (argv: readonly string[], options?: ExecOptions) => Promise<Executed>
-  /** What a unit has logged since it booted; at once, as what explains a failure must be. */
+  /** A unit's log since its boot, read at once so that it can explain a failure. */
   readonly journal: (unit: string) => string
   /**
-   * `systemctl reboot`, until systemd has started everything again. What it wrote stays, but for /run and /tmp; /proc has another boot id.
-   * The kernel does not restart, so what a kernel forgets of its network is taken away here: nftables, conntrack, and interfaces with their routes.
+   * `systemctl reboot`, until systemd has started everything again. Files stay, except in /run and /tmp; /proc has
+   * another boot id.
+   * The kernel does not restart, so state that a reboot clears is removed here: nftables, conntrack, and interfaces
+   * with their routes.
    */
   readonly reboot: () => Promise<void>
 }
@@ -69,7 +71,7 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
   living.set(name, scratch)
   const mounts = [
     ...readOnly.map(path => `--bind-ro=${path}`),
-    // A device is bound with its node; nspawn's own policy on devices needs systemd on the outside, which there need not be.
+    // A device is bound by its node; nspawn's own device policy needs systemd on the outside.
     ...devices.map(path => `--bind=${path}`),
   ]
   const container = Bun.spawn(
@@ -79,7 +81,7 @@ export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = 
       ...['sh', '-euc', bootScript, 'sh', name, tree, scratch, 'systemd-nspawn'],
       ...['--quiet', '--register=no', '--keep-unit', '--link-journal=no', '--console=pipe', '--resolv-conf=off'],
       ...['--boot', `--machine=${name}`, `--directory=${scratch}/root`, '--network-namespace-path=/proc/self/ns/net'],
-      // What systemd has on a machine of its own, as far as the unit asks for it.
+      // Capabilities and calls that systemd has on a machine of its own, as far as the unit asks for them.
       ...['--capability=CAP_NET_ADMIN,CAP_IPC_LOCK', '--system-call-filter=@keyring bpf'],
       ...mounts,
     ],
@@ -150,9 +152,10 @@ let count = 0
 /** Name of the control group, and its directory for the mounts. */
 const living = new Map<string, string>()
 
-// Run in a mount namespace of its own, so that nothing of this stays: a root whose changes lie in memory, a place for nspawn's own state,
-// and the second version of control groups alone, as on any machine of today. nspawn ends with 133 where the container reboots: then it is
-// started again, in a control group of its own, after the network has been emptied.
+// Run in a mount namespace of its own, so that nothing of this stays: a root whose changes lie in memory, a place for
+// nspawn's own state, and the second version of control groups alone, as on any machine of today. nspawn ends with 133
+// where the container reboots: then it is started again, in a control group of its own, after the network has been
+// emptied.
 const bootScript = `
 name=$1 tree=$2 scratch=$3
 shift 3
@@ -228,7 +231,7 @@ function endContainer(name: string): void {
   if (scratch !== undefined) rmSync(scratch, { recursive: true, force: true })
 }
 
-/** What test processes that are gone have left: control groups, and directories that were theirs. */
+/** Removes control groups and directories of test processes that are gone. */
 function removeStale(): void {
   for (const name of inControlGroups('ls').split('\n')) {
     if (isStale(name, /^srt-(\d+)-\d+$/)) endContainer(name)
@@ -258,7 +261,7 @@ process.on('exit', () => {
 })
 
 const suite = 'bookworm'
-/** What README and `strongroom doctor` ask of a host. */
+/** Packages that README and `strongroom doctor` ask of a host. */
 const packages = [
   'systemd-sysv',
   'dbus',
@@ -275,8 +278,9 @@ const leftOut = ['/usr/share/doc/*', '/usr/share/man/*', '/usr/share/locale/*']
 const keptTreeMs = 30 * 24 * 3_600_000
 
 /**
- * Directory of the tree, from the cache where its inputs are unchanged. Built in a minute; addresses come from this machine's apt sources.
- * That needs the network, so a test that runs in a namespace of its own asks for it outside: `beforeAll(debianTree, buildTimeoutMs)`.
+ * Directory of the tree, from the cache where its inputs are unchanged. Built in a minute; addresses come from this
+ * machine's apt sources. That needs the network, so a test that runs in a namespace of its own asks for it outside:
+ * `beforeAll(debianTree, buildTimeoutMs)`.
  */
 export async function debianTree(): Promise<string> {
   const sources = await debianSources()

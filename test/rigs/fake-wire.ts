@@ -1,4 +1,5 @@
-// A wire without a network for `attestedFetch`: gateways with real simulated evidence and real EHBP, and whoever may stand between. Effects: randomness.
+// A wire without a network for `attestedFetch`: gateways with real simulated evidence and real EHBP, and whoever may
+// stand between. Effects: randomness.
 
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
@@ -25,7 +26,7 @@ export type FakeGateway = Disposable & {
   readonly tlsSpkiDigest: Uint8Array
   /** The body of GET /attestation for this nonce. */
   readonly attest: (url: URL) => Promise<{ status: number; body: Uint8Array }>
-  /** What it was asked, opened. */
+  /** Requests it got, decrypted. */
   readonly seen: string[]
   /** Answers as the gateway does: sealed where the request was. */
   readonly respond: (request: WireRequest) => Promise<WireResponse>
@@ -90,12 +91,12 @@ export function wireResponse(status: number, headers: Record<string, string>, by
 
 export type FakeAttestation = EvidenceAnswer & { readonly tlsSpkiDigest: Uint8Array | 'any' }
 
-/** Who is asked for evidence, and who answers connections, now; a test changes it. */
+/** Gateways that answer evidence requests and connections now; a test changes them. */
 export type FakeWire = {
   readonly transport: Transport
   /** Set by a test to stand between. */
   attest: (url: URL, signal: AbortSignal) => Promise<FakeAttestation>
-  /** What is answered to GET /workload.json. */
+  /** Answer to GET /workload.json. */
   workload: EvidenceAnswer
   respond: (request: WireRequest) => Promise<WireResponse>
   /** SHA-256 of the SPKI that whoever answers connections shows. */
@@ -177,7 +178,7 @@ export function ask(fetch: AttestedFetch, init: RequestInit = {}): Promise<Respo
   return fetch(`${gatewayUrl}/v1/chat/completions`, { method: 'POST', body: secret, ...init })
 }
 
-/** What it rejects with, which must be an error of the package's. */
+/** The rejection, which must be an error of the package's. */
 export async function failureOf(promise: Promise<unknown>): Promise<AttestedFetchError> {
   const error = await promise.then(
     () => 'nothing failed',

@@ -1,4 +1,5 @@
-// Files that pass for models: a GGUF header and bytes of our choice. Nothing can load them. Effects: writes one file, sparse where asked.
+// Files that pass for models: a GGUF header and bytes of our choice. Nothing can load them. Effects: writes one file,
+// sparse where asked.
 
 import { closeSync, ftruncateSync, openSync, writeFileSync, writeSync } from 'node:fs'
 

@@ -1,4 +1,5 @@
-// A stand-in for AMD's key distribution service on 127.0.0.1, with a simulated platform's certificates. AMD's own is never asked.
+// A stand-in for AMD's key distribution service on 127.0.0.1, with a simulated platform's certificates. AMD's own is
+// never asked.
 
 import {
   chipIdOf,
@@ -20,9 +21,9 @@ export type KdsServer = AsyncDisposable & {
   readonly crl: Uint8Array
   /** Paths with their queries, in the order in which they came. */
   requests: string[]
-  /** What the server does with a request; `serve` unless a test sets something else. */
+  /** Response to a request; `serve` unless a test sets another. */
   respond: Respond
-  /** What a service in working order does: it has the chain, the CRL and the VCEK of the one chip at its one TCB. */
+  /** The working service: it has the chain, the CRL and the VCEK of the one chip at its one TCB. */
   readonly serve: Respond
 }
 

@@ -1,4 +1,5 @@
-// Another program on the host that holds the database's write lock, as a backup or a look-up by hand may. Effects: a process, which ends with its holder.
+// Another program on the host that holds the database's write lock, as a backup or a look-up by hand may. Effects: a
+// process, which ends with its holder.
 
 import { present } from '../../src/base/assert.ts'
 

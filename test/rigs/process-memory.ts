@@ -8,7 +8,7 @@ const pagesAtOnce = 65_536
 const presentBits = 0xc0
 const entryBytes = 8
 
-/** Whether a page of the process that is in memory holds `text`, as UTF-8; JavaScript keeps such text of ASCII so, too. */
+/** Whether a resident page of the process holds `text` in UTF-8, as JavaScript keeps ASCII text. */
 export function memoryHolds(pid: number, text: string): boolean {
   const needle = Buffer.from(text)
   const pagemap = openSync(`/proc/${pid}/pagemap`, 'r')
@@ -34,7 +34,7 @@ function readableRanges(pid: number): Range[] {
 
 function rangeHolds(fds: { pagemap: number; memory: number }, { start, end }: Range, needle: Buffer): boolean {
   const entries = Buffer.alloc(pagesAtOnce * entryBytes)
-  // What is left of the pages before, where the text may begin.
+  // Tail of the previous pages, where the text may begin.
   let tail = Buffer.alloc(0)
   for (let at = start; at < end; at += pagesAtOnce * pageBytes) {
     const pages = Math.min(pagesAtOnce, (end - at) / pageBytes)

@@ -36,8 +36,8 @@ export async function runJson(...argv: string[]): Promise<{ code: number; docume
 }
 
 /**
- * Exit code 2, nothing on stdout, message and remedy on stderr; with --json the same as a document. Runs in this process:
- * to start another one takes as long as many of these checks.
+ * Exit code 2, nothing on stdout, message and remedy on stderr; with --json the same as a document. Runs in this
+ * process: to start another one takes as long as many of these checks.
  */
 export async function expectUsageError(argv: readonly string[], message: string): Promise<void> {
   const people = await runHere(argv)

@@ -1,4 +1,5 @@
-// A host of an agent port that is only a socket, so that the test decides every byte that it says. Effects: a connection.
+// A host of an agent port that is only a socket, so that the test decides every byte that it says. Effects: a
+// connection.
 
 import { connect, type Socket } from 'node:net'
 

@@ -10,7 +10,7 @@ export function decodeCarried(text: string): DecodedResponseReceipt {
   return decodeResponseReceipt(readCarriedReceipt(text).receipt)
 }
 
-/** Who answered, by the receipt's own word. */
+/** Name of the upstream, as the receipt says. */
 export function upstreamIn(text: string): string {
   return decodeCarried(text).claim.upstream
 }

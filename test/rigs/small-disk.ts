@@ -1,5 +1,5 @@
-// A small file system of its own, and filling it to the last block. Effects: mounts; for tests in a namespace of their own (netns.ts), which `ip netns exec`
-// gives a mount namespace too.
+// A small file system of its own, and filling it to the last block. Effects: mounts; for tests in a namespace of their
+// own (netns.ts), which `ip netns exec` gives a mount namespace too.
 
 import { closeSync, mkdirSync, openSync, rmdirSync, writeSync } from 'node:fs'
 import { join } from 'node:path'

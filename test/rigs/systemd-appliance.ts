@@ -1,4 +1,5 @@
-// An appliance that runs as its systemd service in a booted Debian, installed as README says. Effects: what `bootDebian` does, and files in it.
+// An appliance that runs as its systemd service in a booted Debian, installed as README says. Effects: what
+// `bootDebian` does, and files in it.
 
 import { Resolver } from 'node:dns/promises'
 import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -17,7 +18,7 @@ const stateDir = '/var/lib/strongroom'
 const modelFile = '/usr/local/share/model.gguf'
 const url = 'https://127.0.0.1:8441'
 
-/** What a customer of `createCustomer` needs, and what only systemd gives. */
+/** Everything that `createCustomer` needs, and extras of systemd. */
 export type SystemdAppliance = AsyncDisposable &
   Pick<Appliance, 'stateDir' | 'publicKey' | 'cli' | 'admin' | 'http' | 'resolve' | 'sshSession' | 'log'> & {
     readonly debian: BootedDebian
@@ -115,8 +116,9 @@ export async function installAppliance(): Promise<SystemdAppliance> {
 }
 
 /**
- * A container has a boot id of its own, which nspawn mounts over that of this machine's kernel. ProtectProc= gives the service a fresh /proc, in
- * which the kernel's own is seen again, and that does not change when the container boots. So it is mounted there, too.
+ * A container has a boot id of its own, which nspawn mounts over that of this machine's kernel. ProtectProc= gives the
+ * service a fresh /proc, in which the kernel's own is seen again, and that does not change when the container boots.
+ * So it is mounted there, too.
  */
 const bootIdFile = '/run/boot-id'
 const bootIdDropIn = `[Service]\nBindReadOnlyPaths=${bootIdFile}:/proc/sys/kernel/random/boot_id\n`
@@ -133,7 +135,7 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
     '[listen]\ninstances = "127.0.0.1:8441"\ndns = "127.0.0.1:53"\n',
     `[vm]\nimage_dir = ${JSON.stringify(image)}\n`,
     '[instances]\nrequests_per_minute = 1_000_000\n',
-    // There is no default route here whose address could be told.
+    // There is no default route here to take an address from.
     '[network]\npublic_v4 = "192.0.2.10"\n',
     await gatewayTables(modelFile),
   ]

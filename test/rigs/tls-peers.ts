@@ -1,4 +1,5 @@
-// Who may answer at a gateway's address: a relay whose destination a test changes, and servers that keep every decrypted byte. Effects: free ports.
+// Peers that may answer at a gateway's address: a relay whose destination a test changes, and servers that keep every
+// decrypted byte. Effects: free ports.
 
 import { connect, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
@@ -134,7 +135,7 @@ export function httpResponse(body: string | Uint8Array, head: readonly string[] 
   return Buffer.concat([Buffer.from(`${lines.join('\r\n')}\r\n\r\n`), bytes])
 }
 
-/** What the server's `address` says, of which the types know more kinds. */
+/** Port in the server's `address`, whose type has more kinds. */
 function portOf(server: Server): number {
   const address = server.address()
   if (address === null || typeof address === 'string') throw new Error('the server does not listen')
@@ -152,7 +153,7 @@ export type Proxy = AsyncDisposable & {
   readonly seen: { readonly path: string; readonly body: string; readonly headers: Headers }[]
 }
 
-/** Ends TLS connections with a key of its own and hands requests to a server behind it, as a load balancer does. `answer` may answer some itself. */
+/** Ends TLS with a key of its own and passes requests on, like a load balancer. `answer` may respond itself. */
 export async function startProxy(
   behind: () => string,
   answer: (request: Request, forward: () => Promise<Response>) => Response | Promise<Response> = (_, forward) =>

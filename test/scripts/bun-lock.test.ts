@@ -1,4 +1,5 @@
-// Goal: the Bun that builds and runs this project is the one whose digests are in the lock, and no package's script runs on the way.
+// Goal: the Bun that builds and runs this project is the one whose digests are in the lock, and no package's script
+// runs on the way.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { createHash } from 'node:crypto'

@@ -1,6 +1,6 @@
-// The same Cargo build without our layers: kernel and root of the builder image under QEMU's TCG, started as an appliance starts them, but with
-// an init of its own. No dm-verity, no encrypted disk, no overlay, no agent, no sandbox: Cargo runs as root in a tmpfs. Effects: a QEMU, files
-// in the caller's directory.
+// The same Cargo build without our layers: kernel and root of the builder image under QEMU's TCG, started as an
+// appliance starts them, but with an init of its own. No dm-verity, no encrypted disk, no overlay, no agent, no
+// sandbox: Cargo runs as root in a tmpfs. Effects: a QEMU, files in the caller's directory.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -12,7 +12,7 @@ import type { SourceFiles } from '../../rigs/build/sources.ts'
 import { initrdWith, programEntry } from '../plain-boot.ts'
 
 export type PlainVm = {
-  /** Of the builder image. */
+  /** Directory of the builder image. */
   readonly image: string
   readonly vcpus: number
   readonly memoryMib: number
@@ -65,7 +65,7 @@ export async function plainBuildMs(project: SourceFiles, vm: PlainVm): Promise<n
   return Math.round((Number(after) - Number(before)) * 1000)
 }
 
-/** Machine, processor and accelerator are those of src/vm/launch/qemu.plan.ts; the kernel's settings are the image's. */
+/** Machine, processor and accelerator as in src/vm/launch/qemu.plan.ts; the kernel's settings are the image's. */
 function qemuArgv({ image, vcpus, memoryMib }: PlainVm, initrd: string): string[] {
   const words = readFileSync(join(image, 'cmdline'), 'utf8').trim().split(' ')
   const kept = words.filter(word => !/^(?:strongroom\.|rdinit=)/.test(word))

@@ -1,5 +1,6 @@
-// Service C without VMs: how fast it takes a source in, how soon many readers have a line, and how fast a build VM's own code hashes and packs
-// what it made. All of it in this one process, readers included. Effects: a local port, files in a temporary directory.
+// Service C without VMs: how fast it takes a source in, how soon many readers have a line, and how fast a build VM's
+// own code hashes and packs what it made. All of it in this one process, readers included. Effects: a local port,
+// files in a temporary directory.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -36,7 +37,7 @@ export async function measureService(say: Say): Promise<Figures> {
   }
 }
 
-/** From the first byte of a POST with source_data to its answer: read, decoded, hashed, on disk. Counted in bytes of the archive. */
+/** From the first byte of a POST to its answer: read, decoded, hashed, on disk. Counts bytes of the archive. */
 async function intakeMiBPerS(): Promise<number> {
   const bytes = intakeMiB * MiB
   const settings = {
@@ -60,7 +61,9 @@ async function intakeMiBPerS(): Promise<number> {
   return round((intakeMiB * 1000) / Math.min(...times))
 }
 
-/** Of each line: from the guest's word until the last reader has it, which holds the daemon's wait between two questions; and from first to last reader. */
+/**
+ * For each line, in ms: from the guest's write to the last reader (with the poll interval), and first to last reader.
+ */
 async function eventTimes(): Promise<{ saidMs: number[]; spreadMs: number[] }> {
   await using rig = await startBuilds()
   const gates = Array.from({ length: lines }, () => Promise.withResolvers<void>())
@@ -93,7 +96,7 @@ const neverEnds: Step = { kind: 'wait', until: new Promise(() => {}) }
 
 type Times = { readonly firstMs: number; readonly lastMs: number }
 
-/** Who has had which line. */
+/** Lines that each reader has received. */
 class Seen {
   readonly #lines = new Map<string, { count: number; firstMs: number; done: PromiseWithResolvers<Times> }>()
 
@@ -102,11 +105,11 @@ class Seen {
   }
 
   count(text: string): void {
-    const item = this.#line(text)
+    const progress = this.#line(text)
     const nowMs = performance.now()
-    if (item.count === 0) item.firstMs = nowMs
-    item.count += 1
-    if (item.count === readers) item.done.resolve({ firstMs: item.firstMs, lastMs: nowMs })
+    if (progress.count === 0) progress.firstMs = nowMs
+    progress.count += 1
+    if (progress.count === readers) progress.done.resolve({ firstMs: progress.firstMs, lastMs: nowMs })
   }
 
   #line(text: string) {
@@ -135,7 +138,7 @@ async function follow(rig: BuildsRig, id: string, seen: Seen, signal: AbortSigna
   }
 }
 
-/** Of an executable file, as a build makes them: the one that runs this. */
+/** Rates for an executable file, such as a build makes: the running one. */
 async function guestRates(): Promise<{ hash: number; archive: number }> {
   const directory = mkdtempSync(join(tmpdir(), `srt-${process.pid}-bench-archive-`))
   try {

@@ -1,5 +1,6 @@
-// Service C whole: how soon a client has the first line of its build, from a warm VM and from one that is booted for it; and what our layers cost
-// a build, against the same one on the same kernel without them. Runs the compiled appliance in a network namespace of its own; real QEMU under TCG.
+// Service C whole: how soon a client has the first line of its build, from a warm VM and from one that is booted for
+// it; and what our layers cost a build, against the same one on the same kernel without them. Runs the compiled
+// appliance in a network namespace of its own; real QEMU under TCG.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -163,7 +164,7 @@ async function* eventsOf(response: Response): AsyncGenerator<BuildEvent, undefin
   }
 }
 
-/** From the line that ends the fetch phase to the one that ends the build: Cargo, its sandbox, the copy of the source, the collected artifacts. */
+/** From the end of the fetch phase to the end of the build: Cargo, sandbox, copy of the source, artifacts. */
 function spentMs(events: readonly BuildEvent[]): number {
   const last = events.at(-1)
   assert(last?.result?.status === 'ok', `the build failed: ${JSON.stringify(last)}`)

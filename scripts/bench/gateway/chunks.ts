@@ -1,5 +1,6 @@
-// What a chunk of a stream costs: CPU time of the gateway for each that it passes on, beside nginx without buffering and a relay that reads nothing;
-// and how late chunks are at 25,000 a second. Streams are paced as a model talks. Effects: load on processes that the caller has started.
+// Cost of a chunk of a stream: CPU time of the gateway per chunk, beside nginx without buffering and a relay that
+// reads nothing; and delay of chunks at 25,000 a second. Streams are paced like a model. Effects: load on processes of
+// the caller.
 
 import type { Figures } from '../bench-report.ts'
 import { type ChunkCost, chunkCost, median, percentile, round } from './cost.ts'
@@ -34,12 +35,12 @@ export async function measureChunks({ load, stub, targets, say }: ChunkRig): Pro
     chunkCpuUs: { value: round(cost('ours')), unit: 'µs', aim: null, baseline: 'nginxChunkCpuUs' },
     nginxChunkCpuUs: { value: round(cost('nginx')), unit: 'µs', aim: null },
     rawChunkCpuUs: { value: round(cost('raw')), unit: 'µs', aim: null },
-    // Of one core.
+    // Chunks that one core passes on.
     chunksPerSecond: { value: Math.round(1_000_000 / cost('ours')), unit: '/s', aim: null },
     chunkP99Ms25k: { value: late('ours'), unit: 'ms', aim: null, baseline: 'nginxChunkP99Ms25k' },
     nginxChunkP99Ms25k: { value: late('nginx'), unit: 'ms', aim: null },
     rawChunkP99Ms25k: { value: late('raw'), unit: 'ms', aim: null },
-    // What really went through while that was measured: fewer than 25,000 say that this machine has no cores for more.
+    // The rate that was reached: below 25,000 the machine had no cores for more.
     chunkP99Rate: { value: Math.round(many.get('ours')?.perSecond ?? 0), unit: '/s', aim: null },
   }
 }

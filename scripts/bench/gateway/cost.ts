@@ -1,4 +1,4 @@
-// What a request and a chunk cost a process that stands between client and stub. Effects: load on processes that the caller has started.
+// Cost of a request and a chunk for a process between client and stub. Effects: load on processes of the caller.
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { childrenOf, type Load, type Running, stubView } from './processes.ts'
@@ -78,7 +78,7 @@ export async function requestCost(
 
 export type ChunkCost = {
   readonly perSecond: number
-  /** Of the process and its children. */
+  /** CPU time of the process and its children. */
   readonly cpuUs: number
   /** How late the sampled chunks were. */
   readonly lagsMs: readonly number[]

@@ -1,4 +1,5 @@
-// The client of the gateway's benchmark, the same for every target: bare sockets that keep their connection. Run by gateway.bench.ts, over IPC.
+// The client of the gateway's benchmark, the same for every target: bare sockets that keep their connection. Run by
+// gateway.bench.ts, over IPC.
 
 import { assert } from '../../../src/base/assert.ts'
 import {
@@ -145,7 +146,7 @@ async function talk(target: Target, count: number): Promise<number[]> {
   return []
 }
 
-/** A stream that talks. Reads nothing of what it gets but the times, and those only where it is sampled: so that it costs little. */
+/** A stream that sends. Reads only the times of chunks, and those only where it is sampled, so that it costs little. */
 async function listen(target: Target, request: Buffer, isSampled: boolean): Promise<Pick<Client, 'leave'>> {
   const begun = Promise.withResolvers<void>()
   let isBegun = false

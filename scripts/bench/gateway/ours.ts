@@ -1,5 +1,5 @@
-// The whole gateway as the appliance puts it together: accounts in a real SQLite, limits, validation, ledger and metrics on.
-// Run by gateway.bench.ts with OursSettings as JSON; writes its port and a key.
+// The whole gateway as the appliance puts it together: accounts in a real SQLite, limits, validation, ledger and
+// metrics on. Run by gateway.bench.ts with OursSettings as JSON; writes its port and a key.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'

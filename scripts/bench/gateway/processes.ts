@@ -1,4 +1,5 @@
-// The processes of the gateway's benchmark: stub, client, and what stands between the two. Effects: spawns; each is ended by its process id.
+// The processes of the gateway's benchmark: stub, client, and what stands between the two. Effects: spawns; each is
+// ended by its process id.
 
 import {
   existsSync,
@@ -115,7 +116,7 @@ http {
   return await startNginxWith(config, { name, prefix, port, isTls: pair !== null })
 }
 
-/** Debian's nginx as it is installed: its own nginx.conf, whose server is one proxy_pass; only paths and user are changed. */
+/** Debian's nginx with its own nginx.conf and one proxy_pass; only paths and user are changed. */
 export async function startStockNginx(folder: string, stub: Running): Promise<Running> {
   const prefix = mkdtempSync(join(folder, 'nginx-stock-'))
   const port = await freePort()
@@ -161,7 +162,7 @@ export async function startRaw(stub: Running): Promise<Running> {
 
 const portkeyRuntimes = { bun: process.execPath, node: 'node' } as const
 
-/** Portkey's gateway from npm; null when it cannot be had. It listens on every address, so only in a network namespace of its own. */
+/** Portkey's gateway from npm, or null. It listens on every address: use it in a network namespace of its own. */
 export async function startPortkey(stub: Running, runtime: keyof typeof portkeyRuntimes): Promise<Running | null> {
   const program = portkeyProgram()
   if (!existsSync(program)) return null
@@ -220,10 +221,10 @@ export function startLoad(): Load {
     stdout: 'inherit',
     stderr: 'inherit',
     ipc: (result: TaskResult) => {
-      const item = waiting.get(result.id)
+      const task = waiting.get(result.id)
       waiting.delete(result.id)
-      if ('values' in result) item?.resolve(result.values)
-      else item?.reject(new Error(result.error))
+      if ('values' in result) task?.resolve(result.values)
+      else task?.reject(new Error(result.error))
     },
   })
   return {
@@ -242,7 +243,7 @@ export function startLoad(): Load {
   }
 }
 
-/** Of a process and its children, as nginx has them. */
+/** Resident memory of a process and its children, as nginx has them. */
 export function residentBytes(pid: number): number {
   const status = readFileSync(`/proc/${pid}/status`, 'utf8')
   const own = Number(present(/^VmRSS:\s+(\d+) kB$/m.exec(status)?.[1], 'a process has memory')) * 1024

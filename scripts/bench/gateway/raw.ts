@@ -1,5 +1,5 @@
-// A relay of bytes: one connection to the stub for each of a client's, and what arrives on the one is written to the other, unread. What relaying costs
-// on this runtime at the least. Run by gateway.bench.ts with the stub's port; writes its own.
+// A relay of bytes: a connection to the stub for each client's, bytes copied unread. The least that relaying costs on
+// this runtime. Run by gateway.bench.ts with the stub's port; writes its own.
 
 import type { Socket } from 'bun'
 

@@ -1,4 +1,5 @@
-// A relay with nothing of the gateway but its upstream client: Bun.serve, and the bytes passed on unread. Shows what the runtime itself costs. Run by gateway.bench.ts with the stub's port; writes its own.
+// A relay with nothing of the gateway but its upstream client: Bun.serve, and the bytes passed on unread. Shows what
+// the runtime itself costs. Run by gateway.bench.ts with the stub's port; writes its own.
 
 import { systemClock } from '../../../src/base/clock.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'

@@ -1,5 +1,6 @@
-// What several processes on one port bring: requests per second and CPU of two relays with their owner, beside one process. On a machine with fewer cores
-// than all of them and the client need, the rates say little; what one request costs the owner says where scaling ends. Effects: starts gateways.
+// Gain of several processes on one port: requests per second and CPU of two relays with their owner, beside one
+// process. Where cores are too few for all of them and the client, the rates say little; the owner's cost per request
+// shows where scaling ends. Effects: starts gateways.
 
 import { present } from '../../../src/base/assert.ts'
 import type { Figures } from '../bench-report.ts'
@@ -20,7 +21,7 @@ export async function measureRelays(rig: CostRig): Promise<Figures> {
     ownerCpuUsPerRequest: { value: round(relayed.ownCpuUs), unit: 'µs', aim: null, baseline: 'aloneCpuUsPerRequest' },
     aloneCpuUsPerRequest: { value: round(alone.cpuUs), unit: 'µs', aim: null },
     relayedCpuUsPerRequest: { value: round(relayed.cpuUs), unit: 'µs', aim: null },
-    // What a chunk costs is the relays' alone: the owner is told of it once a second.
+    // A chunk costs the relays alone: they report to the owner once a second.
     relayedChunkCpuRatio: { value: round(relayed.chunkUs / alone.chunkUs), unit: '', aim: null },
   }
 }

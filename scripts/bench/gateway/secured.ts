@@ -1,5 +1,5 @@
-// What clients pay for TLS and for signed receipts: requests and chunks of the gateway with either and with both, beside it without, and beside nginx with
-// TLS. Every request asks for its receipt. Effects: starts gateways and nginx.
+// Cost of TLS and of signed receipts: requests and chunks of the gateway with either, with both and with neither, and
+// of nginx with TLS. Every request asks for its receipt. Effects: starts gateways and nginx.
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

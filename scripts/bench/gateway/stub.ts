@@ -1,4 +1,5 @@
-// An OpenAI-shaped upstream that costs as little as can be: bare sockets, responses made beforehand. Run by gateway.bench.ts; writes its port.
+// An OpenAI-shaped upstream that costs as little as can be: bare sockets, responses made beforehand. Run by
+// gateway.bench.ts; writes its port.
 
 import type { Socket } from 'bun'
 import {
@@ -70,7 +71,7 @@ const server = Bun.listen<Connection>({
     },
     close: socket => {
       const { data } = socket
-      for (const item of talking) item.delete(socket)
+      for (const group of talking) group.delete(socket)
       if (data.timer !== null) clearInterval(data.timer)
       if (data.mode === null) return
       running -= 1
@@ -133,7 +134,7 @@ function tick(): void {
     if (sockets === undefined || sockets.size === 0) continue
     const bytes = Buffer.from(piece(talkEvent()))
     for (const socket of sockets) {
-      // Whoever does not take the last one gets no other.
+      // A connection whose last response is still unsent gets no other.
       if (socket.data.unsent !== null) continue
       chunks += 1
       sendChunk(socket, bytes)

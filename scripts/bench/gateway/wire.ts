@@ -34,7 +34,7 @@ export const talkMark = 't='
 export const talkTimeChars = 17
 export const talkChunkBytes = 276
 
-/** What a stub says of itself. */
+/** A stub's own counts. */
 export type StubView = { readonly leftAtMs: readonly number[]; readonly running: number; readonly chunks: number }
 
 export type Target = {
@@ -45,10 +45,10 @@ export type Target = {
   readonly isTls: boolean
 }
 
-/** Of a certificate for 127.0.0.1, and its key. */
+/** Files of a certificate for 127.0.0.1 and its key. */
 export type PairFiles = { readonly certFile: string; readonly keyFile: string }
 
-/** Of a gateway that is measured. */
+/** Settings of a gateway under measurement. */
 export type OursSettings = {
   readonly stateDir: string
   readonly stubPort: number
@@ -76,7 +76,10 @@ export type Task =
   | { readonly kind: 'leave'; readonly mode: Mode; readonly count: number; readonly stubPort: number }
 
 export type TaskOrder = { readonly id: number; readonly target: Target; readonly task: Task }
-/** `values`: requests per second, milliseconds of the 50th and the 99th percentile, connections that were closed and made again; or milliseconds, one for each request. */
+/**
+ * `values`: requests per second, milliseconds of the 50th and the 99th percentile, connections that were closed and
+ * made again; or milliseconds, one for each request.
+ */
 export type TaskResult =
   | { readonly id: number; readonly values: number[] }
   | { readonly id: number; readonly error: string }

@@ -7,7 +7,7 @@ import type { PackagesLock } from '../packages-lock.ts'
 import type { MachineRecipe } from '../recipe.ts'
 import { runTool } from '../tool.ts'
 
-/** Of apt in the guest: those that Debian's own package of it gives for this suite. */
+/** Sources of apt in the guest, as Debian's own package has them for this suite. */
 const debianSources =
   '--customize-hook=install -D --mode=0644 "$1/usr/share/doc/apt/examples/debian.sources" "$1/etc/apt/sources.list.d/debian.sources"'
 
@@ -20,7 +20,7 @@ export type BaseTreeOptions = {
   readonly target: string
 }
 
-/** Installs every `root` package of the lock into an empty tree. Nothing is resolved: each version is named, and no other is offered. */
+/** Installs every `root` package of the lock, by exact version, into an empty tree. Resolves nothing. */
 export async function buildBaseTree(options: BaseTreeOptions): Promise<void> {
   const { recipe, lock, downloadsDir, workDir, target } = options
   const repoDir = join(workDir, 'repo')

@@ -1,4 +1,5 @@
-// Initrd archives in the "new ASCII" cpio format (kernel Documentation/driver-api/early-userspace/buffer-format.rst). Pure.
+// Initrd archives in the "new ASCII" cpio format (kernel Documentation/driver-api/early-userspace/buffer-format.rst).
+// Pure.
 
 import { ImageFault } from '../image-fault.ts'
 
@@ -12,7 +13,7 @@ const magic = '070701'
 const alignmentBytes = 4
 const modes = { directory: 0o040755, link: 0o120777, device: 0o020600, executable: 0o100755, file: 0o100644 } as const
 
-/** The archive of these entries, in their order; all owned by root, all of one time. Parents must come before children. */
+/** The archive of these entries, in their order, owned by root, with one time. Parents must precede children. */
 export function cpioArchive(entries: readonly CpioEntry[], mtimeSeconds: number): Uint8Array {
   const parts: Uint8Array[] = []
   entries.forEach((entry, index) => {

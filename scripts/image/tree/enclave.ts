@@ -1,5 +1,5 @@
-// The root of the gateway's VM, and what its initrd is made of: locked packages are unpacked, and of their files those stay that the recipe lists,
-// with the libraries that these need. No maintainer script runs. Effects.
+// The root of the gateway's VM, and what its initrd is made of: locked packages are unpacked, and of their files those
+// stay that the recipe lists, with the libraries that these need. No maintainer script runs. Effects.
 
 import { chmod, mkdir, open, readlink, realpath, rm, stat, symlink } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
@@ -28,7 +28,7 @@ export const gatewayCommand = ['/usr/bin/strongroom-enclave', 'serve'] as const
 const mountPoints = ['dev', 'model', 'proc', 'run', 'sys', 'tmp'] as const
 /** A merged /usr, as every package expects it. */
 const usrLinks = ['bin', 'lib', 'lib64', 'sbin'] as const
-/** What changes after boot is below /run. */
+/** Files that change after boot are below /run. */
 const links = {
   'etc/hosts': '../run/strongroom/hosts',
   'etc/resolv.conf': '../run/strongroom/resolv.conf',
@@ -66,7 +66,7 @@ export async function unpack(packages: readonly LockedPackage[], downloadsDir: s
   await chmod(tree, 0o755)
 }
 
-/** What the globs name and the libraries that it needs, links to them included. */
+/** Files that match the globs, the libraries they need, and links to both. */
 async function neededFiles(tree: string, globs: readonly string[]): Promise<Set<string>> {
   const needed = new Set<string>(usrLinks.map(name => join(tree, name)))
   for (const glob of globs) {

@@ -1,4 +1,5 @@
-// The measured initrd: busybox, dmsetup with its libraries, the modules that reach the root, and our init in two parts. Reads trees, writes one file.
+// The measured initrd: busybox, dmsetup with its libraries, the modules that reach the root, and our init in two
+// parts. Reads trees, writes one file.
 
 import { realpath, stat, writeFile } from 'node:fs/promises'
 import { basename, join } from 'node:path'
@@ -28,13 +29,13 @@ export type InitrdOptions = {
   readonly kind: Recipe['kind']
   /** Where the listed files are taken from. */
   readonly tree: string
-  /** Those that reach the root, and those that init's second part loads; each in loading order. */
+  /** Modules that reach the root, and modules of init's second part; each in loading order. */
   readonly modules: Readonly<Record<'early' | 'boot', readonly KernelModule[]>>
   readonly mtimeSeconds: number
   readonly target: string
 }
 
-/** Writes the initrd uncompressed: unpacking costs more time than reading it, and its size is bounded by what is listed. */
+/** Writes the initrd uncompressed: unpacking costs more time than reading, and the list bounds its size. */
 export async function buildInitrd(options: InitrdOptions): Promise<void> {
   const listed = await readChecked(InitrdFiles, join(options.sourceDir, 'files.json'))
   const entries: CpioEntry[] = listed.directories.map(path => ({ kind: 'directory', path }))

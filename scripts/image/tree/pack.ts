@@ -1,4 +1,5 @@
-// The last steps of every image: one read-only root, kernel, initrd, command line, firmware, and what they measure to. Effects.
+// The last steps of every image: one read-only root, kernel, initrd, command line, firmware, and what they measure to.
+// Effects.
 
 import { cp, mkdir, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
@@ -26,10 +27,10 @@ export type ImageBuild = {
   readonly image: string
 }
 
-/** What its provenance says beside its manifest. */
+/** Contents of its provenance beside the manifest. */
 export type BuiltImage = Omit<ProvenanceOf, 'dir'>
 
-/** Directory of the finished image; `build` makes it unless it is there from the same inputs, and gives its manifest. */
+/** Directory of the finished image; `build` makes it and its manifest unless the same inputs made it before. */
 export async function cachedImage(
   { name, imagesDir, inputs }: { name: string; imagesDir: string | null; inputs: Inputs },
   build: (build: ImageBuild) => Promise<BuiltImage>,

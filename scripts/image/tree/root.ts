@@ -1,4 +1,5 @@
-// The root file system: the Debian tree, our files, the guest executable, the packaged agent and modules; then one read-only image. Effects.
+// The root file system: the Debian tree, our files, the guest executable, the packaged agent and modules; then one
+// read-only image. Effects.
 
 import { appendFile, chmod, cp, mkdir, readFile, stat, symlink, writeFile } from 'node:fs/promises'
 import { basename, dirname, join, relative } from 'node:path'
@@ -18,11 +19,11 @@ export type RootTreeOptions = {
   readonly overlayDirs: readonly string[]
   readonly guest: string
   readonly kernel: Kernel
-  /** Those that the initrd and init load, in that order, and all. */
+  /** Modules for the initrd and for init, in loading order, and all. */
   readonly modules: Readonly<Record<'scratch' | 'boot' | 'all', readonly KernelModule[]>>
 }
 
-/** Unpacks and completes the tree, but for the packaged agent. No program in it is setuid or setgid: nothing in a guest needs to become root. */
+/** Unpacks and completes the tree, without the packaged agent. No file in it is setuid or setgid. */
 export async function layTree(options: RootTreeOptions): Promise<void> {
   const { recipe, tree } = options
   await mkdir(tree, { recursive: true, mode: 0o755 })
@@ -100,7 +101,7 @@ export async function layOver(overlayDir: string, tree: string): Promise<void> {
   }
 }
 
-/** Of the recipe: bash, in a control group of its own. */
+/** The recipe's login shell: bash, in a control group of its own. */
 const loginShell = '/usr/lib/strongroom/login-shell'
 
 async function addUser(

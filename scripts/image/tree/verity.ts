@@ -7,7 +7,7 @@ import { runTool } from '../tool.ts'
 
 export const verityBlockBytes = 4096
 
-/** What the kernel needs to check the root, besides the root hash. */
+/** Parameters by which the kernel checks the root, besides the root hash. */
 export type Verity = {
   readonly rootHash: string
   readonly salt: string
@@ -18,7 +18,7 @@ export type Verity = {
   readonly hashStartBlock: number
 }
 
-/** Appends the tree to `path`. Salt and UUID come from the file system's own digest, so equal bytes get an equal tree. */
+/** Appends the tree to `path`. Salt and UUID come from the file system's digest: equal bytes, equal tree. */
 export async function appendVerity(path: string): Promise<Verity> {
   const { size } = await stat(path)
   const dataBlocks = Math.ceil(size / verityBlockBytes)

@@ -1,4 +1,5 @@
-// The processes of the DNS flood: service A with its DNS server, an HTTP client that measures it, and a flooder. One JSON line each; see dns-flood.ts.
+// The processes of the DNS flood: service A with its DNS server, an HTTP client that measures it, and a flooder. One
+// JSON line each; see dns-flood.ts.
 
 import { encode } from 'dns-packet'
 import { systemClock } from '../../../src/base/clock.ts'

@@ -1,4 +1,5 @@
-// A flood of DNS queries against service A, measured from outside: target, flooder and HTTP client are processes of their own, on loopback.
+// A flood of DNS queries against service A, measured from outside: target, flooder and HTTP client are processes of
+// their own, on loopback.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,7 +11,7 @@ export type FloodTarget = {
   readonly key: string
   /** A host name that has an address. */
   readonly name: string
-  /** Of the process that holds service A and the DNS server. */
+  /** Process with service A and the DNS server. */
   readonly pid: number
 }
 
@@ -18,7 +19,7 @@ export type FloodFigures = {
   readonly p99Ms: number
   readonly maxMs: number
   readonly requests: number
-  /** What the flooder got out; 0 without one. */
+  /** Rate of the flooder; 0 without one. */
   readonly packetsPerSecond: number
 }
 

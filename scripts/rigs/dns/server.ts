@@ -24,7 +24,7 @@ export const hostKeyDigest = new Uint8Array(32).fill(5)
 export type DnsRig = {
   readonly port: number
   readonly names: NameTableWriter
-  /** What the server logged at error. */
+  /** Lines logged at error. */
   readonly errors: readonly string[]
 }
 

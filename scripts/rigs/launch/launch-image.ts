@@ -1,4 +1,5 @@
-// A small image whose launch can be measured: firmware with OVMF's tables, a kernel, an initrd, a command line, and their manifest.
+// A small image whose launch can be measured: firmware with OVMF's tables, a kernel, an initrd, a command line, and
+// their manifest.
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,5 @@
-// The ledger of the mixed load, row by row: what each request has to have there, by what its client saw and what the upstream told. Pure.
+// The ledger of the mixed load, row by row: what each request has to have there, by what its client saw and what the
+// upstream told. Pure.
 
 import type { GatewayUsage, GatewayUsageRows } from '../../../src/contract/http/inference.ts'
 import { EMBEDDING_MODEL } from '../gateway/embeddings-upstream.ts'
@@ -8,7 +9,7 @@ import type { Behaviour, Told } from './upstream.ts'
 
 export type MixedRequest = { readonly mixed: Mixed; readonly seen: SeenByClient; readonly told: Told }
 
-/** What a key was told by GET /v1/usage, of the month and by model; null: it was refused. */
+/** A key's answers of GET /v1/usage, for the month and by model; null: refused. */
 export type LedgerSums = { readonly month: GatewayUsage; readonly models: GatewayUsageRows } | null
 
 export type MixedVerdict = {
@@ -38,7 +39,7 @@ const completed = (source: string): Rule => ({
 /** A stream has begun by then, and what it delivered is counted by estimate. */
 const broken: Rule = { status: 502, whole: failed, stream: { outcome: 'failed', source: 'estimated', status: 200 } }
 
-/** What the client gets, and what is in the ledger, by what the upstream does. */
+/** Response and ledger row for each behaviour of the upstream. */
 const RULES = {
   good: completed('reported'),
   uncounted: completed('estimated'),
@@ -106,7 +107,7 @@ function isBounded(keyAt: number): boolean {
   return key?.requestsPerMinute !== null || budgets.some(budget => budget !== null && budget < 1e9)
 }
 
-/** What breaks a stream may arrive together with its first event: then the stream never began. */
+/** A break may arrive together with the first event: then the stream never began. */
 function expectedOf({ behaviour, kind }: Mixed, seen: SeenByClient): Expected & { readonly status: number } {
   const rule: Rule = RULES[behaviour]
   const isBegun = rule !== broken || seen.status === rule.stream.status
@@ -161,12 +162,12 @@ type Unmatched = {
   readonly note: (request: MixedRequest, what: string, row: Row | null) => void
 }
 
-/** Each takes a row that is as it must be for it, once: first those of which only one count is right, then by how large a count may be. */
+/** Each request takes one fitting row: exact counts first, then by ascending largest count. */
 function matchUnknown(requests: readonly MixedRequest[], { left, place, note }: Unmatched): number {
   let matched = 0
   const widthOf = ({ mixed }: MixedRequest) => (isTranslated(mixed) ? bodyOf(mixed).length : 0)
   for (const request of requests.toSorted((a, b) => widthOf(a) - widthOf(b))) {
-    const row = left.values().find(item => problemOf(request, item, place) === null)
+    const row = left.values().find(candidate => problemOf(request, candidate, place) === null)
     if (row === undefined) {
       note(request, request.mixed.behaviour === 'left' ? 'its row is missing' : 'it has no response', null)
       continue
@@ -177,7 +178,7 @@ function matchUnknown(requests: readonly MixedRequest[], { left, place, note }: 
   return matched
 }
 
-/** What each key is told are the sums of its rows, and no budget is passed. */
+/** Each key's answers are the sums of its rows, and no budget is passed. */
 function sumProblems(rows: readonly Row[], { keys, sums }: Place): string[] {
   const problems: string[] = []
   const tokensOf = (some: readonly Row[]) => some.reduce((sum, { prompt, completion }) => sum + prompt + completion, 0)

@@ -1,5 +1,6 @@
-// Mixed load for a while: all APIs, good and failing upstreams, clients that leave, keys at their limits and budgets; and then the ledger row by row,
-// beside what clients saw and what the upstream says that it told. Effects: a gateway, an upstream, requests.
+// Mixed load for a while: all APIs, good and failing upstreams, clients that leave, keys at their limits and budgets;
+// and then the ledger row by row, beside what clients saw and what the upstream says that it told. Effects: a gateway,
+// an upstream, requests.
 
 import { type EnduranceGateway, type State, silenceMs, startEnduranceGateway } from '../gateway/endurance.ts'
 import { startScriptedUpstream } from '../gateway/scripted-upstream.ts'
@@ -23,7 +24,7 @@ export type MixedOutcome = {
 }
 
 const clients = 24
-/** Of all requests: most are good, and what takes seconds is rare. */
+/** Shares of all requests: most are good, and slow behaviours are rare. */
 const BEHAVIOURS: readonly Behaviour[] = [
   ...Array<Behaviour>(24).fill('good'),
   ...Array<Behaviour>(5).fill('left'),
@@ -85,7 +86,7 @@ export async function runMixedLoad({ ms, note }: MixedPlan): Promise<MixedOutcom
 
 const neverSeen: SeenByClient = { status: null, id: null, prompt: null, completion: null, isWhole: false }
 
-/** What a request is follows from its number: coprime steps, so that all kinds meet all behaviours and keys. */
+/** Derives a request from its number by coprime steps, so that all kinds meet all behaviours and keys. */
 function drawn(serial: number): Mixed {
   const kind = KINDS[serial % KINDS.length] ?? (KINDS[0] as Kind)
   const drawnBehaviour = BEHAVIOURS[(serial * 7) % BEHAVIOURS.length] ?? 'good'
@@ -106,7 +107,7 @@ function fitting(behaviour: Behaviour, { api }: Kind): Behaviour {
   return api !== 'embeddings' || isForAll ? behaviour : 'good'
 }
 
-/** What the gateway itself tells each key of the running month. */
+/** The gateway's own answers to each key about the running month. */
 async function sumsOf({ url, keys }: EnduranceGateway): Promise<LedgerSums[]> {
   const sums: LedgerSums[] = []
   for (const key of keys) {

@@ -1,4 +1,5 @@
-// The requests of the mixed load: every API, whole and streamed, plain and encrypted, and what a client has seen of its response. Effects: requests.
+// The requests of the mixed load: every API, whole and streamed, plain and encrypted, and what a client has seen of
+// its response. Effects: requests.
 
 import { EMBEDDING_MODEL } from '../gateway/embeddings-upstream.ts'
 import { postEncrypted } from '../gateway/encrypted-client.ts'
@@ -23,7 +24,7 @@ export const KINDS: readonly Kind[] = [
 ]
 
 const free = { organizationBudgetTokens: null, requestsPerMinute: null, budgetTokens: null }
-/** The first five have room for everything; the sixth is at its rate soon, the seventh at its own budget, the eighth at its organization's. */
+/** Five keys without bounds; then one near its rate, one near its budget, one near its organization's budget. */
 export const MIXED_KEYS: readonly EnduranceKey[] = [
   { ...free, organizationId: 'acme' },
   { ...free, organizationId: 'acme', budgetTokens: 1e12 },
@@ -35,7 +36,7 @@ export const MIXED_KEYS: readonly EnduranceKey[] = [
   { ...free, organizationId: 'initech', organizationBudgetTokens: 150_000 },
 ]
 
-/** What is wrong with a request of which no upstream is to hear. */
+/** Fault of a request that no upstream may see. */
 export type Fault = 'no key' | 'no JSON' | 'unknown model'
 export const FAULTS = ['no key', 'no JSON', 'unknown model'] as const satisfies readonly Fault[]
 export const FAULT_STATUS = { 'no key': 401, 'no JSON': 400, 'unknown model': 404 } as const
@@ -52,7 +53,7 @@ export type Mixed = {
 export type SeenByClient = {
   readonly status: number | null
   readonly id: string | null
-  /** What it was told of its tokens. */
+  /** Prompt tokens that the response reported. */
   readonly prompt: number | null
   readonly completion: number | null
   /** The response has the end of one that is whole. */
@@ -99,7 +100,7 @@ export async function send(gateway: EnduranceGateway, mixed: Mixed, leaveAfter: 
       if (isLeft && status === 200 && text.includes('two')) controller.abort()
     }
   } catch (error) {
-    // Who left, and where an encrypted response is cut.
+    // An aborted request, and a cut encrypted response, end with an error.
     if (!isLeft) text += `\n${error}`
   }
   return { status, id, ...read(text, kind) }
@@ -145,7 +146,7 @@ function read(text: string, { api, stream }: Kind): Pick<SeenByClient, 'prompt' 
     // Later ones say more of the same request.
     for (const found of [value.usage, objectOf(value.response).usage]) usage = { ...usage, ...objectOf(found) }
   }
-  const of = (...names: string[]) => names.map(name => usage[name]).find(item => typeof item === 'number') ?? null
+  const of = (...names: string[]) => names.map(name => usage[name]).find(count => typeof count === 'number') ?? null
   const isWhole = stream ? text.includes(ENDS[api]) : Object.keys(usage).length > 0 || values[0]?.choices !== undefined
   return {
     prompt: of('prompt_tokens', 'input_tokens'),

@@ -1,4 +1,5 @@
-// How the upstream of the mixed load answers, by kinds of behaviour, and its own record of what it said. Pure but for the record.
+// How the upstream of the mixed load answers, by kinds of behaviour, and its own record of what it said. Pure but for
+// the record.
 
 import {
   type Asked,
@@ -29,7 +30,7 @@ export const BEHAVIOURS = [
 ] as const
 export type Behaviour = (typeof BEHAVIOURS)[number]
 
-/** Of one request, as the upstream has it. */
+/** The upstream's record of one request. */
 export type Told = {
   /** A kept connection that turns out to be closed is no answer: then the gateway asks once more. */
   times: number
@@ -41,7 +42,7 @@ export type Told = {
 /** Stands in the text of each request, before its serial number. */
 export const serialMark = 'serial='
 
-/** Of this request alone, for one key: the ledger has to tell them apart. */
+/** Counts of this request alone, for one key: the ledger has to distinguish requests. */
 export function countsOf(serial: number): Counts {
   return { prompt: 1 + (serial % 4_000), completion: 1 + (Math.floor(serial / 4_000) % 60) }
 }

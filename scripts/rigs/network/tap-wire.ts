@@ -1,5 +1,6 @@
-// A guest's tap and an uplink that are both in our hands, frame by frame: what is written into the one as a guest would, and every byte that
-// comes out of the other. Call it inside `inOwnNetns`. Effects: two taps and the addresses of this namespace.
+// A guest's tap and an uplink that are both in our hands, frame by frame: what is written into the one as a guest
+// would, and every byte that comes out of the other. Call it inside `inOwnNetns`. Effects: two taps and the addresses
+// of this namespace.
 
 import { closeSync, constants, openSync, readFileSync, readSync, writeFileSync, writeSync } from 'node:fs'
 import { configureTap, openTap } from '../../../src/host/network/tap.ts'
@@ -19,7 +20,7 @@ export type Uplink = Disposable & {
 }
 
 export type TapWire = Uplink & {
-  /** Of the guest's tap: what QEMU holds. */
+  /** Descriptor of the guest's tap, which QEMU holds otherwise. */
   readonly fd: number
   /** Sends IPv4 packets as the guest. */
   readonly send: (packets: readonly Uint8Array[]) => void
@@ -39,8 +40,8 @@ const etherBytes = 14
 const worldMac = '02:00:00:00:99:99'
 
 /**
- * The daemon's own tap, configured as the daemon does; the host forwards. `foreignFlags` is for what must not be: a tap that somebody else
- * has opened, with these flags more (linux/if_tun.h).
+ * The daemon's own tap, configured as the daemon does; the host forwards. `foreignFlags` is for what must not be: a
+ * tap that somebody else has opened, with these flags more (linux/if_tun.h).
  */
 export async function openTapWire(guest: WireGuest, foreignFlags?: number): Promise<TapWire> {
   using undo = new DisposableStack()
@@ -163,7 +164,7 @@ export function ipv4Packet({ source, destination, protocol, payload }: PacketPla
   return packet
 }
 
-/** A datagram of `sizeBytes` altogether, from port 4000 to port 9. No checksum, which UDP over IPv4 allows (RFC 768). */
+/** A datagram of `sizeBytes` in all, from port 4000 to 9, without the optional checksum (RFC 768). */
 export function udpPacket(from: Pick<PacketPlan, 'source' | 'destination'>, sizeBytes: number): Uint8Array {
   const payload = new Uint8Array(sizeBytes - 20)
   const view = new DataView(payload.buffer)
@@ -188,7 +189,7 @@ export type Segment = {
   readonly destinationPort: number
   readonly sequence: number
   readonly acknowledgment: number
-  /** Of the header (RFC 9293 3.1): 2 SYN, 16 ACK. */
+  /** Flags of the header (RFC 9293 3.1): 2 SYN, 16 ACK. */
   readonly flags: number
   readonly options?: readonly number[]
   readonly data?: Uint8Array

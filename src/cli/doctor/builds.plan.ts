@@ -1,4 +1,4 @@
-// What service C needs, judged from the facts that were found. Pure.
+// Judges the facts about service C. Pure.
 
 import type { Config } from '../../config/schema.ts'
 import { type Check, fail, fromOutcome, type Outcome, pass, skip } from './check.ts'
@@ -9,7 +9,7 @@ export type BuildFacts = {
   readonly measurement: Outcome | null
   /** `builds.fetch_ca_file`; null where it is not read. */
   readonly authorities: Outcome | null
-  /** What the scratch and exchange disks of all VMs may take up, GiB; null: not known. */
+  /** Space for the scratch and exchange disks of all VMs, GiB; null: not known. */
   readonly roomGib: number | null
 }
 

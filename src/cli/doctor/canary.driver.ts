@@ -1,5 +1,6 @@
-// Boots a canary: a VM of 64 KiB of firmware that says one byte and ends. It shows whether guests run here at all, as VMs of the appliance would:
-// the same program, the same user, the same accelerator. Effects: one process of a few seconds at most, one directory, which goes again.
+// Boots a canary: a VM of 64 KiB of firmware that writes one byte and ends. It shows whether guests run here, by the
+// appliance's own program, user and accelerator. Effects: one process for some seconds, one directory, removed
+// afterwards.
 
 import { chmodSync, closeSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { constants, tmpdir } from 'node:os'

@@ -4,13 +4,13 @@ import type { Platform } from '../../config/schema.ts'
 import { type Check, fail, pass, skip } from './check.ts'
 
 export type CanaryFacts =
-  /** It has said its byte. */
+  /** The canary wrote its byte. */
   | { readonly kind: 'ran'; readonly tookMs: number }
   /** It was started and said nothing. `isGone`: it could be ended. */
   | { readonly kind: 'silent'; readonly tookMs: number; readonly isGone: boolean }
-  /** QEMU refused. */
+  /** QEMU refused to start it. */
   | { readonly kind: 'failed'; readonly text: string }
-  /** It was not started, and why. */
+  /** It was not started. */
   | { readonly kind: 'none'; readonly reason: string }
 
 const name = 'canary'

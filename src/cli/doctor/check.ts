@@ -6,7 +6,7 @@ export type Check = {
   readonly name: string
   readonly result: Verdict
   readonly detail: string
-  /** What to do about it; null where there is nothing to do. */
+  /** Advice; null where nothing needs doing. */
   readonly remedy: string | null
 }
 

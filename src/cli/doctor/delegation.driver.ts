@@ -1,4 +1,5 @@
-// Asks, as clients do, who is said to serve the appliance's domain: the name servers of the zone above it. Effects: DNS queries.
+// Looks up the delegation of the appliance's domain, as clients do: the NS records in the zone above it. Effects: DNS
+// queries.
 
 import type { Answer } from 'dns-packet'
 import { messageOf } from '../../base/fault.ts'
@@ -15,7 +16,7 @@ export type DelegationOptions = {
 
 const askedServersMax = 3
 const labelsMax = 10
-/** Whoever answers may send any number. */
+/** An answer may hold any number. */
 const namesMax = 8
 
 /** Never throws; done within a dozen times `timeoutMs`. */
@@ -118,7 +119,7 @@ function namesOf(records: readonly Answer[], owner: string): string[] {
   return records.flatMap(record => (record.type === 'NS' && isSameName(record.name, owner) ? [plain(record.data)] : []))
 }
 
-/** `owner` null: whoever; an alias leads to another name. */
+/** `owner` null: any name; an alias leads to another name. */
 function addressesIn(records: readonly Answer[], owner: string | null): string[] {
   return records.flatMap(record =>
     record.type === 'A' && (owner === null || isSameName(record.name, owner)) ? [record.data] : [],

@@ -8,9 +8,9 @@ export type DelegationFacts =
   | { readonly kind: 'none'; readonly reason: string }
   | {
       readonly kind: 'asked'
-      /** Above the domain. */
+      /** The zone above the domain. */
       readonly zone: string
-      /** The name server of that zone that was asked. */
+      /** The name server of that zone that answered. */
       readonly by: string
       readonly nameServers: readonly string[]
       /** IPv4, of these. */

@@ -1,4 +1,5 @@
-// strongroom doctor: what this host has and lacks; with --leaks, where the ledger and the host differ. Effects: looks at the host, requests to the daemon.
+// strongroom doctor: checks this host; with --leaks, compares ledger and host. Effects: reads the host, requests to
+// the daemon.
 
 import type { Command } from 'commander'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'

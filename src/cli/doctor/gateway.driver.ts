@@ -1,4 +1,5 @@
-// Collects the facts about service B for `strongroom doctor`. Effects: reads files, runs a command that changes nothing, asks the daemon.
+// Collects the facts about service B for `strongroom doctor`. Effects: reads files, runs a command that changes
+// nothing, asks the daemon.
 
 import { existsSync, statSync } from 'node:fs'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'

@@ -1,4 +1,4 @@
-// What service B needs, judged from the facts that were found. Pure.
+// Judges the facts about service B. Pure.
 
 import type { Config } from '../../config/schema.ts'
 import type { AdminGateways } from '../../contract/admin/gateways.ts'
@@ -20,10 +20,10 @@ export type VmGatewayFacts = {
   readonly measurement: Outcome | null
   /** Null when no worker is configured. */
   readonly model: Outcome | null
-  /** Of the model's file; null: not known. */
+  /** Size of the model's file; null: not known. */
   readonly modelMib: number | null
   readonly controlKey: ControlKeyFacts
-  /** What the daemon says; null: it does not answer. */
+  /** The daemon's answer; null: it does not answer. */
   readonly shown: AdminGateways | null
 }
 

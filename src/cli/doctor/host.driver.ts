@@ -1,4 +1,5 @@
-// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change nothing.
+// Collects the facts about the host for `strongroom doctor`. Effects: reads files, runs a few commands that change
+// nothing.
 
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -37,9 +38,9 @@ export async function lookAtHost(deps: {
   readonly loaded: LoadedConfig
   readonly stateDir: string
   readonly client: AdminClient
-  /** Told before what takes seconds. */
+  /** Called before slow steps. */
   readonly progress: (text: string) => Promise<void>
-  /** Whether to boot a VM that shows that VMs run. */
+  /** Boot a VM to show that VMs run. */
   readonly canary: boolean
 }): Promise<HostFacts> {
   const { loaded, stateDir, progress } = deps
@@ -90,7 +91,7 @@ export async function lookAtHost(deps: {
     ip,
     conntrack: hasConntrack(),
     missingTools: hostTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null),
-    // What nft cannot list is not loaded: the check of nft itself says why.
+    // A table that nft cannot list counts as not loaded; the check of nft itself says why.
     guard: isRoot
       ? await lookAtGuard(commandTimeoutMs)
           .catch(() => ({ prefixes: null }))

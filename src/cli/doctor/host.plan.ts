@@ -1,4 +1,4 @@
-// What a host needs, judged from the facts that were found. Pure.
+// Judges the facts about the host. Pure.
 
 import { isoOrNull } from '../../base/clock.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
@@ -15,17 +15,15 @@ import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
 
 /** A device that QEMU opens. */
 export type DeviceFacts = {
-  /** Of opening it for reading and writing as the identity that VMs get. */
+  /** Result of opening it for reading and writing as the identity that VMs get. */
   readonly outcome: Outcome
   readonly group: string
-  /** Permission bits. */
   readonly mode: number
 }
 
 export type GuardFacts = {
   /** The beginnings of interface names that it shuts; null where its table is not loaded. */
   readonly prefixes: readonly string[] | null
-  /** Its file. */
   readonly file: string
   readonly installed: boolean
 }
@@ -36,7 +34,7 @@ export type HostFacts = {
   readonly isRoot: boolean
   readonly detected: { readonly platform: Platform; readonly reasons: readonly string[] }
   readonly snp: Outcome
-  /** /dev/kvm and /dev/sev; null where there is none. Their outcomes count only as root, who can take a VM's identity. */
+  /** /dev/kvm and /dev/sev; null without it. Outcomes count only as root, who can take a VM's identity. */
   readonly kvmDevice: DeviceFacts | null
   readonly sevDevice: DeviceFacts | null
   /** First line of `--version`. */
@@ -59,7 +57,7 @@ export type HostFacts = {
   readonly image: Outcome
   /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
   readonly measurement: Outcome | null
-  /** What is kept for SNP reports; null where there are none, or before the first start. */
+  /** Collateral kept for SNP reports; null where there is none, or before the first start. */
   readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
   readonly nowMs: number
   readonly snpHost: SnpHostFacts

@@ -1,4 +1,5 @@
-// Images on disk, each file read whole and held against the digest in its manifest, for `strongroom doctor`. Effects: reads files.
+// Checks images on disk for `strongroom doctor`: reads each file whole and compares it with its manifest. Effects:
+// reads files.
 
 import { join } from 'node:path'
 import { toHex } from '../../base/bytes.ts'
@@ -12,18 +13,18 @@ import { nativeHashes, openImageFile, readWhole } from '../../vm/launch/image-fi
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
 
-/** What the instance image is. Fault image.invalid: it cannot be read, or a file is not the manifest's. */
+/** Describes the instance image. Fault image.invalid: it cannot be read, or a file does not match the manifest. */
 export async function checkInstanceImage(directory: string): Promise<string> {
   // Its load checks sizes, and that the command line names the root hash.
   return await checkImage(directory, loadImage(directory))
 }
 
-/** What the builder image is. Fault image.invalid as above, or it is an image of another kind. */
+/** Describes the builder image. Fault image.invalid as above, or for an image of another kind. */
 export async function checkBuilderImage(directory: string): Promise<string> {
   return await checkImage(directory, loadBuilderImage(directory))
 }
 
-/** What the image of the gateway's VM is. Faults as above. */
+/** Describes the image of the gateway's VM. Faults as above. */
 export async function checkGatewayImage(directory: string): Promise<string> {
   return await checkImage(directory, loadGatewayImage(directory))
 }
@@ -33,9 +34,7 @@ async function checkImage(directory: string, { manifest }: Image): Promise<strin
   return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
 }
 
-/**
- * The launch digest of the configured shape. Fault image.invalid: the manifest has none, or the configured firmware or IGVM file is not the manifest's.
- */
+/** Launch digest of the configured shape. Fault image.invalid: not in the manifest, or firmware or IGVM differs. */
 export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   const { manifest } = loadImage(vm.image_dir)
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
@@ -45,7 +44,9 @@ export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
 }
 
-/** The launch digest of a build VM, which boots from firmware or IGVM file of its own image. Fault image.invalid: the manifest has none. */
+/**
+ * Launch digest of a build VM, which has firmware and IGVM file of its own. Fault image.invalid: not in the manifest.
+ */
 export function builderMeasurement({ vm, builds }: Pick<Config, 'vm' | 'builds'>): string {
   const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
   const digest = expectedMeasurement(loadBuilderImage(builds.image_dir).manifest, shape)
@@ -85,7 +86,7 @@ async function checkFirmware(path: string, sha256: string): Promise<void> {
   )
 }
 
-/** What the inference image is. Fault image.invalid as above. The worker itself checks the root hash at each start. */
+/** Describes the inference image. Fault image.invalid as above. The worker checks the root hash at each start. */
 export async function checkWorkerImage(directory: string): Promise<string> {
   const manifest = readWorkerImage(directory)
   await checkDigests(directory, manifest.files)

@@ -1,4 +1,5 @@
-// Collects what `strongroom doctor` judges of this machine: clock, disk, limits, control groups. Effects: reads files, system calls that change nothing.
+// Collects the facts about this machine for `strongroom doctor`: clock, disk, limits, control groups. Effects: reads
+// files, system calls that change nothing.
 
 import { readFileSync, statfsSync, statSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'

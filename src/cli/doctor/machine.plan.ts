@@ -9,23 +9,23 @@ import { type Check, fail, pass, skip, warn } from './check.ts'
 export type MachineFacts = {
   readonly nowMs: number
   readonly clock: KernelClock | null
-  /** Of the board; null: there is none. */
+  /** Time of the board's clock; null without one. */
   readonly boardMs: number | null
   /** When the database was last written; null before the first start. */
   readonly writtenMs: number | null
-  /** For the disks of VMs, those that are there included, as the daemon reckons; null before the first start, or without permission. */
+  /** Room for all disks of VMs, as the daemon counts; null before the first start, or without permission. */
   readonly diskRoomGib: number | null
-  /** Of the file system of the state directory; a total of 0: it has no limit. */
+  /** Inodes of the state directory's file system; a total of 0 means no limit. */
   readonly inodes: { readonly total: number; readonly free: number } | null
   readonly capacity: ({ readonly ok: true } & Capacity) | { readonly ok: false; readonly text: string }
-  /** Of the daemon; null: no daemon answers. */
+  /** Limit of the daemon's open files; null: no daemon answers. */
   readonly openFilesMax: number | null
   readonly systemFilesMax: number | null
   /** Null: the kernel does not track connections yet. */
   readonly connections: { readonly max: number; readonly count: number } | null
   /** Processes and threads of the whole machine. */
   readonly tasksMax: number | null
-  /** Of control groups version 2; null: there are none at /sys/fs/cgroup. */
+  /** Controllers of control groups version 2; null: none at /sys/fs/cgroup. */
   readonly controllers: readonly string[] | null
 }
 

@@ -1,5 +1,5 @@
-// Collects what `strongroom doctor` judges of this host's network: forwarding, firewalls, ports. Effects: reads /proc, runs commands that change
-// nothing.
+// Collects the facts about this host's network for `strongroom doctor`: forwarding, firewalls, ports. Effects: reads
+// /proc, runs commands that change nothing.
 
 import { messageOf } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'

@@ -1,4 +1,4 @@
-// What of this host's network keeps the appliance from its work, or does more than it should. Pure.
+// Judges the facts about this host's network: obstacles to the appliance, and needless openness. Pure.
 
 import { runToEnd } from '../../base/work/turns.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'
@@ -116,7 +116,7 @@ function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonP
         listening.holder?.pid !== daemonPid &&
         listenOverlap(address, addressOf(listening)),
     )
-    // Without a name it may be the daemon's.
+    // A listener without a known holder may be the daemon.
     return found === undefined || (found.holder === null && (!isRoot || daemonPid !== null))
       ? []
       : [{ listener, found }]
@@ -133,7 +133,7 @@ function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonP
   return fail(name, details.join('; '), takenRemedy(first.listener, first.found))
 }
 
-/** Nothing where there is no list of names. */
+/** Empty without a list of names. */
 function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, daemonPid: number | null): Check[] {
   const name = 'names'
   if (network.allow_names.length === 0) return []
@@ -145,7 +145,7 @@ function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, d
       listening.protocol === 'udp' &&
       listening.holder?.pid !== daemonPid &&
       own.some(address => listenOverlap(address, addressOf(listening))) &&
-      // Without a name it may be the daemon's.
+      // A listener without a known holder may be the daemon.
       !(listening.holder === null && (!isRoot || daemonPid !== null)),
   )
   if (taken !== undefined) {

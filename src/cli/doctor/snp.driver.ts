@@ -1,4 +1,5 @@
-// Collects what `strongroom doctor` judges of SEV-SNP on this host. Effects: reads files and CPUID, one ioctl that changes nothing.
+// Collects the facts about SEV-SNP for `strongroom doctor`. Effects: reads files and CPUID, one ioctl that changes
+// nothing.
 
 import { readFileSync, statSync } from 'node:fs'
 import { release } from 'node:os'
@@ -25,7 +26,7 @@ export function lookAtSnp(vm: Config['vm']): SnpHostFacts {
   }
 }
 
-/** What the named IGVM file launches is compared with the image elsewhere: image-check.driver.ts. */
+/** image-check.driver.ts compares the named IGVM file with the image. */
 function firmwareFit(vm: Config['vm']): Outcome {
   const file = firmwareFile(vm)
   try {

@@ -1,4 +1,4 @@
-// What SEV-SNP needs of this host, judged from what was found. Pure.
+// Judges the facts about SEV-SNP. Pure.
 
 import type { Cpuid, Product } from '../../attest/amd/product.ts'
 import { decodeTcb, type Tcb, tcbText } from '../../attest/amd/tcb.ts'
@@ -16,19 +16,19 @@ export type SnpHostFacts = {
   readonly kernel: string
   /** CPUID; root only. */
   readonly cpu: Found<SnpFacts>
-  /** What the firmware says; root only. */
+  /** The firmware's status; root only. */
   readonly status: Found<SnpStatus>
   readonly product: Product | null
   readonly cpuid: Cpuid | null
   /** Null: the kernel does not count them. */
   readonly asids: AsidUse | null
-  /** Whether what snp boots through is there and fit for it. */
+  /** Whether the firmware that snp boots through exists and fits. */
   readonly firmware: Outcome
 }
 
 /** KVM launches SNP guests from this one on; some distributions have it earlier. */
 const kernelMinimum = [6, 11] as const
-/** What KVM asks of the firmware (arch/x86/kvm/svm/sev.c, SNP_MIN_API_MAJOR and SNP_MIN_API_MINOR). */
+/** The firmware version that KVM requires (arch/x86/kvm/svm/sev.c, SNP_MIN_API_MAJOR and SNP_MIN_API_MINOR). */
 const apiMinimum = [1, 51] as const
 
 export function snpChecks(facts: SnpHostFacts, config: Pick<Config, 'vm' | 'capacity'>, platform: Platform): Check[] {
@@ -41,7 +41,7 @@ export function snpChecks(facts: SnpHostFacts, config: Pick<Config, 'vm' | 'capa
   return [kernelCheck(facts), statusCheck(facts), asidCheck(facts, config), tcbCheck(facts)]
 }
 
-/** What snp boots through: the configured file, or the image's own firmware, of which an IGVM file is made too. */
+/** Firmware that snp boots through, from which an IGVM file is made as well: the configured file, or the image's. */
 export function firmwareFile(vm: Config['vm']): string {
   return (vm.snp_boot === 'igvm' ? vm.igvm : vm.firmware) || `${vm.image_dir}/firmware.fd`
 }

@@ -1,4 +1,5 @@
-// Opens devices as the identity that VMs get, for `strongroom doctor`. Effects: runs a command that opens a file and closes it again.
+// Opens devices as the identity that VMs get, for `strongroom doctor`. Effects: runs a command that opens a file and
+// closes it again.
 
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
@@ -8,7 +9,7 @@ import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan
 import type { Outcome } from './check.ts'
 import type { DeviceFacts } from './host.plan.ts'
 
-/** Null when there is no such device. `vm`: as what it is opened. Needs root, as the start of a VM does. Never throws. */
+/** Opens the device as `vm`; null without such a device. Needs root, as the start of a VM does. Never throws. */
 export async function lookAtDevice(path: string, vm: Confinement): Promise<DeviceFacts | null> {
   const stat = statSync(path, { throwIfNoEntry: false })
   if (stat === undefined) return null
@@ -29,7 +30,7 @@ async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
   }
 }
 
-/** The groups that VMs of the platform get. None where their start would fail for it; opening the device then says so. */
+/** Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason. */
 export function groupsOfVms(platform: Confinement['platform']): number[] {
   try {
     return groupsOfDevices(platform)

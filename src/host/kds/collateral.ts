@@ -1,8 +1,10 @@
-// The collateral of this host's SNP reports: the VCEK, its chain and the CRL, so that a report verifies without a network.
+// The collateral of this host's SNP reports: VCEK, chain and CRL, so that a report verifies without a network.
 // Effects: through the client of the key distribution service; sleeps.
 //
-// Chain and CRL belong to the product, which CPUID names: they are fetched at start and the CRL is renewed long before it ends.
-// The VCEK belongs to one chip at one TCB, and a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table 23).
+// Chain and CRL belong to the product, which CPUID names: they are fetched at start, and the CRL is renewed long
+// before it ends.
+// The VCEK belongs to one chip at one TCB; a report names both (CHIP_ID and REPORTED_TCB; AMD 56860 rev 1.58, table
+// 23).
 
 import type { Product } from '../../attest/amd/product.ts'
 import { decodeTcb } from '../../attest/amd/tcb.ts'
@@ -30,7 +32,7 @@ export type CollateralResult =
 
 export type CollateralDeps = {
   readonly kds: Kds
-  /** Of this host's processors. */
+  /** Product of this host's processors. */
   readonly product: Product
   readonly clock: Clock
   readonly log: Logger
@@ -68,7 +70,7 @@ export class CollateralKeeper {
     }
   }
 
-  /** From the disk where possible. A VCEK that is not there yet may wait up to a minute for its turn at the service. Never rejects. */
+  /** Reads the disk first. A new VCEK may wait up to a minute for its turn at the service. Never rejects. */
   async forReport(report: Uint8Array): Promise<CollateralResult> {
     const { kds } = this.#deps
     try {
@@ -87,7 +89,7 @@ export class CollateralKeeper {
     }
   }
 
-  /** `isRenewed`: the CRL came from the service just now. A kept one that is in force is no failure, but worth another attempt soon. */
+  /** `isRenewed`: the CRL came from the service now. A kept CRL in force is no failure, but is tried again soon. */
   async #renew(): Promise<{ readonly failure: KdsFailure | null; readonly isRenewed: boolean }> {
     const { kds, product } = this.#deps
     try {

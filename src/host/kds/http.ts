@@ -10,7 +10,7 @@ export type GetResult =
   | { readonly kind: 'unreachable'; readonly reason: string }
 
 export type GetLimits = {
-  /** For everything, the whole body included. */
+  /** For the whole exchange, body included. */
   readonly timeoutMs: number
   readonly bodyBytesMax: number
   /** Ends the request early, as `unreachable`. */

@@ -14,7 +14,10 @@ import { hwIdOf, type Tree, type VcekWanted } from './request.ts'
 /** Null when everything verifies, else the first thing that does not. */
 export type Problem = string | null
 
-/** Is it the wanted VCEK? Signed through this chain, or through the root's own intermediate when there is none. Its validity period is not checked. */
+/**
+ * Whether it is the wanted VCEK, signed through this chain, or through the root's own intermediate when there is none.
+ * Its validity period is not checked.
+ */
 export async function vcekProblem(
   bytes: Uint8Array,
   { wanted, chain, roots }: { wanted: VcekWanted; chain: Uint8Array | undefined; roots: readonly TrustedRoot[] },

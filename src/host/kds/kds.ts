@@ -1,7 +1,8 @@
 // Client of AMD's key distribution service (KDS) with a cache on disk. Effects: the network, files of one directory.
 //
-// The service allows one VCEK per 10 s and address, so each is fetched once per chip and TCB and kept for good. Everything is verified
-// below a trusted root before it is kept, and again each time it is read from the disk: an operator may put files there by hand.
+// The service allows one VCEK per 10 s and address, so each is fetched once per chip and TCB and kept for good.
+// Everything is verified below a trusted root before it is kept, and again at each read: an operator may put files
+// there by hand.
 
 import { readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -37,7 +38,7 @@ export type KdsResult =
       readonly retryAfterMs: number | null
     }
 
-/** Calls for the same thing share one request. A failure is a value: nothing rejects, except when the disk fails (Fault internal). */
+/** Equal calls share one request. Never rejects, except when the disk fails (Fault internal). */
 export type Kds = {
   /** DER. */
   readonly vcek: (wanted: VcekWanted) => Promise<KdsResult>

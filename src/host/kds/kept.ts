@@ -1,4 +1,4 @@
-// What is kept of the key distribution service: how old it is, and what is wrong with it. Effects: reads files of one directory.
+// The files kept from the key distribution service: their age and their faults. Effects: reads files of one directory.
 
 import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,13 +8,13 @@ import { iso } from '../../base/clock.ts'
 import { collateralRemedy } from './collateral.ts'
 import { chainRequest, crlRequest } from './request.ts'
 
-/** Of the cache, below the state directory. */
+/** Folder of the cache in the state directory. */
 export const kdsDirName = 'kds'
 
 /** Milliseconds since 1970 throughout; null for what is not there. */
 export type KeptCollateral = {
   readonly product: Product
-  /** Certificates of the keys that sign this host's reports: one for each chip and TCB. The time is that of the newest. */
+  /** Certificates of keys that sign this host's reports, one per chip and TCB; the time of the newest. */
   readonly veks: { readonly count: number; readonly fetchedAtMs: number | null }
   readonly chainFetchedAtMs: number | null
   readonly crlFetchedAtMs: number | null
@@ -22,7 +22,7 @@ export type KeptCollateral = {
   readonly crlNextUpdateMs: number | null
 }
 
-/** Signatures are not checked here: whoever uses a file does that (kds.ts). Never throws; what cannot be read is not there. */
+/** Checks no signatures: the user of a file does that (kds.ts). Never throws; an unreadable file counts as absent. */
 export function keptCollateral(cacheDir: string, product: Product): KeptCollateral {
   const crl = crlRequest(product, 'vcek')
   const names = listOf(cacheDir).filter(name => name.startsWith(`vcek-${product}-`) && name.endsWith('.der'))
@@ -48,7 +48,7 @@ const dayMs = 86_400_000
 const renewalLateMs = 2 * dayMs
 const endingMs = 14 * dayMs
 
-/** The first thing that is wrong; null when nothing is. A VEK comes with the first report, so that none at all is no problem. */
+/** The first problem; null without one. A VEK comes with the first report, so its absence is no problem. */
 export function collateralProblem(kept: KeptCollateral, nowMs: number): CollateralProblem | null {
   const { chainFetchedAtMs, crlFetchedAtMs, crlNextUpdateMs } = kept
   const problem = (kind: CollateralProblem['kind'], text: string) => ({ kind, text, remedy: collateralRemedy })

@@ -36,7 +36,7 @@ export class RateGate {
     this.#blockedToMs = this.#vcekAtMs
   }
 
-  /** Null: send the request now. A number: do not, the wait would be this many milliseconds, or the signal was aborted. */
+  /** Null: send now. A number: do not; the wait would be that many ms, or the signal was aborted. */
   async enter(isVcek: boolean, signal: AbortSignal): Promise<number | null> {
     const startedMs = this.#clock.monotonicMs()
     for (;;) {

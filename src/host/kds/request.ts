@@ -17,7 +17,7 @@ export type Tree = 'vcek' | 'vlek'
 export type KdsRequest = {
   /** Below the base URL. */
   readonly path: string
-  /** Of the file in the cache, one directory. */
+  /** File name in the cache directory. */
   readonly file: string
   readonly bodyBytesMax: number
 }
@@ -60,7 +60,7 @@ export function hwIdOf(product: Product, chipId: Uint8Array): Uint8Array {
   return chipId.subarray(0, product === 'turin' ? HW_ID_BYTES.short : HW_ID_BYTES.long)
 }
 
-/** Retry-After in milliseconds (RFC 9110 section 10.2.3: seconds or a date); null when there is none that can be read. */
+/** Retry-After in milliseconds (RFC 9110 section 10.2.3: seconds or a date); null when absent or unreadable. */
 export function retryAfterMs(header: string | null, nowMs: number): number | null {
   if (header === null) return null
   if (/^\d{1,9}$/.test(header)) return Number(header) * 1000

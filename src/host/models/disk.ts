@@ -1,5 +1,5 @@
-// Makes a model's disk out of a GGUF file: erofs (erofs.ts), then veritysetup's superblock, then the dm-verity tree; the file is read once.
-// Effects: reads one file, writes one.
+// Makes a model's disk from a GGUF file: erofs (erofs.ts), veritysetup's superblock, the dm-verity tree. Reads the
+// file once. Effects: reads one file, writes one.
 
 import type { FileHandle } from 'node:fs/promises'
 import { verityTreeOffset } from '../../attest/verity/root.ts'
@@ -81,14 +81,13 @@ export async function writeModelDisk(
   }
   const rootHash = tree.finish()
   for (const { offset, block } of finished.splice(0)) await writeAt(target, block, offset)
-  // Whoever maps the disk takes the parameters from workload.json; the superblock is for people and their tools.
+  // The guest takes the parameters from workload.json; the superblock is for people and their tools.
   const superblock = new Uint8Array(treeOffset - hashOffset)
   superblock.set(writeVeritySuperblock(parameters, uuidOf(rootHash)))
   await writeAt(target, superblock, hashOffset)
   return { rootHash: toHex(rootHash), hashOffset, fileSha256: sha256.digest('hex'), fileBytes }
 }
 
-/** Fills `into`. */
 async function readExactly(source: FileHandle, into: Uint8Array, offset: number): Promise<void> {
   for (let done = 0; done < into.length; ) {
     const { bytesRead } = await source.read(into, done, into.length - done, offset + done)

@@ -1,5 +1,5 @@
-// The disk of a model's file for a daemon that was given the file: the one that is there, else one that is made now, by a process of its own,
-// so that the event loop waits for none of it. Effects: starts `strongroom model add`; reads files.
+// Finds the disk of a configured model file, or has a child process make it, which keeps the event loop free. Effects:
+// starts `strongroom model add`; reads files.
 
 import { Type } from '@sinclair/typebox'
 import { onAbort } from '../../base/clock.ts'
@@ -14,8 +14,9 @@ const Refused = Type.Object({ error: Type.Object({ message: Type.String() }) })
 const outputBytesMax = 65_536
 
 /**
- * A disk made so has no golden answer; one of the same bytes that `model add` has made is taken, whatever its name and with its golden answer.
- * Reading a whole model takes its time: minutes for many GB. Rejects when the signal is aborted. Fault config.file: it cannot be made.
+ * A disk made here has no golden answer. A disk of the same bytes made by `model add` is used under whatever name,
+ * with its golden answer. Reading a model of many GB takes minutes. Rejects when the signal is aborted. Fault
+ * config.file: the disk cannot be made.
  */
 export async function ensureModel(stateDir: string, file: string, signal: AbortSignal): Promise<StoredModel> {
   const there = findModelOf(stateDir, file)
@@ -25,7 +26,7 @@ export async function ensureModel(stateDir: string, file: string, signal: AbortS
   return loadModel(stateDir, checkedJson(Added, printed, { what: 'strongroom model add', code: 'internal' }).name)
 }
 
-/** What this same executable prints on stdout. It ends when we do, however we end. */
+/** Runs this executable and returns its stdout. The child ends with this process, however that ends. */
 async function runOwn(argv: readonly string[], signal: AbortSignal): Promise<Uint8Array> {
   signal.throwIfAborted()
   const child = Bun.spawn(['setpriv', '--pdeathsig=KILL', '--', ...ownProgram(), ...argv], {
@@ -59,7 +60,7 @@ async function readAtMost(stream: ReadableStream<Uint8Array>): Promise<Uint8Arra
   return Buffer.concat(chunks)
 }
 
-/** Of the document that every command prints with --json when it fails. */
+/** The message in the document that every command prints with --json when it fails. */
 function problemIn(stdout: Uint8Array): string | null {
   try {
     return checkedJson(Refused, stdout, { what: 'strongroom model add', code: 'internal' }).error.message

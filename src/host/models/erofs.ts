@@ -1,14 +1,14 @@
-// The file system of a model's disk: erofs (Linux, fs/erofs/erofs_fs.h) with one file. Pure: the same size always gives the same bytes, which no
-// version of mkfs.erofs promises.
+// The file system of a model's disk: erofs (Linux, fs/erofs/erofs_fs.h) with one file. Pure: the same size always
+// gives the same bytes, which no version of mkfs.erofs promises.
 //
-// Block 0 has the superblock and both inodes, block 1 the directory, and the file begins at block 2, uncompressed and in one piece.
+// Block 0 has the superblock and both inodes, block 1 the directory; the file begins at block 2, uncompressed, in one
+// piece.
 
 import { type Layout, layoutBytes, writeRecord } from '../../attest/encoding/layout.ts'
 import { assert } from '../../base/assert.ts'
 import { concat, utf8 } from '../../base/bytes.ts'
 
 export const erofsBlockBytes = 4096
-/** The one file's. */
 export const modelFileName = 'model.gguf'
 const headBlocks = 2
 /** Where the file's bytes begin. */
@@ -77,7 +77,7 @@ export function hashOffsetOf(fileBytes: number): number {
   return erofsBlocks(fileBytes) * erofsBlockBytes
 }
 
-/** What stands before the file's bytes, `erofsHeadBytes` of it. */
+/** The `erofsHeadBytes` before the file's bytes. */
 export function erofsHead(fileBytes: number): Uint8Array {
   assert(Number.isSafeInteger(fileBytes) && fileBytes > 0 && fileBytes <= modelBytesMax, 'the size of a model')
   const directory = directoryBytes()

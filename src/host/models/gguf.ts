@@ -1,4 +1,5 @@
-// Whether a file can be a model in GGUF (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, "File Structure"), by its header alone. Pure.
+// Checks by its header whether a file can be a GGUF model (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md,
+// "File Structure"). Pure.
 
 import { type Layout, layoutBytes, readFields } from '../../attest/encoding/layout.ts'
 
@@ -21,7 +22,7 @@ const countMax = 1_000_000n
 const tensorInfoBytesMin = 33n
 const metadataBytesMin = 14n
 
-/** What is wrong with the first bytes of a file of `sizeBytes`; null when they are those of a model. */
+/** Why the head of a file of `sizeBytes` is no model's; null when it is. */
 export function ggufProblem(head: Uint8Array, sizeBytes: number): string | null {
   if (head.length < ggufHeaderBytes) return `${sizeBytes} bytes are too few for a GGUF file`
   const fields = readFields('GGUF header', head, GGUF_HEADER)
@@ -46,7 +47,7 @@ function swapped(value: number): number {
   return bytes.getUint32(0, false)
 }
 
-/** Of a name that llama.cpp gives to one part of a model in several files; null of any other. */
+/** Part and count in a name that llama.cpp gives to one part of a split model; null for any other name. */
 export function ggufPart(fileName: string): { readonly part: number; readonly of: number } | null {
   const found = /-(\d{5})-of-(\d{5})\.gguf$/.exec(fileName)
   return found === null || found[2] === '00001' ? null : { part: Number(found[1]), of: Number(found[2]) }

@@ -1,7 +1,9 @@
-// Models' disks on this host: `models/NAME/` in the state directory, with the disk and what workload.json says of it. Effects: files.
+// Models' disks on this host: `models/NAME/` in the state directory holds the disk and its entry for workload.json.
+// Effects: files.
 //
-// A disk appears under its name in one rename, whole and on stable storage; `.adding` and `.removing` are what a crash may leave, and go with
-// the next change. Making one reads a whole model: only a process of its own does that, never the daemon (ensure.ts).
+// A disk appears under its name in one rename, complete and synced. A crash may leave `.adding` and `.removing`; the
+// next change removes them. Making a disk reads a whole model: only a process of its own does that, never the daemon
+// (ensure.ts).
 
 import { existsSync, mkdirSync, readdirSync, renameSync, statSync } from 'node:fs'
 import { type FileHandle, open, constants as openFlags } from 'node:fs/promises'
@@ -117,7 +119,7 @@ export function findModelOf(stateDir: string, file: string): StoredModel | null 
   return status === undefined ? null : findByIdentity(stateDir, fileIdentity(status))
 }
 
-/** As `findModelOf`; also a disk of this path whose file was too new to be told from its next version. */
+/** As `findModelOf`; also matches a disk of this path whose file was too new to distinguish from its next version. */
 export function mayBeModelOf(stateDir: string, file: string, name: string): boolean {
   const source = readSource(pathsOf(stateDir).of(name))
   if (source?.identity === null && resolve(source.path) === resolve(file)) return true
@@ -130,7 +132,7 @@ function findByIdentity(stateDir: string, identity: string): StoredModel | null 
 }
 
 function wholeModels(stateDir: string): StoredModel[] {
-  return listModels(stateDir).flatMap(item => (item.kind === 'whole' ? [{ disk: item.disk, model: item.model }] : []))
+  return listModels(stateDir).flatMap(kept => (kept.kind === 'whole' ? [{ disk: kept.disk, model: kept.model }] : []))
 }
 
 /** Null where it cannot be read: the file is then read instead. */
@@ -162,9 +164,9 @@ export type AddDeps = {
 }
 
 /**
- * Makes the disk of a GGUF file, or finds that it is there. Rejects when the signal is aborted.
- * Faults: invalid_request (the file or the name), conflict (the name is another file's; the file changes; another process adds one),
- * host.disk_full, internal.
+ * Makes the disk of a GGUF file, or finds it. Rejects when the signal is aborted. Faults: invalid_request (the file or
+ * the name), conflict (the name is another file's; the file changes; another process adds one), host.disk_full,
+ * internal.
  */
 export async function addModel(added: NewModel, deps: AddDeps): Promise<AddedModel> {
   const { stateDir, name } = added
@@ -212,7 +214,7 @@ async function openSource(path: string, nowMs: number): Promise<OpenSource> {
   const refuse = (problem: string) => new Fault('invalid_request', `${path}: ${problem}`, { param: 'file' })
   let handle: FileHandle
   try {
-    // A FIFO is not waited for.
+    // Does not block on a FIFO.
     handle = await open(path, openFlags.O_RDONLY | openFlags.O_NONBLOCK)
   } catch (error) {
     throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such file' : messageOf(error))
@@ -301,7 +303,7 @@ async function sha256Of(source: OpenSource, { onProgress, signal }: AddDeps): Pr
   return sha256.digest('hex')
 }
 
-/** Room that is left for everybody else on the file system. */
+/** Room that stays free for others on the file system. */
 const spareBytes = 64 * 1024 * 1024
 
 async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Promise<AddedModel> {
@@ -312,7 +314,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   if (freeBytes < neededBytes) {
     throw new Fault('host.disk_full', `${directory}: the disk needs ${neededBytes} bytes, ${freeBytes} are free`)
   }
-  // Before hours of reading: it may not be possible.
+  // Before hours of reading, since it may fail.
   const golden = await added.golden()
   try {
     mkdirSync(adding, { mode: 0o700 })
@@ -321,14 +323,14 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
     const model: WorkloadModel = { name, ...facts, golden }
     writeSource(adding, { path: source.path, identity: source.identity })
     writeFacts(adding, model)
-    // What is there is no whole disk; of a name that was given, `findThere` has said so.
+    // An existing directory holds no complete disk; for a given name `findThere` has established that.
     if (existsSync(of(name))) renameSync(of(name), removing)
     renameSync(adding, of(name))
     syncDirectory(directory)
     return { disk: `${of(name)}/${diskFileName}`, model, made: true }
   } catch (error) {
     if (deps.signal.aborted) throw error
-    const isFull = [error, Object(error).cause].some(item => systemErrorCode(item) === 'ENOSPC')
+    const isFull = [error, Object(error).cause].some(cause => systemErrorCode(cause) === 'ENOSPC')
     if (!isFull) throw wrapFault(error, `make the disk of ${source.path}`)
     throw new Fault('host.disk_full', `${directory}: no room for the disk of ${source.path}`, { cause: error })
   } finally {
@@ -336,7 +338,7 @@ async function makeModel(added: NewModel, source: OpenSource, deps: AddDeps): Pr
   }
 }
 
-/** Of the name of a disk that nobody has named. */
+/** Length of the digest that names a disk without a given name. */
 const digestChars = 32
 
 async function writeDisk(path: string, source: OpenSource, deps: AddDeps): Promise<ModelDiskFacts> {
@@ -364,7 +366,7 @@ async function replaceGolden(
   return { disk, model: replaced }
 }
 
-/** Whether it was whole or not. The caller says that nobody uses it. Faults: invalid_request, not_found, conflict, internal. */
+/** Removes a disk, complete or not, that nobody uses. Faults: invalid_request, not_found, conflict, internal. */
 export function removeModel(stateDir: string, name: string): void {
   const { directory, removing, of } = pathsOf(stateDir)
   if (!isModelName(name) || !existsSync(of(name))) {

@@ -1,4 +1,5 @@
-// Which addresses of a network the kernel still remembers connections of, by conntrack(8). Effects: reads the connections of our network namespace.
+// Finds addresses whose connections the kernel still tracks, by conntrack(8). Effects: reads the connections of our
+// network namespace.
 
 import { covers, rangeOf } from '../../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../../base/ipv6.ts'
@@ -10,7 +11,7 @@ export type ConnectionSide = (typeof SIDES)[number]
 
 export type RememberedAddress = {
   readonly address: string
-  /** Entries in which it stands on each side. */
+  /** Entries that name it, by side. */
   readonly counts: Readonly<Partial<Record<ConnectionSide, number>>>
 }
 
@@ -23,7 +24,7 @@ export type Remembered = {
 export type RememberedOptions = {
   /** CIDR, of either family. */
   readonly network: string
-  /** Whose entries are left out. */
+  /** Addresses whose entries are left out. */
   readonly isHeld: (address: string) => boolean
   readonly timeoutMs: number
   readonly entryCountMax?: number
@@ -31,9 +32,9 @@ export type RememberedOptions = {
 }
 
 /**
- * Addresses of the network that nobody holds and that stand in an entry, as who began the connection or as who answered it. An entry that has
- * seen no answer is left out where the address is the one that was called: any stranger makes one, and it lets nobody in.
- * Faults: host.command_failed, host.command_timeout.
+ * Addresses of the network that nobody holds and that an entry names as its client or its server. An entry without a
+ * reply is ignored where the address is the server: any stranger makes one, and it lets nobody in. Faults:
+ * host.command_failed, host.command_timeout.
  */
 export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
   const { network, isHeld, timeoutMs, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
@@ -71,10 +72,7 @@ function insideOf(network: string): (address: string) => boolean {
   return address => !address.includes(':') && covers(range, rangeOf(address))
 }
 
-/**
- * The address on this side of an entry, or null where it counts for nothing: `src` stands twice in a line, in the original direction and then in
- * the reply's.
- */
+/** The address on this side of an entry, or null. `src` stands twice in a line: original direction, then reply. */
 export function addressOf(line: string, side: ConnectionSide): string | null {
   const sources = [...line.matchAll(/\bsrc=([0-9a-f.:]+)/g)].map(([, address = '']) => address)
   if (sources.length !== 2) return null

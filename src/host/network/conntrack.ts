@@ -1,4 +1,4 @@
-// The kernel's record of connections (nf_conntrack), by conntrack(8). Effects: removes entries of our network namespace.
+// Removes entries of the kernel's connection tracking (nf_conntrack), by conntrack(8). Effects: our network namespace.
 
 import { isIP } from 'node:net'
 import { assert } from '../../base/assert.ts'

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 
-/** IPv4; null without a default route, or where its interface has none or several addresses: then only the operator knows. Never throws. */
+/** The one IPv4 address of the default route's interface; null without a route, or with several. Never throws. */
 export function defaultRouteAddress(): string | null {
   const file = '/proc/net/route'
   // A kernel without IPv4 has no such file.

@@ -1,4 +1,4 @@
-// Asks a DNS server one question over UDP (RFC 1035). Effects: one socket, which is closed again; reads /etc/resolv.conf.
+// Sends one DNS question over UDP (RFC 1035). Effects: one socket, closed afterwards; reads /etc/resolv.conf.
 
 import { createSocket } from 'node:dgram'
 import { readFileSync } from 'node:fs'
@@ -8,28 +8,27 @@ import { Fault, messageOf } from '../../base/fault.ts'
 import { type RandomBytes, systemRandom } from '../../base/ids.ts'
 
 export type DnsQuestion = {
-  /** An address. */
   readonly server: string
   readonly port: number
   readonly name: string
   readonly type: 'A' | 'AAAA' | 'NS'
-  /** Whether the server is to find the answer elsewhere. */
+  /** Whether the server should recurse. */
   readonly recursion: boolean
   readonly timeoutMs: number
-  /** Longer answers are not read. Of any length where it is not given. */
+  /** Longer answers are ignored; no limit when left out. */
   readonly answerBytesMax?: number
 }
 
 export type DnsAnswer = {
   readonly code: string
-  /** It did not fit a datagram. */
+  /** The answer did not fit a datagram. */
   readonly isTruncated: boolean
   readonly answers: readonly Answer[]
   readonly authorities: readonly Answer[]
   readonly additionals: readonly Answer[]
 }
 
-/** Faults: host.command_timeout (no answer in time), host.command_failed (nobody there, or an answer that cannot be read). */
+/** Faults: host.command_timeout (no answer in time), host.command_failed (no server, or an unreadable answer). */
 export async function askDns(question: DnsQuestion, random: RandomBytes = systemRandom): Promise<DnsAnswer> {
   const { server, port, name, type, recursion, timeoutMs, answerBytesMax = datagramBytesMax } = question
   const [high = 0, low = 0] = random(2)

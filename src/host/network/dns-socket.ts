@@ -14,9 +14,9 @@ export type DnsSocketOptions = {
   readonly address: string
   /** 0 takes a free one. */
   readonly port: number
-  /** UDP: addresses of this host that somebody else listens on. */
+  /** UDP: addresses of this host with another listener. */
   readonly except?: readonly string[]
-  /** Returns the response, or null for none. Must be quick: nothing else of its thread runs meanwhile. It also keeps UDP responses small enough. */
+  /** Returns the response, small enough for UDP, or null for none. Must be quick: it blocks its thread. */
   readonly handler: (query: Uint8Array, from: DnsSender) => Uint8Array | null
   readonly log: Logger
   readonly limits?: Partial<DnsLimits>

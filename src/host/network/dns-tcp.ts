@@ -1,4 +1,5 @@
-// DNS over TCP (RFC 1035 4.2.2, RFC 7766): messages behind their length, several on a connection. Effects: a listening socket.
+// DNS over TCP (RFC 1035 4.2.2, RFC 7766): length-prefixed messages, several per connection. Effects: a listening
+// socket.
 
 import type { Socket } from 'bun'
 
@@ -7,7 +8,7 @@ export type TcpLimits = {
   readonly queryBytesMax: number
   /** When all places are taken, a new connection takes the one that has been idle longest (RFC 7766 6.2.3). */
   readonly connectionsMax: number
-  /** Of one network: `networkOf`. */
+  /** Limit for one network, as `networkOf` counts. */
   readonly connectionsPerNetworkMax: number
   readonly networkOf: (address: string) => string
   readonly queriesPerConnectionMax: number
@@ -106,12 +107,12 @@ export function listenTcp({ hostname, port, limits, respond }: TcpOptions) {
   })
 }
 
-/** Who is connected, the longest idle first. */
+/** Open connections, the longest idle first. */
 function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
   const taken = new Set<TcpSocket>()
   const perNetwork = new Map<string, number>()
   return {
-    /** False: the network has all that it may have. */
+    /** False: the network is at its limit. */
     take: (socket: TcpSocket, network: string): boolean => {
       const count = perNetwork.get(network) ?? 0
       if (count >= connectionsPerNetworkMax) return false
@@ -121,7 +122,7 @@ function createPlaces({ connectionsMax, connectionsPerNetworkMax }: TcpLimits) {
       perNetwork.set(network, count + 1)
       return true
     },
-    /** It has just asked something. */
+    /** Marks it as just used. */
     use: (socket: TcpSocket): void => {
       if (taken.delete(socket)) taken.add(socket)
     },

@@ -1,7 +1,7 @@
 // DNS over UDP (RFC 1035 4.2.1): a socket for each address. Effects: sockets, a timer.
 //
-// A response has to come from the address that was asked. Of a socket for all addresses the kernel chooses it, and not by the query; so where
-// that is wanted each address of the host gets a socket, and which there are is looked at again and again.
+// A response must come from the address that the query went to. On a wildcard socket the kernel chooses that address
+// without regard to the query, so each address of the host gets a socket; the list is renewed regularly.
 
 import { isIPv4 } from 'node:net'
 import { networkInterfaces } from 'node:os'
@@ -12,14 +12,14 @@ export type UdpLimits = {
   /** Larger queries are dropped. */
   readonly queryBytesMax: number
   /**
-   * Beyond both, time and packets, timers get their turn: a thread that was kept waiting for a processor has handled few. Packets that wait are lost
-   * with it, so it is for floods; DNS over TCP has another thread.
+   * Past both limits, time and packets, timers get their turn; a thread that waited for a processor may have handled
+   * few packets. Waiting packets are lost, so this is for floods. DNS over TCP has another thread.
    */
   readonly turnMsMax: number
   readonly turnPacketsMax: number
-  /** Of several addresses the first so many have a socket. */
+  /** Sockets at most; further addresses get none. */
   readonly addressesMax: number
-  /** How often it is looked which addresses the host has. */
+  /** Pause between two looks at the host's addresses. */
   readonly addressesIntervalMs: number
 }
 
@@ -31,14 +31,14 @@ export type UdpOptions = {
   readonly limits: UdpLimits
   /** Null: no response, or not yet: `later` sends one. */
   readonly respond: (query: Uint8Array, address: string, later: (response: Uint8Array) => void) => Uint8Array | null
-  /** Of `hostAddresses`, those that somebody else has. */
+  /** Addresses of `hostAddresses` to leave to other listeners. */
   readonly except?: readonly string[]
   readonly hostAddresses?: () => readonly string[]
 }
 
 const headerBytes = 12
 
-/** Of all interfaces, loopback too, that are up. Link-local IPv6 addresses lead nowhere without their interface. */
+/** Addresses of all interfaces that are up. Link-local IPv6 addresses are useless without their interface. */
 function interfaceAddresses(): readonly string[] {
   const entries = Object.values(networkInterfaces()).flatMap(addresses => addresses ?? [])
   return entries.map(({ address }) => address).filter(address => !/^fe[89ab]/i.test(address))
@@ -51,7 +51,7 @@ export class UdpListener {
   #port: number
   /** Monotonic; meaningless without packets. */
   #turnStartedMs = 0
-  /** Of this turn of the event loop. */
+  /** Packets in this turn of the event loop. */
   #turnPackets = 0
   #isClosed = false
 
@@ -98,7 +98,7 @@ export class UdpListener {
     return [...new Set(addresses)].slice(0, limits.addressesMax)
   }
 
-  /** Sockets for addresses that came or whose socket was closed, none for those that went. What cannot be had is tried again the next time. */
+  /** Opens missing sockets, closes those of addresses that went. A failed bind is tried again later. */
   async #follow(): Promise<void> {
     const addresses = new Set(this.#addresses())
     for (const [address, socket] of this.#sockets) {
@@ -119,7 +119,7 @@ export class UdpListener {
     this.#sockets.set(address, socket)
   }
 
-  /** Null: the host has the address no more, or not yet (an IPv6 address is checked for doubles first, RFC 4862 5.4). */
+  /** Null: the host lacks the address, or does not have it yet (duplicate address detection, RFC 4862 5.4). */
   async #bind(address: string): Promise<udp.Socket<'buffer'> | null> {
     try {
       return await Bun.udpSocket({
@@ -127,7 +127,7 @@ export class UdpListener {
         port: this.#port,
         socket: {
           data: (socket, query, port, from) => this.#handle(address, { socket, query, port, from }),
-          // What comes back when an earlier response met a closed port. Without this it goes to the process, which would end.
+          // An earlier response met a closed port. Without this handler the error ends the process.
           error: () => {},
         },
       })
@@ -154,8 +154,8 @@ export class UdpListener {
       // Not sent when the kernel's buffer is full: the client asks again.
       socket.send(response, port, from)
     } catch {
-      // Says that an earlier response came to a closed port, or that this one has no way (a sender of port 0): anyone can bring that about.
-      // A later one may find its socket closed.
+      // An earlier response met a closed port, or this one has no route (a sender of port 0): any client can cause
+      // that. A later response may find its socket closed.
     }
   }
 
@@ -172,8 +172,8 @@ export class UdpListener {
   }
 
   /**
-   * The runtime reads a socket until it is empty before anything else of the thread runs: under a flood, never. Closing it is what ends that. Packets
-   * in its buffer are lost, and a new one is there a moment later.
+   * The runtime drains a socket before it runs anything else of the thread, which never ends under a flood. Closing
+   * the socket ends it: buffered packets are lost, and a new socket opens a moment later.
    */
   #interrupt(address: string, socket: udp.Socket<'buffer'>): void {
     socket.close()

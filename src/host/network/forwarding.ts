@@ -1,5 +1,5 @@
-// Whether this host is a router for others: forwarding, which VMs need, holds for all interfaces. Effects: reads /proc and the interfaces'
-// addresses, runs nft(8).
+// Finds out whether this host routes for others: VMs need forwarding, which is on for all interfaces or none. Effects:
+// reads /proc and the interfaces' addresses, runs nft(8).
 
 import { readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
@@ -10,9 +10,9 @@ import { run } from '../../linux/command.ts'
 export type OtherForwarding = {
   /** Whether the kernel forwards this family (ip_forward, conf/all/forwarding). */
   readonly forwards: boolean
-  /** Interfaces with an address of this family, link-local ones of IPv6 aside, other than the loopback and VMs' taps: it forwards between these. */
+  /** Interfaces that the host forwards between: with a non-link-local address, no loopback, no taps. */
   readonly interfaces: readonly string[]
-  /** Base chains of nftables in the forward hook whose policy is to drop, as `family table chain`. Rules of other chains may drop, too. */
+  /** Base chains in the forward hook with policy drop, as `family table chain`. */
   readonly droppedBy: readonly string[]
   /** Whether the table `table` has a rule that drops what is not of VMs (`network.forward_others`). */
   readonly droppedByUs: boolean
@@ -32,7 +32,7 @@ const FAMILIES = {
 } as const
 
 /**
- * What `doctor` needs to tell that forwarding has made a router of this host: `forwards`, two `interfaces` or more, and nothing that drops.
+ * Facts for `doctor`: the host is a router when it `forwards`, has two `interfaces` or more, and nothing drops.
  * Faults: host.command_failed, host.command_timeout.
  */
 export async function lookAtForwarding(options: ForwardingOptions): Promise<OtherForwarding> {
@@ -61,7 +61,7 @@ export async function lookAtForwarding(options: ForwardingOptions): Promise<Othe
   }
 }
 
-/** Of our table: drops what has no VM at either end, or is empty (vm/network/nft.plan.ts). */
+/** Chain of our table that drops packets without a VM at either end, or is empty (vm/network/nft.plan.ts). */
 export const othersChain = 'forward_others'
 
 const outputBytesMax = 4_194_304

@@ -1,11 +1,11 @@
-// The guard: the static table of strongroom-guard.nft, which keeps taps shut while our own table is not there. Its unit loads it; whoever flushes
-// the ruleset takes it along. Effects: reads one file, runs nft(8) in our network namespace.
+// The guard: the static table of strongroom-guard.nft, which keeps taps shut while our own table is absent. Its unit
+// loads it; a flush of the ruleset removes it. Effects: reads one file, runs nft(8) in our network namespace.
 
 import { existsSync } from 'node:fs'
 import type { Logger } from '../../base/log.ts'
 import { run } from '../../linux/command.ts'
 
-/** Where README has it installed. */
+/** Path of the guard's installation. */
 export const guardFile = '/etc/strongroom/strongroom-guard.nft'
 export const guardTable = 'strongroom_guard'
 
@@ -27,7 +27,7 @@ export async function lookAtGuard(timeoutMs: number): Promise<Guard> {
 
 export type GuardOptions = { readonly file: string; readonly log: Logger; readonly timeoutMs: number }
 
-/** Loads it again where it is installed and its table has gone. Never rejects: VMs must get their own rules all the same. */
+/** Reloads an installed guard whose table is gone. Never rejects: VMs must get their own rules all the same. */
 export async function restoreGuard({ file, log, timeoutMs }: GuardOptions): Promise<void> {
   try {
     if (!existsSync(file) || (await lookAtGuard(timeoutMs)).prefixes !== null) return

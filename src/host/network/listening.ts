@@ -1,4 +1,4 @@
-// Who listens on this host, by ss(8). Effects: runs a command that reads the sockets of our network namespace.
+// Lists the listening sockets of this host, by ss(8). Effects: runs a command that reads our network namespace.
 
 import { runLines } from '../../linux/command-lines.ts'
 
@@ -7,7 +7,7 @@ export type Listening = {
   /** `*` for all addresses of both families; IPv6 without brackets or zone. */
   readonly host: string
   readonly port: number
-  /** Null: only root sees it, or nobody has it any more. */
+  /** Null: visible to root only, or gone. */
   readonly holder: { readonly pid: number; readonly name: string } | null
 }
 

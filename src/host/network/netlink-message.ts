@@ -1,7 +1,8 @@
-// Messages of netlink (netlink(7), include/uapi/linux/netlink.h) and what they tell of nftables (include/uapi/linux/netfilter/nf_tables.h). Pure.
-// Numbers are of the machine's byte order, which is little-endian on all that we run on.
+// Parses netlink messages (netlink(7), include/uapi/linux/netlink.h) and nftables events in them
+// (include/uapi/linux/netfilter/nf_tables.h). Pure. Numbers are in the machine's byte order, little-endian on every
+// platform we support.
 
-/** Of a message's header; [offset, size]. */
+/** Fields of a message's header; [offset, size]. */
 const HEADER = { length: [0, 4], type: [4, 2], port: [12, 4] } as const satisfies Record<
   string,
   readonly [offset: number, sizeBytes: number]
@@ -12,12 +13,12 @@ const nfgenmsgBytes = 4
 
 export type NetlinkMessage = {
   readonly type: number
-  /** Of the socket whose request it follows; 0: nobody's, the kernel tells it by itself. */
+  /** Port id of the socket whose request caused it; 0 for the kernel. */
   readonly port: number
   readonly payload: Uint8Array
 }
 
-/** Messages that one read has brought. What is no whole message ends the list. */
+/** Messages of one read. An incomplete message ends the list. */
 export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength)
   const messages: NetlinkMessage[] = []
@@ -35,7 +36,7 @@ export function readMessages(bytes: Uint8Array): NetlinkMessage[] {
   return messages
 }
 
-/** `change`: of an object of this table, or of the table. `generation`: the transaction of the changes before it is done. */
+/** `change`: an object of this table, or the table, changed. `generation`: the transaction is complete. */
 export type NftEvent =
   | { readonly kind: 'change'; readonly family: number; readonly table: string }
   | { readonly kind: 'generation' }

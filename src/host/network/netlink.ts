@@ -1,7 +1,8 @@
-// A socket that hears what changes in the kernel's networking (netlink(7)). Effects: opens a socket of our network namespace and reads it.
+// A socket for the kernel's notifications about networking (netlink(7)). Effects: opens a socket of our network
+// namespace and reads it.
 //
-// Nobody is woken by it: whoever listens reads it now and then. The calls into glibc stand here, since nothing in the measured images has a use
-// for them (linux/libc.ts).
+// It has no callback: the owner polls it. The glibc calls stand here because the measured images do not need them
+// (linux/libc.ts).
 
 import { FFIType, ptr } from 'bun:ffi'
 import { closeSync } from 'node:fs'
@@ -10,11 +11,11 @@ import { Fault } from '../../base/fault.ts'
 import { errno, libcOf } from '../../linux/ffi.ts'
 import { errnoName } from '../../linux/libc.ts'
 
-/** What there is to hear: protocol, and the groups as bits. */
+/** Sources of notifications: protocol, and groups as bits. */
 export const NETLINK = {
   /** NETLINK_NETFILTER, NFNLGRP_NFTABLES. */
   nftables: { protocol: 12, groups: 1 << 6 },
-  /** NETLINK_ROUTE; RTMGRP_LINK, RTMGRP_IPV4_IFADDR, RTMGRP_IPV6_IFADDR. An address counts while its interface is up. */
+  /** NETLINK_ROUTE; RTMGRP_LINK, _IPV4_IFADDR and _IPV6_IFADDR. An address counts while its interface is up. */
   addresses: { protocol: 0, groups: 0x111 },
 } as const
 

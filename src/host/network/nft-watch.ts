@@ -1,6 +1,8 @@
-// Hears when somebody else changes our tables of nftables, or an address of this host. Effects: two netlink sockets, read ten times a second.
+// Detects foreign changes of our nftables tables, and changes of this host's addresses. Effects: two netlink sockets,
+// read ten times a second.
 //
-// Transactions of our own run through `ours`: the kernel tells of each before nft(8) returns, so what is read then is theirs.
+// Our own transactions run through `ours`: the kernel reports each before nft(8) returns, so all that is read by then
+// is ours.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
@@ -10,7 +12,7 @@ import { NFT_FAMILIES, nftEvent, readMessages } from './netlink-message.ts'
 export type NftWatchDeps = {
   /** Name of our tables. */
   readonly table: string
-  /** Another of family inet, whose changes are told, too. */
+  /** A second table of family inet whose changes are reported. */
   readonly guardTable: string
   readonly clock: Clock
   readonly log: Logger
@@ -18,8 +20,8 @@ export type NftWatchDeps = {
 
 export type NftListener = {
   /**
-   * Somebody else has changed our tables; not `certain`: may have, before anybody listened or while too much happened at once. The next is told
-   * when it has returned, and not too often.
+   * A foreign change of our tables. Not `certain`: perhaps one, before the watch began or when events were lost. The
+   * next call waits until this one returns, and for a pause.
    */
   readonly onForeignChange: (change: { readonly certain: boolean }) => Promise<void>
   /** An address of this host has come or gone. */
@@ -29,7 +31,7 @@ export type NftListener = {
 type Heard = { readonly ours: number; readonly guard: number; readonly lost: boolean }
 
 const intervalMs = 100
-/** Whoever changes the table again and again is answered more and more slowly. */
+/** Longest pause: repeated changes are answered ever more slowly. */
 const restMsMax = 5_000
 const calmMs = 1_000
 const retryMs = 30_000
@@ -39,7 +41,7 @@ export class NftWatch {
   #sockets: { readonly nft: NetlinkSocket; readonly addresses: NetlinkSocket } | null = null
   #isOurs = false
   #foreign: 'no' | 'perhaps' | 'yes' = 'no'
-  /** What the transaction that is not done yet has touched. */
+  /** Tables that the open transaction has touched. */
   #touched = { ours: false, guard: false }
 
   constructor(deps: NftWatchDeps) {
@@ -54,7 +56,7 @@ export class NftWatch {
       return await work()
     } finally {
       this.#isOurs = false
-      // What does not fit is taken for ours: else each of our transactions would be followed by the next.
+      // Events that match no transaction count as ours: else each of our transactions would cause the next.
       if (this.#listen().ours > 1) this.#foreign = 'yes'
     }
   }
@@ -69,7 +71,7 @@ export class NftWatch {
       try {
         if (this.#sockets === null) {
           this.#open()
-          // What has changed before nobody has heard.
+          // Changes before this moment went unheard.
           this.#foreign = 'perhaps'
         }
         if (!this.#isOurs) this.#hear()

@@ -1,6 +1,8 @@
-// nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in our network namespace.
+// nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in our network
+// namespace.
 //
-// The text of the ruleset is built in vm/network/nft.plan.ts. Changes run one after the other, each as one transaction of the kernel.
+// vm/network/nft.plan.ts builds the text of the ruleset. Changes run one after the other, each as one kernel
+// transaction.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Fault, wrapFault } from '../../base/fault.ts'
@@ -16,14 +18,14 @@ export type Quota = { readonly usedBytes: number; readonly limitBytes: number }
 /** By object name. The numbers only grow as long as the table is there. */
 export type Counters = { readonly counters: ReadonlyMap<string, Counter>; readonly quotas: ReadonlyMap<string, Quota> }
 
-/** Every method's Faults: host.command_failed (refused, nothing changed; or too many changes wait), host.command_timeout. */
+/** Every method's Faults: host.command_failed (nothing changed; or too many changes wait), host.command_timeout. */
 export type Nft = {
   /** Applies whole text in one transaction, after the changes before it. `timeoutMs` begins when its turn comes. */
   readonly applyRuleset: (text: string, timeoutMs: number) => Promise<void>
   /** Named counters and quotas; null when the table of family inet is missing because someone flushed the ruleset. */
   readonly readCounters: (timeoutMs: number) => Promise<Counters | null>
   readonly tableExists: (timeoutMs: number) => Promise<boolean>
-  /** Of both families. No effect if there is none. */
+  /** Deletes the tables of both families. No effect if there are none. */
   readonly deleteTables: (timeoutMs: number) => Promise<void>
 }
 
@@ -32,7 +34,7 @@ export type NftOptions = {
   readonly log: Logger
   /** Changes that may wait for their turn. */
   readonly waitingMax?: number
-  /** Of strongroom-guard.nft: loaded again before a ruleset where its table has gone. Null: there is none. */
+  /** Path of strongroom-guard.nft, reloaded before a ruleset if its table is gone. Null: no guard. */
   readonly guardFile?: string | null
   /** Told of our own transactions, so that it knows those of others. Null: nobody watches. */
   readonly watch?: Pick<NftWatch, 'ours'> | null
@@ -52,7 +54,7 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null, watc
   }
   const tableExists = async (timeoutMs: number): Promise<boolean> => {
     const { stdout } = await run(['nft', '--json', 'list tables'], { timeoutMs, outputBytesMax })
-    return parseLists(stdout).some(item => item.table?.family === 'inet' && item.table.name === table)
+    return parseLists(stdout).some(entry => entry.table?.family === 'inet' && entry.table.name === table)
   }
   return {
     applyRuleset: (text, timeoutMs) =>
@@ -83,7 +85,7 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null, watc
   }
 }
 
-/** Of our tables, which have one name. */
+/** Families of our tables, which share one name. */
 const FAMILIES = ['inet', 'arp'] as const
 const outputBytesMax = 67_108_864
 

@@ -7,14 +7,13 @@ import { canonicalNetworkV6 } from '../../base/ipv6.ts'
 type Address = { readonly family: string; readonly cidr: string | null }
 
 type Options = {
-  /** Whether IPv6 networks are wanted, too. */
   readonly withV6: boolean
   readonly interfaces?: Readonly<Record<string, readonly Address[] | undefined>>
 }
 
 /**
- * Networks in order, each once. What is an address alone (/32, /128) is no network: the kernel knows its own addresses (nft(8), fib). Nor are
- * the link-local networks of IPv6, which every interface is in.
+ * Networks of the interfaces, sorted, without repeats. Single addresses (/32, /128) are left out, as the kernel knows
+ * its own addresses (nft(8), fib); so are IPv6 link-local networks, which every interface is in.
  */
 export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Options): string[] {
   const networks = Object.values(interfaces).flatMap(addresses =>

@@ -1,4 +1,5 @@
-// IPv4 routes that lead to VMs. Effects: reads /proc/net/route (proc_pid_net(5)), which has the main table of our network namespace.
+// IPv4 routes that lead to VMs. Effects: reads /proc/net/route (proc_pid_net(5)), which has the main table of our
+// network namespace.
 
 import { readFileSync } from 'node:fs'
 import { covers, rangeOf } from '../../base/ipv4.ts'
@@ -15,8 +16,8 @@ export type PoolRoute = {
 type Pools = { readonly v4: string | null; readonly v6: string | null }
 
 /**
- * Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pools (CIDR) by whichever. Of IPv6 only where there is
- * a pool of it. Throws where /proc cannot be read.
+ * Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pools (CIDR) by any
+ * interface. IPv6 routes only with an IPv6 pool. Throws when /proc is unreadable.
  */
 export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readonly tapPrefix: string }): PoolRoute[] {
   const range = pools.v4 === null ? null : rangeOf(pools.v4)
@@ -46,12 +47,12 @@ export function parseRoutes(text: string): PoolRoute[] {
     })
 }
 
-/** Flags of a route to an address of this host, to an anycast address, and of none at all (include/uapi/linux/ipv6_route.h). */
+/** Flags of a route to an address of this host, and to an anycast address (include/uapi/linux/ipv6_route.h). */
 const RTF = { local: 0x8000_0000, anycast: 0x0010_0000 } as const
 
 /**
- * Text of /proc/net/ipv6_route, without what the kernel makes by itself for every interface: routes to its own addresses, to link-local ones and
- * to multicast.
+ * Routes in the text of /proc/net/ipv6_route, without those that the kernel makes for every interface: its own
+ * addresses, link-local, multicast.
  */
 export function parseRoutesV6(text: string): PoolRoute[] {
   return text.split('\n').flatMap(line => {

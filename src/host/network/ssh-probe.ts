@@ -1,7 +1,8 @@
-// Does the VM's sshd respond, and does it hold the attested host key? Effects: one TCP connection per call.
+// Probes whether the VM's sshd responds and holds the attested host key. Effects: one TCP connection per call.
 //
-// The handshake (RFC 4253 section 8, RFC 8731, RFC 8709) proves the key: the server signs the exchange hash with it. Nothing is sent after
-// the authentication service is accepted: no user name, no credential, no failed attempt in the VM's log.
+// The handshake (RFC 4253 section 8, RFC 8731, RFC 8709) proves the key: the server signs the exchange hash with it.
+// The probe stops once the authentication service is accepted: no user name, no credential, no failed attempt in the
+// VM's log.
 
 import { Client, type ConnectConfig } from 'ssh2'
 import { Fault } from '../../base/fault.ts'
@@ -14,7 +15,7 @@ export type SshProbe = {
   readonly timeoutMs: number
 }
 
-/** One attempt; resolves once the server with this key accepts the authentication service. Faults: ssh.wrong_host_key, ssh.unreachable. */
+/** One attempt, up to the accepted authentication service. Faults: ssh.wrong_host_key, ssh.unreachable. */
 export async function probeSsh({ address, port, hostKey, timeoutMs }: SshProbe): Promise<void> {
   const expected = parseHostKey(hostKey)
   const where = `ssh ${address}:${port}`

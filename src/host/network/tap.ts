@@ -1,6 +1,7 @@
-// Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, lists and removes interfaces of our network namespace.
+// Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, lists and removes interfaces
+// of our network namespace.
 //
-// A tap is not persistent: the kernel removes it when nobody holds its descriptor any more, so killing QEMU removes it.
+// A tap is not persistent: the kernel removes it with its last descriptor, so killing QEMU removes it.
 
 import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
 import { constants } from 'node:os'
@@ -20,7 +21,7 @@ export type Tap = {
   readonly close: () => void
 }
 
-/** Creates a tap, down and without addresses. Faults: conflict (an interface has the name), host.unsupported (no /dev/net/tun, not permitted). */
+/** Creates a tap, down, without addresses. Faults: conflict (the name exists), host.unsupported (no /dev/net/tun). */
 export function openTap(name: string): Tap {
   checkName(name)
   let fd: number
@@ -60,7 +61,7 @@ const ifreqBytes = 40
 function interfaceRequest(name: string): Uint8Array {
   const request = new Uint8Array(ifreqBytes)
   request.set(Buffer.from(name), IFREQ.name[0])
-  // Without IFF_VNET_HDR: in that header a guest says how the kernel is to cut its frame into packets, and the cap counts before it is cut.
+  // No IFF_VNET_HDR: by that header the kernel segments a guest's frames, and the cap counts before that.
   const flags = FLAGS.tap | FLAGS.noPacketInfo | FLAGS.exclusive
   new DataView(request.buffer).setUint16(IFREQ.flags[0], flags, true)
   return request
@@ -76,13 +77,13 @@ export type TapAddresses = {
   readonly v6?: { readonly gateway: string; readonly address: string }
   /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
-  /** Whether clients at loopback addresses of this host are led to the VM (vm/network/nft.plan.ts, which keeps it from coming back that way). */
+  /** Clients at loopback addresses reach the VM; nft.plan.ts keeps it from calling back that way. */
   readonly loopbackClients?: boolean
   readonly mtuBytes: number
   readonly timeoutMs: number
 }
 
-/** Of every tap with IPv6: guests are told of it, for they ask nobody. Those of VMs begin otherwise (vm/launch.plan.ts). */
+/** MAC of every tap with IPv6, configured in guests. MACs of VMs begin otherwise (vm/launch.plan.ts). */
 export const tapMac = '0a:73:74:72:6f:6e'
 
 /** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
@@ -166,7 +167,7 @@ function writeSetting(path: string, value: string): void {
 const outputBytesMax = 4_194_304
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 
-/** `routed`: up, with the way to its address. `unrouted`: there, but down or without it. `gone`: the interface is no more. */
+/** `routed`: up, with its route. `unrouted`: down, or without the route. `gone`: no such interface. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
 /** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
@@ -178,8 +179,8 @@ export function tapState(name: string, routed: Routed): TapState {
 const tablesMs = 1_000
 
 /**
- * The same of many taps, read once in a second for all of them: with a thousand the tables have a line for each, too. That one is gone is read anew
- * before it is said, for it may be younger than the reading.
+ * States of many taps from one reading a second: with a thousand taps the tables have as many lines. `gone` is read
+ * again first, as a tap may be younger than the reading.
  */
 export class TapStates {
   readonly #clock: Pick<Clock, 'monotonicMs'>
@@ -220,13 +221,13 @@ function readTables(): Tables {
 function stateIn({ names, routes }: Tables, name: string, { address, addressV6 }: Routed): TapState {
   checkName(name)
   if (!names.has(name)) return 'gone'
-  // A route goes with its interface being up.
+  // A route exists only while its interface is up.
   const isRouted = address === null || routes.has(`${name} ${hexOf(address)}`)
   const isRoutedV6 = addressV6 === null || routes.has(`${name} ${hexOfV6(addressV6)}`)
   return isRouted && isRoutedV6 ? 'routed' : 'unrouted'
 }
 
-/** Of a VM; null: it has none of this family. */
+/** Addresses of a VM; null: none of this family. */
 type Routed = { readonly address: string | null; readonly addressV6: string | null }
 
 /** Bytes as they lie in memory, read as a number of this (little-endian) machine. */
@@ -246,8 +247,8 @@ function hexOfV6(address: string): string {
 const etherHeaderBytes = 14
 
 /**
- * What each interface of this network namespace has taken in since it was made, link-layer headers taken off: of a tap what its holder has
- * written, whatever became of it. From /proc alone (proc(5), net/dev): it is asked often.
+ * Bytes that each interface of this network namespace has received since it was made, without link-layer headers: for
+ * a tap, the bytes its holder wrote, dropped packets included. Read often, so from /proc alone (proc(5), net/dev).
  */
 export function receivedBytes(): ReadonlyMap<string, number> {
   const lines = readFileSync('/proc/self/net/dev', 'utf8').split('\n').slice(2)
@@ -270,7 +271,7 @@ export async function listTaps(prefix: string, timeoutMs: number): Promise<strin
   return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
 }
 
-/** Removes the interface even while QEMU holds its descriptor. No effect if already removed. Faults: host.command_failed, host.command_timeout. */
+/** Removes the interface, even one in use; none is no fault. Faults: host.command_failed, host.command_timeout. */
 export async function removeTap(name: string, timeoutMs: number): Promise<void> {
   checkName(name)
   try {

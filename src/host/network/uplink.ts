@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import { defaultRouteInterface } from './default-route.ts'
 
-/** Of the default route, IPv4; null: there is none. Never throws. */
+/** Interface of the IPv4 default route; null without one. Never throws. */
 export function uplinkInterface(): string | null {
   try {
     return defaultRouteInterface(readFileSync('/proc/net/route', 'utf8'))

@@ -1,6 +1,7 @@
-// Host side of the agent channel (contract/vm/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects: one connection.
+// Host side of the agent channel (contract/vm/agent.ts) over the UNIX socket of QEMU's virtio-serial port. Effects:
+// one connection.
 //
-// The guest is hostile: whatever it sends, memory and reading rate are bounded, and only a checked response to a request of ours counts.
+// The guest is hostile: memory and reading rate are bounded, and only a checked response to an open request counts.
 // A request may be sent before the guest opens its port: it waits in the socket.
 
 import { type Static, Type } from '@sinclair/typebox'
@@ -32,19 +33,21 @@ type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 export type AgentOperation = WithoutId<AgentRequest | BuildAgentRequest | EnclaveRequest>
 export type AgentSuccess = Extract<Static<typeof Response>, { ok: true }>
 
-/** Counts by kind: not of the wire, over the line limit, and responses that nobody waits for (late, twice, to an earlier connection). */
+/**
+ * Ignored lines: malformed, too long, or responses without an open request (late, repeated, of an earlier connection).
+ */
 export type ChannelIgnored = { readonly garbage: number; readonly overlong: number; readonly unasked: number }
 
 /** How much a guest may say, and how many requests may wait for it at the same time. */
 export type ChannelLimits = { readonly readBytesPerSecondMax: number; readonly pendingCountMax: number }
 
-/** Of what the guest sends: two of the longest lines a second. */
+/** The guest may send two of the longest lines a second. */
 export const usualLimits: ChannelLimits = { readBytesPerSecondMax: 2 * agentLineBytesMax, pendingCountMax: 8 }
 
 export type ChannelOptions = {
   /** Another one for each connection, so that responses to an earlier one are recognized; at most 40 characters. */
   readonly idPrefix: string
-  /** For the socket to appear. */
+  /** Time for the socket to appear. */
   readonly timeoutMs: number
   /** Once, when QEMU or an error ends the connection; never after our own `close`. */
   readonly onClose: (reason: string) => void
@@ -64,7 +67,7 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
 /** The shortest lines cost the most for their bytes: so many take a few per cent of this one thread. */
 const readLinesPerSecondMax = 20_000
 
-/** Every request's Faults: channel.timeout (the connection stays), channel.refused (the message begins with the guest's code), channel.closed. */
+/** Every request's Faults: channel.timeout (it stays open), channel.refused (with the guest's code), channel.closed. */
 export type Channel = Omit<AgentChannel, 'connect'>
 
 class AgentChannel {
@@ -194,7 +197,7 @@ class AgentChannel {
   }
 }
 
-/** Of the deepest message, and some to spare. */
+/** The deepest message needs less. */
 const depthMax = 16
 
 function parseLine(line: Uint8Array): { id: string } | null {

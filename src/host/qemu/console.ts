@@ -1,6 +1,7 @@
 // Serial console of a VM, kept in a ring of two files. Effects: one connection, two files per VM.
 //
-// QEMU's own file back end has no limit. The guest may flood: we read no faster than the disk writes and than a fixed rate, so the guest waits.
+// QEMU's own file back end has no limit. Reading no faster than the disk writes, and than a fixed rate, makes a guest
+// that floods wait.
 
 import { constants as fsConstants } from 'node:fs'
 import { type FileHandle, lstat, open, rename } from 'node:fs/promises'
@@ -15,9 +16,9 @@ import { connectUnix } from './unix-socket.ts'
 export type ConsoleOptions = {
   /** The VM's directory, in which `console.log` and `console.log.1` are made. */
   readonly dir: string
-  /** Of both files together. */
+  /** Limit of both files together. */
   readonly bytesMax: number
-  /** For the socket to appear. */
+  /** Time for the socket to appear. */
   readonly timeoutMs: number
   /** Once, when QEMU or an error ends the connection and all that came is written; never after our own `close`. */
   readonly onClose: (reason: string) => void
@@ -34,7 +35,9 @@ export type Console = {
 export const consoleFiles = { current: 'console.log', previous: 'console.log.1' } as const
 const bytesPerSecondMax = 4_194_304
 
-/** Records the console from now on, after what is there already. Faults: host.unsupported (path too long), qmp.closed (no socket), internal (disk). */
+/**
+ * Appends the console from now on. Faults: host.unsupported (path too long), qmp.closed (no socket), internal (disk).
+ */
 export async function connectConsole(path: string, options: ConsoleOptions): Promise<Console> {
   const log = options.log ?? silentLogger
   const ring = await ConsoleRing.open(options.dir, Math.max(1, Math.floor(options.bytesMax / 2)))
@@ -140,7 +143,7 @@ async function openSegment(path: string): Promise<Segment> {
   return { file, sizeBytes: (await file.stat()).size }
 }
 
-/** Never waits: a FIFO would hold a thread of the pool that all file access shares. Fault internal when it is no regular file. */
+/** Does not block, as a FIFO would block a thread of the file pool. Fault internal: no regular file. */
 async function openRegularFile(path: string, flags: number): Promise<FileHandle> {
   const file = await open(path, flags | guardedFlags, 0o600)
   try {
@@ -195,7 +198,7 @@ async function openIfThere(path: string): Promise<FileHandle | null> {
 
 export type FollowOptions = {
   readonly signal: AbortSignal
-  /** What is recorded already to begin with. */
+  /** Bytes of the existing record to begin with. */
   readonly tailBytes: number
   readonly pollMs?: number
   readonly clock?: Clock
@@ -204,8 +207,8 @@ export type FollowOptions = {
 const followChunkBytes = 65_536
 
 /**
- * The console from `tailBytes` back and then as it grows, until aborted. A reader slower than the guest by more than a segment misses
- * what the ring has dropped. Fault internal.
+ * The console from `tailBytes` back, and then as it grows, until aborted. A reader more than a segment behind the
+ * guest misses what the ring dropped. Fault internal.
  */
 export async function* followConsole(dir: string, options: FollowOptions): AsyncGenerator<Uint8Array, void, void> {
   const { signal, tailBytes, pollMs = 200, clock = systemClock } = options

@@ -1,7 +1,8 @@
 // QEMU Machine Protocol over a UNIX socket (QEMU docs/interop/qmp-spec.rst). Effects: one connection.
 //
-// QEMU is not trusted more than its guest: lines, waiting commands and reading rate are bounded, and every response is checked.
-// Events sent while nobody is connected are lost, so query the status after connecting.
+// QEMU is trusted no more than its guest: lines, waiting commands and reading rate are bounded, every response is
+// checked.
+// Events sent while nobody is connected are lost: query the status after connecting.
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
@@ -73,7 +74,7 @@ export const QmpEvent = Type.Union([
 export type QmpEvent = Static<typeof QmpEvent>
 
 export type QmpOptions = {
-  /** For the socket to appear, the greeting and the capabilities together. A socket with another client gives no greeting. */
+  /** For socket, greeting and capabilities together. A socket with another client gives no greeting. */
   readonly timeoutMs: number
   readonly onEvent: (event: QmpEvent) => void
   /** Once, when QEMU or an error ends the connection; never after our own `close`. */
@@ -83,7 +84,9 @@ export type QmpOptions = {
   readonly log?: Logger
 }
 
-/** Connects and negotiates. Faults: qmp.closed (no socket, or gone), qmp.timeout (no greeting), qmp.refused, host.unsupported (path too long). */
+/**
+ * Connects and negotiates. Faults: qmp.closed, qmp.timeout (no greeting), qmp.refused, host.unsupported (path length).
+ */
 export async function connectQmp(path: string, options: QmpOptions): Promise<Qmp> {
   const qmp = new QmpConnection(options)
   await qmp.connect(path)
@@ -93,7 +96,7 @@ export async function connectQmp(path: string, options: QmpOptions): Promise<Qmp
 const pendingCountMax = 32
 const greetingId = 'greeting'
 
-/** What a connection offers once it is negotiated. */
+/** Methods of a connection after negotiation. */
 export type Qmp = Omit<QmpConnection, 'connect'>
 
 class QmpConnection {
@@ -147,7 +150,7 @@ class QmpConnection {
     this.#isOpen = true
   }
 
-  /** Faults: qmp.timeout (the connection stays), qmp.refused (QEMU's error, or a response of the wrong shape), qmp.closed. */
+  /** Faults: qmp.timeout (the connection stays), qmp.refused (QEMU's error, or a malformed response), qmp.closed. */
   async command<C extends QmpCommand>(name: C, timeoutMs: number): Promise<QmpResult<C>> {
     return parseResult(name, await this.#execute(name, timeoutMs))
   }

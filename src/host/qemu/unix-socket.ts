@@ -1,8 +1,8 @@
-// UNIX stream sockets: listening for another process to accept, and a client with bounded memory, a bounded reading rate and backpressure.
-// Effects: sockets.
+// UNIX stream sockets: a listener for another process to accept on, and a client with bounded memory and reading rate,
+// and backpressure. Effects: sockets.
 //
-// The other end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and when the rate is exceeded,
-// so one noisy VM takes neither our memory nor our one thread.
+// The other end is QEMU or, through it, a guest that may flood or stall. Reading pauses while `onData` works and above
+// the rate, so a noisy VM takes neither our memory nor our only thread.
 
 import { closeSync } from 'node:fs'
 import type { Socket } from 'bun'
@@ -59,8 +59,8 @@ const retryMs = 25
 export type ListeningSocket = { readonly fd: number } & Disposable
 
 /**
- * A socket that listens at `path`, for another process to inherit and accept on. Whatever is at the path is removed: the directory must
- * be ours alone. Connections wait from now on, until that process takes them or is gone. Fault host.unsupported.
+ * A socket that listens at `path`, for another process to inherit and accept on. Removes an existing file at the path:
+ * the directory must be ours alone. Connections queue until that process accepts them or ends. Fault host.unsupported.
  */
 export function listenUnix(path: string): ListeningSocket {
   checkSocketPath(path)

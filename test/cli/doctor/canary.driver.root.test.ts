@@ -1,5 +1,5 @@
-// Goal: a canary says of this very host whether guests run: it runs under software emulation; what hangs, refuses or is missing becomes a finding
-// within its time, and nothing of it stays. Needs root and QEMU.
+// Goal: a canary says of this very host whether guests run: it runs under software emulation; what hangs, refuses or
+// is missing becomes a finding within its time, and nothing of it stays. Needs root and QEMU.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,6 @@
-// Goal: the delegation is asked for as the world sees it, at the name servers above the domain; whatever answers or does not, it ends in time.
-// A resolver and the name servers of a zone, all of them sockets of this machine's loopback addresses.
+// Goal: the delegation is asked for as the world sees it, at the name servers above the domain; whatever answers or
+// does not, it ends in time. A resolver and the name servers of a zone, all of them sockets of this machine's loopback
+// addresses.
 
 import { afterEach, expect, test } from 'bun:test'
 import { createSocket } from 'node:dgram'

@@ -138,7 +138,7 @@ test('goal: doctor reads the builder image whole, by the shape of build VMs, and
       {
         ...config,
         listen: { ...config.listen, builds },
-        // Of instances: build VMs have their own.
+        // IGVM file of instances: build VMs have their own.
         vm: { ...config.vm, snp_boot: 'igvm', igvm: '/none/instance.igvm', vcpus: 99 },
         builds: { ...config.builds, image_dir: directory, ...change },
       },

@@ -1,4 +1,5 @@
-// Goal: each limit of a machine is held against what the configuration promises, and what is too little comes with the setting to write.
+// Goal: each limit of a machine is held against what the configuration promises, and what is too little comes with the
+// setting to write.
 
 import { expect, test } from 'bun:test'
 import { type MachineFacts, machineChecks } from '../../../src/cli/doctor/machine.plan.ts'

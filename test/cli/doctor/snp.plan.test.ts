@@ -1,4 +1,4 @@
-// Goal: what a host lacks for SEV-SNP is told, each with what to do; another host is not measured by it.
+// Goal: doctor names what a host lacks for SEV-SNP, each with a remedy; other platforms are not judged by it.
 
 import { expect, test } from 'bun:test'
 import { encodeTcb } from '../../../src/attest/amd/tcb.ts'

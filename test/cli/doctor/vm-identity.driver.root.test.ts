@@ -1,4 +1,5 @@
-// Goal: what doctor says of a device is what QEMU will meet: the open is tried with the identity that VMs get, not with doctor's own.
+// Goal: what doctor says of a device is what QEMU will meet: the open is tried with the identity that VMs get, not
+// with doctor's own.
 
 import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, chownSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

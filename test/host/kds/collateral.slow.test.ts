@@ -1,4 +1,5 @@
-// The collateral of SNP reports: kept fetched by itself, and found for a report. With simulated reports and a stand-in for AMD's service.
+// The collateral of SNP reports: kept fetched by itself, and found for a report. With simulated reports and a stand-in
+// for AMD's service.
 
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs'

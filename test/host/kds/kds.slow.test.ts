@@ -1,4 +1,5 @@
-// The key distribution service, as a stand-in on 127.0.0.1 with a simulated platform's certificates: AMD's own is never server.requests.
+// The key distribution service, as a stand-in on 127.0.0.1 with a simulated platform's certificates: AMD's own is
+// never asked.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -91,7 +92,7 @@ describe('the cache', () => {
   })
 
   test('a damaged file is fetched again', async () => {
-    // Goal: what is kept is verified before it is used; a damaged file is fetched again, an oversized one not even read.
+    // Goal: kept files are verified before use; a damaged file is fetched again, an oversized one not even read.
     await start().vcek(wanted)
     const path = join(dir, vcekRequest(wanted).file)
     for (const damage of [
@@ -110,12 +111,12 @@ describe('the cache', () => {
     // Goal: many who want the same thing at once make one request, and all get what it returned.
     const kds = start()
     const all = await Promise.all(Array.from({ length: 20 }, () => kds.vcek(wanted)))
-    expect(all.every(item => item.ok)).toBe(true)
+    expect(all.every(({ ok }) => ok)).toBe(true)
     expect(server.requests).toEqual([vcekRequest(wanted).path])
   })
 
   test('a CRL for an hour, and longer without a network', async () => {
-    // Goal: a CRL is server.requests for anew after an hour and after a restart; without a network the kept one serves until it ends.
+    // Goal: a CRL is fetched again after an hour and after a restart; offline the kept one serves until it ends.
     const kds = start()
     expect(await kds.crl(product, tree)).toMatchObject({ ok: true, from: 'network' })
     clock.advance(3_599_000)
@@ -150,7 +151,7 @@ describe('the rate limit', () => {
   })
 
   test('a queue with an end', async () => {
-    // Goal: who would wait too long is told at once how long, and asks nothing.
+    // Goal: a caller that would wait too long learns at once how long, and nothing is sent.
     await serveNewer()
     const kds = start({ limits: { waitMsMax: 15_000, waitersMax: 1 } })
     expect(await kds.vcek(wanted)).toMatchObject({ ok: true })
@@ -228,7 +229,8 @@ describe('bad responses', () => {
   })
 
   test('a chain or a CRL that does not verify', async () => {
-    // Goal: a chain without the trusted ARK, or with an intermediate it did not sign, and a CRL of another's or out of time are refused.
+    // Goal: a chain without the trusted ARK or with an unsigned intermediate, and a foreign or expired CRL, are
+    // refused.
     const { root, keys } = platform.authority
     const stranger = await simulatedPlatform('milan')
     const forged = await reissue(root.ask, { signingKey: keys.asvk.privateKey })

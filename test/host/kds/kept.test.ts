@@ -1,4 +1,4 @@
-// What is kept of the key distribution service, as status and doctor tell it.
+// Kept files of the key distribution service, as status and doctor show them.
 
 import { expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, utimesSync, writeFileSync } from 'node:fs'

@@ -1,4 +1,5 @@
-// Goal: the disks are what others take for such: erofs-utils and veritysetup, which have nothing of ours; and a process that makes one may die at any time.
+// Goal: the disks are what others take for such: erofs-utils and veritysetup, which have nothing of ours; and a
+// process that makes one may die at any time.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -71,7 +72,7 @@ describe('other tools', () => {
     })
   }
 
-  // Goal: a size that needs more than 32 bits is written as such. The file system alone: hashing so much would take a minute.
+  // Goal: a size beyond 32 bits is written right. The file system alone: hashing that much takes a minute.
   test('a file of more than 4 GiB', () => {
     const sizeBytes = 4 * 1024 ** 3 + 5
     const image = join(dir, 'large.erofs')
@@ -83,7 +84,7 @@ describe('other tools', () => {
 })
 
 describe('a process that dies', () => {
-  // Goal: after SIGKILL in the middle nothing has the name, and the next attempt makes the same disk and clears what was left.
+  // Goal: after SIGKILL in the middle nothing has the name; the next attempt makes the same disk and clears up.
   test('is followed by one that begins anew', async () => {
     const [stateDir, other] = [newState(), newState()]
     const file = writeSparseGguf(join(dir, 'killed.gguf'), 256 * 1024 ** 2)

@@ -1,4 +1,5 @@
-// Goal: a disk that fills up while a model's disk is made costs that disk, says which file system, and leaves nothing. Needs root: a small tmpfs.
+// Goal: a disk that fills up while a model's disk is made costs that disk, says which file system, and leaves nothing.
+// Needs root: a small tmpfs.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readdirSync, rmSync, statfsSync, writeFileSync } from 'node:fs'

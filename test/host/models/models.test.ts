@@ -1,4 +1,5 @@
-// Goal: a model's disk is there whole or not at all, is the same for the same file everywhere, and no file or name gets more than its own place.
+// Goal: a model's disk is there whole or not at all, is the same for the same file everywhere, and no file or name
+// gets more than its own place.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {
@@ -214,17 +215,17 @@ describe('adding again', () => {
 
     test('goal: the name is the same on every host, and another file gets another', async () => {
       const stateDir = newState()
-      const item = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000), null)
+      const first = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000), null)
       const two = await add(stateDir, writeGguf(join(dir, 'x.gguf'), 5_000, 3), null)
-      expect(item.model.name).toBe(`file-${item.model.fileSha256.slice(0, 32)}`)
+      expect(first.model.name).toBe(`file-${first.model.fileSha256.slice(0, 32)}`)
       expect(two.model.name).toBe(`file-${two.model.fileSha256.slice(0, 32)}`)
-      expect(left(stateDir).toSorted()).toEqual([item.model.name, two.model.name].toSorted())
+      expect(left(stateDir).toSorted()).toEqual([first.model.name, two.model.name].toSorted())
     })
   })
 })
 
 describe('crashes', () => {
-  // Whatever a crash left at any step of adding or removing, the next change clears, and nobody takes it for a model.
+  // Leftovers of a crash while adding or removing: the next change clears them, and they never count as a model.
   const leftovers: readonly [string, (models: string, whole: string) => void][] = [
     ['an empty directory', models => mkdirSync(join(models, '.adding'))],
     [

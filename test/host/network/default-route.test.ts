@@ -1,4 +1,5 @@
-// Goal: the interface of the default route is found in what the kernel prints, and nothing that is not one is taken for it.
+// Goal: the interface of the default route is found in what the kernel prints, and nothing that is not one is taken
+// for it.
 
 import { expect, test } from 'bun:test'
 import { isIPv4 } from 'node:net'

@@ -1,4 +1,5 @@
-// Goal: resolvers are read as resolv.conf(5) has them, and no other answer is taken for theirs. See delegation.driver.test.ts, too.
+// Goal: resolvers are read as resolv.conf(5) has them, and no other answer is taken for theirs. See
+// delegation.driver.test.ts, too.
 
 import { expect, test } from 'bun:test'
 import { type Answer, decode, encode } from 'dns-packet'

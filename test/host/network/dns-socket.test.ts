@@ -8,7 +8,7 @@ import { type DnsLimits, type DnsTransport, listenDns } from '../../../src/host/
 setDefaultTimeout(20_000)
 const address = '127.0.0.1'
 
-/** Echoes queries with the transport in the first byte; [0xff, …] gets no response, [0xfe, …] makes it throw, [0xfd, …] gets 60,000 bytes. */
+/** Echoes queries, the transport first; [0xff, …] gets no response, [0xfe, …] throws, [0xfd, …] gets 60,000 bytes. */
 async function withServer(
   transport: DnsTransport,
   use: (port: number, seen: DnsTransport[]) => Promise<void>,
@@ -155,7 +155,7 @@ test('goal: a taken port is a Fault', async () => {
     })
 })
 
-// Goal: whoever closes its port before the response comes makes the kernel report that to us; it once ended the process.
+// Goal: a client that closes its port early causes an error on our socket, which once ended the process.
 test('goal: clients that go away before their response disturb nobody', async () => {
   const program = `
     import { listenDns } from ${JSON.stringify(join(import.meta.dir, '../../../src/host/network/dns-socket.ts'))}

@@ -1,4 +1,5 @@
-// Goal: a client that reads slowly, or not at all, loses no response that it may have and keeps nothing that it may not.
+// Goal: a client that reads slowly, or not at all, loses no response that it may have and keeps nothing that it may
+// not.
 
 import { expect, test } from 'bun:test'
 import { connect } from 'node:net'
@@ -33,7 +34,7 @@ async function withListener(
   }
 }
 
-/** A client that sends queries and reads nothing until it is told to. */
+/** A client that sends queries and reads nothing until the test says so. */
 function lazyClient(port: number, queries: number) {
   const state = { bytes: 0, isOver: false }
   const socket = connect({ host: '127.0.0.1', port, allowHalfOpen: true })
@@ -71,10 +72,10 @@ test('goal: a client that does not read is given no more, and one that reads slo
   let begun = 0
   await withListener({}, async ({ port, answered }) => {
     begun = await begunFor(port, answered)
-    // What the kernel holds for both sides, and one more.
+    // The kernel's buffers of both sides, and one more.
     expect(begun).toBeLessThan(500)
   })
-  // Of these limits one is the response that went out in part: what was left of it was lost.
+  // At one of these limits a response has gone out in part: the rest of it was lost once.
   for (let queriesPerConnectionMax = begun - 3; queriesPerConnectionMax <= begun + 3; queriesPerConnectionMax += 1) {
     await withListener({ queriesPerConnectionMax }, async ({ port, answered }) => {
       const client = lazyClient(port, queriesPerConnectionMax)

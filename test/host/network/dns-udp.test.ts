@@ -1,4 +1,5 @@
-// Goal: responses come from the address that was asked, whatever addresses the host has or gets, and no flood of packets keeps the thread to itself.
+// Goal: responses come from the address that was asked, whatever addresses the host has or gets, and no flood of
+// packets keeps the thread to itself.
 
 import { expect, test } from 'bun:test'
 import { failure, until } from '../../../scripts/rigs/until.ts'

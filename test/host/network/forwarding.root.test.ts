@@ -1,4 +1,4 @@
-// Whether this host routes for others, as `doctor` is told, in a namespace of its own.
+// Whether this host routes for others, as `doctor` sees it, in a namespace of its own.
 
 import { expect, test } from 'bun:test'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'

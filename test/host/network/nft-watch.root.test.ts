@@ -1,4 +1,4 @@
-// Whoever changes our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
+// Foreign changes of our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -82,7 +82,7 @@ inOwnNetns(
     }
 
     test('every change of somebody else is undone within a second, and what was counted stays', async () => {
-      // Goal: a flushed table, a rule more or less, a set, a chain, a quota, the table of ARP: no hole lasts until the next sample.
+      // Goal: no foreign change, of table, rule, set, chain, quota or ARP, leaves a hole until the next sample.
       const sound = await tables()
       expect(sound).toContain('sr0000000140')
       const changes: Record<string, string[]> = {
@@ -106,7 +106,7 @@ inOwnNetns(
         const startedMs = performance.now()
         await nft(...argv)
         await until(`${what} is undone`, 5_000, () => applied > before)
-        // Of a machine that is busy with other tests too.
+        // Bound for a machine that is busy with other tests.
         expect([what, performance.now() - startedMs < 1_000]).toEqual([what, true])
         expect([what, await tables()]).toEqual([what, sound])
         expect(await nft('list', 'quota', 'inet', 'strongroom', 'sr0000000140')).toContain(

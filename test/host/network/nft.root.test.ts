@@ -93,7 +93,7 @@ inOwnNetns(
       socket.close()
       const read = await nft.readCounters(5_000)
       expect(read?.counters.get('c_lo')).toEqual({ packets: 20, bytes: 2560 })
-      // What the kernel reports as used never exceeds the limit: spent is used === limit.
+      // The kernel's count never exceeds the limit: spent is used === limit.
       expect(read?.quotas.get('q_lo')).toEqual({ usedBytes: 1000, limitBytes: 1000 })
       await run(['nft', 'flush', 'ruleset'], { timeoutMs: 5_000, outputBytesMax: 1_000 })
       expect(await nft.readCounters(5_000)).toBeNull()

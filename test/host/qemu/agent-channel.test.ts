@@ -180,7 +180,7 @@ test('goal: when the other end goes, everything that waits is channel.closed, an
   await withPeer(async ({ channel, socket, closes }) => {
     const waiting = [failure(channel.hello(10_000)), failure(channel.shutdown(10_000))]
     socket().terminate()
-    for (const item of waiting) expect(await item).toMatchObject({ code: 'channel.closed' })
+    for (const request of waiting) expect(await request).toMatchObject({ code: 'channel.closed' })
     await until('onClose', 1_000, () => closes.length > 0)
     expect(await failure(channel.hello(1_000))).toMatchObject({ code: 'channel.closed' })
     expect(closes.length).toBe(1)
@@ -192,7 +192,7 @@ test('goal: requests and their size are bounded', async () => {
     const many = Array.from({ length: 9 }, () => failure(channel.hello(50)))
     const codes = (await Promise.all(many)).map(({ code }) => code)
     expect(codes).toEqual([...Array(8).fill('channel.timeout'), 'channel.refused'])
-    // What is refused is not sent.
+    // A refused request is not sent.
     await until('the others are sent', 1_000, () => lines().length >= 10)
     expect(lines()).toHaveLength(10)
     const long = { ...sealed, box: 'A'.repeat(agentLineBytesMax) }
@@ -261,7 +261,7 @@ test('goal: short lines, which cost the most for their bytes, are read at a boun
       })
       expect((await asked).protocol).toBe(2)
       expect(channel.ignored().garbage).toBe(60_000)
-      // 20,000 lines a second; the kernel hands over what fits into its buffer at once, so the pause comes behind the flood at the latest.
+      // 20,000 lines a second; the kernel delivers a full buffer at once, so the pause may come after the flood.
       const again = channel.hello(20_000)
       socket().write(usual('p1-2', 'hello'))
       await again

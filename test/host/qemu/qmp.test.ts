@@ -52,7 +52,7 @@ test('goal: a stopped QEMU times out, its connection stays and ignores the late 
   const qmp = await connectQmp(join(dir, 'a'), quiet)
   expect(signalProcess(qemu, 'SIGSTOP')).toBe(true)
   const waiting = [qmp.command('query-status', 100), qmp.command('query-uuid', 150)]
-  for (const item of waiting) expect((await failure(item)).code).toBe('qmp.timeout')
+  for (const command of waiting) expect((await failure(command)).code).toBe('qmp.timeout')
   expect(signalProcess(qemu, 'SIGCONT')).toBe(true)
   expect((await qmp.command('query-status', qmpTimeoutMs.blocking)).running).toBe(false)
   qmp.close()
@@ -78,7 +78,7 @@ test('goal: when QEMU dies, what waits is rejected and onClose is called once', 
   expect((await failure(connectQmp(join(dir, 'a'), { ...quiet, timeoutMs: 100 }))).code).toBe('qmp.closed')
 })
 
-/** A monitor that says what it is told to. */
+/** A monitor with scripted responses. */
 function fakeMonitor(name: string, onLine: (line: { execute: string; id: string }) => string[]) {
   let outgoing: Uint8Array = new Uint8Array(0)
   const say = (socket: Socket, text = '') => {

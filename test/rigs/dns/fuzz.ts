@@ -1,4 +1,5 @@
-// DNS messages of somebody who means harm: good ones, changed in ways that parsers have failed at. Seeded; the same seed gives the same messages.
+// DNS messages of somebody who means harm: good ones, changed in ways that parsers have failed at. Seeded; the same
+// seed gives the same messages.
 
 import { decode } from 'dns-packet'
 import { readQuery } from '../../../src/instances/dns/message.codec.ts'
@@ -106,11 +107,11 @@ export function* hostileMessages(seed: number, count: number): Generator<Buffer>
   }
 }
 
-/** What the header comment of the responder promises. */
+/** Bound in the header comment of the responder. */
 const extraBytesMax = 67
 const cookieBytes = 16
 
-/** What is wrong with the answer to a message: it is too long, cannot be read, or answers something else. */
+/** Faults of the answer to a message: too long, unreadable, or about something else. */
 export function faultsOf(message: Buffer, answer: Buffer): string[] {
   const read = readQuery(message)
   const query = read.kind === 'query' ? read.query : null

@@ -1,4 +1,5 @@
-// Asks for names as a guest does, one datagram for each line `TYPE NAME SERVER`, and says what came back. Run by `bun` in a guest's namespace.
+// Asks for names as a guest does, one datagram for each line `TYPE NAME SERVER`, and says what came back. Run by `bun`
+// in a guest's namespace.
 
 import { decode, encode, type RecordType } from 'dns-packet'
 

@@ -1,4 +1,5 @@
-// A resolver in a namespace that answers what a test has told it, the wrong way too. Run by `bun`; a line in sets what it says, lines out say what it was asked.
+// A resolver in a namespace that answers what a test has told it, the wrong way too. Run by `bun`; a line in sets what
+// it says, lines out say what it was asked.
 
 import { type Answer, decode, encode } from 'dns-packet'
 

@@ -1,5 +1,5 @@
-// The host of guest-network.ts with the real firewall, ledger and forwarder for a list of names. Lines in are commands, lines out say what was done.
-// Run by `bun` in the host's namespace; needs root.
+// The host of guest-network.ts with the real firewall, ledger and forwarder for a list of names. Lines in are
+// commands, lines out say what was done. Run by `bun` in the host's namespace; needs root.
 
 import { guestV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { firewallSettings } from '../../../src/appliance/engine.ts'

@@ -1,11 +1,12 @@
-// An ACPI table with code in it, as a hostile host would hand to a guest (known as BadAML). Pure; AML by ACPI 6.5, chapter 20.
+// An ACPI table with code in it, as a hostile host would hand to a guest (known as BadAML). Pure; AML by ACPI 6.5,
+// chapter 20.
 //
 // The code runs when the table is loaded. It says `amlRan` on a debug port, then 16 bytes of the guest's memory.
 
 export const amlRan = 'AML ran: '
 /** Where QEMU's isa-debugcon listens. */
 export const debugPort = 0xe9
-/** Of the guest's physical memory; no device has it. */
+/** An address in the guest's physical memory; no device has it. */
 const peekAddress = 0x100_0000
 const peekCount = 16
 

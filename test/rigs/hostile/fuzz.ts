@@ -1,4 +1,5 @@
-// Seeded mutations of byte strings, for tests that must hold for hostile input. Bounded; a failure names the seed that repeats it.
+// Seeded mutations of byte strings, for tests that must hold for hostile input. Bounded; a failure names the seed that
+// repeats it.
 //
 // STRONGROOM_FUZZ_SEED=<0 to 4294967295> repeats a run.
 
@@ -7,17 +8,17 @@ const kinds = ['random', 'flipped', 'overwritten', 'truncated', 'extended', 'spl
 export type Mutation = { readonly kind: (typeof kinds)[number]; readonly bytes: Uint8Array }
 
 export type FuzzOptions = {
-  /** What is mutated: at least one well-formed input. */
+  /** Inputs to mutate: at least one well-formed. */
   readonly samples: readonly Uint8Array[]
   /** How many mutations. */
   readonly count: number
-  /** Of `random` ones and of what is appended. */
+  /** Size limit of `random` inputs and of appended bytes. */
   readonly sizeBytesMax?: number
   /** In the place of the environment's or a fresh one. */
   readonly seed?: number
 }
 
-/** Gives each mutation to `body`, one after another. What it throws comes with the case and the seed. */
+/** Gives each mutation to `body` in turn. Rethrows its errors with the case and the seed. */
 export async function fuzz(options: FuzzOptions, body: (bytes: Uint8Array) => unknown): Promise<void> {
   const seed = options.seed ?? fuzzSeed()
   let at = 0

@@ -12,7 +12,7 @@ import {
 
 export const SECRETS = ['upstream-key-canary', 'engine', '127.0.0.1', 'leaky']
 const HELLO = sse(delta({ role: 'assistant', content: 'Hi' }))
-/** Chunks of one form: the last ones are known by it, and the misbehaviour begins where the next one of that form could. */
+/** Chunks of one form, by which the last ones are found; misbehaviour begins where the next could come. */
 export const FORMED = [' a', ' b', ' c', ' "d"\n'].map(content => sse(delta({ content })))
 const html: Behaviour = response => {
   response.writeHead(200, { 'content-type': 'text/html' }).end('<html>leaky engine at 127.0.0.1</html>')

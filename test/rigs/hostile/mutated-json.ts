@@ -1,10 +1,10 @@
-// Seeded mutations of JSON, for tests that must hold for whatever a client puts into a field, calls a field, or repeats. Pure.
-// For byte strings there is fuzz.ts.
+// Seeded mutations of JSON, for tests that must hold for whatever a client puts into a field, calls a field, or
+// repeats. Pure. For byte strings there is fuzz.ts.
 
 import type { Json } from '../gateway/shape-requests.ts'
 import type { Below } from './fuzz.ts'
 
-/** What brackets, steps, prototypes and lengths may break where names become paths. */
+/** Names that may break code where names become paths: brackets, steps, prototypes, lengths. */
 const NAMES = [
   ...['a[b]', '[0]', '[', ']', '].', '.', '..', '', 'a.b.c', '\u{e000}', '\ud800', 'x'.repeat(300), '['.repeat(300)],
   ...['__proto__', 'constructor', 'toString', 'length', 'model', 'messages', 'input', 'type', 'tools', 'content'],
@@ -45,13 +45,13 @@ function change(value: Json, below: Below): void {
   changes[below(changes.length)]?.()
 }
 
-/** Of a list the element becomes null. */
+/** An element of a list becomes null. */
 function remove({ holder, name }: Place): void {
   if (Array.isArray(holder)) put({ holder, name }, null)
   else delete holder[name]
 }
 
-/** Whatever the name is, it becomes a field of its own; in a list, one more element. */
+/** Any name becomes a field of its own; in a list, one more element. */
 function put({ holder, name }: Place, value: Json): void {
   if (Array.isArray(holder) && typeof name === 'string') holder.push(value)
   else Object.defineProperty(holder, name, { value, enumerable: true, configurable: true, writable: true })

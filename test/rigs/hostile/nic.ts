@@ -1,5 +1,6 @@
-// A guest that drives QEMU's network card as no driver would: it says what it likes in front of each frame. No VM boots: QEMU's qtest protocol
-// (docs/devel/testing/qtest.rst) writes ports and memory in the place of a processor, which stands still. Effects: one QEMU, one file.
+// A guest that drives QEMU's network card as no driver would: it says what it likes in front of each frame. No VM
+// boots: QEMU's qtest protocol (docs/devel/testing/qtest.rst) writes ports and memory in the place of a processor,
+// which stands still. Effects: one QEMU, one file.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'

@@ -1,5 +1,6 @@
-// A gateway VM that turns against its host, as a program: `bun hostile-vm-program.ts SOCKET KIND`. `answers`: each request gets, at once, the answer
-// that costs the most of those that the wire allows. Every other kind is poured out without end, and nothing else is said. Effects: a socket.
+// A gateway VM that turns against its host, as a program: `bun hostile-vm-program.ts SOCKET KIND`. `answers`: each
+// request gets, at once, the most expensive answer that the wire allows. Every other kind is sent without end, and
+// nothing else. Effects: a socket.
 
 import { metricsPieceCharsMax, type UsageRow, usageRowsMax } from '../../../src/contract/vm/enclave.ts'
 
@@ -72,7 +73,7 @@ function newsOf(digest: string): object {
 
 type Peer = Bun.Socket<{ rest: string; waiting: Buffer }>
 
-/** What the host has not read waits; when it has read all, more is poured. */
+/** Bytes that the host has not read wait; when it has read all, more follow. */
 function say(socket: Peer, bytes: Uint8Array): void {
   const { data } = socket
   data.waiting = Buffer.concat([data.waiting, bytes])

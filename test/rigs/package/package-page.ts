@@ -1,4 +1,5 @@
-// The client of package-client.mjs in a page of a gateway's own address, in Chromium: the package as a bundler takes it for pages. Effects: a browser.
+// The client of package-client.mjs in a page of a gateway's own address, in Chromium: the package as a bundler takes
+// it for pages. Effects: a browser.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,7 +11,7 @@ const pageTimeoutMs = 60_000
 const html =
   '<!doctype html><meta charset="utf-8"><title>client</title><script type="module" src="/client.js"></script>'
 
-/** Certificates are not looked at: nothing of what is tested may rest on them. Nothing but modules of the page's own address may run in it. */
+/** Ignores certificates: no test may rest on them. Only modules of the page's own address may run in it. */
 export async function openClientPage(project: PackageProject, url: string): Promise<PackageClient> {
   const script = await bundleClient(project.folder)
   const profile = mkdtempSync(join(tmpdir(), 'srt-chromium-'))

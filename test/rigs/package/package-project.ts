@@ -1,5 +1,5 @@
-// The verifier's package as others get it: built, packed by npm, installed from the tarball into a project that knows nothing of this repository.
-// Effects: files in a temporary directory, processes, which end with what they are for.
+// The verifier's package as others get it: built, packed by npm, installed from the tarball into a project that knows
+// nothing of this repository. Effects: files in a temporary directory, processes, which end with what they are for.
 
 import { copyFileSync, mkdtempSync, readdirSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -11,7 +11,7 @@ const repo = resolve(import.meta.dir, '../../..')
 
 export type PackageProject = Disposable & {
   readonly folder: string
-  /** Of the tarball. */
+  /** Digest of the tarball. */
   readonly tarballSha256: string
   /** Names of the files in the tarball, sorted. */
   readonly packed: readonly string[]
@@ -47,7 +47,7 @@ export async function preparePackage(): Promise<PackageProject> {
   await run(['mkdir', folder], work)
   writeFileSync(join(folder, 'package.json'), JSON.stringify({ name: 'project', private: true, type: 'module' }))
   await run(['npm', 'install', '--offline', '--no-audit', '--no-fund', '--ignore-scripts', tarball], folder)
-  // What its users have installed beside it.
+  // Its users have this installed beside it.
   symlinkSync(join(repo, 'node_modules/openai'), join(folder, 'node_modules/openai'))
   copyFileSync(join(folder, 'node_modules', packageName, 'README.md'), join(folder, 'README.md'))
   for (const name of ['package-client.mjs', 'package-main.mjs'])

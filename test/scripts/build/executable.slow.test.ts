@@ -8,13 +8,13 @@ import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { version } from '../../../src/base/version.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
-/** All that a measured executable is made of beside our own sources; test/meta/measured-inputs.test.ts holds the lists to the truth. */
+/** Inputs of a measured executable besides our sources; test/meta/measured-inputs.test.ts checks the lists. */
 function packagesOf(name: keyof typeof MEASURED): string[] {
   return Object.keys(JSON.parse(fs.readFileSync(join(repo, MEASURED[name].file), 'utf8')).packages)
 }
 
 describe('the measured executables', () => {
-  // Goal: the same sources give the same bytes, built twice and in another checkout; unchanged inputs are not built again.
+  // Goal: the same sources give the same bytes, also in another checkout; unchanged inputs are not built again.
   test.each([
     { recipe: guestRecipe, packages: packagesOf('strongroom-guest') },
     { recipe: enclaveRecipe, packages: packagesOf('strongroom-enclave') },
@@ -50,7 +50,7 @@ describe('the measured executables', () => {
     expect((await buildExecutable(recipe, { repo, outDir: join(dir.path, 'first'), force: false })).fresh).toBe(true)
   })
 
-  // Goal: it behaves by its arguments alone: no file of the working directory and no runtime option on its command line counts.
+  // Goal: its arguments alone decide: no file of the working directory, no runtime option.
   test.each([guestRecipe, enclaveRecipe])('$name has its roles and ignores its surroundings', async recipe => {
     await using dir = makeDirectory()
     const { path } = await buildExecutable(recipe, { repo, outDir: join(repo, 'dist'), force: false })
@@ -77,7 +77,7 @@ describe('the measured executables', () => {
   })
 })
 
-// Goal: two checkouts of the same sources give the same appliance, and it tells what it is made of, so that anyone can check by building again.
+// Goal: two checkouts of the same sources give the same appliance, and it names its provenance.
 test('the appliance is reproducible and tells its provenance', async () => {
   await using dir = makeDirectory()
   const build = async (...names: string[]) => {

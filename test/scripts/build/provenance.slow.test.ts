@@ -1,4 +1,5 @@
-// Goal: a commit is named only where the sources are that commit's, and nothing is built with another Bun than the locked one.
+// Goal: a commit is named only where the sources are that commit's, and nothing is built with another Bun than the
+// locked one.
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { appendFileSync, cpSync, mkdirSync, mkdtempSync, realpathSync, rmSync, writeFileSync } from 'node:fs'
@@ -35,7 +36,7 @@ test('goal: the commit is told when no source differs from it, and only then', a
   git('commit', '--quiet', '--message=first')
   const clean = await read()
   expect(clean.commit).toBe(git('rev-parse', 'HEAD'))
-  // What no source is made of may differ.
+  // A file that is no source may differ.
   appendFileSync(join(repo, 'README.md'), 'more')
   expect(await read()).toEqual(clean)
   writeFileSync(join(repo, '.gitignore'), 'src/ignored.ts\n')

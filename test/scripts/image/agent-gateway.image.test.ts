@@ -1,5 +1,5 @@
-// Goal: the packaged agent itself reaches the gateway through the endpoint of its instance, after the gateway has proved itself; when it does not, the
-// agent says so in plain words, at once, and nothing of the prompt has left.
+// Goal: the packaged agent itself reaches the gateway through the endpoint of its instance, after the gateway has
+// proved itself; when it does not, the agent says so in plain words, at once, and nothing of the prompt has left.
 
 import { expect, test } from 'bun:test'
 import { mkdir, mkdtemp, rm } from 'node:fs/promises'
@@ -38,7 +38,7 @@ const scripted: Behaviour = (response, { body }) => {
   response.end('data: [DONE]\n\n')
 }
 
-// Goal: one tool call and one response through the real agent; with another measurement named it is told why nothing was sent.
+// Goal: one tool call and one response through the real agent; with another measurement it learns why it failed.
 test('the agent speaks with an attested gateway alone', async () => {
   const dir = await mkdtemp(join(tmpdir(), 'strongroom-agent-'))
   try {

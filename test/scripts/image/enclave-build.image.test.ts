@@ -1,4 +1,5 @@
-// Goal: the image of the gateway's VM is the same bytes from the same inputs, and holds what is listed here and nothing else: no shell among it.
+// Goal: the image of the gateway's VM is the same bytes from the same inputs, and holds what is listed here and
+// nothing else: no shell among it.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { cp, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -87,7 +88,7 @@ test('the root verifies and holds nothing but what is listed', async () => {
   expect(links).toEqual(['bin', 'etc/hosts', 'etc/resolv.conf', 'lib', 'lib64', 'sbin'])
 }, 300_000)
 
-// Goal: the host boots the image by its manifest, takes the worker's root from it, and allows the gateway that is really in there.
+// Goal: the host boots the image by its manifest, takes its worker root, and allows the gateway inside.
 test('the manifest serves both placements and names the gateway in the root', async () => {
   const image = await buildCachedImage('inference')
   const manifest = await Bun.file(join(image, 'manifest.json')).json()
@@ -101,7 +102,7 @@ test('the manifest serves both placements and names the gateway in the root', as
   expect(Object.keys(launchDigests)).toHaveLength(2 * launch.vcpuTypes.length * launch.vcpus.length)
 }, 300_000)
 
-// Goal: a package forgotten, or a file that moved to another package, is found when the image is built, not when it runs.
+// Goal: the build finds a forgotten package, or a file that moved to another package.
 test.each([
   {
     what: 'library',

@@ -1,4 +1,5 @@
-// Goal: what a hostile host gives a guest besides what is measured is of no use to it: the scratch disk, and ACPI tables.
+// Goal: what a hostile host gives a guest besides what is measured is of no use to it: the scratch disk, and ACPI
+// tables.
 
 import { expect, test } from 'bun:test'
 import { mkdir, open, writeFile } from 'node:fs/promises'
@@ -100,7 +101,7 @@ test('a host gains nothing by the disk or by the ACPI tables that it gives, and 
     expect(serial).toContain('strongroom: scratch disk: 1024 MiB, encrypted and authenticated')
     expect(serial).toMatch(/mounted overlay \/ overlay \S*nodev/)
     expect(serial).toMatch(/mounted \S+ \/var\/lib\/strongroom\/scratch ext4 rw,nosuid,nodev/)
-    // Of 1 GiB memory: a tmpfs would be of half of it.
+    // A tmpfs would have half of the 1 GiB memory.
     expect(Number(/home of (\d+) MiB/.exec(serial)?.[1])).toBeGreaterThan(900)
     expect(serial).toContain('setuid: []')
     expect(serial).toContain('key: 32 digits, told elsewhere: false')

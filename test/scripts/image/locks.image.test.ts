@@ -106,7 +106,7 @@ for (const { name, paths } of recipes.filter(({ kind }) => kind === 'machine')) 
       expect(recipe.name).toBe(name)
       expect(lock.suite).toBe(recipe.suite)
       await readModuleList(paths)
-      // Whoever logs in finds the packaged agent; where nobody does there is none.
+      // A login user finds the packaged agent; without a login there is none.
       if (recipe.user !== undefined) await readAgentLock(paths.agentLock)
       else expect(existsSync(paths.agentLock)).toBe(false)
     })

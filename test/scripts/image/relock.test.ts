@@ -47,7 +47,7 @@ describe('a Release', () => {
     expect(() => readRelease(text, asked)).toThrow(ImageFault)
   })
 
-  // Goal: a mirror that is held back takes nobody to an older state than the lock's; the same state and a newer one pass.
+  // Goal: a mirror that is held back takes nobody to a state older than the lock's; the same or a newer state passes.
   test('that is older than the lock is refused', () => {
     const at = (date: string): LockedRelease => ({ ...locked, date })
     expect(() => refuseOlder([locked], [at('2026-10-30T08:08:00Z')])).toThrow(
@@ -110,7 +110,7 @@ describe('a build', () => {
     for (const value of ['0', 'true', 'no']) expect(() => relockWhen(false, value)).toThrow(/set it to 1/)
   })
 
-  // Goal: only the continuous integration asks on its own account; the demonstration and the tests build what is locked.
+  // Goal: only the continuous integration relocks by itself; demonstration and tests build what is locked.
   test('is asked by nobody but .ci/run', () => {
     const found = Bun.spawnSync(['grep', '-rlE', "RELOCK=1|--relock'", '.ci', 'scripts', 'test', 'package.json'], {
       cwd: root,

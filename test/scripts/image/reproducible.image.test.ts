@@ -1,5 +1,5 @@
-// Goal: the same inputs give the same bytes, whatever the builder's directory, file system, time zone, locale and umask.
-// Takes about four minutes on two idle cores: both builds share downloads and nothing else.
+// Goal: the same inputs give the same bytes, whatever the builder's directory, file system, time zone, locale and
+// umask. Takes about four minutes on two idle cores: both builds share downloads and nothing else.
 
 import { expect, test } from 'bun:test'
 import { mkdtemp, rm } from 'node:fs/promises'

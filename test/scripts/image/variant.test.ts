@@ -17,7 +17,7 @@ test('staging is the instance but for its name', async () => {
   for (const name of await variantNames(repo)) expect(await recipeNames(repo)).not.toContain(name)
 })
 
-// Goal: what staging adds is one program, which init starts where it is there; the instance's own files have none of that name.
+// Goal: staging adds one program, which init starts if present; the instance's files have none of that name.
 test('staging adds the debug shell alone', async () => {
   const added = await filesBelow(resolve(repo, 'guest-image/variants/staging/root'))
   expect(added.map(path => path.slice(path.indexOf('/root/')))).toEqual(['/root/usr/lib/strongroom/debug-shell'])

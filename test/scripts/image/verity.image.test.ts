@@ -1,4 +1,5 @@
-// Goal: an image boots to its agent and powers off on request; with one byte changed it verifies nowhere and never reaches the agent.
+// Goal: an image boots to its agent and powers off on request; with one byte changed it verifies nowhere and never
+// reaches the agent.
 
 import { expect, test } from 'bun:test'
 import { open } from 'node:fs/promises'

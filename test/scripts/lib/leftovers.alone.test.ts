@@ -1,4 +1,5 @@
-// What a killed test leaves behind goes with the next run, whatever it was doing. Alone, because whoever makes a namespace removes stale ones, too.
+// Leftovers of a killed test go with the next run, whatever it was doing. Alone, because making a namespace removes
+// stale ones.
 
 import { expect, test } from 'bun:test'
 import { existsSync, readFileSync } from 'node:fs'
@@ -9,7 +10,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 test.skipIf(!needsRoot('test/scripts/lib/leftovers.alone.test.ts'))(
   'a process without a mark goes with the namespace of the test that started it',
   async () => {
-    // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has an environment of its own, and holds its tap for ever.
+    // Goal: a paused QEMU of a killed test ignores all but SIGKILL, has its own environment and holds its tap.
     const owner = Bun.spawn(['true'])
     await owner.exited
     const name = `srt-${owner.pid}-1`

@@ -28,10 +28,10 @@ const report = `<?xml version="1.0" encoding="UTF-8"?>
     <testcase name="last" classname="" time="0" file="test/a.test.ts" />
   </testsuite>
 </testsuites>`
-const item = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
+const passed = '<testsuites><testcase name="a" classname="" time="0" file="test/a.test.ts" /></testsuites>'
 const good: Run = {
   files: ['test/a.test.ts'],
-  report: item,
+  report: passed,
   exitCode: 0,
   timedOut: false,
   timeoutMs: 1000,
@@ -112,7 +112,7 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase, and what needs the machine to itself runs one file at a time; of VMs, there is one more than processors.
+// Goal: each suffix has its phase; `alone` runs one file at a time, VMs have one lane more than processors.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
@@ -123,13 +123,13 @@ test('phaseOf', () => {
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
   expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 2, 3])
-  // What is built must be there before it is needed.
+  // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
   expect(BUILD_BESIDE).not.toBe('alone')
 })
 
-// Goal: what takes longest starts first, nothing is lost by it, and the list names only what is there and runs beside others.
+// Goal: the longest files start first, none is lost, and the list names existing files that share lanes.
 test('inOrder', () => {
   const all = testFiles(resolve(import.meta.dir, '../../..'))
   expect(inOrder(all).slice(0, STARTS_FIRST.length)).toEqual([...STARTS_FIRST])

@@ -48,7 +48,8 @@ test('a file with one value and one tensor', () => {
   const head = [
     '47475546 03000000 0100000000000000 0100000000000000', // magic, version, one tensor, one value
     '0100000000000000 6b 04000000 07000000', // "k", uint32, 7
-    '0100000000000000 74 02000000 0200000000000000 0100000000000000 00000000 0000000000000000', // "t", 2 dimensions, F32, offset 0
+    // "t", 2 dimensions, F32, offset 0
+    '0100000000000000 74 02000000 0200000000000000 0100000000000000 00000000 0000000000000000',
   ]
   const hex = head.join('').replaceAll(' ', '')
   const padded = hex.padEnd(Math.ceil(hex.length / 64) * 64, '0')

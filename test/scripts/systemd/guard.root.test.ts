@@ -147,7 +147,7 @@ describe.if(needsRoot('the guard test'))('the guard in a network of namespaces',
   })
 
   test("a mark that others set or keep does not open the guard's way", async () => {
-    // Goal: only what the appliance's table accepts in the same hook counts; connection marks of others bring nothing back.
+    // Goal: only packets that our table accepts in the same hook count; marks of others bring nothing back.
     await apply(`table inet other {
       chain marking { type filter hook prerouting priority mangle; meta mark set 0xffffffff; }
     }\n`)

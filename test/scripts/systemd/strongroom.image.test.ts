@@ -1,4 +1,5 @@
-// The systemd unit as systemd runs it: an appliance installed in a booted Debian, with a VM under software emulation and a worker.
+// The systemd unit as systemd runs it: an appliance installed in a booted Debian, with a VM under software emulation
+// and a worker.
 
 import { Database } from 'bun:sqlite'
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
@@ -19,10 +20,10 @@ import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
 import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 
-/** Kernel, clock and network of a container are the machine's: what README has a host do about these is not for it to do. */
+/** Kernel, clock and network of a container are the machine's, so their checks are not the container's. */
 const OF_THE_MACHINE = ['clock', 'control groups', 'forwarding', 'processes', 'connections']
 
-/** What doctor fails on or warns of, but for that. */
+/** Checks of doctor that fail or warn, except those of the machine. */
 function oddChecks(stdout: string): string[] {
   return stdout
     .split('\n')
@@ -31,7 +32,7 @@ function oddChecks(stdout: string): string[] {
 }
 
 const timeoutMs = 300_000
-/** Of all tests together: two VMs boot one after the other. */
+/** For all tests together: two VMs boot one after the other. */
 const wholeTimeoutMs = 900_000
 const bootTimeoutMs = 60_000
 const connectTimeoutMs = 1_500
@@ -58,7 +59,7 @@ function isOpen(address: string): Promise<boolean> {
   })
 }
 
-/** One number of the appliance's database, or null. Of a copy: SQLite follows links by name, and the container's files lie behind one of /proc. */
+/** One number of the database, or null; from a copy, as SQLite follows links that /proc hides. */
 function numberIn({ stateDir, debian }: SystemdAppliance, select: string, ...values: string[]): number | null {
   const copy = join(debian.scratch, 'copy.db')
   for (const suffix of ['', '-wal']) {
@@ -104,14 +105,14 @@ inOwnNetns(
       })
 
       const mainPid = () => appliance.property('MainPID')
-      /** Of the daemon or another process in the container: a file of its /proc directory. */
+      /** A file in the /proc directory of the daemon or another process in the container. */
       const proc = async (pid: string, file: string) =>
         (await appliance.debian.exec(['cat', `/proc/${pid}/${file}`])).stdout
       const qemuPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'])).stdout.trim()
       /** Once its worker runs. */
       const servingVm = async () => {
         let shown: AdminGateways['gateways'] = []
-        const serving = () => shown.find(item => item.state === 'serving' && item.problem === null)?.vm
+        const serving = () => shown.find(vm => vm.state === 'serving' && vm.problem === null)?.vm
         try {
           await until('a gateway VM serves', 180_000, async () => {
             shown = (await appliance.admin<AdminGateways>('inference', 'show')).gateways
@@ -195,7 +196,7 @@ inOwnNetns(
       test(
         'an instance becomes ready, its QEMU in a scope of its own and without privileges',
         async () => {
-          // Goal: everything that a VM needs passes the unit's restrictions; what QEMU inherits from the unit holds for it.
+          // Goal: all needs of a VM pass the unit's restrictions, and those hold for its QEMU.
           acme = await createCustomer(appliance, 'acme')
           const created = await acme.create('unit-1')
           ;({ name, hostname } = created.body.data)
@@ -301,7 +302,7 @@ inOwnNetns(
       test(
         'a wrong configuration is not tried again, until somebody has put it right',
         async () => {
-          // Goal: at 3 a.m. the unit says `failed` and why, instead of starting every second; files that are not there yet are waited for.
+          // Goal: a bad configuration ends as `failed` with the reason, without restarts; missing files are waited for.
           const file = `${appliance.debian.root}/etc/strongroom/strongroom.toml`
           const good = readFileSync(file, 'utf8')
           const restarts = async () => Number(await appliance.property('NRestarts'))
@@ -344,7 +345,7 @@ inOwnNetns(
       test(
         'an orderly reboot of the host fails its instances with host_restarted, and ends their hours when they were last well',
         async () => {
-          // Goal: systemd ends the scopes of VMs while the daemon still runs; what that looks like is not put on record.
+          // Goal: systemd ends the VMs' scopes while the daemon still runs; the record must not show that.
           const lost = (await acme.create('unit-2')).body.data.name
           await acme.reached(lost, 'ready', 150_000)
           const readyMs = Date.now()
@@ -372,7 +373,7 @@ inOwnNetns(
       test(
         'the gateway moves into a VM, in a scope of its own, and is there again after a reboot',
         async () => {
-          // Goal: making the model's disk, starting the VM and leading clients to it pass the unit's restrictions; a reboot costs a VM, no more.
+          // Goal: making a disk, starting a VM and leading clients to it pass the unit; a reboot costs a VM, no more.
           const file = `${appliance.debian.root}/etc/strongroom/strongroom.toml`
           writeFileSync(file, readFileSync(file, 'utf8').replace('placement = "host"', 'placement = "vm"'))
           await appliance.systemctl('restart', 'strongroom')

@@ -1,0 +1,34 @@
+#!/bin/sh
+# A CI job: builds the checkout in a measured VM, verifies the result and fails on anything but PASS.
+#
+#   examples/ci-build/build.sh [DIRECTORY]        # the directory with Cargo.toml or flake.nix; this one without it
+#
+# Environment:
+#   STRONGROOM_BUILDS_API  https://builds.DOMAIN:8443
+#   STRONGROOM_API_KEY     an organization's key, ca_…: a secret of the CI system
+#   STRONGROOM_POLICY      file: the policy of the builder's image, kept in your repository
+#                          (strongroom verify policy-example --image IMAGE --operator-key KEY > policy.json)
+#   STRONGROOM_CA          file: the operator's ca.pem; leave it out if certificates are by a public authority
+#   STRONGROOM_OUT         where the verified files go; ./out without it
+#   STRONGROOM_FLAGS       more options of `strongroom build submit`, such as --fetch-ca FILE
+# Needs the strongroom executable on the PATH. Exit status: 0 PASS, 1 a build or a verdict that failed, 2 bad usage.
+set -eu
+
+source=${1:-.}
+out=${STRONGROOM_OUT:-out}
+: "${STRONGROOM_BUILDS_API:?}" "${STRONGROOM_POLICY:?}"
+
+# A fresh nonce for each run: the verdict is about this build and no earlier one.
+nonce=$(od -An -N16 -tx1 /dev/urandom | tr -d ' \n')
+
+# `submit` verifies before it unpacks, and ends with 1 on every verdict but PASS.
+# shellcheck disable=SC2086 # STRONGROOM_FLAGS is a list of words
+strongroom build submit "$source" --nonce "$nonce" --policy "$STRONGROOM_POLICY" --output "$out" --json \
+  ${STRONGROOM_CA:+--ca "$STRONGROOM_CA"} ${STRONGROOM_FLAGS-} >"${out}.json"
+
+# The same verdict once more, offline, from the archive alone: whoever gets the archive can do this, too.
+archive=$(sed -n 's/.*"archive": *"\([^"]*\)".*/\1/p' "${out}.json")
+# shellcheck disable=SC2086
+strongroom verify build "$archive" --nonce "$nonce" --source "$source" --policy "$STRONGROOM_POLICY" \
+  ${STRONGROOM_FLAGS-} >"${out}.txt" || { cat "${out}.txt"; exit 1; }
+cat "${out}.txt"
