@@ -1,0 +1,155 @@
+// The Markdown that help topics are written in: headings, paragraphs, lists, indented code and tables. Pure.
+// Rendered for a terminal, and as a man page (man(7) macros).
+
+import type { Paint } from '../render.ts'
+
+type Block =
+  | { readonly kind: 'heading'; readonly level: number; readonly text: string }
+  | { readonly kind: 'paragraph'; readonly text: string }
+  | { readonly kind: 'list'; readonly items: readonly string[] }
+  | { readonly kind: 'code'; readonly lines: readonly string[] }
+  | { readonly kind: 'table'; readonly head: readonly string[]; readonly rows: readonly (readonly string[])[] }
+
+type BlockKind = Block['kind']
+
+/** Blocks of a topic, in order. Blank lines part them; the lines of a paragraph and of a list item are joined. */
+export function readMarkdown(markdown: string): Block[] {
+  const blocks: Block[] = []
+  let lines: string[] = []
+  let kind: BlockKind | null = null
+  const close = () => {
+    if (kind !== null) blocks.push(blockOf(kind, lines))
+    lines = []
+    kind = null
+  }
+  for (const line of markdown.split('\n')) {
+    const next = kindOf(line, kind)
+    // A blank line within code belongs to it if code follows; blockOf drops trailing ones.
+    if (next === null && kind !== 'code') close()
+    else if (next !== null && (next !== kind || next === 'heading')) {
+      close()
+      kind = next
+    }
+    if (kind !== null) lines.push(line)
+  }
+  close()
+  return blocks
+}
+
+function kindOf(line: string, open: BlockKind | null): BlockKind | null {
+  if (line.trim() === '') return null
+  if (/^#{1,4} /.test(line)) return 'heading'
+  if (line.startsWith('    ')) return 'code'
+  if (line.startsWith('|')) return 'table'
+  if (line.startsWith('- ') || (line.startsWith('  ') && open === 'list')) return 'list'
+  return 'paragraph'
+}
+
+function blockOf(kind: BlockKind, lines: readonly string[]): Block {
+  const [first = ''] = lines
+  switch (kind) {
+    case 'heading':
+      return { kind, level: first.indexOf(' '), text: first.slice(first.indexOf(' ') + 1) }
+    case 'paragraph':
+      return { kind, text: lines.map(line => line.trim()).join(' ') }
+    case 'code':
+      return { kind, lines: lines.map(line => line.slice(4)).join('\n').trimEnd().split('\n') }
+    case 'list': {
+      const items = lines.join('\n').split(/^- /m).slice(1)
+      return { kind, items: items.map(item => item.split('\n').map(line => line.trim()).join(' ').trim()) }
+    }
+    case 'table': {
+      const [head = [], , ...rows] = lines.map(cellsOf)
+      return { kind, head, rows }
+    }
+  }
+}
+
+function cellsOf(line: string): string[] {
+  return line.replace(/^\||\|$/g, '').split('|').map(cell => cell.trim())
+}
+
+export type TerminalStyle = { readonly columns: number; readonly paint: Pick<Paint, 'strong' | 'weak'> }
+
+/** Text for a terminal. Code keeps its lines; a row of a table is its first cell with the others below. */
+export function terminalText(blocks: readonly Block[], { columns, paint }: TerminalStyle): string {
+  const bodies = blocks.map(block => {
+    switch (block.kind) {
+      case 'heading':
+        return paint.strong(block.text)
+      case 'paragraph':
+        return wrapped(block.text, { columns, first: '', next: '' })
+      case 'list':
+        return block.items.map(item => wrapped(item, { columns, first: '- ', next: '  ' })).join('\n')
+      case 'code':
+        return block.lines.map(line => paint.weak(`    ${line}`.trimEnd())).join('\n')
+      case 'table':
+        return [
+          paint.weak(wrapped(block.head.filter(cell => cell !== '').join(' | '), { columns, first: '', next: '' })),
+          ...block.rows.map(row => rowText(row, columns)),
+        ].join('\n')
+    }
+  })
+  return `${bodies.join('\n\n')}\n`
+}
+
+function rowText([name = '', ...cells]: readonly string[], columns: number): string {
+  const below = cells.filter(cell => cell !== '').map(cell => wrapped(cell, { columns, first: '    ', next: '    ' }))
+  return [wrapped(name, { columns, first: '  ', next: '  ' }), ...below].join('\n')
+}
+
+type Wrapping = { readonly columns: number; readonly first: string; readonly next: string }
+
+function wrapped(text: string, { columns, first, next }: Wrapping): string {
+  const lines: string[] = []
+  let line = first
+  for (const word of text.split(/\s+/)) {
+    const isEmpty = line === first && lines.length === 0 ? line.trim() === first.trim() : line === next
+    if (!isEmpty && line.length + 1 + word.length > columns) {
+      lines.push(line)
+      line = `${next}${word}`
+    } else line = isEmpty ? `${line}${word}` : `${line} ${word}`
+  }
+  return [...lines, line].join('\n')
+}
+
+export type ManPage = { readonly name: string; readonly summary: string; readonly version: string }
+
+/** A man page of section 7. A leading heading of level 1 is left out: NAME says the same. */
+export function manText(blocks: readonly Block[], { name, summary, version }: ManPage): string {
+  const body = blocks
+    .filter(block => block.kind !== 'heading' || block.level > 1)
+    .map(block => {
+      switch (block.kind) {
+        case 'heading':
+          return `${block.level === 2 ? '.SH' : '.SS'} "${roff(block.text).replaceAll('"', '\\(dq')}"`
+        case 'paragraph':
+          return `.PP\n${roffLine(block.text)}`
+        case 'list':
+          return block.items.map(item => `.IP \\(bu 2\n${roffLine(item)}`).join('\n')
+        case 'code':
+          return `.PP\n.nf\n.RS 4\n${block.lines.map(roffLine).join('\n')}\n.RE\n.fi`
+        case 'table':
+          return block.rows.map(([term = '', ...cells]) => {
+            const texts = cells.filter(cell => cell !== '').map(roffLine)
+            return `.TP\n${roffLine(term)}\n${texts.join('\n.br\n')}`
+          }).join('\n')
+      }
+    })
+  return [
+    `.TH STRONGROOM-${name.toUpperCase()} 7 "" "strongroom ${version}" "Strongroom"`,
+    `.SH NAME\nstrongroom-${name} \\- ${roff(summary)}`,
+    '.SH DESCRIPTION',
+    ...body,
+    '',
+  ].join('\n')
+}
+
+function roff(text: string): string {
+  return text.replaceAll('\\', '\\e').replaceAll('-', '\\-').replaceAll('`', '')
+}
+
+/** A line of text; a leading dot or apostrophe would be a request. */
+function roffLine(text: string): string {
+  return roff(text).replace(/^(?=[.'])/, '\\&')
+}
