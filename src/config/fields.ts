@@ -44,7 +44,7 @@ export const UserName = (description: string) =>
     allowed: 'the name of a user of this host: 1 to 31 lowercase letters, digits, hyphens and underscores',
     description,
   })
-/** In words; the cross-checks read it (ipv6-checks.ts). */
+/** In words; the cross-checks read it (checks/ipv6.ts). */
 export const poolV6Allowed = '"" or an IPv6 network ADDRESS/N, N from 48 to 112'
 export const ipv4Pattern = '^(?:(?:25[0-5]|2[0-4][0-9]|1?[0-9]?[0-9])(?:\\.(?!$|/)|(?=$|/))){4}'
 

@@ -107,9 +107,9 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
     ...workloadChecks(gateway, ownWorkload, asked.outside ?? []),
-    ...receipts.flatMap(({ target, verdict: item }) => [
-      ...groupsOf(item.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
-      admissionCheck(target, item, question.allowlist),
+    ...receipts.flatMap(({ target, verdict: judged }) => [
+      ...groupsOf(judged.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
+      admissionCheck(target, judged, question.allowlist),
     ]),
   ]
   const simulated = receipts.some(receipt => receipt.verdict.simulated)
@@ -223,7 +223,7 @@ function withWorkload(question: GatewayQuestion, workload: ReadWorkload | null):
   }
 }
 
-/** A workload.json of its own binds more than an allowlist: whoever accepts it has to know whose it is. */
+/** A workload.json of its own binds more than an allowlist: to accept it is to know its operator. */
 function pinnedBy({ policy, allowlist, workload = null }: GatewayQuestion): Pinned {
   return { policy, allowlist, hasWorkload: workload !== null }
 }

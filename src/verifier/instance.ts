@@ -98,10 +98,7 @@ export function readInstanceHostname(text: string): (InstanceIdentity & { readon
   return { name, organization, hostname: text, domain: domain.join('.') }
 }
 
-/**
- * Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or as what a strict reader made of
- * them. Never throws: what cannot be read is a failed check.
- */
+/** Takes the body of GET /v1/instances/{name}/attestation, or its `data`, as bytes or parsed. Never throws. */
 export async function verifyInstance(
   given: Uint8Array | InstanceAttestation,
   question: InstanceQuestion,

@@ -1,4 +1,4 @@
-// Verifies one SNP report in whichever form it was saved, and the policy of who has none. Pure.
+// Verifies one SNP report in any saved form, and the default policy. Pure.
 
 import type { Product } from '../attest/amd/product.ts'
 import { parsed } from '../attest/malformed.ts'

@@ -29,10 +29,7 @@ export type ResponseWaivers = {
   readonly outside?: readonly string[] | undefined
 }
 
-/**
- * The checks of the attestation and then those of the receipt: the verdict is good only when both are.
- * Never throws: what cannot be read is a failed check.
- */
+/** The checks of the attestation, then those of the receipt: good only if both are. Never throws. */
 export async function verifyGatewayResponse(
   exchange: GatewayResponse,
   attestation: GatewayVerdict,

@@ -84,8 +84,8 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
   const outside = upstreams.map(
-    ({ models, ...item }) =>
-      `OUTSIDE: ${models.map(word).join(', ')} to ${word(item.name)} at ${word(item.url)} (${trustText(item)})`,
+    ({ models, ...upstream }) =>
+      `OUTSIDE: ${models.map(word).join(', ')} to ${word(upstream.name)} at ${word(upstream.url)} (${trustText(upstream)})`,
   )
   // Models outside come first: a summary may cut the line.
   return [...outside, ...inside].join('; ') || 'no models'

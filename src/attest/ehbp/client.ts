@@ -45,7 +45,7 @@ export type SealedRequest = {
 /** `headers`: those of a fetch response, for example. `get` gives null where there is no such header. */
 export type ResponseHead = { readonly headers: { readonly get: (name: string) => string | null } }
 
-/** Bounds on what a gateway, or whoever stands before it, can make a client keep. */
+/** Bounds on the memory that a gateway, or a proxy before it, can make a client use. */
 export type ResponseLimits = {
   /** Largest frame: 1 MiB by default. Gateways of this project send at most 64 KiB. */
   readonly frameBytesMax: number

@@ -1,4 +1,4 @@
-// The context of whoever seals a request (RFC 9180 section 5.1.1). Pure: randomness comes from the caller.
+// The sender's context for a request (RFC 9180 section 5.1.1). Pure: randomness comes from the caller.
 
 import type { SenderContext } from 'hpke'
 import { type EncapsulationPrimitives, encapsulate, encapsulateWith } from '../receipt/encapsulate.ts'

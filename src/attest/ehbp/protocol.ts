@@ -3,8 +3,8 @@
 //
 // A body is a row of frames: a u32be length, then that many bytes of AES-256-GCM ciphertext with its tag; a length of
 // zero is passed over. Request: the frames of one HPKE context in base mode. Response: a key of its own out of that
-// context, the request's encapsulated key and a nonce. There is no end marker: whoever reads a response looks for the
-// end of what is in it (whole.ts).
+// context, the request's encapsulated key and a nonce. There is no end marker: readers of a response look for the
+// end of its content (whole.ts).
 
 import { utf8 } from '../../base/bytes.ts'
 

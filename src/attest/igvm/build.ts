@@ -1,6 +1,6 @@
 // Builds the IGVM files of our images: firmware, its sections, the kernel-hash page, and one VMSA for each processor.
 // Pure. None of their pages is shared: QEMU, for which they are built, does not know the flag. id-block-header.ts has
-// the header of whoever signs the launch.
+// the launch signer's header.
 
 import { toHex } from '../../base/bytes.ts'
 import type { Hash } from '../hash.ts'

@@ -12,10 +12,7 @@ export type IdBlockVerdict = Verdict & {
   readonly authorKeyDigest: Uint8Array | null
 }
 
-/**
- * Checks the ID key's signature over the block and the author's over the ID key. `author` says whether an author must
- * have signed. Never throws for bad bytes.
- */
+/** Checks the ID key's signature over the block, and over the ID key that of an author, who may be 'required'. */
 export async function verifyIdBlock(input: {
   readonly idBlock: Uint8Array
   readonly idAuth: Uint8Array

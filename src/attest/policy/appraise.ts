@@ -60,7 +60,7 @@ function skipped(name: string): Check {
 function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (item: T) => string): Check {
   if (allowed === 'any') return skipped(name)
   const found = text(value)
-  const isAllowed = allowed.some(item => text(item) === found)
+  const isAllowed = allowed.some(other => text(other) === found)
   const others = allowed.length === 1 ? allowed.map(text).join() : `one of the ${allowed.length} allowed`
   return check(name, isAllowed, `${found} is not ${others}`, found)
 }

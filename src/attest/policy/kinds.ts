@@ -67,7 +67,7 @@ export function oneOf<const T extends string>(values: readonly T[]): Kind<T> {
   return {
     schema: { enum: values },
     parse: (value, path) => {
-      const found = values.find(item => item === value)
+      const found = values.find(allowed => allowed === value)
       wellFormed(found !== undefined, `${path}: not one of ${values.join(', ')}`)
       return found
     },
@@ -118,7 +118,7 @@ export function listOf<T>({ schema, parse }: Kind<T>): Kind<readonly T[]> {
       const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
       wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
       wellFormed(new Set(value).size === value.length, `${path}: an entry stands in it twice`)
-      return value.map((item, at) => parse(item, `${path}[${at}]`))
+      return value.map((entry, at) => parse(entry, `${path}[${at}]`))
     },
   }
 }

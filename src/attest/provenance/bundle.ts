@@ -1,9 +1,7 @@
-// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the same statement. Pure; throws
-// Malformed.
+// A Sigstore bundle v0.3 (sigstore/protobuf-specs, sigstore_bundle.proto) of the statement. Pure; throws Malformed.
 //
 // A bundle's envelope has exactly one signature: the Ed25519 one of the DSSE envelope, byte for byte. Its key is named,
-// not certified, and there is no transparency log: whoever wants to trust the key finds it in the receipts, for which
-// the hardware vouches.
+// not certified, and there is no transparency log: the receipts, for which hardware vouches, have the key.
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'

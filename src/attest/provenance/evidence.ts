@@ -140,9 +140,9 @@ function vtpmEvidence(fields: Fields): VtpmEvidence {
     vek: base64Url(fields.text('vcek'), 'vcek'),
     quote: hex(tpm.text('message'), 'tpm_quote.message'),
     signature: hex(tpm.text('signature'), 'tpm_quote.signature'),
-    pcrs: tpm.list('pcrs', (item, where) => {
-      wellFormed(typeof item === 'string', `${where}: not a text`)
-      return hex(item, 'tpm_quote.pcrs')
+    pcrs: tpm.list('pcrs', (pcr, where) => {
+      wellFormed(typeof pcr === 'string', `${where}: not a text`)
+      return hex(pcr, 'tpm_quote.pcrs')
     }),
   }
   wellFormed(evidence.pcrs.length <= pcrCount, `${what}: more than ${pcrCount} PCRs`)

@@ -167,7 +167,7 @@ function builderDependencies({ image, imageSummary, tools, guest }: BuildRecord)
             annotations: { saidBy: 'host' },
           },
         ]),
-    ...named.map(([name, item]) => tool(name, item)),
+    ...named.map(([name, entry]) => tool(name, entry)),
     tool('strongroom-guest', guest),
   ]
 }

@@ -264,9 +264,9 @@ function readToolchain(fields: Fields): Readonly<Record<string, FamilyTool>> {
   wellFormed(names !== undefined, 'provenance.json: toolchain: neither nix, nor cargo and rustc, nor pnpm and node')
   const read = names.map(name => {
     const tool = fields.object(name)
-    const item = { digest: digestOf(tool.object('digest')), version: tool.text('version') }
+    const entry = { digest: digestOf(tool.object('digest')), version: tool.text('version') }
     tool.end()
-    return [name, item] as const
+    return [name, entry] as const
   })
   fields.end()
   return Object.fromEntries(read)

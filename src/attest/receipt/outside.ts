@@ -23,10 +23,7 @@ export function originOf(url: string): string {
   return URL.canParse(url) ? new URL(url).origin : url
 }
 
-/**
- * Whether the relying party allows this upstream; without `origin` the name decides. A value that is no list allows
- * none.
- */
+/** Whether the relying party allows this upstream; without `origin` the name decides. No list allows none. */
 export function isAllowed(outside: readonly string[], name: string, origin?: string | null): boolean {
   if (!Array.isArray(outside)) return false
   return outside.map(readOutside).some(allowed => {

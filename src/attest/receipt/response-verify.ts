@@ -117,7 +117,7 @@ function saltOf(carried: Uint8Array | null, given: Uint8Array | undefined): Pars
 
 function unsalted(reason: string): Check[] {
   const [name = '', ...rest] = saltedNames
-  return [fail(name, reason), ...rest.map(item => notChecked(item, 'there is no salt to hash with', true))]
+  return [fail(name, reason), ...rest.map(other => notChecked(other, 'there is no salt to hash with', true))]
 }
 
 function digestChecks(
@@ -138,8 +138,8 @@ function responseChecks(claim: ResponseClaim, salt: Uint8Array, response: Uint8A
   chain.update(response)
   const { answerDigest, eventCount, sizeBytes } = chain.finish()
   const isSize = claim.sizeBytes === sizeBytes && claim.eventCount === eventCount
-  const sizes = (item: { sizeBytes: number; eventCount: number }) =>
-    `${item.sizeBytes} bytes in ${item.eventCount} events`
+  const sizes = (counted: { sizeBytes: number; eventCount: number }) =>
+    `${counted.sizeBytes} bytes in ${counted.eventCount} events`
   return [
     check('response-size', isSize, `${sizes({ sizeBytes, eventCount })}, not ${sizes(claim)}`, sizes(claim)),
     digestCheck('response-answer', claim.answerDigest, answerDigest, 'response'),

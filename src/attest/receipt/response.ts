@@ -44,7 +44,7 @@ const CLAIM_FIELDS = {
   format: 'format',
   requestId: 'text',
   model: 'text',
-  /** The name that the gateway's configuration gives to whoever answered. */
+  /** Name of the upstream that answered, from the gateway's configuration. */
   upstream: 'text',
   coverage: 'coverage',
   /** SHA-256 of salt and request body, `requestDigest` of response-sign.ts. */

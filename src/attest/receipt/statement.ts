@@ -225,10 +225,10 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       return value === null ? null : checked(key, { type: 'text', sizeBytesMax: field.sizeBytesMax }, value)
     case 'texts':
       wellFormed(Array.isArray(value) && value.length <= field.countMax, what)
-      return value.map(item => {
-        wellFormed(typeof item === 'string', what)
-        checkText(item, field.sizeBytesMax, what)
-        return item
+      return value.map(text => {
+        wellFormed(typeof text === 'string', what)
+        checkText(text, field.sizeBytesMax, what)
+        return text
       })
     case 'time-ms':
     case 'count':

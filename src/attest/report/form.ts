@@ -10,10 +10,7 @@ import { wellFormed } from '../malformed.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
 import { FIELDS, reportSizeBytes } from './report.ts'
 
-/**
- * [offset, size], little-endian. Claims follow, behind an extension if the request data (not the header) have version
- * 2.
- */
+/** [offset, size], little-endian. Claims follow, behind an extension if the request data have version 2. */
 export const HCL_FIELDS = {
   magic: [0x000, 4],
   version: [0x004, 4],

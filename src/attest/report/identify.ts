@@ -5,7 +5,7 @@ import type { SnpReport } from './report.ts'
 
 declare const identified: unique symbol
 
-/** A report with its product. `identifyReport` alone makes one: whoever is given one need not compare them again. */
+/** A report with its product. Only `identifyReport` makes one, so the two are known to agree. */
 export type IdentifiedReport = {
   readonly kind: 'known'
   readonly report: SnpReport

@@ -143,19 +143,19 @@ type Issue = {
   readonly extensions: readonly RawExtension[]
 }
 
-async function issue(item: Issue): Promise<Uint8Array> {
+async function issue(wanted: Issue): Promise<Uint8Array> {
   const x509 = await loadX509()
   const made = await x509.X509CertificateGenerator.create(
     {
-      serialNumber: item.serial,
-      subject: item.subject,
-      issuer: item.issuer,
-      notBefore: item.validity.notBefore,
-      notAfter: item.validity.notAfter,
-      publicKey: item.publicKey,
-      signingKey: item.signingKey,
+      serialNumber: wanted.serial,
+      subject: wanted.subject,
+      issuer: wanted.issuer,
+      notBefore: wanted.validity.notBefore,
+      notAfter: wanted.validity.notAfter,
+      publicKey: wanted.publicKey,
+      signingKey: wanted.signingKey,
       signingAlgorithm,
-      extensions: item.extensions.map(
+      extensions: wanted.extensions.map(
         ({ oid, critical, value }) => new x509.Extension(oid, critical, new Uint8Array(value)),
       ),
     },

@@ -34,13 +34,16 @@ const certificatesMax = 24
 /** The VEK, and what else came with it. In a bundle the first certificate with AMD's extensions is the VEK. */
 export function poolOf(vek: PemOrDer, chain: PemOrDer | readonly PemOrDer[] | undefined): Pool {
   const given = derBlocks(vek, 'CERTIFICATE', 'VEK').map(der => decodeCertificate(der))
-  const first = given.find(item => hasVekExtensions(item.extensions))
+  const first = given.find(certificate => hasVekExtensions(certificate.extensions))
   if (first === undefined) throw new Malformed('VEK: a certificate without the extensions of a VCEK or VLEK')
   const bundles = chain === undefined ? [] : isList(chain) ? chain : [chain]
   wellFormed(bundles.length <= certificatesMax, `chain: ${bundles.length} parts`)
   const supplied = bundles.flatMap(bundle => derBlocks(bundle, 'CERTIFICATE', 'chain'))
   const read = supplied.map(der => parsed(() => decodeCertificate(der)))
-  const others = [...given.filter(item => item !== first), ...read.flatMap(parsed => (parsed.ok ? [parsed.value] : []))]
+  const others = [
+    ...given.filter(certificate => certificate !== first),
+    ...read.flatMap(parsed => (parsed.ok ? [parsed.value] : [])),
+  ]
   wellFormed(others.length <= certificatesMax, `chain: ${others.length} certificates`)
   const broken = read.find(parsed => !parsed.ok)
   const unreadable = broken === undefined || broken.ok ? null : broken.reason

@@ -27,10 +27,7 @@ export async function verifyReportSignature(reportBytes: Uint8Array, vekPublicKe
   return await checkReportSignature(report.value, vekPublicKey)
 }
 
-/**
- * The same for a decoded report. The value is checked: encodeReport gives back the bytes it was decoded from, so a
- * value that was changed since does not verify.
- */
+/** The same for a decoded report, encoded again: a value that was changed since decoding does not verify. */
 export async function checkReportSignature(report: SnpReport, vekPublicKey: Uint8Array): Promise<Check> {
   const reject = (reason: string) => fail(reportSignatureCheck, reason)
   try {

@@ -59,7 +59,7 @@ function hostProblems({ builds, listen, network }: Config): CrossProblem[] {
   const mirror = /^sparse\+(https:.*)$/.exec(builds.crates_mirror)?.[1]
   const url = mirror !== undefined && URL.canParse(mirror) ? new URL(mirror) : null
   const port = url === null ? 0 : Number(url.port || 443)
-  const isListed = url === null || hosts.some(item => item?.host === url.hostname && item.port === port)
+  const isListed = url === null || hosts.some(host => host?.host === url.hostname && host.port === port)
   const proxy: ListenAddress = { hostname: network.gateway_v4, port: builds.fetch_port }
   const holder = (['instances', 'inference', 'builds', 'dns'] as const).find(name => {
     const taken = listen[name] === '' ? null : parseListen(listen[name])

@@ -129,7 +129,7 @@ const CHECKS: readonly Check[] = [
 function forwarderProblems({ network, listen }: Config): CrossProblem[] {
   const dns = parseListen(listen.dns)
   const own = [network.gateway_v4, network.gateway_v6].map(hostname => ({ hostname, port: guestDnsPort }))
-  const isTaken = dns !== null && own.some(item => item.hostname === dns.hostname && item.port === dns.port)
+  const isTaken = dns !== null && own.some(address => address.hostname === dns.hostname && address.port === dns.port)
   return when(network.allow_names.length > 0 && isTaken, {
     field: 'listen.dns',
     message: `${listen.dns} is where instances ask for names (network.allow_names); choose another address`,

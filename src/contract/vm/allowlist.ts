@@ -61,7 +61,7 @@ export function parseAllowlist(bytes: Uint8Array): Shape<Allowlist> {
   return isOld ? { ok: false, problem: oldVersion } : shapeOf(Allowlist, value)
 }
 
-/** Version 1 is not read as pairs: its digest is in HOST_DATA, and whoever approved it approved every combination. */
+/** Version 1 is not read as pairs: its approvers, who are bound to its digest, approved every combination. */
 const oldVersion =
   '/schemaVersion: 1 let every image run with every command; write 2, and for each workload instead of imageDigests and commands: ' +
   '"images": [{ "digest": "…", "commands": [["…"]] }], each image with its own commands'

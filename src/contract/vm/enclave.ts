@@ -63,10 +63,7 @@ export const ControlKey = Type.Object(
 )
 export type ControlKey = Static<typeof ControlKey>
 
-/**
- * Settings that may change while a gateway runs; each snapshot is whole. It leaves out keys that are revoked or whose
- * organization is suspended.
- */
+/** Settings that may change while a gateway runs, whole. Keys that are revoked or suspended are left out. */
 export const ControlSnapshot = Type.Object(
   {
     /** Strictly rising; a gateway refuses one that is not above the one in force. */

@@ -60,7 +60,7 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
     'an upstream is led elsewhere: TLS, its pin or authority in workload.json decide whether it gets anything',
   ),
   'next.known': protocol,
-  'next.booked': availability('rows that are told as booked are sent no more: usage is lost to the host’s own books'),
+  'next.booked': availability('rows reported as booked are not sent again: usage is lost to the host’s own books'),
   'next.waitMs': protocol,
   'evidence_for.want': protocol,
   'evidence_for.evidence.report': attested('a receipt with it verifies, or not'),

@@ -43,7 +43,7 @@ export const ImageManifest = Type.Object({
 })
 export type ImageManifest = Static<typeof ImageManifest>
 
-/** The `inference` image as the host's own worker sees it: a root file system, whoever boots the rest. */
+/** The `inference` image for the host's own worker: its root file system alone. */
 export const WorkerImageManifest = Type.Object({
   schemaVersion: Type.Literal(1),
   name: Type.Literal('inference'),

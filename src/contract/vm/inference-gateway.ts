@@ -1,8 +1,7 @@
-// The gateway that an instance is to send its prompts to, as its claim names it and as its attested statement repeats
-// it. Pure.
+// The gateway for an instance's prompts, as its claim names it and its attested statement repeats it. Pure.
 //
 // `attested`: the VM sends nothing before the gateway's own evidence verifies against exactly this. `unattested`:
-// nothing vouches for the gateway, so that whoever runs it reads the prompts; an owner accepts that by name.
+// nothing vouches for the gateway, so its operator can read the prompts; an owner accepts that by name.
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../shape.ts'

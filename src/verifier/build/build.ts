@@ -74,7 +74,7 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   const report = await judgeReport(read, question, judged)
   const isOwn = judged !== null || isOwnType(read.provenance)
   const ordered = judgeOrder(read, question.request, judged, isOwn)
-  const parts = [judged?.dispatch, judged?.completion, report].filter(item => item !== null && item !== undefined)
+  const parts = [judged?.dispatch, judged?.completion, report].filter(part => part !== null && part !== undefined)
   const measurements = parts.flatMap(part => part.report?.measurement ?? [])
   const checks = [
     filesCheck(files, isOwn, read.provenance),

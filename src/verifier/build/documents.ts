@@ -75,7 +75,7 @@ function artifactCheck({ subject }: Provenance, { digests }: ResultFiles): Check
   const names = subject.map(digest => digest.name)
   const twice = names.find((name, at) => names.indexOf(name) !== at)
   if (twice !== undefined) return fail(name, `the provenance names ${JSON.stringify(twice)} twice`)
-  const bad = subject.flatMap(item => artifactFault(item.name, item.digest, digests))
+  const bad = subject.flatMap(artifact => artifactFault(artifact.name, artifact.digest, digests))
   return check(name, bad.length === 0, listed(bad), `${subject.length} artifacts`)
 }
 
@@ -106,7 +106,7 @@ function artifactListCheck({ subject }: Provenance, { digests }: ResultFiles): C
 function dependencyCheck({ predicate }: Provenance, isOwn: boolean): Check {
   const name = 'dependency-digests'
   const all = predicate.buildDefinition.resolvedDependencies
-  const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(item => JSON.stringify(item.name))
+  const bad = all.filter(({ digest }) => !isHexDigest(digest)).map(artifact => JSON.stringify(artifact.name))
   if (bad.length === 0) return pass(name, `${all.length} dependencies`)
   const reason = `not in hexadecimal, as in-toto wants it: ${listed(bad)}`
   return isOwn ? fail(name, reason) : notChecked(name, reason, false)

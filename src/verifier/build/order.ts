@@ -133,7 +133,7 @@ function orderCheck({ order, request }: Stated, { provenance }: ReadResult, rece
     ['authorities', hexOrNull(statement.fetchAuthoritiesDigest), ca === null ? null : toHex(sha256(utf8(ca)))],
     ...requestFields(order).map(([field, expected]) => [field, plain(request.get(field)), plain(expected)] as const),
   ]
-  const wrong = compared.find(([, item, other]) => item !== other)
+  const wrong = compared.find(([, found, expected]) => found !== expected)
   if (wrong === undefined) return pass(name, toHex(digest))
   return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, the order has ${JSON.stringify(wrong[2])}`)
 }

@@ -33,7 +33,7 @@ export async function judgeReceipts(
     ...({ nonce, asOf, ageMsMax: 'any', roots, policy, requireCrl: pins.crl !== 'any', tpm: 'any' } as const),
     verifiers: nativeVerifiers,
   }
-  const [first, last] = [dispatch, completion].map(item => parsed(() => decodeReceipt(item)))
+  const [first, last] = [dispatch, completion].map(receipt => parsed(() => decodeReceipt(receipt)))
   // An unreadable source fails by a check of its own; no value has an empty digest.
   const sourceDigest = { equals: sourceDigestOf(read.provenance) ?? nothing }
   const dispatched = await verifyReceipt(substituted(dispatch, question.crl), {
@@ -117,7 +117,7 @@ const ofOrder = [
 /** Only says that another check is bad, which its own group says; the verdict of the receipt has it. */
 const repeating = 'evidence'
 
-/** One for each thing that whoever relies on a build wants to know. */
+/** The summary of a build for relying parties. */
 export function receiptChecks({ dispatch, completion }: JudgedReceipts): Check[] {
   return [
     ...groupsOf(dispatch.checks, {

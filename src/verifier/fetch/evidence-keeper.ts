@@ -44,7 +44,7 @@ export class EvidenceKeeper {
     return kept
   }
 
-  /** New evidence for a new nonce; whoever asks while it is under way gets the same. */
+  /** New evidence for a new nonce; calls while it is under way share it. */
   async renew(signal: AbortSignal | null): Promise<Attested> {
     signal?.throwIfAborted()
     this.#underWay ??= this.#take().finally(() => {

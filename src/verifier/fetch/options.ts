@@ -46,14 +46,13 @@ export type AttestedFetchOptions = {
   /** PEM of a simulated platform's root, for development: verifies evidence without hardware; `simulated` says so. */
   readonly simulatedRoot?: string | Uint8Array
   /**
-   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any':
-   * whatever certificate, for the attested key is what counts; the name in it is then not looked at either.
+   * Bun and Node: PEM of the authorities that may issue the gateway's certificate; the system's when left out. 'any'
+   * accepts every certificate and name: the attested key is what counts.
    */
   readonly ca?: string | 'any'
   /**
    * 'required', the default: bodies of requests and responses are encrypted to the attested key (EHBP with X-Wing),
-   * whoever ends the TLS connection. 'off': the pinned TLS connection alone protects them; there is no such connection
-   * in a page.
+   * wherever TLS ends. 'off': the pinned TLS connection alone protects them, which pages do not have.
    */
   readonly encryption?: 'required' | 'off'
   /** Evidence older than this is relied on for no new request. Default: one hour. */
