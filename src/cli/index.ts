@@ -11,6 +11,7 @@ import { type Cli, globalOptions, helpText } from './cli.ts'
 import { addConfig } from './config.ts'
 import { addDoctor } from './doctor/doctor.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
+import { addHelp } from './help/help.ts'
 import type { Io } from './io.ts'
 import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
@@ -83,7 +84,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addConfig,
     addOperatorKey,
   ]
-  const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addVersion]
+  const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
   for (const add of [...operator, ...anyone]) add(program, cli)
   return program
 }

@@ -1,6 +1,6 @@
 // One check of `strongroom doctor`, and how its verdict is said. Pure.
 
-/** WARN: it works, but less is held back than README says. */
+/** WARN: it works, but less is held back than `strongroom help threats` says. */
 export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'SKIP'
 export type Check = {
   readonly name: string

@@ -262,7 +262,7 @@ function guardCheck({ guard, config }: HostFacts): Check {
 }
 
 const GUARD_REMEDY =
-  'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as README says; run systemctl enable --now strongroom-guard'
+  'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as `strongroom help install` says; run systemctl enable --now strongroom-guard'
 
 function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
   if (config.listen.dns === '') return skip('host names', 'listen.dns is off: another server has to name this host')

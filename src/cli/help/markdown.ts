@@ -1,4 +1,4 @@
-// The Markdown that help topics are written in: headings, paragraphs, lists, indented code and tables. Pure.
+// The Markdown that help topics are written in: headings, paragraphs, lists, fenced code and tables. Pure.
 // Rendered for a terminal, and as a man page (man(7) macros).
 
 import type { Paint } from '../render.ts'
@@ -23,14 +23,18 @@ export function readMarkdown(markdown: string): Block[] {
     kind = null
   }
   for (const line of markdown.split('\n')) {
-    const next = kindOf(line, kind)
-    // A blank line within code belongs to it if code follows; blockOf drops trailing ones.
-    if (next === null && kind !== 'code') close()
-    else if (next !== null && (next !== kind || next === 'heading')) {
+    const isFence = line.startsWith('```')
+    if (kind === 'code') {
+      if (isFence) close()
+      else lines.push(line)
+      continue
+    }
+    const next = isFence ? 'code' : kindOf(line, kind)
+    if (next !== kind || next === 'heading') {
       close()
       kind = next
     }
-    if (kind !== null) lines.push(line)
+    if (kind !== null && !isFence) lines.push(line)
   }
   close()
   return blocks
@@ -39,7 +43,6 @@ export function readMarkdown(markdown: string): Block[] {
 function kindOf(line: string, open: BlockKind | null): BlockKind | null {
   if (line.trim() === '') return null
   if (/^#{1,4} /.test(line)) return 'heading'
-  if (line.startsWith('    ')) return 'code'
   if (line.startsWith('|')) return 'table'
   if (line.startsWith('- ') || (line.startsWith('  ') && open === 'list')) return 'list'
   return 'paragraph'
@@ -51,12 +54,12 @@ function blockOf(kind: BlockKind, lines: readonly string[]): Block {
     case 'heading':
       return { kind, level: first.indexOf(' '), text: first.slice(first.indexOf(' ') + 1) }
     case 'paragraph':
-      return { kind, text: lines.map(line => line.trim()).join(' ') }
+      return { kind, text: joined(lines) }
     case 'code':
-      return { kind, lines: lines.map(line => line.slice(4)).join('\n').trimEnd().split('\n') }
+      return { kind, lines }
     case 'list': {
       const items = lines.join('\n').split(/^- /m).slice(1)
-      return { kind, items: items.map(item => item.split('\n').map(line => line.trim()).join(' ').trim()) }
+      return { kind, items: items.map(item => joined(item.split('\n'))) }
     }
     case 'table': {
       const [head = [], , ...rows] = lines.map(cellsOf)
@@ -65,37 +68,57 @@ function blockOf(kind: BlockKind, lines: readonly string[]): Block {
   }
 }
 
+function joined(lines: readonly string[]): string {
+  return lines
+    .map(line => line.trim())
+    .join(' ')
+    .trim()
+}
+
 function cellsOf(line: string): string[] {
-  return line.replace(/^\||\|$/g, '').split('|').map(cell => cell.trim())
+  return line
+    .replace(/^\||\|$/g, '')
+    .split('|')
+    .map(cell => cell.trim())
 }
 
 export type TerminalStyle = { readonly columns: number; readonly paint: Pick<Paint, 'strong' | 'weak'> }
 
 /** Text for a terminal. Code keeps its lines; a row of a table is its first cell with the others below. */
-export function terminalText(blocks: readonly Block[], { columns, paint }: TerminalStyle): string {
-  const bodies = blocks.map(block => {
-    switch (block.kind) {
-      case 'heading':
-        return paint.strong(block.text)
-      case 'paragraph':
-        return wrapped(block.text, { columns, first: '', next: '' })
-      case 'list':
-        return block.items.map(item => wrapped(item, { columns, first: '- ', next: '  ' })).join('\n')
-      case 'code':
-        return block.lines.map(line => paint.weak(`    ${line}`.trimEnd())).join('\n')
-      case 'table':
-        return [
-          paint.weak(wrapped(block.head.filter(cell => cell !== '').join(' | '), { columns, first: '', next: '' })),
-          ...block.rows.map(row => rowText(row, columns)),
-        ].join('\n')
+export function terminalText(blocks: readonly Block[], style: TerminalStyle): string {
+  return `${blocks.map(block => terminalBlock(block, style)).join('\n\n')}\n`
+}
+
+function terminalBlock(block: Block, { columns, paint }: TerminalStyle): string {
+  const plain = { columns, first: '', next: '' }
+  switch (block.kind) {
+    case 'heading':
+      return paint.strong(block.text)
+    case 'paragraph':
+      return wrapped(block.text, plain)
+    case 'list':
+      return block.items.map(item => wrapped(item, { columns, first: '- ', next: '  ' })).join('\n')
+    case 'code':
+      return block.lines.map(line => paint.weak(`    ${line}`.trimEnd())).join('\n')
+    case 'table': {
+      const head = wrapped(block.head.filter(cell => cell !== '').join(' | '), plain)
+      return [paint.weak(head), ...labelled(block).map(row => rowText(row, columns))].join('\n')
     }
-  })
-  return `${bodies.join('\n\n')}\n`
+  }
+}
+
+/** Rows of a table; the cells of more than two columns name theirs. Empty cells are left out, except the first. */
+function labelled({ head, rows }: Extract<Block, { kind: 'table' }>): string[][] {
+  const label = (cell: string, at: number) => (head.length > 2 && head[at] !== '' ? `${head[at]}: ${cell}` : cell)
+  return rows.map(([first = '', ...cells]) => [
+    first,
+    ...cells.flatMap((cell, at) => (cell === '' ? [] : [label(cell, at + 1)])),
+  ])
 }
 
 function rowText([name = '', ...cells]: readonly string[], columns: number): string {
-  const below = cells.filter(cell => cell !== '').map(cell => wrapped(cell, { columns, first: '    ', next: '    ' }))
-  return [wrapped(name, { columns, first: '  ', next: '  ' }), ...below].join('\n')
+  const below = cells.map(cell => wrapped(cell, { columns, first: '    ', next: '    ' }))
+  return [...(name === '' ? [] : [wrapped(name, { columns, first: '  ', next: '  ' })]), ...below].join('\n')
 }
 
 type Wrapping = { readonly columns: number; readonly first: string; readonly next: string }
@@ -104,7 +127,7 @@ function wrapped(text: string, { columns, first, next }: Wrapping): string {
   const lines: string[] = []
   let line = first
   for (const word of text.split(/\s+/)) {
-    const isEmpty = line === first && lines.length === 0 ? line.trim() === first.trim() : line === next
+    const isEmpty = line === (lines.length === 0 ? first : next)
     if (!isEmpty && line.length + 1 + word.length > columns) {
       lines.push(line)
       line = `${next}${word}`
@@ -117,25 +140,7 @@ export type ManPage = { readonly name: string; readonly summary: string; readonl
 
 /** A man page of section 7. A leading heading of level 1 is left out: NAME says the same. */
 export function manText(blocks: readonly Block[], { name, summary, version }: ManPage): string {
-  const body = blocks
-    .filter(block => block.kind !== 'heading' || block.level > 1)
-    .map(block => {
-      switch (block.kind) {
-        case 'heading':
-          return `${block.level === 2 ? '.SH' : '.SS'} "${roff(block.text).replaceAll('"', '\\(dq')}"`
-        case 'paragraph':
-          return `.PP\n${roffLine(block.text)}`
-        case 'list':
-          return block.items.map(item => `.IP \\(bu 2\n${roffLine(item)}`).join('\n')
-        case 'code':
-          return `.PP\n.nf\n.RS 4\n${block.lines.map(roffLine).join('\n')}\n.RE\n.fi`
-        case 'table':
-          return block.rows.map(([term = '', ...cells]) => {
-            const texts = cells.filter(cell => cell !== '').map(roffLine)
-            return `.TP\n${roffLine(term)}\n${texts.join('\n.br\n')}`
-          }).join('\n')
-      }
-    })
+  const body = blocks.filter(block => block.kind !== 'heading' || block.level > 1).map(manBlock)
   return [
     `.TH STRONGROOM-${name.toUpperCase()} 7 "" "strongroom ${version}" "Strongroom"`,
     `.SH NAME\nstrongroom-${name} \\- ${roff(summary)}`,
@@ -143,6 +148,25 @@ export function manText(blocks: readonly Block[], { name, summary, version }: Ma
     ...body,
     '',
   ].join('\n')
+}
+
+function manBlock(block: Block): string {
+  switch (block.kind) {
+    case 'heading':
+      return `${block.level === 2 ? '.SH' : '.SS'} "${roff(block.text).replaceAll('"', '\\(dq')}"`
+    case 'paragraph':
+      return `.PP\n${roffLine(block.text)}`
+    case 'list':
+      return block.items.map(item => `.IP \\(bu 2\n${roffLine(item)}`).join('\n')
+    case 'code':
+      return `.PP\n.nf\n.RS 4\n${block.lines.map(roffLine).join('\n')}\n.RE\n.fi`
+    case 'table':
+      return labelled(block).map(manRow).join('\n')
+  }
+}
+
+function manRow([term = '', ...cells]: readonly string[]): string {
+  return `.TP\n${roffLine(term)}\n${cells.map(roffLine).join('\n.br\n')}`
 }
 
 function roff(text: string): string {

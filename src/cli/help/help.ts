@@ -1,0 +1,101 @@
+// strongroom help: lists the topics, prints one, or writes all as man pages. Effects: a pager, files with --man.
+
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Command } from 'commander'
+import { Fault } from '../../base/fault.ts'
+import { version } from '../../base/version.ts'
+import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { manText, readMarkdown, terminalText } from './markdown.ts'
+import { READERS, type Reader, TOPICS, type Topic } from './topics.ts'
+
+const columnsMax = 100
+const titles: Readonly<Record<Reader, string>> = {
+  operator: 'For operators',
+  client: 'For clients',
+  reference: 'Reference',
+  threats: 'Threat model',
+}
+
+type Options = { man?: string }
+
+export function addHelp(program: Command, cli: Cli): void {
+  program.helpCommand(false)
+  program
+    .command('help')
+    .argument('[topic]', 'topic or command; none lists the topics')
+    .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
+    .description('print a help topic, or the list of them')
+    .addHelpText('after', helpText('strongroom help', 'strongroom help 3am', 'strongroom help --man ./man7'))
+    .action(async (name: string | undefined, { man }: Options, command: Command) => {
+      const run = runOf(cli, command)
+      if (man !== undefined) return await writeManPages(man, run)
+      if (name === undefined) return await run.result({ topics: TOPICS.map(summaryOf) }, listText(run))
+      const topic = TOPICS.find(candidate => candidate.name === name)
+      if (topic !== undefined) return await printTopic(topic, run)
+      const found = program.commands.find(candidate => candidate.name() === name)
+      if (found === undefined) throw unknownTopic(name)
+      await run.result({ command: name, help: found.helpInformation() }, found.helpInformation())
+    })
+}
+
+function summaryOf({ name, reader, summary }: Topic) {
+  return { name, reader, summary }
+}
+
+function listText({ paint }: Run): string {
+  const width = Math.max(...TOPICS.map(({ name }) => name.length))
+  const groups = READERS.map(reader => {
+    const lines = TOPICS.filter(topic => topic.reader === reader).map(
+      ({ name, summary }) => `  ${name.padEnd(width)}  ${summary}`,
+    )
+    return [paint.strong(titles[reader]), ...lines].join('\n')
+  })
+  const usage = 'strongroom help TOPIC prints a topic; strongroom COMMAND --help the options of a command.'
+  return `${groups.join('\n\n')}\n\n${usage}\n`
+}
+
+async function printTopic(topic: Topic, run: Run): Promise<void> {
+  const blocks = readMarkdown(topic.text)
+  const text = terminalText(blocks, { columns: columnsMax, paint: run.paint })
+  if (!run.json && run.io.stdoutIsTerminal && (await paged(text, run.io.env))) return
+  await run.result({ ...summaryOf(topic), markdown: topic.text }, text)
+}
+
+/** Through $PAGER, or less. False if there is no pager, or it failed before it read the text. */
+async function paged(text: string, env: Run['io']['env']): Promise<boolean> {
+  const pager = env.PAGER ?? 'less'
+  const path = pager === '' || pager.includes(' ') ? null : Bun.which(pager, { PATH: env.PATH ?? '' })
+  if (path === null) return false
+  const child = Bun.spawn([path], {
+    stdin: 'pipe',
+    stdout: 'inherit',
+    stderr: 'inherit',
+    // Colour passes, and a text that fits the screen ends the pager.
+    env: { LESS: '-FRX', ...env },
+  })
+  try {
+    child.stdin.write(text)
+    await child.stdin.end()
+  } catch {
+    // The reader quit before the end.
+  }
+  return (await child.exited) === 0
+}
+
+/** Fault internal if a page cannot be written. */
+async function writeManPages(directory: string, run: Run): Promise<void> {
+  mkdirSync(directory, { recursive: true })
+  const files = TOPICS.map(({ name, summary, text }) => {
+    const file = join(directory, `strongroom-${name}.7`)
+    writeFileSync(file, manText(readMarkdown(text), { name, summary, version }))
+    return file
+  })
+  await run.result({ files }, `${files.length} man pages in ${directory}\n`)
+}
+
+function unknownTopic(name: string): Fault {
+  const near = TOPICS.filter(topic => topic.name.startsWith(name.slice(0, 3))).map(topic => topic.name)
+  const hint = near.length > 0 ? `did you mean ${near.join(' or ')}?` : '`strongroom help` lists the topics'
+  return new Fault('invalid_request', `no help topic or command is called "${name}"; ${hint}`, { param: 'topic' })
+}

@@ -1,0 +1,117 @@
+import { expect, test } from 'bun:test'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { manText, readMarkdown, terminalText } from '../../../src/cli/help/markdown.ts'
+import { READERS, TOPICS } from '../../../src/cli/help/topics.ts'
+import { runCli } from '../../../src/cli/index.ts'
+import { paintFor } from '../../../src/cli/render.ts'
+
+async function run(...argv: string[]) {
+  const out: string[] = []
+  const err: string[] = []
+  const exitCode = await runCli(argv, {
+    stdout: async text => void out.push(String(text)),
+    stderr: async text => void err.push(text),
+    stdoutIsTerminal: false,
+    stderrIsTerminal: false,
+    env: {},
+    onSignal: () => {},
+  })
+  return { exitCode, out: out.join(''), err: err.join('') }
+}
+
+const style = { columns: 100, paint: paintFor(false) }
+
+test('goal: the list names every topic once, under its reader, and every reader has topics', async () => {
+  const { exitCode, out } = await run('help')
+  expect(exitCode).toBe(0)
+  for (const { name, summary } of TOPICS) expect([name, out.split(`${summary}\n`).length]).toEqual([name, 2])
+  expect(new Set(TOPICS.map(({ reader }) => reader))).toEqual(new Set(READERS))
+  expect(new Set(TOPICS.map(({ name }) => name)).size).toBe(TOPICS.length)
+})
+
+test('goal: every Markdown file of the folder is a topic', () => {
+  const files = readdirSync(join(import.meta.dir, '../../../src/cli/help')).filter(file => file.endsWith('.md'))
+  expect(files.map(file => file.slice(0, -3)).toSorted()).toEqual(TOPICS.map(({ name }) => name).toSorted())
+})
+
+test('goal: a topic is printed for a reader, and whole as a document; no line but code passes the columns', async () => {
+  for (const { name, text } of TOPICS) {
+    const { exitCode, out } = await run('help', name)
+    expect(exitCode).toBe(0)
+    const prose = out.split('\n').filter(line => !line.startsWith('    ') && !/\S{60}/.test(line))
+    expect(prose.filter(line => line.length > 100)).toEqual([])
+    const asJson = await run('help', name, '--json')
+    expect(JSON.parse(asJson.out)).toMatchObject({ name, markdown: text })
+  }
+})
+
+test('goal: a command that is no topic shows its usage; another name is refused, with what is near', async () => {
+  expect((await run('help', 'org')).out).toStartWith('Usage: strongroom org ')
+  const wrong = await run('help', 'instanc')
+  expect([wrong.exitCode, wrong.out]).toEqual([2, ''])
+  expect(wrong.err).toContain('did you mean install or instances?')
+  expect((await run('help', 'zzz')).err).toContain('`strongroom help` lists the topics')
+})
+
+test('goal: headings, lists, code and tables are read as what they are', () => {
+  const blocks = readMarkdown(
+    '# a: b\n\none\ntwo\n\n- x\n  y\n- z\n\n```sh\nc 1\n\nc 2\n```\n\n| k | v |\n| - | - |\n| `a` | 1 |\n',
+  )
+  expect(blocks).toEqual([
+    { kind: 'heading', level: 1, text: 'a: b' },
+    { kind: 'paragraph', text: 'one two' },
+    { kind: 'list', items: ['x y', 'z'] },
+    { kind: 'code', lines: ['c 1', '', 'c 2'] },
+    { kind: 'table', head: ['k', 'v'], rows: [['`a`', '1']] },
+  ])
+  expect(terminalText(blocks, style)).toBe(
+    'a: b\n\none two\n\n- x y\n- z\n\n    c 1\n\n    c 2\n\nk | v\n  `a`\n    1\n',
+  )
+})
+
+test('goal: cells of wide tables name their columns, and empty ones are left out', () => {
+  const blocks = readMarkdown('| what | is | do |\n| - | - | - |\n| a | b | |\n')
+  expect(terminalText(blocks, style)).toBe('what | is | do\n  a\n    is: b\n')
+})
+
+test('goal: man pages are roff: no text starts a request by chance, backslashes and dashes are plain', () => {
+  const page = manText(readMarkdown('# x: y\n\n.dot `a-b` \\n\n\n## More\n\n- one\n'), {
+    name: 'x',
+    summary: 'y',
+    version: '1',
+  })
+  expect(page).toBe(
+    [
+      '.TH STRONGROOM-X 7 "" "strongroom 1" "Strongroom"',
+      '.SH NAME',
+      'strongroom-x \\- y',
+      '.SH DESCRIPTION',
+      '.PP',
+      '\\&.dot a\\-b \\en',
+      '.SH "More"',
+      '.IP \\(bu 2',
+      'one',
+      '',
+    ].join('\n'),
+  )
+})
+
+test('goal: --man writes a page for each topic, of known requests alone', async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'srt-man-'))
+  try {
+    expect((await run('help', '--man', folder)).exitCode).toBe(0)
+    expect(readdirSync(folder).length).toBe(TOPICS.length)
+    for (const file of readdirSync(folder)) {
+      const requests = readFileSync(join(folder, file), 'utf8').match(/^\.\w+/gm) ?? []
+      const known = ['.TH', '.SH', '.SS', '.PP', '.IP', '.TP', '.nf', '.fi', '.RS', '.RE', '.br']
+      expect(requests.filter(request => !known.includes(request))).toEqual([])
+      expect(requests.filter(request => request === '.nf').length).toBe(
+        requests.filter(request => request === '.fi').length,
+      )
+    }
+  } finally {
+    rmSync(folder, { recursive: true, force: true })
+  }
+})
