@@ -29,7 +29,7 @@ export function readMarkdown(markdown: string): Block[] {
       else lines.push(line)
       continue
     }
-    const next = isFence ? 'code' : kindOf(line, kind)
+    const next: BlockKind | null = isFence ? 'code' : kindOf(line, kind)
     if (next !== kind || next === 'heading') {
       close()
       kind = next

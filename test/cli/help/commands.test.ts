@@ -24,7 +24,6 @@ const commands = lines.filter(({ line }) => line.startsWith('strongroom '))
 
 function codeLines(text: string): string[] {
   const fenced = [...text.matchAll(/^```sh\n([\s\S]*?)^```/gm)].map(([, code = '']) => code)
-  const indented = text.match(/^ {4}.*$/gm) ?? []
   const code = fenced.join('\n').replace(/\\\n\s*/g, ' ')
   return code.split('\n').map(line => line.replace(/\s+#.*$/, '').trim())
 }
