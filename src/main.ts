@@ -1,4 +1,4 @@
-// Entry point of `strongroom`: hands the arguments to the command line, and ends the process on an error that nobody caught. Effects: the process.
+// Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
@@ -19,7 +19,7 @@ function die(kind: string, error: unknown): never {
   process.exit(failedExitCode)
 }
 
-/** The reader of a pipe may close it before all is printed (`strongroom … | head`). The program then ends without a message. */
+/** Ends without a message when the reader of a pipe closes it early (`strongroom … | head`). */
 function onStreamError(error: unknown): void {
   if (systemErrorCode(error) === 'EPIPE') process.exit(0)
   die('output failed', error)

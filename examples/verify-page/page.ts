@@ -1,4 +1,5 @@
-// The page's program: reads the form, verifies the gateway at the page's own address, lists the checks. Effects: the network, the page.
+// The page's program: reads the form, verifies the gateway at the page's own address, lists the checks. Effects: the
+// network, the page.
 
 import { attestedFetch, type Check, VerificationError } from '@strongroom/verifier'
 

@@ -170,7 +170,7 @@ function wantedGateway(
   }
 }
 
-/** What is known of it for sure; where there is nothing to verify, what it says of itself. Fault attest.unavailable. */
+/** The verified facts about it; its own statement where nothing can be verified. Fault attest.unavailable. */
 async function verifyServing(
   { trust, clock, random }: GatewayVmParts,
   { engine, log }: { readonly engine: GatewayEngine; readonly log: Logger },

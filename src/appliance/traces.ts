@@ -37,7 +37,7 @@ export function composeTraces({ config, upstreams, clock, random, log }: TracesP
   })
 }
 
-/** What a request has that names no model of the catalog (metering/account.ts). */
+/** Model name of a request that names no model of the catalog (metering/account.ts). */
 const noModel = 'unknown'
 
 function namesOf({ inference: { worker } }: TracesParts['config'], targets: readonly UpstreamTarget[]): OtlpNames {

@@ -1,4 +1,4 @@
-// What all commands share: global options, where results go, the daemon's client. Effects: prints through Io.
+// Shared by all commands: global options, output of results, the daemon's client. Effects: prints through Io.
 
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'
@@ -11,7 +11,7 @@ import { json, type Paint, paintFor, wantsColour } from './render.ts'
 
 type Globals = { json?: boolean; config?: string; stateDir?: string }
 
-/** What one run of one command has to work with. */
+/** Context of one run of one command. */
 export type Run = {
   readonly io: Io
   readonly json: boolean
@@ -25,7 +25,7 @@ export type Run = {
   readonly result: (document: unknown, text: string) => Promise<void>
   /** A remark for people, on stderr; not printed with --json. */
   readonly hint: (text: string) => Promise<void>
-  /** For a result that was printed but is no success, such as a check that did not pass: one of EXIT, or the exit code of a program that was run. */
+  /** Exit code after a printed result that is no success: one of EXIT, or that of a program that was run. */
   readonly exitWith: (code: number) => void
 }
 

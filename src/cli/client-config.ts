@@ -1,4 +1,4 @@
-// What a client need not type every day: ~/.config/strongroom/client.toml. Effects: reads that one file. Every Fault is invalid_request.
+// Defaults of a client's options: ~/.config/strongroom/client.toml. Effects: reads that file. Fault invalid_request.
 
 import { closeSync, fstatSync, openSync, readFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'

@@ -1,6 +1,7 @@
-// The files and directories that a configuration names, for `strongroom config check`. Effects: reads them; changes nothing.
+// The files and directories that a configuration names, for `strongroom config check`. Effects: reads them; changes
+// nothing.
 //
-// A problem keeps the daemon from starting or an upstream from ever working. A warning does not: the daemon serves without an image,
+// A problem keeps the daemon from starting, or an upstream from working. After a warning it serves: without an image,
 // a model or a firmware, and `doctor` fails on them.
 
 import { X509Certificate } from 'node:crypto'
@@ -24,7 +25,7 @@ export type FileFinding = {
   readonly message: string
 }
 
-/** Never throws. What this user may not read is a warning that says so: the daemon is root, and may. */
+/** Never throws. A file that this user may not read is a warning: the daemon runs as root. */
 export function checkFiles(config: Config, nowMs: number): FileFinding[] {
   return [
     ...tlsFindings(config, nowMs),
@@ -140,7 +141,7 @@ function workerImageFindings({ image_dir: directory }: Config['inference']['work
   return warned('inference.worker.image_dir', () => void readWorkerImage(directory))
 }
 
-/** What the VM of the gateway boots, with a worker or without. */
+/** Image of the gateway's VM, with a worker or without. */
 function gatewayImageFindings({ vm, inference }: Config): FileFinding[] {
   const { image_dir: directory } = inference.worker
   const unread = warned('inference.worker.image_dir', () => void loadGatewayImage(directory))

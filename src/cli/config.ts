@@ -1,4 +1,4 @@
-// strongroom config: checks, shows and documents the configuration file. Needs no daemon. Effects: reads the file, and those that it names.
+// strongroom config: checks, shows and documents the configuration. Needs no daemon. Effects: reads it and its files.
 
 import type { Command } from 'commander'
 import { ConfigFault, configFileDefault, locate } from '../config/load.ts'

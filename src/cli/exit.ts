@@ -50,7 +50,7 @@ export class InputFault extends AdvisedFault {
   }
 }
 
-/** What the reader should do about a failure. Some failures of the table of base/fault.ts have a better remedy here. */
+/** Remedy of a failure for the reader of a command line; some differ from the table of base/fault.ts. */
 export function remedyOf(error: unknown): string {
   if (error instanceof AdvisedFault) return error.remedy
   if (!(error instanceof Fault)) return FAULTS.internal.remedy

@@ -52,7 +52,7 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   }
 }
 
-/** The whole tree of commands. What commander itself prints on stdout, which is help, goes into `written`. */
+/** The whole tree of commands. `written` collects what commander prints on stdout: help. */
 export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; written: string[] }): Command {
   const program = new Command('strongroom')
     .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
@@ -61,7 +61,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .configureHelp({ showGlobalOptions: true, helpWidth: 100 })
     .configureOutput({
       writeOut: text => written.push(text),
-      // Commander prints help here when a command is missing. That is an error, and must not mix with the JSON that reports it.
+      // Commander prints help here when a command is missing: an error, kept apart from the JSON that reports it.
       writeErr: text => void (asJson ? undefined : cli.io.stderr(text)),
       // `report` prints errors.
       outputError: () => {},

@@ -1,4 +1,4 @@
-// Files that a command is given: whole ones of bounded size, as bytes, text or JSON. Effects: reads files. Every failure is an InputFault.
+// Input files of commands, whole and bounded: bytes, text or JSON. Effects: reads files. Failures are InputFaults.
 
 import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
 import { Malformed } from '../attest/malformed.ts'
@@ -70,7 +70,7 @@ export function readJsonInput(input: InputFile): unknown {
   }
 }
 
-/** Turns Malformed, which means bad input and no failure of the command, into an InputFault. Its message begins with `source`: an option and its file. */
+/** Turns Malformed (bad input) into an InputFault whose message begins with `source`: an option and its file. */
 export async function readingInput<T>(source: string, work: () => T | Promise<T>): Promise<T> {
   try {
     return await work()

@@ -1,4 +1,4 @@
-// What a command sees of the process and its terminal. Types only: commands print through it and never touch `process` streams themselves.
+// The process and its terminal as commands see them. Types only: commands print through Io, never by `process`.
 
 export type Io = {
   /** Resolves when the text is written. Never rejects: when the reader has gone, the program ends. */

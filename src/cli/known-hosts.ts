@@ -1,4 +1,4 @@
-// One host's line in a known_hosts file (sshd(8), SSH_KNOWN_HOSTS FILE FORMAT). Effects: one file. Fault internal, or invalid_request.
+// One host's line in a known_hosts file (sshd(8)). Effects: one file. Faults internal, invalid_request.
 
 import { createHmac } from 'node:crypto'
 import { mkdirSync, realpathSync, statSync } from 'node:fs'
@@ -14,7 +14,7 @@ export type KnownHostsUpdate = {
   readonly isWritten: boolean
   /** How many older lines named this host. */
   readonly replaced: number
-  /** Numbers, from 1, of lines that were left alone although they are about this host: hashed ones, whose key ssh(1) accepts too. */
+  /** Numbers, from 1, of hashed lines about this host, which stay; ssh(1) accepts their keys too. */
   readonly hashed: readonly number[]
 }
 
@@ -40,7 +40,7 @@ export function writeKnownHost(path: string, host: KnownHost): KnownHostsUpdate 
 export type Rewritten = Pick<KnownHostsUpdate, 'replaced' | 'hashed'> & { readonly text: string }
 
 /**
- * The text with the host's line at its end, and with no other plain line that names this host. A line that names others too keeps them. Comments,
+ * The text with the host's line at its end and no other plain line for this host. Other hosts on a line stay. Comments,
  * markers, patterns and hashed names stay as they are. The same text when nothing is to be done.
  */
 export function withKnownHost(text: string, host: KnownHost): Rewritten {

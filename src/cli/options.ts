@@ -1,4 +1,4 @@
-// Values of options: numbers, hexadecimal, times. Pure. Each parser is for commander and throws its InvalidArgumentError.
+// Values of options: numbers, hexadecimal, times. Pure. Parsers throw commander's InvalidArgumentError.
 
 import { InvalidArgumentError } from 'commander'
 import { readSalt } from '../attest/receipt/response.ts'
@@ -42,7 +42,7 @@ export function countOption(min: number, max: number): (text: string) => number 
   }
 }
 
-/** What `parse` takes, or the word. */
+/** Accepts the word, or whatever `parse` accepts. */
 export function orWord<T, const Word extends string>(
   word: Word,
   parse: (text: string) => T,
@@ -55,7 +55,7 @@ export function nullFor<T>(word: string, value: T): T | null {
   return value === word ? null : value
 }
 
-/** Of a budget. */
+/** Largest budget, in tokens. */
 export const budgetTokensMax = 1_000_000_000_000
 
 /** Names with commas in between; nothing at all is no name. */

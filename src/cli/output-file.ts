@@ -5,7 +5,7 @@ import { messageOf, systemErrorCode } from '../base/fault.ts'
 import { writeFileAtomic } from '../linux/files.ts'
 import { inputFault } from './input-file.ts'
 
-/** Of `--out`. Replaces only regular files: writing is a rename, which would put a file in place of a device. */
+/** Writes `--out`. Replaces regular files only: the rename would put a file in place of a device. */
 export function writeOutput(path: string, bytes: Uint8Array): void {
   const refuse = (reason: string) => inputFault({ path, param: 'out' }, reason, 'name a file that can be written')
   try {

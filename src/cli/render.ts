@@ -39,7 +39,7 @@ export function wantsColour({ isTerminal, env }: { isTerminal: boolean; env: { [
   return isTerminal && (env.NO_COLOR ?? '') === '' && env.TERM !== 'dumb'
 }
 
-/** Every column is as wide as its widest cell, and no line ends in spaces. Widths are those of the text without colour. */
+/** Columns are as wide as their widest cell without colour; no line ends in spaces. */
 export function table(head: readonly string[], rows: readonly (readonly string[])[], paint: Paint): string {
   const all = [head, ...rows]
   const widths = head.map((_, column) => Math.max(...all.map(row => visibleLength(row[column] ?? ''))))
@@ -91,7 +91,7 @@ export function hexNumber(value: bigint): string {
 /** `simulated`: the evidence ends at a root that is not AMD's. Left out where no evidence of a platform is verified. */
 export type ShownVerdict = Verdict & { readonly simulated?: boolean }
 
-/** What people read for each outcome. */
+/** Words for the outcomes. */
 const WORD_OF = { pass: 'PASS', fail: 'FAIL', 'not-checked': 'NOT CHECKED' } as const satisfies Record<Outcome, string>
 
 /** One line for each check, then the verdict. */
@@ -99,7 +99,7 @@ export function verdictText(verdict: ShownVerdict, paint: Paint): string {
   return [...verdict.checks.map(check => checkLine(check, paint)), verdictLine(verdict, paint)].join('')
 }
 
-/** With --json: `simulated` beside `ok`, so that nobody reads one without the other. `result` is the word for people of `outcome`. */
+/** The --json form: `simulated` stands beside `ok`; `result` is `outcome` in a word for people. */
 export function verdictDocument({ ok, simulated, checks }: ShownVerdict) {
   return {
     ok,

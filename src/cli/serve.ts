@@ -1,4 +1,4 @@
-// strongroom serve: the daemon. Logs go to stderr, one JSON object a line, after its priority where the journal reads it; stdout gets one document, when it is ready. Effects: all of the appliance's.
+// strongroom serve: the daemon. Logs on stderr, a JSON object a line; one document on stdout when it is ready.
 
 import type { Command } from 'commander'
 import { messageOf } from '../base/fault.ts'

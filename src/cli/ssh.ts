@@ -1,4 +1,4 @@
-// strongroom ssh: verifies an instance, then runs ssh with exactly the host key that was verified. Effects: the network, files, one process.
+// strongroom ssh: verifies an instance, then runs ssh with its verified host key. Effects: network, files, a process.
 
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -50,7 +50,7 @@ ${helpText(
 
 type Asked = { readonly target: Target; readonly args: readonly string[]; readonly options: InstanceOptions }
 
-/** What is said goes to stderr: stdout is the remote command's. */
+/** Prints to stderr: stdout belongs to the remote command. */
 async function verifyAndRun(run: Run, { target, args, options }: Asked): Promise<void> {
   const judged = await judgeInstance(run, target.instance, options)
   const { found, shown, asOf } = judged
@@ -98,8 +98,8 @@ function startSsh(argv: readonly string[], env: Run['io']['env']) {
 }
 
 /**
- * The first value of an option is the one that ssh takes (ssh_config(5)), so that neither `args` nor the user's configuration can change ours:
- * every way to a host key but this file is closed, and no connection that somebody opened before is used again.
+ * ssh takes the first value of an option (ssh_config(5)), so neither `args` nor the user's configuration changes ours:
+ * this file is the only source of host keys, and no earlier connection is shared.
  */
 export function sshArguments({ user, knownHost, args }: Login, knownHostsFile: string): string[] {
   const options = {

@@ -59,7 +59,7 @@ export class GatewaySession {
   readonly #known = new Set<string>()
   #answering = 0
   readonly #wantsAllowed: TokenBucket
-  /** Of each kind of failure: when it was last logged, monotonic, and how many were left out since. */
+  /** By kind of failure: time of its last log line, monotonic, and lines left out since. */
   readonly #notes = new Map<string, { atMs: number; leftOut: number }>()
   readonly #pushes = createSerial()
   readonly #spans: SpanFetcher | null

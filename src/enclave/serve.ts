@@ -1,4 +1,4 @@
-// Role `serve`: puts the parts of a gateway VM together and serves the channel until the device fails. Effects: everything the parts do.
+// Role `serve`: composes a gateway VM and serves the channel until the device fails. Effects: those of the parts.
 
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
@@ -30,7 +30,7 @@ import { showStage } from './stage.ts'
 import { Wants } from './wants.ts'
 import { createStartWorker, type EnclaveWorkerDeps } from './worker.ts'
 
-/** What the gateway VM runs on; tests give it a directory of their own. */
+/** Paths and devices of the gateway VM; tests pass their own. */
 export type EnclaveSettings = ProgramSettings & {
   readonly listen: { readonly hostname: string; readonly port: number }
   readonly executable: string
@@ -57,7 +57,7 @@ export const enclaveSettings: EnclaveSettings = {
   usageRowsMax: 65_536,
 }
 
-/** Rejects when it must be started again: no port, a failing device. Nothing of it survives that: its keys are in this process alone. */
+/** Rejects if it must be restarted: no port, or a failing device. Its keys live in this process alone. */
 export async function serveEnclave(version: string, settings: EnclaveSettings): Promise<never> {
   const paths = enclavePaths(settings.root)
   const lines = new LogLines()

@@ -1,4 +1,4 @@
-// Goal: no file that a configuration names is found missing, unreadable, mismatched or expired by the daemon first: config check says it, with the field.
+// Goal: config check reports, by field, each named file that is missing, unreadable, mismatched or expired.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { chmodSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -40,7 +40,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }))
 
 const unasked = ['vm.image_dir', 'vm.qemu', 'inference.worker.image_dir']
 
-/** Of a configuration whose other files are not at issue here. */
+/** Problems of a configuration whose other files are fine. */
 function check(toml: string, atMs = nowMs): FileFinding[] {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))

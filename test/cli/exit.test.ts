@@ -1,4 +1,4 @@
-// Goal: every remedy is something that its reader can do. It is read at the command line: by the operator, who has nobody else to ask.
+// Goal: every remedy names something that its reader, an operator at the command line, can do.
 
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'

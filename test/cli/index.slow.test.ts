@@ -1,4 +1,4 @@
-// Goal: the program itself, started as users start it, prints what scripts and people rely on and exits with documented codes.
+// Goal: the program, started as users start it, prints what scripts rely on and exits with documented codes.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'

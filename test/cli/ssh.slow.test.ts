@@ -27,7 +27,7 @@ afterEach(() => {
 
 const { hostname } = sampleInstance
 const target = `${server?.user}@${hostname}`
-/** Where the instance is: there is no such name in DNS. `-F none`: the configuration of whoever runs this is not asked. */
+/** Address of the instance, whose name is not in DNS. `-F none` ignores the configuration of the test's user. */
 const place = ['-F', 'none', '-o', 'HostName=127.0.0.1', '-p', `${server?.port}`, '-i', server?.userKeyFile ?? '']
 const batch = ['-o', 'BatchMode=yes', '-o', 'IdentitiesOnly=yes']
 

@@ -1,4 +1,4 @@
-// The table of threats in the help topic `threats`: each service against each actor, and each row with tests that exist.
+// The table in the help topic `threats`: each service against each actor, each row with tests that exist.
 
 import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'

@@ -11,7 +11,7 @@ export type Workers = {
   readonly wake: (key: string) => void
   /** Wakes the key after `ms`, unless something wakes it earlier. */
   readonly alarm: (key: string, ms: number) => void
-  /** Calls `act` now and after every `intervalMs`, until `stop`: it wakes what may have missed an event. It must not throw. */
+  /** Calls `act` now and every `intervalMs` until `stop`, in case an event was missed. `act` must not throw. */
   readonly sweep: (intervalMs: number, act: () => void) => void
   /** Starts no more work; resolves when running work has ended. */
   readonly stop: () => Promise<void>

@@ -1,4 +1,4 @@
-// strongroom build: sends source to service C, follows the build, fetches the result and verifies it. Effects: the network, files.
+// strongroom build: sends source to service C, follows the build, verifies the result. Effects: the network, files.
 
 import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
@@ -194,7 +194,7 @@ async function requestOf(
   }
 }
 
-/** What a branch or tag leads to, its server says; only a commit is a source. */
+/** The commit. A branch or tag is none: its server decides where it leads. */
 function askedCommit(url: string, { commit, ref, anySource }: SubmitOptions): AskedSource | 'any' {
   if (anySource === true && commit === undefined) return 'any'
   const known = commit ?? (ref !== undefined && isCommit(ref) ? ref.toLowerCase() : undefined)

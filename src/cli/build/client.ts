@@ -33,7 +33,7 @@ const attemptsMax = 10
 const retryMs = 1_000
 const answerBytesMax = 1_048_576
 const eventBytesMax = 262_144
-/** Of one build, from its first event to the last, with those that came twice. */
+/** Events of one build, repeated ones included. */
 const eventsBytesMax = 1_073_741_824
 
 export class BuildClient {
@@ -62,7 +62,7 @@ export class BuildClient {
     await this.#send(`/build/${jobId}`, { method: 'DELETE', signal: AbortSignal.timeout(10_000) })
   }
 
-  /** Each event once, in order, up to `complete`; a stream that breaks is taken up again after the last one. Faults as above. */
+  /** Each event once, in order, up to `complete`; a broken stream resumes after the last event. Faults as above. */
   async *events(jobId: string, signal: AbortSignal): AsyncGenerator<SeenEvent> {
     let lastId = 0
     let failures = 0

@@ -1,4 +1,4 @@
-// Packs source files as a tar.gz, the same bytes for the same files: sorted names, fixed time and owner. POSIX.1-2017 ustar, pax for long names.
+// Packs source files as a tar.gz, the same bytes for the same files: sorted names, fixed time and owner; ustar and pax.
 // Effects: reads files.
 
 import { closeSync, fstatSync, lstatSync, openSync, readlinkSync, readSync } from 'node:fs'
@@ -110,7 +110,7 @@ function block({ path, type, mode, sizeBytes, target }: Header): Uint8Array {
   return encodeUstar({ ...names, type, mode, sizeBytes, mtimeSeconds })
 }
 
-/** What goes into a header beside a pax record with all of it. */
+/** The part of a name that fits the header; a pax record beside it holds the whole. */
 function cut(text: string): string {
   const bytes = new Uint8Array(nameBytesMax)
   const { written } = new TextEncoder().encodeInto(text, bytes)

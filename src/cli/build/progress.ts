@@ -1,4 +1,4 @@
-// How a build goes, for people: on a terminal one line that moves and a line for each phase that is over; else each event on a line of its own.
+// Progress of a build for people: on a terminal a moving line and one line per finished phase; else a line per event.
 // Effects: prints on stderr; a timer while there is a spinner.
 
 import type { BuildEvent } from '../../contract/http/build.ts'
@@ -58,7 +58,7 @@ class Spinner implements Progress {
   async show(event: BuildEvent): Promise<void> {
     const { name, words } = wordsOf(event)
     if (event.type === 'complete') return
-    // What the service says beside the phases, such as commands, stays.
+    // Messages between the phases, such as commands, stay on the screen.
     if (event.type === 'host') await this.#options.io.stderr(`${clearLine}${words}\n`)
     else await this.phase(name, words)
   }

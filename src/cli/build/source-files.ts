@@ -1,4 +1,4 @@
-// Which files of a directory are its source: what git would take, without what builds leave behind. Effects: reads the directory, runs git.
+// The source files of a directory: those that git would take, without build output. Effects: reads files, runs git.
 
 import { existsSync, lstatSync, mkdtempSync, readdirSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -10,7 +10,7 @@ import { InputFault } from '../exit.ts'
 export type SourceFiles = {
   /** Relative to the directory, sorted by their bytes; files and symbolic links. */
   readonly paths: readonly string[]
-  /** What was left out, in words, most important first. */
+  /** Remarks on files that were left out, most important first. */
   readonly leftOut: readonly string[]
 }
 
@@ -50,7 +50,7 @@ export async function listSource(directory: string): Promise<SourceFiles> {
 
 type Listed = { readonly paths: readonly string[]; readonly remark: string }
 
-/** Null: there is no git. A directory that is no work tree is read through an empty repository, for its .gitignore files count too. */
+/** Null without git. Outside a work tree an empty repository lists the files, so that .gitignore counts. */
 async function listByGit(directory: string): Promise<Listed | null> {
   const flags = ['--cached', '--others', '--exclude-standard', '-z', '--', '.']
   const remark = 'what .gitignore names'
@@ -91,7 +91,7 @@ function walk(directory: string): string[] {
   return paths
 }
 
-/** What git still lists may be deleted; sockets and the like are no source; a submodule is a directory. */
+/** False for deleted files that git still lists, for sockets and the like, and for submodules, which are directories. */
 function isSource(path: string): boolean {
   const stat = lstatSync(path, { throwIfNoEntry: false })
   return stat !== undefined && (stat.isFile() || stat.isSymbolicLink())

@@ -1,5 +1,5 @@
-// Git's tree id of a source, computed here as the build VM computes it: by the same code, over the archive that it gets. Effects: reads the source;
-// writes its files into a temporary directory, and removes them.
+// Git's tree id of a source, by the code that the build VM runs, over the archive that it gets. Effects: reads the
+// source; writes its files into a temporary directory, and removes them.
 
 import { mkdirSync, mkdtempSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -20,7 +20,7 @@ const entriesMax = 400_000
 export type SourceTreeIds = Extract<AskedSource, { kind: 'tree' }>
 
 export type PackedSource = Packed & {
-  /** What was left out, in words. */
+  /** Remarks on files that were left out. */
   readonly leftOut: readonly string[]
 }
 
@@ -30,7 +30,7 @@ export async function packDirectory(directory: string): Promise<PackedSource> {
   return { ...(await packSource(directory, paths, archiveBytesMax)), leftOut }
 }
 
-/** Of a directory, packed as `build submit` packs it, or of the archive that was sent. Faults: invalid_request. */
+/** Tree id of a directory, packed as `build submit` packs it, or of an archive file. Fault invalid_request. */
 export async function treeOf(path: string, param: string, projectDir: string | null): Promise<SourceTreeIds> {
   const found = statSync(path, { throwIfNoEntry: false })
   if (found?.isDirectory() === true) return await treeOfPacked((await packDirectory(path)).bytes, param, projectDir)
@@ -43,7 +43,7 @@ export async function treeOf(path: string, param: string, projectDir: string | n
   })
 }
 
-/** Of an archive in memory. */
+/** Tree id of an archive in memory. */
 export async function treeOfPacked(
   bytes: Uint8Array,
   param: string,

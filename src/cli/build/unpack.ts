@@ -1,4 +1,4 @@
-// Unpacks a result that was verified, and nothing but that: plain files under plain names, in a new directory. Effects: writes files.
+// Unpacks the verified files of a result, under plain names, into a new directory. Effects: writes files.
 
 import { createHash } from 'node:crypto'
 import { createReadStream, existsSync, constants as fsConstants, mkdirSync, renameSync, rmSync } from 'node:fs'
@@ -18,13 +18,13 @@ const depthMax = 20
 export type UnpackOrder = {
   readonly output: string
   readonly jobId: string
-  /** SHA-256 of every file that was verified, by its path below the top-level directory: exactly these may be in the archive. */
+  /** SHA-256 of each verified file by its path below the top-level directory: the archive holds exactly these. */
   readonly digests: ReadonlyMap<string, string>
 }
 
 /**
- * The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that name is taken.
- * Fault invalid_request, after which nothing of it is there.
+ * The directory that is there afterwards, below `output`: the project's name, with the job's id behind it where that
+ * name is taken. Fault invalid_request, after which nothing of it is there.
  */
 export function unpackResult(archive: string, { output, jobId, digests }: UnpackOrder): Promise<string> {
   const temporary = join(output, `.${jobId}.unpacking`)

@@ -1,4 +1,4 @@
-// strongroom igvm: builds and shows IGVM files. Needs no daemon, no configuration and no root. Effects: reads and writes the named files.
+// strongroom igvm: builds and shows IGVM files, without daemon, configuration or root. Effects: the named files.
 
 import { type Command, Option } from 'commander'
 import { buildIgvm, type IgvmBuild } from '../../attest/igvm/build.ts'

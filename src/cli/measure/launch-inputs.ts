@@ -1,4 +1,4 @@
-// Precomputed inputs of a launch digest: the digest after the firmware, the firmware's tables, the hashes of kernel, initrd and command line.
+// Precomputed inputs of a launch digest: digest after the firmware, its tables, hashes of kernel, initrd and cmdline.
 // The JSON form is that of dstack's measurement documents. Pure; throws Malformed.
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'

@@ -1,4 +1,4 @@
-// strongroom measure igvm: the launch digest of an IGVM file, or the file of an image made again. Effects: reads and writes the named files.
+// strongroom measure igvm: the launch digest of an IGVM file, or an image's file made again. Effects: the named files.
 
 import { join } from 'node:path'
 import { type Command, Option } from 'commander'

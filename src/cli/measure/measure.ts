@@ -1,4 +1,4 @@
-// strongroom measure: predicts the launch digest that hardware will report. Needs no daemon, no configuration and no root. Effects: reads the named files.
+// strongroom measure: the launch digest that hardware will report. Needs no daemon and no root. Effects: reads files.
 
 import { type Command, Option } from 'commander'
 import {

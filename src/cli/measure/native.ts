@@ -1,4 +1,4 @@
-// What the runtime gives the attestation library: fast hashes, and any part of a disk image. Effects: reads one file.
+// The runtime's fast hashes, and reads of any part of a disk image, for the attestation library. Effects: one file.
 
 import { type FileHandle, open } from 'node:fs/promises'
 import type { Hash } from '../../attest/hash.ts'
@@ -14,7 +14,7 @@ export const imageBytesMax = 2 ** 42
 
 export type ImageSource = ByteSource & AsyncDisposable & { readonly sizeBytes: number }
 
-/** A regular file only: a pipe cannot be read at an offset, and a device does not say its size. Throws InputFault, also from `read`. */
+/** Regular files only: pipes have no offsets, devices state no size. Throws InputFault, also from `read`. */
 export async function openImage(input: { path: string; param: string }): Promise<ImageSource> {
   let file: FileHandle
   try {

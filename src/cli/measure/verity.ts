@@ -1,4 +1,4 @@
-// strongroom verity: dm-verity root hashes of disk images. Needs no daemon, no configuration and no root. Effects: reads the image.
+// strongroom verity: dm-verity root hashes of disk images. Needs no daemon and no root. Effects: reads the image.
 
 import { type Command, InvalidArgumentError } from 'commander'
 import { type Check, check, verdict } from '../../attest/verdict.ts'

@@ -4,7 +4,7 @@ import type { AdminOrganization } from '../../contract/admin/admin.ts'
 
 type Budgeted = Pick<AdminOrganization, 'budget_usd' | 'budget_tokens' | 'month_cost_usd' | 'month_tokens'>
 
-/** What is spent of what, in the running month (UTC). */
+/** Spent and budget of the running month (UTC). */
 export function budgetFields(of: Budgeted): [string, string][] {
   return [
     [

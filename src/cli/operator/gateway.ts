@@ -1,4 +1,4 @@
-// strongroom gateway key: keys of the inference gateway. strongroom metrics: what Prometheus reads. Effects: requests to the daemon.
+// strongroom gateway key: keys of the gateway. strongroom metrics: Prometheus text. Effects: requests to the daemon.
 
 import type { Command } from 'commander'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'

@@ -123,7 +123,7 @@ function addEgress(instance: Command, cli: Cli): void {
     })
 }
 
-/** Who has called sudo, else who is logged in. */
+/** The user that called sudo, else the user that is logged in. */
 function operatorName(env: Run['io']['env']): string {
   const name = env.SUDO_USER || env.LOGNAME || env.USER || 'root'
   return name.slice(0, 64)
@@ -195,7 +195,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
   )
 }
 
-/** What QEMU said is printed under its event, line by line. */
+/** QEMU's own lines stand below their event. */
 function eventsText(events: readonly AdminEvent[], paint: Paint): string {
   const rows = events.map(({ at, kind, detail }) => [at, kind, wordsOf(detail) === null ? detailText(detail) : ''])
   const [head = '', ...lines] = table(['TIME', 'EVENT', 'DETAIL'], rows, paint).trimEnd().split('\n')

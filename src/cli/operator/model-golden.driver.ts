@@ -1,4 +1,4 @@
-// Runs a model once in the built-in worker's sandbox, to record what it surely answers. Effects: a directory below /tmp, processes.
+// Runs a model once in the built-in worker's sandbox and records a known answer. Effects: a folder in /tmp, processes.
 
 import { chmodSync, mkdtempSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,12 +19,12 @@ type WorkerConfig = Config['inference']['worker']
 
 const unpackTimeoutMs = 60_000
 const removeTimeoutMs = 60_000
-/** Of prompts and answers of a few words. */
+/** Context, in tokens: prompts and answers have a few words. */
 const contextTokens = 1024
 
 export type Recording = { readonly file: string; readonly settings: WorkerConfig; readonly signal: AbortSignal }
 
-/** Rejects when the signal is aborted. AdvisedFault host.command_failed: it cannot run here, or its answer is not sure. */
+/** Rejects on abort. AdvisedFault host.command_failed: the model cannot run here, or its answer varies. */
 export async function recordOnHost({ file, settings, signal }: Recording): Promise<GoldenAnswer> {
   let found: GoldenAnswer | null
   try {

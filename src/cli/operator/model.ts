@@ -1,4 +1,4 @@
-// strongroom model: disks of models for a gateway in a VM. Works on the state directory, with or without a daemon. Effects: files; runs a model once.
+// strongroom model: model disks of a gateway in a VM, in the state directory. Effects: files; runs a model once.
 
 import { type Command, Option } from 'commander'
 import { systemClock } from '../../base/clock.ts'
@@ -156,7 +156,7 @@ function showBytes(progress: Progress, isTerminal: boolean) {
   }
 }
 
-/** What the table of base/fault.ts says is for others who meet the same failure. */
+/** The error with a remedy for this command; that of base/fault.ts is for others who meet the same failure. */
 function advised(error: unknown): unknown {
   if (!(error instanceof Fault) || error instanceof AdvisedFault) return error
   if (isForbidden(error)) return new InputFault(error.message, { remedy: 'run the command as root', cause: error })

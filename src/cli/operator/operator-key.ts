@@ -1,4 +1,4 @@
-// strongroom operator-key: the public half of the key that signs launches, for an operator to publish. Effects: one request to the daemon.
+// strongroom operator-key: the public key of launches, for the operator to publish. Effects: a request to the daemon.
 
 import type { Command } from 'commander'
 import { AdminStatus } from '../../contract/admin/admin.ts'

@@ -1,4 +1,4 @@
-// What a client asked a build service for, as options of `verify build` and `build submit`. Effects: reads the source and the named files.
+// The request for a build, as options of `verify build` and `build submit`. Effects: reads the source and files.
 
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import { sha256 } from '../../attest/hash.ts'
@@ -9,7 +9,7 @@ import { treeOf } from '../build/source-tree.ts'
 import { InputFault } from '../exit.ts'
 import { KIB, readTextInput } from '../input-file.ts'
 
-/** Of both commands. */
+/** Options of both commands. */
 export type RequestOptions = {
   commit?: string
   anySource?: boolean
@@ -21,7 +21,7 @@ export type RequestOptions = {
   cratesMirror?: string
 }
 
-/** Of `verify build`. */
+/** Options of `verify build`. */
 export type SourceOptions = RequestOptions & { source?: string; repository?: string }
 
 export function addRequestOptions(command: Command): Command {
@@ -62,7 +62,7 @@ function authoritiesDigest(path: string): string {
   return toHex(sha256(utf8(text)))
 }
 
-/** What a result must be of. Faults: invalid_request: not exactly one of --source, --commit and --any-source, or a source that cannot be read. */
+/** The expected source. Fault invalid_request: not exactly one of --source, --commit, --any-source; or unreadable. */
 export async function askedBuild(options: SourceOptions): Promise<AskedRequest> {
   const { source, commit, anySource, repository, ref } = options
   const fields = askedFields(options)

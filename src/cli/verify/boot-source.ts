@@ -1,4 +1,4 @@
-// The boot image that a relying party pulled or was given: as its files, or as skopeo's `dir:` leaves it, where each file has its digest for a name.
+// A boot image as a directory of its files, or as skopeo's `dir:` leaves it: files named by their digests.
 // Effects: reads files. Every Fault is invalid_request.
 
 import { readdirSync, statSync } from 'node:fs'
@@ -16,7 +16,7 @@ const igvmBytesMax = 512 * MIB
 const kernelBytesMax = 512 * MIB
 const cmdlineBytesMax = 64 * KIB
 
-/** Of an OCI image manifest, what names the files. */
+/** The fields of an OCI image manifest that name its files. */
 const OciManifest = Type.Object({
   schemaVersion: Type.Literal(2),
   layers: Type.Array(
@@ -57,7 +57,7 @@ function openDirectory(directory: string, param: string): ImageDirectory {
   }
 }
 
-/** What is no JSON is no manifest of OCI; the reader of the other kind says why. */
+/** Null if the text is no OCI manifest; the reader of the other form then reports why. */
 function safeJson(bytes: Uint8Array): unknown {
   try {
     return parsedJson('manifest', bytes)

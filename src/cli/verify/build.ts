@@ -21,7 +21,7 @@ import { readResult } from './result-source.ts'
 import { restLines, verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
-/** Of `verify build`, and of `build submit` for what it fetched. */
+/** Options of `verify build`, and of `build submit` for the result. */
 export type BuildOptions = PinOptions &
   EvidenceOptions & {
     nonce?: Uint8Array
@@ -68,7 +68,7 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
     )
 }
 
-/** Of `verify build` and `build submit`. */
+/** --own-image, of `verify build` and `build submit`. */
 export function ownImageOption(): Option {
   return new Option(
     '--own-image',
@@ -102,7 +102,7 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
   if (!found.ok) run.exitWith(EXIT.failed)
 }
 
-/** What an image does for the pin, which is missing. */
+/** Names --own-image in the reason of a missing measurement. */
 export function withOwnImage(check: Check): Check {
   const isMissing = check.name === pinCheckName('measurement') && check.outcome === 'fail'
   return isMissing ? { ...check, reason: `${check.reason}; or say --own-image of an --image that is yours` } : check

@@ -1,4 +1,4 @@
-// What an owner expects of the gateway that an instance sends its prompts to, as options. Effects: reads the named policy. Every Fault is invalid_request.
+// The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
 
 import { type Command, Option } from 'commander'
 import { shapeOf } from '../../contract/shape.ts'

@@ -1,4 +1,4 @@
-// strongroom verify gateway: asks a gateway for fresh attestation, over the very connection that it vouches for. Effects: the network, files.
+// strongroom verify gateway: fresh attestation, over the connection that it vouches for. Effects: the network, files.
 
 import type { Command } from 'commander'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
@@ -53,7 +53,7 @@ export function attestationDocument({ receipts, gateway, keys }: GatewayVerdict)
     issued_at: gateway === null ? null : iso(gateway.issuedAt),
     image: gateway === null ? null : { name: gateway.image.name, measurement: toHex(gateway.image.measurement) },
     configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
-    // What clients encrypt to (EHBP), in hexadecimal as its stock client takes it; to be trusted only in a good verdict.
+    // Keys for EHBP, in hexadecimal as its stock client takes them; trusted only in a good verdict.
     encryption_keys:
       keys === null ? null : { x25519: toHex(kemPublicKey('x25519', keys)), xwing: toHex(kemPublicKey('xwing', keys)) },
     receipts: receipts.map(({ target, verdict: item }) => ({ target, ...verdictDocument(item) })),
@@ -93,7 +93,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found)
 }
 
-/** Whoever hands it out: the receipts name its digest. Null: the gateway has none. */
+/** The gateway's workload.json; the receipts name its digest. Null: it has none. */
 async function fetchWorkload({
   url,
   ca,

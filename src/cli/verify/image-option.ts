@@ -1,4 +1,4 @@
-// The image that a relying party expects: `--image` names its manifest or the directory of it. Effects: reads one file. Every Fault is invalid_request.
+// `--image`: the manifest of the expected image, or its directory. Effects: reads one file. Fault invalid_request.
 
 import { statSync } from 'node:fs'
 import { join } from 'node:path'

@@ -1,4 +1,4 @@
-// Where an instance's attestation comes from: service A, asked with a key and a fresh nonce. Effects: the network, files.
+// Fetches an instance's attestation from service A, with a key and a fresh nonce. Effects: the network, files.
 
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
@@ -47,7 +47,10 @@ export function readApiKey(given: string | undefined, env: Io['env'], fallback: 
   return { text: text.trim(), source }
 }
 
-/** The body of the response. Faults: api.unreachable, unauthenticated, forbidden, not_found, conflict, attestation_unavailable. */
+/**
+ * Body of the response. Faults api.unreachable, unauthenticated, forbidden, not_found, conflict,
+ * attestation_unavailable.
+ */
 export async function fetchAttestation(
   { api, key, ca, timeoutMs }: InstanceSource,
   instance: InstanceIdentity,
@@ -112,7 +115,7 @@ function refusal(response: TlsResponse, { host, key, instance }: Asked): Advised
   }
 }
 
-/** Of an error document, where the body is one. */
+/** Message of an error document, if the body is one. */
 function problemOf(body: Uint8Array): { readonly message: string | null; readonly requestId: string | null } {
   try {
     const document: unknown = JSON.parse(fromUtf8(body.subarray(0, 8 * KIB)))

@@ -1,4 +1,4 @@
-// strongroom verify instance: an instance's attestation, fresh from service A or saved, and its line for known_hosts. Effects: the network, files.
+// strongroom verify instance: attestation, fresh or saved, and the line for known_hosts. Effects: the network, files.
 
 import { join } from 'node:path'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -30,7 +30,7 @@ import { addPinOptions, readPins, withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
-/** Of `verify instance` and `ssh`. */
+/** Options of `verify instance` and `ssh`. */
 export type InstanceOptions = PinOptions &
   GatewayPinOptions &
   EvidenceOptions & {
@@ -98,7 +98,7 @@ export type JudgedInstance = {
   readonly asOf: number
 }
 
-/** Asks service A, unless there is a document, and judges what it says. Faults: those of `fetchAttestation`, and invalid_request. */
+/** Judges a saved document, or a fresh one of service A. Faults: those of `fetchAttestation`, and invalid_request. */
 export async function judgeInstance(
   run: Run,
   instance: AskedInstance,

@@ -1,4 +1,4 @@
-// strongroom verify policy-example: a policy to start from, or for the instances of one image and one operator. Effects: reads files.
+// strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
 
 import type { Command } from 'commander'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'

@@ -1,4 +1,4 @@
-// What an SNP report says, for --json: bytes in hexadecimal, bit fields both as a number and by name. Pure. Trust is decided elsewhere.
+// An SNP report for --json: bytes in hexadecimal, bit fields as number and names. Pure. Decides nothing about trust.
 
 import type { Product } from '../../attest/amd/product.ts'
 import { decodeTcb, type RawTcb } from '../../attest/amd/tcb.ts'

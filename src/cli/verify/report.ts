@@ -1,4 +1,4 @@
-// strongroom verify report: one saved SNP report against its certificates, the floors and a policy. Effects: reads files.
+// strongroom verify report: a saved SNP report against certificates, floors and a policy. Effects: reads files.
 
 import { type Command, Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'

@@ -1,4 +1,4 @@
-// strongroom verify response: a saved response of a gateway against its receipt and the gateway's saved attestation. Effects: reads files.
+// strongroom verify response: a saved response against its receipt and the gateway's attestation. Effects: reads files.
 
 import type { Command } from 'commander'
 import type { ResponseClaim } from '../../attest/receipt/response.ts'

@@ -1,5 +1,5 @@
-// The result of a build as a directory, or as the archive that was downloaded or packed anew. Effects: reads files; writes none.
-// Every failure is an InputFault: what cannot be read is no verdict.
+// The result of a build as a directory, or as the archive that was downloaded or packed anew. Effects: reads files;
+// writes none. Failures are InputFaults: an unreadable result gets no verdict.
 
 import { constants, createReadStream, type Dirent } from 'node:fs'
 import { open, readdir, stat } from 'node:fs/promises'
@@ -15,9 +15,9 @@ import { InputFault } from '../exit.ts'
 import { MIB, readingInput, unreadable } from '../input-file.ts'
 import { readResultTar } from './result-tar.ts'
 
-/** What is kept whole in memory; a log is only hashed. */
+/** Files kept whole in memory; a log is only hashed. */
 const documentBytesMax = 16 * MIB
-/** Of all that is kept: an archive may have many directories with such names. */
+/** Limit on kept bytes: an archive may repeat such names in many directories. */
 const keptBytesMax = 64 * MIB
 const fileCountMax = 20_000
 const depthMax = 20

@@ -1,6 +1,6 @@
-// Reads the tar of a build's result, or of one that was packed anew: POSIX.1-2017 ustar and pax, and GNU's long names. Throws Malformed. No effects.
+// Reads the tar of a build's result: POSIX.1-2017 ustar and pax, and GNU's long names. Pure. Throws Malformed.
 //
-// Stricter than what any tar writes: files and directories alone, each name once and inside of the archive. Nothing is ever written to disk.
+// Accepts files and directories alone, each name once and inside of the archive. Writes nothing to disk.
 
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { ByteReader } from '../../base/byte-reader.ts'
@@ -57,7 +57,7 @@ export async function* readResultTar(
     }
     const content = reader.parts(sizeBytes)
     yield { path, sizeBytes, isExecutable: (numberOf(header.mode) & 0o100) !== 0, content }
-    // What the caller left is not lost: the next header must be where it belongs.
+    // Skips the bytes that the caller left, to the next header.
     for await (const _ of content);
     await reader.skip(tarPaddingBytes(sizeBytes))
   }

@@ -1,4 +1,4 @@
-// A verdict in at most fifteen lines: what it is, what it rests on, what was accepted because the caller asked, what was not checked. Pure.
+// A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
 
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
@@ -10,7 +10,7 @@ export const summaryLinesMax = 15
 /** A longer line is cut; --verbose prints it whole. */
 export const summaryLineCharsMax = 160
 
-/** All checks when `verbose`, else the summary. `details`: further checks of which passing ones are named, such as those of one receipt. */
+/** All checks when `verbose`, else the summary. `details`: checks whose passing ones are named, such as a receipt's. */
 export function verdictSummary(
   shown: ShownVerdict,
   { verbose, details = [], paint }: { verbose: boolean; details?: readonly Check[]; paint: Paint },
@@ -18,7 +18,7 @@ export function verdictSummary(
   if (verbose) return verdictText(shown, paint)
   const { checks, ok } = shown
   const accepted = checks.filter(isWaiver)
-  const told = accepted.flatMap(({ name }) => TOLD_BY_WAIVER[name] ?? [])
+  const told = accepted.flatMap(({ name }) => COVERED_BY_WAIVER[name] ?? [])
   const open = checks.filter(
     check => check.outcome === 'not-checked' && !check.required && !isWaiver(check) && !told.includes(groupName(check)),
   )
@@ -39,8 +39,8 @@ export function verdictSummary(
 const failedLinesMax = 6
 const openLinesMax = 4
 
-/** What is not checked because of a waiver needs no second line. */
-const TOLD_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
+/** Checks that a waiver skips; the waiver's own line covers them. */
+const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('measurement')]: ['measurement'],
   [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
@@ -48,7 +48,7 @@ const TOLD_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('crl')]: ['chain-revocation'],
 }
 
-/** Of `gateway/measurement` and the like: `measurement`. */
+/** Last part of a check's name: `measurement` of `gateway/measurement`. */
 function groupName({ name }: Check): string {
   return name.slice(name.indexOf('/') + 1)
 }
@@ -65,13 +65,13 @@ function isBad({ outcome, required }: Check): boolean {
   return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 
-/** What is not known of the firmware's floors is never left out for want of room. */
+/** Floors of the firmware first: unknown ones always get a line. */
 function byUrgency(a: Check, b: Check): number {
   const order = ({ name }: Check) => (name.startsWith('tcb-floor') ? 0 : 1)
   return order(a) - order(b)
 }
 
-/** Of the passing checks with these names, what they found. */
+/** Findings of the passing checks with these names. */
 const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['root', ['chain-root']],
   ['measurement', ['measurement']],

@@ -1,4 +1,4 @@
-// Whom and what a relying party trusts, as options of the commands that verify. Effects: reads the named files. Every Fault is invalid_request.
+// Trust of a relying party, as options of the commands that verify. Effects: reads files. Fault invalid_request.
 
 import type { Command } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
@@ -15,7 +15,7 @@ import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 
-/** Of `verify gateway` and `verify response`. */
+/** Options of `verify gateway` and `verify response`. */
 export type TrustOptions = PinOptions &
   EvidenceOptions & {
     policy?: string
@@ -25,7 +25,7 @@ export type TrustOptions = PinOptions &
     allowOutside?: readonly string[]
   }
 
-/** Of everything that judges a receipt. */
+/** Options of every command that judges a receipt. */
 export type EvidenceOptions = { crl?: string; trustSimulatedRoot?: string; verbose?: boolean }
 
 const filesBytesMax = MIB

@@ -1,4 +1,4 @@
-// strongroom verify: evidence against AMD's roots and a policy. Needs no daemon, no configuration and no root; only `gateway` and `instance` use the network.
+// strongroom verify: evidence against AMD's roots and a policy. Only `gateway` and `instance` use the network.
 
 import type { Command } from 'commander'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'

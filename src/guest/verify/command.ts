@@ -1,4 +1,4 @@
-// strongroom-verify: five lines on this very VM, for its owner. Effects: reads what the agent and the host left, asks sshd, the gateway and the agent.
+// strongroom-verify: five lines on this VM for its owner. Effects: reads files, asks sshd, the gateway and the agent.
 
 import { connect } from 'node:net'
 import { hostname } from 'node:os'
@@ -195,7 +195,7 @@ async function scanHostKey(port: number): Promise<{ ok: boolean; text: string }>
 
 const factsBytesMax = 1024 * 1024
 
-/** What the agent, which is root, sees; or why it does not say. */
+/** Facts that the agent reads as root, or the reason why it reports none. */
 async function askFacts(path: string): Promise<LockoutFacts | string> {
   try {
     const value = jsonOf(await readSocket(path, '?'))
@@ -205,7 +205,7 @@ async function askFacts(path: string): Promise<LockoutFacts | string> {
   }
 }
 
-/** What the agent says, or why it says nothing. */
+/** The agent's reply, or the reason why there is none. */
 async function askTpm(path: string, request: TpmRequest): Promise<TpmReply | string> {
   try {
     const value = jsonOf(await readSocket(path, encodeTpmRequest(request)))

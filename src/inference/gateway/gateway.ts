@@ -1,4 +1,4 @@
-// Service B's request path (contract 4.2): a plain dispatch on the path, because every microsecond here is added to every request.
+// Service B's request path (contract 4.2): a plain dispatch, because its time is added to every request.
 
 import { keyConfigMediaType } from '../../attest/ehbp/protocol.ts'
 import { Fault } from '../../base/fault.ts'
@@ -72,10 +72,10 @@ export type GatewayLimits = CompletionLimits & {
 
 export type Gateway = {
   readonly fetch: GatewayFetch
-  /** What decides for other processes that serve its clients: relay/. */
+  /** Decides for the processes that serve its clients (relay/). */
   readonly enter: (asked: AskedEntry) => Entry<Caller>
   readonly acquire: Router<UpstreamTarget>['acquire']
-  /** Of `createCacheSalt`. */
+  /** Result of `createCacheSalt`. */
   readonly cacheSecret: Uint8Array
   readonly view: () => RouterView
   /** Probes the upstream now if it is ejected, because whoever runs it has seen that it is healthy. */

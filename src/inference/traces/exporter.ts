@@ -36,7 +36,7 @@ export type TraceCounts = {
 }
 
 const backOffRange = { minMs: 1_000, maxMs: 60_000 }
-/** Of one batch, with pauses in between. */
+/** Attempts per batch, with pauses in between. */
 const attemptsMax = 5
 /** For what waits at the end. */
 const lastTimeoutMs = 2_000

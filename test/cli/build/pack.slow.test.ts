@@ -1,4 +1,4 @@
-// Goal: what is sent is what git would take, the same bytes each time, and an archive that tar unpacks to the same files.
+// Goal: the archive holds what git would take, has the same bytes each time, and tar unpacks it to the same files.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import {

@@ -1,4 +1,4 @@
-// Goal: `build submit` takes a directory to a verified result, or says what failed, with the exit code that says it too.
+// Goal: `build submit` takes a directory to a verified result, or names the failure, also by its exit code.
 
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
@@ -89,7 +89,7 @@ describe('a good build', () => {
         const reader = whole.body?.getReader()
         const wanted = streams === 1 ? 'data: ' : 'unpacked'
         let text = ''
-        // Of the event with it the end, and nothing of the next one, which on a busy machine comes in the same piece.
+        // Cuts within the end of this event, before the next one, which may come in the same piece.
         const end = () => (text.includes(wanted) ? text.indexOf('\n\n', text.indexOf(wanted)) : -1)
         while (end() === -1) {
           const { value, done } = present(await reader?.read(), 'a body')

@@ -1,4 +1,4 @@
-// Goal: `strongroom igvm` builds files that measure as a launch of their parts does, and shows whether a kernel is the committed one.
+// Goal: `strongroom igvm` builds files that measure as their parts do, and shows whether a kernel is the committed one.
 
 import { afterAll, expect, test } from 'bun:test'
 import {
@@ -151,7 +151,7 @@ test('goal: a stranger makes the very file of an image again from its directory,
 })
 
 test.each(['firmware', 'kernel', 'initrd', 'cmdline'])('one altered byte in the %s of an image', async part => {
-  // Goal: the part is told by name, and the digest is not the manifest's.
+  // Goal: the output names the part, and the digest differs from the manifest's.
   const image = mkdtempSync(join(dir, 'image-'))
   await writeLaunchImage(image)
   const bytes = readFileSync(join(image, part))

@@ -1,4 +1,4 @@
-// Goal: `strongroom measure` gives the digests that hardware and other tools gave for the same inputs, and refuses what it cannot measure.
+// Goal: `strongroom measure` gives the digests of hardware and other tools, and refuses what it cannot measure.
 
 import { afterAll, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'

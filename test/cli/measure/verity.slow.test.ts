@@ -1,4 +1,4 @@
-// Goal: `strongroom verity` computes the root hashes that veritysetup computes, and notices one changed bit of data or tree.
+// Goal: `strongroom verity` computes veritysetup's root hashes, and notices one changed bit of data or tree.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'

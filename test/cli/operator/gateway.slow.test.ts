@@ -1,4 +1,4 @@
-// Goal: an operator makes, sees and revokes gateway keys with the program itself, over a real socket and database, and the gateway acts on it.
+// Goal: an operator makes, sees and revokes gateway keys by the program, and the gateway acts on it.
 
 import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'

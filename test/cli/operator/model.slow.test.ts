@@ -1,4 +1,4 @@
-// Goal: an operator makes, lists and removes models' disks without a daemon, and is stopped before a model that is in use goes.
+// Goal: an operator makes, lists and removes model disks without a daemon; a model in use stays.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { closeSync, mkdtempSync, openSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
@@ -75,7 +75,7 @@ describe('add', () => {
     expect(stderr).toContain('remedy: give another --name, or remove the one that is there')
   })
 
-  // Goal: without an image or a user the model cannot be run; the operator reads what else there is, and nothing is left half done.
+  // Goal: without an image or a user the model cannot run; the operator reads the other ways, nothing is half done.
   test('a golden answer that cannot be recorded here is said', async () => {
     const { code, stderr } = await run('add', other, '--name', 'unrun')
     expect(code).toBe(1)

@@ -1,4 +1,4 @@
-// Goal: `verify build` says in one word whether a result holds, and the exit code says it too: 0 good, 1 a check failed, 2 cannot be read.
+// Goal: `verify build` judges a result in one word and by exit code: 0 good, 1 a check failed, 2 cannot be read.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -179,7 +179,7 @@ describe('exit code 1', () => {
   })
 })
 
-// Goal: what was built is named or waived, and whichever it is, the verdict says it, with the root, the VMPL and the firmware below it.
+// Goal: the source is named or waived, and the verdict says which, with root, VMPL and firmware below it.
 describe('the source', () => {
   const bare = () => options.toSpliced(options.indexOf('--commit'), 2)
   const wrapped = async (record: Partial<BuildRecord>) => {

@@ -1,4 +1,4 @@
-// strongroom verify gateway against real HTTPS servers: the gateway itself, one in the middle, and others that are none.
+// strongroom verify gateway against real HTTPS servers: the gateway, a man in the middle, and other servers.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { allowlistText, clearRig, configurationText, receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
@@ -99,7 +99,7 @@ describe('what must not pass', () => {
   })
 
   test('a server in the middle with a good certificate of its own', async () => {
-    // Goal: receipts vouch for the connection that the gateway ends, and for no other; that is the only thing wrong here.
+    // Goal: receipts vouch for the connection that the gateway ends, and for no other; all else is right here.
     using middle = await startMiddle(gateway)
     const { code, document } = await verify(...line(middle.url, ...all))
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['tls-binding']])
@@ -125,7 +125,7 @@ describe('what must not pass', () => {
   })
 
   test('another configuration', async () => {
-    // Goal: upstreams that were added since the relying party looked are seen, by the one line that is about them, with both digests.
+    // Goal: upstreams added since the relying party looked are seen, in one line, with both digests.
     const other = file('other-configuration.json', '{"schemaVersion":1,"upstreams":[]}')
     const { code, document } = await verify(...line(gateway.url, ...all, '--configuration', other))
     expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['gateway-configuration']])

@@ -244,7 +244,7 @@ describe('service A', () => {
     api.answer = () => Response.json({ request_id: 'req_1', correlation_id: null, error }, { status, headers })
   }
 
-  // Goal: each refusal says what to do next, in words and by an exit code of its own; nothing of it reaches the terminal raw.
+  // Goal: each refusal says what to do next, also by its exit code; no raw bytes reach the terminal.
   test.each<readonly [number, number, string, Record<string, string>]>([
     [401, 1, 'use a key of the organization acme that is not revoked', {}],
     [403, 1, 'use a key of the organization acme that is not revoked', {}],

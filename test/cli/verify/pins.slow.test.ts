@@ -1,4 +1,4 @@
-// Goal: no verdict is good with something left unpinned, unless each omission was asked for by its own flag; the verdict repeats it in words.
+// Goal: no verdict is good with a pin missing, unless a flag waives it; the verdict repeats each waiver in words.
 
 import { afterAll, expect, test } from 'bun:test'
 import { clearRig, imageDigest, simulatedHost } from '../../../scripts/rigs/gateway/attestation.ts'

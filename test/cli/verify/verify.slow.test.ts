@@ -1,4 +1,4 @@
-// Goal: `strongroom verify` gives every real report the verdict that it deserves, and says so in lines, documents and exit codes.
+// Goal: `strongroom verify` judges every real report rightly, in lines, documents and exit codes.
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
