@@ -91,7 +91,7 @@ function walk(directory: string): string[] {
   return paths
 }
 
-/** False for deleted files that git still lists, for sockets and the like, and for submodules, which are directories. */
+/** False for deleted files that git still lists, for sockets and the like, and for submodules (directories). */
 function isSource(path: string): boolean {
   const stat = lstatSync(path, { throwIfNoEntry: false })
   return stat !== undefined && (stat.isFile() || stat.isSymbolicLink())
