@@ -24,13 +24,13 @@ import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
+import { admissionFor } from '../vm/capacity.query.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { launchDocumentOf } from '../vm/evidence/report.driver.ts'
 import { unnamedVms } from '../vm/held/unnamed.query.ts'
 import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
-import { roomFor } from '../vm/room.query.ts'
 import type { Engine } from './engine.ts'
 import { operatorKeyWords } from './pool.ts'
 
@@ -108,7 +108,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
         return digest
       },
       room: () =>
-        roomFor(
+        admissionFor(
           store.ledger.db,
           { ...spec, diskGib: builds.scratch_gib + builds.exchange_gib },
           {

@@ -33,8 +33,9 @@ import { ensureDir } from '../linux/files.ts'
 import type { Store } from '../store/db.ts'
 import { swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { Pools } from '../vm/capacity.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
-import { diskRoomGib } from '../vm/launch/disk.driver.ts'
+import { freeDiskGib } from '../vm/launch/disk.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import {
   builderImage,
@@ -64,7 +65,6 @@ import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
 import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
-import type { Pools } from '../vm/room.query.ts'
 import type { CollateralService } from './collateral.ts'
 
 export type EngineDeps = {
@@ -158,7 +158,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const collateral = deps.collateral(platform)
   const bootId = hostBootId()
   const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
-  const diskGibMax = () => config.capacity.scratch_gib || diskRoomGib(stateDir)
+  const diskGibMax = () => config.capacity.scratch_gib || freeDiskGib(stateDir)
   const reconciler = new VmReconciler({
     ledger: store.ledger,
     hostId: store.hostId,

@@ -7,9 +7,9 @@ import type { Logger } from '../base/log.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { WarmPool } from '../instances/pool.ts'
 import type { Store } from '../store/db.ts'
+import { admissionFor } from '../vm/capacity.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
-import { roomFor } from '../vm/room.query.ts'
 import type { Engine } from './engine.ts'
 
 export type PoolParts = {
@@ -33,7 +33,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
     wanted: config.pool.warm,
     imageDigest: () => imageDigest(config.vm.image_dir),
     room: () =>
-      roomFor(
+      admissionFor(
         store.ledger.db,
         { ...vmSpec, diskGib: vmSpec.scratchGib ?? 0 },
         {

@@ -5,7 +5,7 @@ import { dirname, join, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
 import { lineOf, readToml } from '../config/toml.ts'
-import { shapeOf } from '../contract/shape.ts'
+import { checkValue } from '../contract/check.ts'
 import { InputFault } from './exit.ts'
 import { KIB } from './input-file.ts'
 import type { Io } from './io.ts'
@@ -84,9 +84,9 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
 function parse(text: string, path: string): ClientFile {
   const toml = readToml(text)
   if (!toml.ok) throw fault(`${path}:${toml.line}: ${toml.message}`)
-  const shape = shapeOf(ClientFile, toml.table)
-  if (shape.ok) return shape.value
-  const [, name = ''] = /^\/([^/:]*)/.exec(shape.problem) ?? []
+  const result = checkValue(ClientFile, toml.table)
+  if (result.ok) return result.value
+  const [, name = ''] = /^\/([^/:]*)/.exec(result.problem) ?? []
   const known = Object.hasOwn(ClientFile.properties, name)
   const problem = known
     ? `${name}: must be a text`

@@ -10,7 +10,7 @@ import { present } from '../base/assert.ts'
 import { fromBase64Url } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { type Shape, shapeOf } from '../contract/shape.ts'
+import { type CheckResult, checkValue } from '../contract/check.ts'
 import { type ControlKey, ControlSnapshot, controlMessage } from '../contract/vm/enclave.ts'
 import { type Refusal, refuse } from '../guest/wire.codec.ts'
 import { type Cost, createCost } from '../inference/metering/price.ts'
@@ -78,9 +78,9 @@ export class Control {
 /** Arrays and objects within each other, in the deepest snapshot, and one to spare. */
 const depthMax = 6
 
-function readSnapshot(bytes: Uint8Array): Shape<ControlSnapshot> {
+function readSnapshot(bytes: Uint8Array): CheckResult<ControlSnapshot> {
   try {
-    return shapeOf(ControlSnapshot, parseJson(bytes, { depthMax }))
+    return checkValue(ControlSnapshot, parseJson(bytes, { depthMax }))
   } catch (error) {
     return { ok: false, problem: messageOf(error) }
   }

@@ -9,7 +9,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { type Logger, redact } from '../base/log.ts'
-import { type Shape, shapeOf } from '../contract/shape.ts'
+import { type CheckResult, checkValue } from '../contract/check.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import {
   type EnclaveNext,
@@ -258,13 +258,13 @@ export class Enclave {
 const depthMax = 10
 
 /** Exactly the canonical text: HOST_DATA is its digest. */
-function readWorkload(bytes: Uint8Array): Shape<WorkloadDocument> {
+function readWorkload(bytes: Uint8Array): CheckResult<WorkloadDocument> {
   try {
-    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax }))
-    if (shape.ok && workloadText(shape.value) !== fromUtf8(bytes)) {
+    const result = checkValue(WorkloadDocument, parseJson(bytes, { depthMax }))
+    if (result.ok && workloadText(result.value) !== fromUtf8(bytes)) {
       return { ok: false, problem: 'it is not in its canonical form' }
     }
-    return shape
+    return result
   } catch (error) {
     return { ok: false, problem: messageOf(error) }
   }

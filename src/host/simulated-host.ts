@@ -31,7 +31,7 @@ import { simulateReport } from '../attest/simulator/report.ts'
 import { concat, fromBase64, toBase64, utf8 } from '../base/bytes.ts'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import { checkedJson } from '../contract/shape.ts'
+import { checkedJson } from '../contract/check.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { openOperatorKey } from './operator-key.ts'
 

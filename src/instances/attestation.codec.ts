@@ -2,9 +2,9 @@
 
 import { fromBase64Url, toBase64Url } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
+import { checked } from '../contract/check.ts'
 import { nonceLength } from '../contract/http/attestation.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
-import { checked } from '../contract/shape.ts'
 import type { VmEvidence } from '../vm/engine.ts'
 import type { ClaimedAs } from './evidence.verify.ts'
 

@@ -5,8 +5,8 @@ import { assert } from '../base/assert.ts'
 import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { checkValue } from '../contract/check.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
-import { shapeOf } from '../contract/shape.ts'
 import { LimitedFault, UnavailableFault } from '../http/limited.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { attestationOf } from '../store/directory/attestation.query.ts'
@@ -50,7 +50,7 @@ export class Attestations {
     const platforms = [instance.platform]
     const kept = attestationOf(db, instance.id)
     if (kept === null || (nonce !== null && instance.status !== 'ready')) throw conflict(instance.status)
-    const stored = shapeOf(InstanceAttestation, JSON.parse(kept.document))
+    const stored = checkValue(InstanceAttestation, JSON.parse(kept.document))
     // This VM's statement is of an older form than owners need.
     if (!stored.ok) throw new Fault('conflict', TOO_OLD)
     if (nonce === null) return { data: stored.value, platforms }

@@ -6,8 +6,8 @@ import { sha256 } from '../attest/hash.ts'
 import { fromBase64, toBase64, toHex, utf8 } from '../base/bytes.ts'
 import { Fault } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
+import { checkedJson } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
-import { checkedJson } from '../contract/shape.ts'
 import type { Claim, Network, SealedClaim } from '../contract/vm/agent.ts'
 import {
   ClaimDocument,

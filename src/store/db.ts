@@ -13,7 +13,7 @@ import { initial } from './migrations/initial.ts'
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
 /** The two rooms of the store: what organizations own, and what this host owns. */
-export type RoomName = 'directory' | 'ledger'
+export type DatabaseName = 'directory' | 'ledger'
 
 declare const roomName: unique symbol
 
@@ -21,7 +21,7 @@ declare const roomName: unique symbol
  * A handle on the tables of one room: the database or a transaction in it. Every query takes it first. The type alone
  * keeps a transaction of one room from the other room's queries.
  */
-type Db<Name extends RoomName = RoomName> = Omit<Sqlite, 'transaction'> & {
+type Db<Name extends DatabaseName = DatabaseName> = Omit<Sqlite, 'transaction'> & {
   readonly [roomName]: Name
   readonly transaction: <T>(work: (tx: Db<Name>) => T) => T
 }
@@ -30,14 +30,14 @@ export type DirectoryDb = Db<'directory'>
 export type LedgerDb = Db<'ledger'>
 
 /** No join, foreign key or transaction spans two: a fleet keeps its directory elsewhere than a host its ledger. */
-type RoomStore<Name extends RoomName> = {
+type DatabaseStore<Name extends DatabaseName> = {
   readonly db: Db<Name>
   /** Runs `work` in an immediate transaction: all of it or nothing. Synchronous, so no other request comes between. */
   readonly transact: <T>(work: (tx: Db<Name>) => T) => T
 }
 
-export type DirectoryStore = RoomStore<'directory'>
-export type LedgerStore = RoomStore<'ledger'>
+export type DirectoryStore = DatabaseStore<'directory'>
+export type LedgerStore = DatabaseStore<'ledger'>
 
 /** Both rooms; on a single host one file holds them. */
 export type Store = {
@@ -88,8 +88,8 @@ export function openStore(path: string, migrations: Migrations = MIGRATIONS): St
     migrate(sqlite, path, migrations)
     sqlite.run('PRAGMA foreign_keys = ON')
     return {
-      directory: openRoom<'directory'>(sqlite),
-      ledger: openRoom<'ledger'>(sqlite),
+      directory: openDatabase<'directory'>(sqlite),
+      ledger: openDatabase<'ledger'>(sqlite),
       hostId: hostIdOf(sqlite),
       close: () => sqlite.close(),
     }
@@ -103,7 +103,7 @@ function openFault(error: unknown, path: string): Fault {
   return wrapFault(error, `open database ${path}`, storageCodeOf(error) ?? 'store.corrupt')
 }
 
-function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {
+function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStore<Name> {
   const sqlite: Sqlite = drizzle({ client })
   return {
     db: asRoom<Name>(sqlite),
@@ -115,7 +115,7 @@ function openRoom<Name extends RoomName>(client: Database): RoomStore<Name> {
 }
 
 /** Drizzle knows no rooms: only this function gives a handle its room. */
-function asRoom<Name extends RoomName>(db: Sqlite): Db<Name> {
+function asRoom<Name extends DatabaseName>(db: Sqlite): Db<Name> {
   return db as unknown as Db<Name>
 }
 

@@ -12,8 +12,8 @@ import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
 import type { Expected } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
+import { checkValue } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
-import { shapeOf } from '../contract/shape.ts'
 import { ClaimDocument, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 
@@ -44,10 +44,10 @@ type ExpectedClaim = Pick<
 export function readClaim(text: string): ClaimDocument {
   const what = 'claim document'
   wellFormed(text.length <= claimDocumentCharsMax, `${what}: ${text.length} characters are too many`)
-  const shape = shapeOf(ClaimDocument, parsedJson(what, utf8(text)))
-  wellFormed(shape.ok, `${what}: ${shape.ok ? '' : shape.problem}`)
-  wellFormed(claimText(shape.value) === text, `${what}: not in its canonical form`)
-  return shape.value
+  const result = checkValue(ClaimDocument, parsedJson(what, utf8(text)))
+  wellFormed(result.ok, `${what}: ${result.ok ? '' : result.problem}`)
+  wellFormed(claimText(result.value) === text, `${what}: not in its canonical form`)
+  return result.value
 }
 
 /** The names of the receipt's checks that compare the claim document. */

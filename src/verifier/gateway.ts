@@ -17,8 +17,8 @@ import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from
 import { equalConstantTime, fromBase64Url, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
+import { checkValue } from '../contract/check.ts'
 import { AttestationResponse, type AttestedWorkload } from '../contract/http/attestation.ts'
-import { shapeOf } from '../contract/shape.ts'
 import { admits } from '../contract/vm/allowlist.ts'
 import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
@@ -125,8 +125,8 @@ type ReadDocument =
 function readDocument(bytes: Uint8Array): ReadDocument {
   if (bytes.length > attestationBytesMax) return { ok: false, reason: `${bytes.length} bytes are too many` }
   try {
-    const shape = shapeOf(AttestationResponse, parseJson(bytes, { depthMax: 8 }))
-    return shape.ok ? { ok: true, document: shape.value } : { ok: false, reason: shape.problem }
+    const result = checkValue(AttestationResponse, parseJson(bytes, { depthMax: 8 }))
+    return result.ok ? { ok: true, document: result.value } : { ok: false, reason: result.problem }
   } catch (error) {
     return { ok: false, reason: messageOf(error) }
   }

@@ -16,9 +16,9 @@ import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import type { SnpReport } from '../attest/report/report.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../attest/verdict.ts'
 import { concat, equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
+import { checkValue } from '../contract/check.ts'
 import { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import { SuccessEnvelope } from '../contract/http/problem.ts'
-import { shapeOf } from '../contract/shape.ts'
 import type { ClaimDocument } from '../contract/vm/claim-document.ts'
 import type { LaunchDocument } from '../contract/vm/launch.ts'
 import {
@@ -136,11 +136,11 @@ function readDocument(given: unknown): Parsed<InstanceAttestation> {
   const value = bytes === null ? given : parsedJson('attestation', bytes)
   const isEnvelope = typeof value === 'object' && value !== null && Object.hasOwn(value, 'data')
   if (!isEnvelope) {
-    const shape = shapeOf(InstanceAttestation, value)
-    return shape.ok ? shape : { ok: false, reason: shape.problem }
+    const result = checkValue(InstanceAttestation, value)
+    return result.ok ? result : { ok: false, reason: result.problem }
   }
-  const shape = shapeOf(Envelope, value)
-  return shape.ok ? { ok: true, value: shape.value.data } : { ok: false, reason: shape.problem }
+  const result = checkValue(Envelope, value)
+  return result.ok ? { ok: true, value: result.value.data } : { ok: false, reason: result.problem }
 }
 
 /** Accepts arrays of another realm, for which `instanceof` is false. */

@@ -6,7 +6,7 @@ import { launchProfile } from '../attest/launch/guest.ts'
 import { wellFormed } from '../attest/malformed.ts'
 import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
-import { shapeOf } from '../contract/shape.ts'
+import { checkValue } from '../contract/check.ts'
 import { ImageManifest } from '../contract/vm/image.ts'
 import { LaunchDocument, launchText } from '../contract/vm/launch.ts'
 
@@ -15,9 +15,9 @@ export type ExpectedImage = Pick<ImageManifest, 'name' | 'rootHash' | 'inputsSha
 
 /** Takes the bytes of manifest.json. */
 export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
-  const shape = shapeOf(ImageManifest, parsedJson('manifest', bytes))
-  wellFormed(shape.ok, `manifest: ${shape.ok ? '' : shape.problem}`)
-  const { name, rootHash, inputsSha256, files, launchDigests } = shape.value
+  const result = checkValue(ImageManifest, parsedJson('manifest', bytes))
+  wellFormed(result.ok, `manifest: ${result.ok ? '' : result.problem}`)
+  const { name, rootHash, inputsSha256, files, launchDigests } = result.value
   wellFormed(Object.keys(launchDigests).length > 0, 'manifest: launchDigests is empty')
   return { name, rootHash, inputsSha256, files, launchDigests }
 }
@@ -25,10 +25,10 @@ export function readExpectedImage(bytes: Uint8Array): ExpectedImage {
 /** Takes exactly the canonical text; every other spelling of the same document is refused. */
 export function readLaunch(text: string): LaunchDocument {
   const what = 'launch document'
-  const shape = shapeOf(LaunchDocument, parsedJson(what, utf8(text)))
-  wellFormed(shape.ok, `${what}: ${shape.ok ? '' : shape.problem}`)
-  wellFormed(launchText(shape.value) === text, `${what}: not in its canonical form`)
-  return shape.value
+  const result = checkValue(LaunchDocument, parsedJson(what, utf8(text)))
+  wellFormed(result.ok, `${what}: ${result.ok ? '' : result.problem}`)
+  wellFormed(launchText(result.value) === text, `${what}: not in its canonical form`)
+  return result.value
 }
 
 /** The digest that the manifest gives for this shape of VM; null when it has none. */

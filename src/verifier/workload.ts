@@ -7,7 +7,7 @@ import { type Check, check, fail, notChecked } from '../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { shapeOf } from '../contract/shape.ts'
+import { checkValue } from '../contract/check.ts'
 import { encodeAllowlist } from '../contract/vm/allowlist.ts'
 import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
@@ -36,11 +36,11 @@ export function readWorkload(bytes: Uint8Array | null): ReadWorkload | null {
   const unread = (reason: string) => ({ document: null, reason: `workload.json: ${reason}` })
   if (bytes.length > workloadBytesMax) return unread(`${bytes.length} bytes are too many`)
   try {
-    const shape = shapeOf(WorkloadDocument, parseJson(bytes, { depthMax }))
-    if (!shape.ok) return unread(shape.problem)
-    const { allowlist } = shape.value
+    const result = checkValue(WorkloadDocument, parseJson(bytes, { depthMax }))
+    if (!result.ok) return unread(result.problem)
+    const { allowlist } = result.value
     const expected = { allowlist, digest: sha256(utf8(encodeAllowlist(allowlist))) }
-    return { document: shape.value, digest: sha256(bytes), allowlist: expected }
+    return { document: result.value, digest: sha256(bytes), allowlist: expected }
   } catch (error) {
     return unread(messageOf(error))
   }

@@ -1,6 +1,6 @@
 // Whether a new VM fits: memory, vCPUs, disk room, addresses, ASIDs on snp, and VMs that boot at a time. Pure.
 
-import type { Reserved, Room } from '../store/ledger/vm.query.ts'
+import type { Reserved, Resources } from '../store/ledger/vm.query.ts'
 
 export type Capacity = {
   readonly memoryMib: number
@@ -14,10 +14,10 @@ export type Capacity = {
 /** Use of the host's room. */
 export type Occupancy = {
   readonly reserved: Reserved
-  /** Room for VMs that have waited longer. A VM that cannot fit is refused at once, not at its turn. */
-  readonly ahead: Room
+  /** Resources for VMs that have waited longer. A VM that cannot fit is refused at once, not at its turn. */
+  readonly ahead: Resources
   /** The part of `reserved` that is being released. */
-  readonly ending: Room
+  readonly ending: Resources
   /** Released addresses that may not be reused yet. */
   readonly restingAddresses: number
   /** GiB for the disks of all VMs, from the file system's present state. */
@@ -48,7 +48,7 @@ export function admission(request: Request, occupancy: Occupancy, capacity: Capa
   return reserved.booting >= capacity.bootingMax ? { kind: 'queue' } : { kind: 'admit' }
 }
 
-function plus(room: Room, other: Room, sign: 1 | -1): Room {
+function plus(room: Resources, other: Resources, sign: 1 | -1): Resources {
   return {
     vms: room.vms + sign * other.vms,
     vcpus: room.vcpus + sign * other.vcpus,
@@ -59,7 +59,7 @@ function plus(room: Room, other: Room, sign: 1 | -1): Room {
 
 function lackingOf(
   request: Request,
-  taken: Room,
+  taken: Resources,
   { restingAddresses, diskGibMax }: Pick<Occupancy, 'restingAddresses' | 'diskGibMax'>,
   capacity: Capacity,
 ): Lacking | null {

@@ -5,7 +5,7 @@ import { expect, test } from 'bun:test'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { gatewayWorkload } from '../../src/appliance/workload.ts'
 import { parseConfig } from '../../src/config/parse.ts'
-import { shapeOf } from '../../src/contract/shape.ts'
+import { checkValue } from '../../src/contract/check.ts'
 import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { WorkloadDocument } from '../../src/contract/vm/workload.ts'
 import { upstreamTarget } from '../../src/enclave/upstreams.ts'
@@ -33,9 +33,9 @@ function workloadTextOf(toml: string): string {
 }
 
 function documentOf(toml: string): WorkloadDocument {
-  const shape = shapeOf(WorkloadDocument, JSON.parse(workloadTextOf(toml)))
-  if (!shape.ok) throw new Error(shape.problem)
-  return shape.value
+  const result = checkValue(WorkloadDocument, JSON.parse(workloadTextOf(toml)))
+  if (!result.ok) throw new Error(result.problem)
+  return result.value
 }
 
 test('goal: a configuration that uses nothing of what came later gives the very text of before, so relying parties pin no new digest', () => {

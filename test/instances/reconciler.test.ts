@@ -6,8 +6,8 @@ import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { sampleGateway } from '../../scripts/rigs/instances/sample-claim.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { Fault } from '../../src/base/fault.ts'
+import { checkValue } from '../../src/contract/check.ts'
 import { InstanceAttestation } from '../../src/contract/http/instance-attestation.ts'
-import { shapeOf } from '../../src/contract/shape.ts'
 import { readyMs } from '../../src/instances/billing.ts'
 import { attestationOf } from '../../src/store/directory/attestation.query.ts'
 import { listChangesOverlapping, moveInstance } from '../../src/store/directory/instance.query.ts'
@@ -45,7 +45,7 @@ test('a running VM is claimed, attested, opened, probed with the attested host k
   const row = attestationOf(store.directory.db, 'instance')
   expect(row).toMatchObject({ sshHostKey: guestHostKey, attestedAtMs: instance().readyAtMs })
   const document: unknown = JSON.parse(row?.document ?? '')
-  expect(shapeOf(InstanceAttestation, document).ok).toBe(true)
+  expect(checkValue(InstanceAttestation, document).ok).toBe(true)
   expect(document).toMatchObject({
     nonce: row?.nonce,
     known_hosts: `abcd1234.acme.agents.test ${guestHostKey}`,

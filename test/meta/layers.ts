@@ -67,7 +67,7 @@ export const INNER_ORDERS = {
     ['service.ts'],
     ['relay'],
     ['gateway'],
-    ['shapes'],
+    ['dialects'],
     ['openai', 'metrics'],
     ['metering'],
     ['traces'],
@@ -80,10 +80,10 @@ export const INNER_ORDERS = {
     ['machine', 'held'],
     ['evidence'],
     ['launch', 'network', 'foreign-firewalls'],
-    ['room.query.ts', 'link.driver.ts', 'build-engine.ts'],
+    ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts'],
   ],
-  'src/contract': [['admin'], ['vm'], ['http'], ['shape.ts', 'key-rules.ts']],
+  'src/contract': [['admin'], ['vm'], ['http'], ['check.ts', 'key-rules.ts']],
   'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 

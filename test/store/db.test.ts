@@ -8,7 +8,7 @@ import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
 import { FAULTS, Fault } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
-import { MIGRATIONS, openStore, type RoomName, schemaVersionOf } from '../../src/store/db.ts'
+import { type DatabaseName, MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
 import { buildNonces, builds, buildVms } from '../../src/store/directory/build.table.ts'
 import { gatewayKeys } from '../../src/store/directory/gateway-key.table.ts'
@@ -29,7 +29,7 @@ import { resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
 import { holdLock } from '../rigs/lock-holder.ts'
 
-const ROOMS: Record<RoomName, readonly SQLiteTable[]> = {
+const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
   directory: [
     organizations,
     keys,
@@ -143,7 +143,7 @@ describe('schema', () => {
     for (const [room, tables] of Object.entries(ROOMS)) {
       const names = tables.map(table => getTableConfig(table).name)
       for (const name of names) {
-        const keys = store[room as RoomName].db.all<{ table: string }>(`PRAGMA foreign_key_list(${name})`)
+        const keys = store[room as DatabaseName].db.all<{ table: string }>(`PRAGMA foreign_key_list(${name})`)
         for (const { table } of keys) expect(names).toContain(table)
       }
     }

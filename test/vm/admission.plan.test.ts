@@ -4,7 +4,7 @@ import { expect, test } from 'bun:test'
 import { newUuid } from '../../src/base/ids.ts'
 import { vmById } from '../../src/store/ledger/vm.query.ts'
 import { admission, type Capacity, type Lacking, type Occupancy } from '../../src/vm/admission.plan.ts'
-import { roomFor } from '../../src/vm/room.query.ts'
+import { admissionFor } from '../../src/vm/capacity.query.ts'
 import { engineBench, hello, roomy, spec } from '../rigs/launch/vm-engine.ts'
 
 const capacity: Capacity = { memoryMib: 4096, vcpus: 4, addresses: 10, asids: 3, bootingMax: 1 }
@@ -56,7 +56,7 @@ test('the exchange disk of a build VM is promised like its scratch disk', async 
   const ids = [newUuid(), newUuid(), newUuid()]
   for (const id of ids) b.engine.define(id, builder)
   const host = { hostId: b.store.hostId, capacity, diskGibMax: () => 20, addressRestMs: 0, nowMs: 0 }
-  const roomOf = (diskGib: number) => roomFor(b.store.ledger.db, { vcpus: 1, memoryMib: 512, diskGib }, host)
+  const roomOf = (diskGib: number) => admissionFor(b.store.ledger.db, { vcpus: 1, memoryMib: 512, diskGib }, host)
   expect([roomOf(0).kind, roomOf(1)]).toEqual(['queue', { kind: 'full', lacking: 'disk', isEnding: false }])
   await b.clock.elapse(0)
   expect(ids.map(b.state)).toEqual(['booting', 'booting', 'failed'])

@@ -1,4 +1,4 @@
-// An OpenAI-shaped upstream that costs as little as can be: bare sockets, responses made beforehand. Run by
+// An OpenAI-dialect upstream that costs as little as can be: bare sockets, responses made beforehand. Run by
 // gateway.bench.ts; writes its port.
 
 import type { Socket } from 'bun'

@@ -6,7 +6,7 @@ import { join } from 'node:path'
 import { imageProvenanceName } from '../../attest/provenance/image.ts'
 import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import { ImageManifest } from '../../contract/vm/image.ts'
 import { type BootFile, bootManifest } from './manifest.plan.ts'
 
@@ -67,9 +67,12 @@ async function fileNames(directory: string): Promise<string[]> {
   const path = join(directory, 'manifest.json')
   const { size } = await stat(path)
   if (size > manifestBytesMax) throw new Error(`manifest.json has ${size} bytes`)
-  const shape = shapeOf(ImageManifest, parseJson(await Bun.file(path).bytes(), { depthMax: 8, what: 'manifest.json' }))
-  if (!shape.ok) throw new Error(`manifest.json: ${shape.problem}`)
-  const { firmware, kernel, initrd, cmdline, root } = shape.value.files
+  const result = checkValue(
+    ImageManifest,
+    parseJson(await Bun.file(path).bytes(), { depthMax: 8, what: 'manifest.json' }),
+  )
+  if (!result.ok) throw new Error(`manifest.json: ${result.problem}`)
+  const { firmware, kernel, initrd, cmdline, root } = result.value.files
   const igvm = (await readdir(directory)).filter(name => igvmPattern.test(name)).toSorted()
   const named = [cmdline, firmware, kernel, initrd, root].map(file => file.path)
   const provenance = (await Bun.file(join(directory, imageProvenanceName)).exists()) ? [imageProvenanceName] : []

@@ -7,9 +7,9 @@ import { utf8 } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
+import { checkValue } from '../../contract/check.ts'
 import { BuildEvent } from '../../contract/http/build.ts'
 import { BuildAccepted } from '../../contract/http/build-api.ts'
-import { shapeOf } from '../../contract/shape.ts'
 import { AdvisedFault } from '../exit.ts'
 import { oneLine } from '../render.ts'
 
@@ -52,9 +52,9 @@ export class BuildClient {
       headers: { 'content-type': 'application/json' },
       signal: AbortSignal.any([signal, AbortSignal.timeout(uploadTimeoutMs)]),
     })
-    const shape = shapeOf(BuildAccepted, await jsonOf(response))
-    if (!shape.ok) throw this.#strange(`its answer to a build is not as expected: ${shape.problem}`)
-    return shape.value.job_id
+    const parsed = checkValue(BuildAccepted, await jsonOf(response))
+    if (!parsed.ok) throw this.#strange(`its answer to a build is not as expected: ${parsed.problem}`)
+    return parsed.value.job_id
   }
 
   /** Never waits long: whoever has pressed Ctrl-C is waiting. */
@@ -242,8 +242,8 @@ function eventOf(block: string): SeenEvent | null {
   const data = field('data')
   if (data === undefined) return null
   try {
-    const shape = shapeOf(BuildEvent, parseJson(utf8(data), jsonLimits))
-    return shape.ok ? { id: Number(field('id') ?? 0), data: shape.value } : null
+    const parsed = checkValue(BuildEvent, parseJson(utf8(data), jsonLimits))
+    return parsed.ok ? { id: Number(field('id') ?? 0), data: parsed.value } : null
   } catch {
     return null
   }

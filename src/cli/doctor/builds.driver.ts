@@ -4,7 +4,7 @@ import { existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
 import { readAuthorities } from '../../builds/fetch/authorities.ts'
 import type { Config } from '../../config/schema.ts'
-import { diskRoomGib } from '../../vm/launch/disk.driver.ts'
+import { freeDiskGib } from '../../vm/launch/disk.driver.ts'
 import type { BuildFacts } from './builds.plan.ts'
 import { builderMeasurement, checkBuilderImage } from './image-check.driver.ts'
 
@@ -24,16 +24,16 @@ export async function lookAtBuilds(config: Config, stateDir: string): Promise<Bu
             readAuthorities(builds.fetch_ca_file)
             return builds.fetch_ca_file
           }),
-    roomGib: roomGib(config, stateDir),
+    freeGib: freeGib(config, stateDir),
   }
 }
 
 /** As the daemon counts it. Null: nobody knows before the first start, or without permission. */
-function roomGib({ capacity }: Config, stateDir: string): number | null {
+function freeGib({ capacity }: Config, stateDir: string): number | null {
   if (capacity.scratch_gib !== 0) return capacity.scratch_gib
   if (!existsSync(`${stateDir}/vms`)) return null
   try {
-    return diskRoomGib(stateDir)
+    return freeDiskGib(stateDir)
   } catch {
     return null
   }

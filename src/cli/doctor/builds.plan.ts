@@ -10,7 +10,7 @@ export type BuildFacts = {
   /** `builds.fetch_ca_file`; null where it is not read. */
   readonly authorities: Outcome | null
   /** Space for the scratch and exchange disks of all VMs, GiB; null: not known. */
-  readonly roomGib: number | null
+  readonly freeGib: number | null
 }
 
 /** One line where the service is off. */
@@ -19,7 +19,7 @@ export function buildChecks(
   { builds, vm, capacity }: Pick<Config, 'builds' | 'vm' | 'capacity'>,
 ): Check[] {
   if (facts === null) return [skip('builds', 'listen.builds is off: there is no service C')]
-  const { image, measurement, authorities, roomGib } = facts
+  const { image, measurement, authorities, freeGib } = facts
   return [
     fromOutcome(
       'builder image',
@@ -34,7 +34,7 @@ export function buildChecks(
           `set builds.vcpus (${builds.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the builder image has a launch digest for`,
         ),
     fetchCheck(builds, authorities),
-    diskCheck(builds, { roomGib, isConfigured: capacity.scratch_gib !== 0 }),
+    diskCheck(builds, { freeGib, isConfigured: capacity.scratch_gib !== 0 }),
   ]
 }
 
@@ -47,13 +47,13 @@ function fetchCheck(builds: Config['builds'], authorities: Outcome | null): Chec
   return pass(name, authorities === null ? hosts : `${hosts}, with the authorities of ${authorities.text}`)
 }
 
-function diskCheck(builds: Config['builds'], room: { roomGib: number | null; isConfigured: boolean }): Check {
+function diskCheck(builds: Config['builds'], room: { freeGib: number | null; isConfigured: boolean }): Check {
   const name = 'builder disk'
   const { scratch_gib: scratchGib, exchange_gib: exchangeGib } = builds
   const neededGib = scratchGib + exchangeGib
-  if (room.roomGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
-  const detail = `a build VM needs ${neededGib} GiB (builds.scratch_gib ${scratchGib}, builds.exchange_gib ${exchangeGib}); all VMs together have ${room.roomGib} GiB`
-  if (room.roomGib >= neededGib) return pass(name, detail)
+  if (room.freeGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
+  const detail = `a build VM needs ${neededGib} GiB (builds.scratch_gib ${scratchGib}, builds.exchange_gib ${exchangeGib}); all VMs together have ${room.freeGib} GiB`
+  if (room.freeGib >= neededGib) return pass(name, detail)
   const more = room.isConfigured ? 'raise capacity.scratch_gib' : 'free space in the state directory'
   return fail(name, detail, `${more}, or lower builds.scratch_gib and builds.exchange_gib`)
 }

@@ -5,7 +5,7 @@ import { readFileSync, statfsSync, statSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 import { boardClockMs, kernelClock } from '../../host/kernel-clock.ts'
-import { diskRoomGib } from '../../vm/launch/disk.driver.ts'
+import { freeDiskGib } from '../../vm/launch/disk.driver.ts'
 import { capacityOf } from '../../vm/launch/platform.driver.ts'
 import type { MachineFacts } from './machine.plan.ts'
 
@@ -27,7 +27,7 @@ export function lookAtMachine({
     clock: kernelClock(),
     boardMs: boardClockMs(),
     writtenMs: orNull(() => statSync(`${stateDir}/strongroom.db`).mtimeMs),
-    diskRoomGib: orNull(() => diskRoomGib(stateDir)),
+    freeDiskGib: orNull(() => freeDiskGib(stateDir)),
     inodes: orNull(() => {
       const { files, ffree } = statfsSync(stateDir)
       return { total: files, free: ffree }

@@ -14,7 +14,7 @@ export type MachineFacts = {
   /** When the database was last written; null before the first start. */
   readonly writtenMs: number | null
   /** Room for all disks of VMs, as the daemon counts; null before the first start, or without permission. */
-  readonly diskRoomGib: number | null
+  readonly freeDiskGib: number | null
   /** Inodes of the state directory's file system; a total of 0 means no limit. */
   readonly inodes: { readonly total: number; readonly free: number } | null
   readonly capacity: ({ readonly ok: true } & Capacity) | { readonly ok: false; readonly text: string }
@@ -75,25 +75,25 @@ function clockCheck({ nowMs, clock, boardMs, writtenMs }: MachineFacts): Check {
   return pass(name, `synchronised, to ${Math.ceil(clock.errorMaxMs)} ms`)
 }
 
-function diskCheck({ diskRoomGib: roomGib }: MachineFacts, { vm, capacity, builds, listen }: MachineConfig): Check {
+function diskCheck({ freeDiskGib: freeGib }: MachineFacts, { vm, capacity, builds, listen }: MachineConfig): Check {
   const name = 'disk'
-  if (roomGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
-  if (roomGib < vm.scratch_gib) {
-    const detail = `room for ${roomGib} GiB of disks, and an instance takes ${vm.scratch_gib} (vm.scratch_gib)`
+  if (freeGib === null) return skip(name, 'the room for disks of VMs is known after the first start, to root')
+  if (freeGib < vm.scratch_gib) {
+    const detail = `room for ${freeGib} GiB of disks, and an instance takes ${vm.scratch_gib} (vm.scratch_gib)`
     return fail(name, detail, 'free space in the state directory, or lower vm.scratch_gib')
   }
   const results = listen.builds === '' ? 0 : builds.results_gib_max
   const promised = capacity.scratch_gib + results
-  if (promised > roomGib) {
+  if (promised > freeGib) {
     const ofBuilds = results === 0 ? '' : ` and builds.results_gib_max (${results})`
-    const detail = `capacity.scratch_gib (${capacity.scratch_gib})${ofBuilds} promise ${promised} GiB; there is room for ${roomGib}`
+    const detail = `capacity.scratch_gib (${capacity.scratch_gib})${ofBuilds} promise ${promised} GiB; there is room for ${freeGib}`
     return warn(
       name,
       detail,
-      `give the state directory a larger file system, or lower what is promised to ${roomGib} GiB in all`,
+      `give the state directory a larger file system, or lower what is promised to ${freeGib} GiB in all`,
     )
   }
-  return pass(name, `room for ${roomGib} GiB of disks, ${vm.scratch_gib} for each instance`)
+  return pass(name, `room for ${freeGib} GiB of disks, ${vm.scratch_gib} for each instance`)
 }
 
 /** Directory, sockets, logs and disks. */

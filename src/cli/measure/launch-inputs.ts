@@ -8,7 +8,7 @@ import { pageBytes, sectionKind } from '../../attest/launch/ovmf.ts'
 import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import type { CpuOptions } from './launch-options.ts'
 import { nativeSha256 } from './native.ts'
 
@@ -42,9 +42,9 @@ export const LaunchInputs = Type.Object({
 export type LaunchInputs = Static<typeof LaunchInputs>
 
 export function parseLaunchInputs(json: unknown): LaunchInputs {
-  const shape = shapeOf(LaunchInputs, json)
-  if (shape.ok) return shape.value
-  throw new Malformed(shape.problem)
+  const result = checkValue(LaunchInputs, json)
+  if (result.ok) return result.value
+  throw new Malformed(result.problem)
 }
 
 /** The processors that the document names. */

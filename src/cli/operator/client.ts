@@ -3,7 +3,7 @@
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
 import { AdminProblem } from '../../contract/admin/admin.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import { isFaultCode } from '../exit.ts'
 
 export type AdminRequest<T extends TSchema> = {
@@ -56,9 +56,9 @@ export function createClient(socketPath: string): AdminClient {
     request: async request => {
       const response = await send(request, AbortSignal.timeout(request.timeoutMs ?? responseTimeoutMs))
       const body: unknown = await response.json().catch(() => null)
-      const shape = shapeOf(request.response, body)
-      if (shape.ok) return shape.value
-      const message = `the daemon's response is not as expected: ${shape.problem}; is it of the same version as this executable?`
+      const result = checkValue(request.response, body)
+      if (result.ok) return result.value
+      const message = `the daemon's response is not as expected: ${result.problem}; is it of the same version as this executable?`
       throw new Fault('internal', message)
     },
     stream: request => bytesOf(send(request, null), socketPath),
@@ -78,9 +78,9 @@ async function* bytesOf(sent: Promise<Response>, socketPath: string): AsyncGener
 /** The daemon's error, as a Fault with its code. */
 async function refusal(response: Response): Promise<Fault> {
   const body: unknown = await response.json().catch(() => null)
-  const shape = shapeOf(AdminProblem, body)
-  if (!shape.ok) return new Fault('internal', `the daemon responded with status ${response.status} and no known error`)
-  const { code, message, param } = shape.value.error
+  const result = checkValue(AdminProblem, body)
+  if (!result.ok) return new Fault('internal', `the daemon responded with status ${response.status} and no known error`)
+  const { code, message, param } = result.value.error
   return new Fault(isFaultCode(code) ? code : 'internal', message, param === undefined ? {} : { param })
 }
 

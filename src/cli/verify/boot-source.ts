@@ -5,7 +5,7 @@ import { readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Type } from '@sinclair/typebox'
 import { parsedJson } from '../../attest/encoding/json.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import type { BootImage } from '../../verifier/build/question.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
 import { InputFault } from '../exit.ts'
@@ -36,10 +36,10 @@ type ImageDirectory = { readonly pathOf: (name: string) => string; readonly name
 function openDirectory(directory: string, param: string): ImageDirectory {
   const bytes = readInput({ path: join(directory, 'manifest.json'), param, bytesMax: MIB })
   const names = readdirSync(directory)
-  const shape = shapeOf(OciManifest, safeJson(bytes))
-  if (!shape.ok) return { names, pathOf: name => join(directory, name) }
+  const result = checkValue(OciManifest, safeJson(bytes))
+  if (!result.ok) return { names, pathOf: name => join(directory, name) }
   const titled = new Map(
-    shape.value.layers.flatMap(({ digest, annotations }) => {
+    result.value.layers.flatMap(({ digest, annotations }) => {
       const title = annotations?.[ociTitle]
       return title === undefined ? [] : [[title, join(directory, digest.slice('sha256:'.length))] as const]
     }),

@@ -1,7 +1,7 @@
 // The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
 
 import { type Command, Option } from 'commander'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import type { ExpectedGateway } from '../../verifier/claim.ts'
 import type { ClientDefaults } from '../client-config.ts'
@@ -53,8 +53,8 @@ function namesIn(text: string | undefined): string[] {
 
 function reasonIn(text: string | undefined): ExpectedGateway['unattested'] {
   if (text === undefined) return 'none'
-  const shape = shapeOf(UnattestedReason, text)
-  if (shape.ok) return shape.value
+  const result = checkValue(UnattestedReason, text)
+  if (result.ok) return result.value
   throw new InputFault(`unattested_gateway: ${JSON.stringify(text)} is none of ${reasons.join(', ')}`, {
     param: 'unattested-gateway',
     remedy: 'correct client.toml',

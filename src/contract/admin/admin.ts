@@ -2,9 +2,9 @@
 // The daemon responds with these shapes; the command line checks responses against them and prints them with --json.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
 import { BUILD_STATES } from '../http/build.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
-import { OneOf } from '../shape.ts'
 import { AdminGatewaySummary } from './gateways.ts'
 import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
 import { AdminNames } from './names.ts'

@@ -1,7 +1,7 @@
 // The admin interface's words on the gateway: its VMs, their log, and the gateway in short. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { AdminTraces } from './traces.ts'
 
 const closed = { additionalProperties: false } as const

@@ -2,7 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { BUILD_STATES, BuildErrorType, Toolchain } from './build.ts'
 
 const closed = { additionalProperties: false } as const

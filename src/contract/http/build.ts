@@ -2,7 +2,7 @@
 // scripts of attested-build services send and read.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 
 const closed = { additionalProperties: false } as const
 

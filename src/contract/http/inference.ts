@@ -3,7 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import type { FaultCode } from '../../base/fault.ts'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { UsageSums, usageRows } from './usage-rows.ts'
 
 const closed = { additionalProperties: false } as const

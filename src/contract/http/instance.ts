@@ -2,7 +2,7 @@
 // wire.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf, OneOfOrNull } from '../shape.ts'
+import { OneOf, OneOfOrNull } from '../check.ts'
 
 const closed = { additionalProperties: false } as const
 

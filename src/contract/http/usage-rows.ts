@@ -3,7 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { nanoUsdText } from './usd.ts'
 
 const closed = { additionalProperties: false } as const

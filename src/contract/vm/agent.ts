@@ -6,7 +6,7 @@
 // that an earlier connection may have left.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { Network } from './claim.ts'
 
 export { Claim, Network } from './claim.ts'

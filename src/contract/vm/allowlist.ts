@@ -5,8 +5,8 @@ import { type Static, Type } from '@sinclair/typebox'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
+import { type CheckResult, checkValue } from '../check.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../http/attestation.ts'
-import { type Shape, shapeOf } from '../shape.ts'
 
 const closed = { additionalProperties: false } as const
 
@@ -50,7 +50,7 @@ export type Allowlist = Static<typeof Allowlist>
 const depthMax = 8
 
 /** Takes the exact bytes of a file; base/json.ts says what is strict. */
-export function parseAllowlist(bytes: Uint8Array): Shape<Allowlist> {
+export function parseAllowlist(bytes: Uint8Array): CheckResult<Allowlist> {
   let value: unknown
   try {
     value = parseJson(bytes, { depthMax })
@@ -58,7 +58,7 @@ export function parseAllowlist(bytes: Uint8Array): Shape<Allowlist> {
     return { ok: false, problem: messageOf(error) }
   }
   const isOld = typeof value === 'object' && value !== null && 'schemaVersion' in value && value.schemaVersion === 1
-  return isOld ? { ok: false, problem: oldVersion } : shapeOf(Allowlist, value)
+  return isOld ? { ok: false, problem: oldVersion } : checkValue(Allowlist, value)
 }
 
 /** Version 1 is not read as pairs: its approvers, who are bound to its digest, approved every combination. */

@@ -5,8 +5,8 @@
 // from byte 0. The host polls for progress; it believes only what the guest's receipts prove.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { OneOf } from '../check.ts'
 import { BuildErrorType, BuildStep } from '../http/build.ts'
-import { OneOf } from '../shape.ts'
 import { BuildOrder } from './build-order.ts'
 
 export const exchangeSerial = 'exchange'

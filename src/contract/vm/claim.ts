@@ -2,7 +2,7 @@
 // agent.ts, in their own file because relying parties read them too.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { InferenceGateway } from './inference-gateway.ts'
 
 const closed = { additionalProperties: false } as const

@@ -7,8 +7,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../../base/bytes.ts'
+import { OneOf } from '../check.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
-import { OneOf } from '../shape.ts'
 import { TraceSpan } from './span.ts'
 
 const closed = { additionalProperties: false } as const

@@ -4,7 +4,7 @@
 // nothing vouches for the gateway, so its operator can read the prompts; an owner accepts that by name.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 
 const closed = { additionalProperties: false } as const
 

@@ -1,7 +1,7 @@
 // The launch document: the boot inputs of a VM as text. A report vouches for it by HOST_DATA, its SHA-256. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 
 export const launchFormat = 'strongroom/launch/v1'
 

@@ -4,7 +4,7 @@
 // tool.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 
 const closed = { additionalProperties: false } as const
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })

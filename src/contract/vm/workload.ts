@@ -7,7 +7,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
-import { OneOf } from '../shape.ts'
+import { OneOf } from '../check.ts'
 import { Allowlist } from './allowlist.ts'
 
 export const workloadFormat = 'strongroom/workload/v1'

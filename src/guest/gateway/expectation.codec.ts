@@ -5,7 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 import { fromHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import { checkedJson, OneOf } from '../../contract/shape.ts'
+import { checkedJson, OneOf } from '../../contract/check.ts'
 import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/vm/inference-gateway.ts'
 import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 

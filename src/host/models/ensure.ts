@@ -4,7 +4,7 @@
 import { Type } from '@sinclair/typebox'
 import { onAbort } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
-import { checkedJson } from '../../contract/shape.ts'
+import { checkedJson } from '../../contract/check.ts'
 import { plainEnv } from '../../linux/command.ts'
 import { ownProgram } from '../../linux/own-program.ts'
 import { findModelOf, loadModel, type StoredModel } from './models.ts'

@@ -11,7 +11,7 @@ import { basename, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
-import { checkedJson } from '../../contract/shape.ts'
+import { checkedJson } from '../../contract/check.ts'
 import { type GoldenAnswer, WorkloadModel } from '../../contract/vm/workload.ts'
 import {
   diskSpace,

@@ -4,7 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { networkInterfaces } from 'node:os'
 import { type Static, Type } from '@sinclair/typebox'
-import { checked } from '../../contract/shape.ts'
+import { checked } from '../../contract/check.ts'
 import { run } from '../../linux/command.ts'
 
 export type OtherForwarding = {

@@ -9,7 +9,7 @@ import { Type } from '@sinclair/typebox'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
-import { checked } from '../../contract/shape.ts'
+import { checked } from '../../contract/check.ts'
 import { run } from '../../linux/command.ts'
 import { errnoName, ioctl } from '../../linux/libc.ts'
 

@@ -4,16 +4,16 @@
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkBodyHeaders, readBody } from '../../http/body.ts'
+import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
+import { namesOf, renamedFault } from '../dialects/fields.ts'
+import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
 import { UpstreamFault } from '../failure.ts'
 import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
+import type { Dialect } from '../openai/dialect.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
 import { parseRequest } from '../openai/request.ts'
-import type { ApiShape } from '../openai/shape.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
-import { namesOf, renamedFault } from '../shapes/fields.ts'
-import { type ParsedShape, parseShaped } from '../shapes/request.ts'
-import { isShaped, SHAPES, shapeOf } from '../shapes/shapes.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
 import type { Enter, EnteredCaller } from './enter.ts'
@@ -86,24 +86,24 @@ export function createMeteredHandler<Asked extends Operation>(
   respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
-    const shape = shapeOf(operation)
+    const dialect = dialectOf(operation)
     const asked = deps.enter({
       id,
       operation,
-      headers: keyHeadersOf(request.headers, shape),
+      headers: keyHeadersOf(request.headers, dialect),
       fault: bodyFault(request.headers, bytesMaxOf(deps.limits, exchange)),
       tokens: tokensToReserve(request.headers, { operation, exchange }),
     })
     const entry = asked instanceof Promise ? await asked : asked
-    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id), shape)
+    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id), dialect)
     const { caller } = entry
     const headers = { ...commonHeaders(id), ...entry.headers }
     const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
     const account = entry.open(trace)
     try {
-      return await respond({ request, operation, id, exchange, headers, account, caller, shape })
+      return await respond({ request, operation, id, exchange, headers, account, caller, dialect })
     } catch (error) {
-      return await failureResponse(deps, error, { request, id, headers, account, shape })
+      return await failureResponse(deps, error, { request, id, headers, account, dialect })
     }
   }
 }
@@ -151,7 +151,7 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
   readonly account: RequestAccount
   readonly caller: EnteredCaller
   /** Null: OpenAI's own. */
-  readonly shape: ApiShape | null
+  readonly dialect: Dialect | null
 }
 
 async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedCompletion>): Promise<Job> {
@@ -177,15 +177,15 @@ async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedC
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
     obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    shape: respond?.({ id: id.replaceAll('-', ''), createdS, model }) ?? null,
+    dialect: respond?.({ id: id.replaceAll('-', ''), createdS, model }) ?? null,
   }
   const { signal } = request
   return { id, plan, source, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
 }
 
 /** With the key in Authorization, where another header that its API has carries it. */
-function keyHeadersOf(headers: Headers, shape: ApiShape | null): Headers {
-  const name = shape?.keyHeader ?? null
+function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
+  const name = dialect?.keyHeader ?? null
   const key = name === null || headers.has('authorization') ? null : headers.get(name)
   return key === null ? headers : new Headers({ authorization: `Bearer ${key}` })
 }
@@ -194,8 +194,8 @@ function keyHeadersOf(headers: Headers, shape: ApiShape | null): Headers {
 function parseBody(
   operation: AskedCompletion,
   body: Uint8Array,
-): Omit<ParsedShape, 'respond'> & { readonly respond: ParsedShape['respond'] | null } {
-  if (isShaped(operation)) return parseShaped(SHAPES[operation], body)
+): Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null } {
+  if (hasDialect(operation)) return parseDialect(DIALECTS[operation], body)
   return { ...parseRequest(operation, body), ignored: [], respond: null }
 }
 
@@ -207,10 +207,10 @@ function parseBody(
 async function failureResponse(
   { log }: MeteredDeps,
   failure: unknown,
-  { request, id, headers, account, shape }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
+  { request, id, headers, account, dialect }: Omit<AdmittedRequest<Operation>, 'operation' | 'exchange' | 'caller'>,
 ): Promise<Response> {
   // Renames the fields in faults of later checks. The parser's own faults are renamed already.
-  const error = shape === null ? failure : renamedFault(failure, namesOf(shape.names))
+  const error = dialect === null ? failure : renamedFault(failure, namesOf(dialect.names))
   if (request.signal.aborted) {
     const tokens = account.upstream === null ? NO_TOKENS : { prompt: account.promptEstimate, completion: 0 }
     await account.close({
@@ -227,5 +227,5 @@ async function failureResponse(
   await account.close({ outcome: 'failed', tokens, tokensSource: 'reported', status, errorCode: code })
   // Upstream failures were logged with their reason.
   if (isServerFailure(error) && !(error instanceof UpstreamFault)) log.error('request failed', { request: id, error })
-  return errorResponse(error, headers, shape)
+  return errorResponse(error, headers, dialect)
 }

@@ -3,7 +3,7 @@
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
-import type { ApiShape } from '../openai/shape.ts'
+import type { Dialect } from '../openai/dialect.ts'
 import type { Encryption } from '../types.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
@@ -21,15 +21,15 @@ export type FrontDeps = {
   /** Makes the plain response. May throw and reject. */
   readonly dispatch: (request: Request, path: string, received: Omit<Received, 'item'>) => Response | Promise<Response>
   /** The API whose error form a path has. */
-  readonly shapeOf: (path: string) => ApiShape | null
+  readonly dialectOf: (path: string) => Dialect | null
 }
 
-export function createFront({ encryption, clock, random, log, dispatch, shapeOf }: FrontDeps): GatewayFetch {
+export function createFront({ encryption, clock, random, log, dispatch, dialectOf }: FrontDeps): GatewayFetch {
   return async (request, address) => {
     const id = requestId(random, clock.nowMs())
     const failed = (error: unknown) => {
       if (isServerFailure(error)) log.error('request failed', { request: id, error })
-      return errorResponse(error, commonHeaders(id), shapeOf(pathOf(request.url)))
+      return errorResponse(error, commonHeaders(id), dialectOf(pathOf(request.url)))
     }
     try {
       const path = pathOf(request.url)

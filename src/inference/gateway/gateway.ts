@@ -130,11 +130,11 @@ export function createGateway(deps: GatewayDeps): Gateway {
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
     if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
-    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') }, route.shape)
+    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') }, route.dialect)
   }
 
   return {
-    fetch: createFront({ ...deps, log, dispatch, shapeOf: path => routes.find(path)?.route.shape ?? null }),
+    fetch: createFront({ ...deps, log, dispatch, dialectOf: path => routes.find(path)?.route.dialect ?? null }),
     enter,
     acquire: (model, options) => router.acquire(model, options),
     cacheSecret,
@@ -188,7 +188,7 @@ const READS = {
 export const GATEWAY_ROUTES = joined<GatewayOperation, unknown>(GATEWAY_OPERATIONS, { ...METERED, ...READS })
 
 function plain(respond: Route['respond']): Handler {
-  return { shape: null, respond }
+  return { dialect: null, respond }
 }
 
 type KeyedRead = (item: string, read: { readonly caller: Caller; readonly headers: ResponseHeaders }) => Response

@@ -2,9 +2,9 @@
 // that check schemas.
 
 import type { RandomBytes } from '../../base/ids.ts'
+import { dialectOf } from '../dialects/dialects.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
-import { shapeOf } from '../shapes/shapes.ts'
 import type { Operation } from '../types.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
@@ -40,7 +40,7 @@ export const METERED = {
 
 function handlerOf<Asked extends Operation>(operation: Asked, handle: MeteredHandler<Asked>): Handler {
   return {
-    shape: shapeOf(operation),
+    dialect: dialectOf(operation),
     respond: (request, received) => handle(request, { operation, ...received }),
   }
 }

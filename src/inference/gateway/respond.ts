@@ -57,7 +57,7 @@ export async function respondWhole(
   let body: string
   try {
     if (plan.schema !== null) await plan.schema(completion.contents)
-    body = plan.shape?.whole(completion.body, completion.usage) ?? JSON.stringify(completion.body)
+    body = plan.dialect?.whole(completion.body, completion.usage) ?? JSON.stringify(completion.body)
   } catch (error) {
     throw error instanceof UpstreamFault ? error.charged(tokens) : error
   }

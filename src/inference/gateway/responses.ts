@@ -13,7 +13,7 @@ import {
 import { failureHeaders, internalErrorMessage, isInternal } from '../../http/problem.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { BudgetFault } from '../metering/budgets.ts'
-import type { ApiShape } from '../openai/shape.ts'
+import type { Dialect } from '../openai/dialect.ts'
 import type { Refusal } from '../types.ts'
 import { createSameNamed } from './same-named.ts'
 
@@ -63,17 +63,17 @@ export function errorBody(error: unknown): GatewayError {
   return gatewayError(code, message, param)
 }
 
-/** `shape`: of the API that the client speaks; null for OpenAI's completions. */
+/** `dialect`: of the API that the client speaks; null for OpenAI's completions. */
 export function errorResponse(
   error: unknown,
   headers: ResponseHeaders,
-  shape: Pick<ApiShape, 'errorDocument'> | null = null,
+  dialect: Pick<Dialect, 'errorDocument'> | null = null,
 ): Response {
   const { status, code, message } = publicErrorOf(error)
   const all: ResponseHeaders = { ...headers, ...failureHeaders(status), 'x-should-retry': String(shouldRetry(error)) }
   if (error instanceof BusyFault || error instanceof BudgetFault) all['retry-after'] = String(error.retryAfterSeconds)
   if (code !== 'key_config_mismatch') {
-    return jsonResponse(shape?.errorDocument(errorBody(error)) ?? errorBody(error), status, all)
+    return jsonResponse(dialect?.errorDocument(errorBody(error)) ?? errorBody(error), status, all)
   }
   const problem: GatewayProblem = { ...keyConfigProblemOf(message), ...errorBody(error) }
   return new Response(JSON.stringify(problem), {
@@ -85,10 +85,10 @@ export function errorResponse(
 export function refusalResponse(
   refusal: Refusal,
   headers: ResponseHeaders,
-  shape: Pick<ApiShape, 'errorDocument'> | null = null,
+  dialect: Pick<Dialect, 'errorDocument'> | null = null,
 ): Response {
   const all = { ...headers, ...refusal.headers, 'retry-after': String(refusal.retryAfterSeconds) }
-  return errorResponse(new Fault('rate_limited', refusal.message), all, shape)
+  return errorResponse(new Fault('rate_limited', refusal.message), all, dialect)
 }
 
 export function jsonResponse(body: unknown, status: number, headers: ResponseHeaders): Response {

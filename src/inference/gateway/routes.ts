@@ -4,7 +4,7 @@ import { keyConfigPath } from '../../attest/ehbp/protocol.ts'
 import { present } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Operation } from '../../http/operations.ts'
-import type { ApiShape } from '../openai/shape.ts'
+import type { Dialect } from '../openai/dialect.ts'
 import type { EncryptedExchange } from '../types.ts'
 import { receiptsPath } from './receipts.ts'
 
@@ -40,13 +40,13 @@ export type Route = {
   readonly methods: readonly string[]
   readonly isPublic: boolean
   /** Form of its errors; null for OpenAI's. */
-  readonly shape: ApiShape | null
+  readonly dialect: Dialect | null
   readonly respond: (request: Request, received: Received) => Response | Promise<Response>
 }
 
 type Found = { readonly template: string; readonly route: Route; readonly item: string }
 
-export type Handler = Pick<Route, 'shape' | 'respond'>
+export type Handler = Pick<Route, 'dialect' | 'respond'>
 /** Functions that make the handlers of operations from their dependencies. */
 export type HandlerTable<Made> = Readonly<Partial<Record<GatewayOperation, (made: Made) => Handler>>>
 

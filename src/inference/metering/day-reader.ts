@@ -4,7 +4,7 @@
 // One page is asked for at a time, organizations in turn: the host has more to answer.
 
 import type { Clock } from '../../base/clock.ts'
-import { checked } from '../../contract/shape.ts'
+import { checked } from '../../contract/check.ts'
 import { DaySums, type UsageRow } from '../../contract/vm/enclave.ts'
 import type { DayPlace, DayScope, DaySum, DaysPage } from '../../store/directory/usage/usage-day.query.ts'
 import { type DatedRow, DayReadings, withUnbooked } from './day-sums.ts'

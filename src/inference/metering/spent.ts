@@ -6,7 +6,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Places } from '../../base/work/places.ts'
-import { checked } from '../../contract/shape.ts'
+import { checked } from '../../contract/check.ts'
 import { MonthSums, type UsageRow } from '../../contract/vm/enclave.ts'
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
 import type { MonthScope, MonthSum } from '../../store/directory/usage/usage-month.query.ts'

@@ -4,8 +4,8 @@
 import type { GatewayError } from '../../contract/http/inference.ts'
 import { ChunkConverter } from './chunk.ts'
 import type { CompletionPlan } from './completion-plan.ts'
+import type { DialectStream } from './dialect.ts'
 import { EventReader } from './event-reader.ts'
-import type { ShapedStream } from './shape.ts'
 import { sseEvent } from './sse.ts'
 import type { Usage } from './usage.ts'
 
@@ -24,16 +24,16 @@ export class ChunkStream {
   readonly #events: EventReader
   readonly #converter: ChunkConverter
   /** Null: the client gets the chunks. */
-  readonly #shaped: ShapedStream | null
+  readonly #dialect: DialectStream | null
   readonly #includesUsage: boolean
 
   constructor(plan: CompletionPlan, { eventBytesMax, responseBytesMax }: ChunkStreamLimits) {
     this.#events = new EventReader(eventBytesMax)
-    const { shape, obfuscate, request } = plan
+    const { dialect, obfuscate, request } = plan
     this.#includesUsage = request.includeUsage
-    this.#shaped = shape?.openStream({ keptCharsMax: responseBytesMax, obfuscate }) ?? null
+    this.#dialect = dialect?.openStream({ keptCharsMax: responseBytesMax, obfuscate }) ?? null
     // Padding is for what the client gets.
-    this.#converter = new ChunkConverter(shape === null ? plan : { ...plan, obfuscate: null }, responseBytesMax)
+    this.#converter = new ChunkConverter(dialect === null ? plan : { ...plan, obfuscate: null }, responseBytesMax)
   }
 
   /** Usage that the upstream has reported so far. */
@@ -78,21 +78,21 @@ export class ChunkStream {
 
   /** Events between the last chunk and `end` of a whole stream, e.g. the usage chunk for clients that asked for it. */
   finish(usage: Usage): string {
-    if (this.#shaped !== null) return this.#shaped.finish(usage)
+    if (this.#dialect !== null) return this.#dialect.finish(usage)
     return this.#includesUsage ? sseEvent(this.#converter.usageChunk(usage)) : ''
   }
 
   /** The last event of a stream that is whole. */
   get end(): string {
-    return this.#shaped?.end ?? DONE
+    return this.#dialect?.end ?? DONE
   }
 
   /** The events that end a stream that broke. */
   fail(error: GatewayError): string {
-    return this.#shaped?.fail(error) ?? sseEvent(JSON.stringify(error))
+    return this.#dialect?.fail(error) ?? sseEvent(JSON.stringify(error))
   }
 
   #eventOf(chunk: string): string {
-    return this.#shaped === null ? sseEvent(chunk) : this.#shaped.push(chunk)
+    return this.#dialect === null ? sseEvent(chunk) : this.#dialect.push(chunk)
   }
 }

@@ -4,9 +4,9 @@ import { UpstreamFault } from '../failure.ts'
 import { isObject } from '../json-text.ts'
 import type { ContentsCheck } from '../schema-check/service.ts'
 import type { CompletionOperation } from '../types.ts'
+import type { DialectResponse } from './dialect.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
-import type { ResponseShape } from './shape.ts'
 import { malformed } from './upstream-json.ts'
 
 export type CompletionPlan = {
@@ -19,7 +19,7 @@ export type CompletionPlan = {
   /** Pads the chunks of a stream; null for none. */
   readonly obfuscate: Obfuscate | null
   /** Converts the response to another API's form; null for OpenAI's completions. */
-  readonly shape: ResponseShape | null
+  readonly dialect: DialectResponse | null
 }
 
 /** How one choice ended. */

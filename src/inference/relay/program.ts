@@ -171,7 +171,7 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     clock,
     random,
     log,
-    shapeOf: path => routes.find(path)?.route.shape ?? null,
+    dialectOf: path => routes.find(path)?.route.dialect ?? null,
     dispatch: (request, path, received) => {
       checkHost(request.headers)
       return present(routes.find(path), 'only paths with a route come here').route.respond(request, {

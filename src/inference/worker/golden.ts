@@ -4,7 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
-import { checkedJson } from '../../contract/shape.ts'
+import { checkedJson } from '../../contract/check.ts'
 import type { GoldenAnswer } from '../../contract/vm/workload.ts'
 
 export type Asking = {

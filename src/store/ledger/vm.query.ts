@@ -130,21 +130,21 @@ function roomOf(db: LedgerDb, where: SQL | undefined): Reserved {
   return row ?? { vms: 0, vcpus: 0, memoryMib: 0, diskGib: 0, booting: 0 }
 }
 
-export type Room = Omit<Reserved, 'booting'>
+export type Resources = Omit<Reserved, 'booting'>
 
 /** Resources for VMs of the same host that have waited longer and so come first. */
-export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Room {
+export function waitingBefore(db: LedgerDb, vm: Pick<Vm, 'id' | 'hostId'>): Resources {
   const isBefore = sql`(${vms.createdAtMs}, ${vms}.rowid) < (SELECT created_at_ms, rowid FROM ${vms} WHERE id = ${vm.id})`
   return roomOf(db, and(eq(vms.hostId, vm.hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running'), isBefore))
 }
 
 /** Resources for all waiting VMs of a host. */
-export function waitingOn(db: LedgerDb, hostId: string): Room {
+export function waitingOn(db: LedgerDb, hostId: string): Resources {
   return roomOf(db, and(eq(vms.hostId, hostId), eq(vms.state, 'waiting'), eq(vms.desired, 'running')))
 }
 
 /** Resources of a host that stopping VMs will free. */
-export function endingOn(db: LedgerDb, hostId: string): Room {
+export function endingOn(db: LedgerDb, hostId: string): Resources {
   return roomOf(db, and(holdsRoom(hostId), or(inArray(vms.state, ['stopping', 'failed']), eq(vms.desired, 'gone'))))
 }
 

@@ -13,7 +13,7 @@ import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
 import type { Provenance } from '../../attest/provenance/statement.ts'
 import { type Check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import { BuildOrder, orderText } from '../../contract/vm/build-order.ts'
 import type { AskedRequest, AskedSource, ReadResult } from './question.ts'
 import { sourceDigestOf } from './question.ts'
@@ -102,9 +102,9 @@ function stated({ files }: ReadResult): Stated {
   const bytes = files.documents.get(RESULT_PATHS.slsa)
   if (bytes === undefined) throw new Malformed(`there is no ${RESULT_PATHS.slsa}`)
   const definition = new Fields(parsedJson(what, bytes), what).object('predicate').object('buildDefinition')
-  const shape = shapeOf(BuildOrder, definition.object('internalParameters').take('order'))
-  wellFormed(shape.ok, `${what}: internalParameters.order: ${shape.ok ? '' : shape.problem}`)
-  return { order: shape.value, request: new Map(Object.entries(Object(definition.take('externalParameters')))) }
+  const check = checkValue(BuildOrder, definition.object('internalParameters').take('order'))
+  wellFormed(check.ok, `${what}: internalParameters.order: ${check.ok ? '' : check.problem}`)
+  return { order: check.value, request: new Map(Object.entries(Object(definition.take('externalParameters')))) }
 }
 
 /** The order is the one of the receipt, and whatever stands in several places says the same in each. */

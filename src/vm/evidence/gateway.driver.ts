@@ -7,7 +7,7 @@ import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { toBase64, toBase64Url, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { createSerial, type Serial } from '../../base/work/serial.ts'
-import { shapeOf } from '../../contract/shape.ts'
+import { checkValue } from '../../contract/check.ts'
 import {
   CompletedEvidence,
   documentBytesMax,
@@ -228,12 +228,12 @@ function wireEvidence(
   vmId: string,
   { report, vek, chain: [intermediate, ark], crl }: ReceiptEvidence,
 ): CompletedEvidence {
-  const shape = shapeOf(CompletedEvidence, {
+  const result = checkValue(CompletedEvidence, {
     report: toBase64Url(report),
     vek: toBase64Url(vek),
     chain: [toBase64Url(intermediate), toBase64Url(ark)],
     ...(crl === undefined ? {} : { crl: toBase64Url(crl) }),
   })
-  if (!shape.ok) throw refusedEvidence(vmId, shape.problem)
-  return shape.value
+  if (!result.ok) throw refusedEvidence(vmId, result.problem)
+  return result.value
 }

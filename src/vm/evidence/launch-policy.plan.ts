@@ -5,7 +5,7 @@ import type { BitRule } from '../../attest/policy/kinds.ts'
 import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
-import { checkedJson } from '../../contract/shape.ts'
+import { checkedJson } from '../../contract/check.ts'
 import { LaunchDocument, launchText } from '../../contract/vm/launch.ts'
 import { hostDataOf, type LaunchTexts } from '../launch/expected.plan.ts'
 

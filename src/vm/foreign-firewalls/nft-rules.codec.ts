@@ -4,7 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { wrapFault } from '../../base/fault.ts'
 import type { Turns } from '../../base/work/turns.ts'
-import { checked } from '../../contract/shape.ts'
+import { checked } from '../../contract/check.ts'
 import {
   allOrNull,
   type Chain,

@@ -31,7 +31,7 @@ export function makeDisk(path: string, sizeGib: number): DiskFile {
 }
 
 /** GiB for the disks of all VMs: a share of the free room and of the room that they take already. Faults: internal. */
-export function diskRoomGib(
+export function freeDiskGib(
   stateDir: string,
   { freeBytes }: { readonly freeBytes: number } = diskSpace(stateDir),
 ): number {
@@ -58,7 +58,7 @@ export type ResumeDeps = {
 const known = new WeakSet<VmLink>()
 
 /** Looks once at a VM that QEMU paused when the host's disk was full, and resumes its writes. Never throws. */
-export async function resumeWhenRoom({ db, log, clock }: ResumeDeps, { vmId, directory, link }: Paused): Promise<void> {
+export async function resumeWhenFree({ db, log, clock }: ResumeDeps, { vmId, directory, link }: Paused): Promise<void> {
   const record = (kind: 'vm.paused' | 'vm.resumed', detail: Record<string, unknown>) =>
     appendEvent(db, { nowMs: clock.nowMs(), kind, subject: vmId, detail })
   try {

@@ -13,11 +13,11 @@ import type { LedgerDb } from '../../store/db.ts'
 import { listResources } from '../../store/ledger/resource.query.ts'
 import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Resource, ResourceKind } from '../../store/ledger/vm.table.ts'
+import type { Pools } from '../capacity.query.ts'
 import { listTpms } from '../launch/tpm.driver.ts'
 import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
 import { type UidRange, vmPaths } from '../launch.plan.ts'
 import { tapOfQuota } from '../network/nft.plan.ts'
-import type { Pools } from '../room.query.ts'
 import { idleQemus } from './idle-qemu.driver.ts'
 import {
   connectionLeaks,

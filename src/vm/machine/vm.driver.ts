@@ -27,7 +27,7 @@ import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../s
 import type { Resource, ResourceKind, Vm } from '../../store/ledger/vm.table.ts'
 import { gatewayChannelLimits } from '../evidence/gateway.driver.ts'
 import { confinedArgv, scopeProperties } from '../launch/confinement.plan.ts'
-import { makeDisk, resumeWhenRoom } from '../launch/disk.driver.ts'
+import { makeDisk, resumeWhenFree } from '../launch/disk.driver.ts'
 import { gatewayImage, type Image } from '../launch/image.driver.ts'
 import { type ImageFile, openImageFile } from '../launch/image-file.driver.ts'
 import type { Launcher, PreparedLaunch } from '../launch/launcher.driver.ts'
@@ -173,7 +173,7 @@ export class VmDriver {
   /** Resumes a VM that was paused for want of disk room once there is some. Never throws. */
   async resume(vm: Vm, link: VmLink): Promise<null> {
     if (link.observe().paused)
-      await resumeWhenRoom(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
+      await resumeWhenFree(this.#deps, { vmId: vm.id, directory: this.#paths(vm).directory, link })
     return null
   }
 

@@ -1,7 +1,7 @@
 // The network settings that a guest gets. Pure.
 
 import type { Network } from '../../contract/vm/agent.ts'
-import type { VmAddresses } from '../room.query.ts'
+import type { VmAddresses } from '../capacity.query.ts'
 
 export type GuestNetwork = {
   readonly gateway: string

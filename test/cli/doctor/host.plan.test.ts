@@ -103,7 +103,7 @@ const SNP: HostFacts = {
     boardMs: nowMs,
     writtenMs: nowMs,
     clock: { isSynchronised: true, errorMaxMs: 1 },
-    diskRoomGib: 80,
+    freeDiskGib: 80,
     inodes: { total: 0, free: 0 },
     openFilesMax: 1e6,
     systemFilesMax: 1e9,
@@ -125,7 +125,7 @@ const SNP: HostFacts = {
     controlKey: { kind: 'there', path: '/s/control.key', uid: 0, mode: 0o600 },
     shown: { placement: 'vm', problem: null, gateways: [shownVm] },
   },
-  builds: { image: ok('builder'), measurement: ok('bios/EPYC-v4/2: ef'), authorities: null, roomGib: 21 },
+  builds: { image: ok('builder'), measurement: ok('bios/EPYC-v4/2: ef'), authorities: null, freeGib: 21 },
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
   stateDirWritable: true,
@@ -299,8 +299,8 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['authorities to fetch with', withBuilds({ authorities: ok('/ca.pem') }), {}],
   ['authorities that cannot be read', withBuilds({ authorities: no('ENOENT') }), { 'builder fetch': 'FAIL' }],
   ['builds that fetch nothing', { ...SNP, config: defaultConfig() }, { 'builder fetch': 'SKIP' }],
-  ['a disk just too small for a build', withBuilds({ roomGib: 20 }), { 'builder disk': 'FAIL' }],
-  ['a disk of unknown room', withBuilds({ roomGib: null }), { 'builder disk': 'SKIP' }],
+  ['a disk just too small for a build', withBuilds({ freeGib: 20 }), { 'builder disk': 'FAIL' }],
+  ['a disk of unknown room', withBuilds({ freeGib: null }), { 'builder disk': 'SKIP' }],
   ['no tun', { ...SNP, tunDevice: false }, { tun: 'FAIL' }],
   ['no image', { ...SNP, image: no('ENOENT') }, { image: 'FAIL' }],
   ['a first start', { ...SNP, stateDirFreeBytes: null, stateDirWritable: false }, { 'state directory': 'SKIP' }],
@@ -380,7 +380,7 @@ test('goal: what service C lacks comes with the field to change', () => {
   expect(remedy(withBuilds({ image: no('x') }), 'builder image')).toContain('build-image.ts builder')
   expect(remedy(withBuilds({ measurement: no('x') }), 'builder measurement')).toContain('builds.vcpus (2)')
   expect(remedy(withBuilds({ authorities: no('x') }), 'builder fetch')).toContain('builds.fetch_ca_file')
-  const small = withBuilds({ roomGib: 20 })
+  const small = withBuilds({ freeGib: 20 })
   expect(remedy(small, 'builder disk')).toStartWith('free space in the state directory')
   const config = { ...SNP.config, capacity: { ...SNP.config.capacity, scratch_gib: 20 } }
   expect(remedy({ ...small, config }, 'builder disk')).toStartWith('raise capacity.scratch_gib')

@@ -149,10 +149,10 @@ test('goal: doctor reads the builder image whole, by the shape of build VMs, and
     image: { ok: true, text: text('all digests match') },
     measurement: { ok: true, text: `igvm/EPYC-v4/2: ${manifest.launchDigests['qemu-kvm/igvm/EPYC-v4/2']}` },
     authorities: null,
-    roomGib: null,
+    freeGib: null,
   })
   mkdirSync(join(directory, 'vms'))
-  expect((await factsOf({}))?.roomGib).toBeGreaterThanOrEqual(0)
+  expect((await factsOf({}))?.freeGib).toBeGreaterThanOrEqual(0)
   expect(await factsOf({ vcpus: 3 })).toMatchObject({ measurement: { ok: false, text: text('igvm/EPYC-v4/3') } })
   const fetching = { fetch_hosts: ['git.example'], fetch_ca_file: join(directory, 'nothing.pem') }
   expect(await factsOf(fetching)).toMatchObject({ authorities: { ok: false, text: text('nothing.pem') } })

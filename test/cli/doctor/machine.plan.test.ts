@@ -13,7 +13,7 @@ const good: MachineFacts = {
   clock: { isSynchronised: true, errorMaxMs: 3.2 },
   boardMs: nowMs + 1_000,
   writtenMs: nowMs - 1_000,
-  diskRoomGib: 80,
+  freeDiskGib: 80,
   inodes: { total: 10_000, free: 1_184 },
   capacity: { ok: true, memoryMib: 20_480, vcpus: 100, addresses: 254, asids: null, bootingMax: 2 },
   openFilesMax: 16_384 + 80 + 512,
@@ -64,19 +64,19 @@ test('goal: the least of memory, vCPUs, addresses and ASIDs says how many instan
 })
 
 test('goal: disks: none fits, more is promised than there is, results of builds too', () => {
-  expect(of({ diskRoomGib: 7 }, 'disk')).toMatchObject({
+  expect(of({ freeDiskGib: 7 }, 'disk')).toMatchObject({
     result: 'FAIL',
     remedy: expect.stringContaining('vm.scratch_gib'),
   })
   const promised = { ...config, capacity: { ...config.capacity, scratch_gib: 80 } }
   expect(of({}, 'disk', promised)?.result).toBe('PASS')
-  expect(of({ diskRoomGib: 79 }, 'disk', promised)?.result).toBe('WARN')
+  expect(of({ freeDiskGib: 79 }, 'disk', promised)?.result).toBe('WARN')
   const builds = { ...promised, listen: { ...config.listen, builds: '0.0.0.0:8443' } }
   expect(of({}, 'disk', builds)).toMatchObject({
     result: 'WARN',
     detail: expect.stringContaining('builds.results_gib_max'),
   })
-  expect(resultOf({ diskRoomGib: null }, 'disk')).toBe('SKIP')
+  expect(resultOf({ freeDiskGib: null }, 'disk')).toBe('SKIP')
 })
 
 test('goal: a clock that went back fails; one that nobody keeps, or whose board differs, warns', () => {

@@ -208,7 +208,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
   const { body } = await openStream(upstream, {
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
-    plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null, shape: null },
+    plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null, dialect: null },
     counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1 },
     seal: null,
     onEnd: async ({ outcome }) => ended.resolve(outcome),

@@ -23,7 +23,7 @@ function planOf(operation: CompletionOperation, more: Record<string, unknown> = 
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
   // Not random, so that the two ways can be compared.
   const obfuscate = isPadded ? createObfuscate(length => new Uint8Array(length)) : null
-  return { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, shape: null }
+  return { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, dialect: null }
 }
 
 type Step = { readonly text: string; readonly isEnd: boolean } | { readonly fault: string }

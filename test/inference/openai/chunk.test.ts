@@ -11,7 +11,7 @@ function planOf(operation: CompletionOperation, more: Record<string, unknown>) {
   const tools = operation === 'chat' ? [{ type: 'function', function: { name: 'f' } }] : undefined
   const body = { model: 'm"x', messages: [{ role: 'user', content: 'x' }], prompt: 'x', tools, ...more }
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
-  return { request, id: 'chatcmpl-0123456789ab', createdS: 7, schema: null, obfuscate: null, shape: null }
+  return { request, id: 'chatcmpl-0123456789ab', createdS: 7, schema: null, obfuscate: null, dialect: null }
 }
 
 const chat = '{"id":"chatcmpl-0123456789ab","object":"chat.completion.chunk","created":7,"model":"m\\"x","choices":['

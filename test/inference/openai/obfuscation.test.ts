@@ -12,7 +12,7 @@ function converterOf(operation: CompletionOperation, isPadded = true, options: R
   const body = { model: 'modèle', messages: [{ role: 'user', content: 'x' }], prompt: 'x', stream: true, ...options }
   const { request } = parseRequest(operation, utf8(JSON.stringify(body)))
   const obfuscate = isPadded ? createObfuscate(systemRandom) : null
-  return new ChunkConverter({ request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, shape: null }, 99)
+  return new ChunkConverter({ request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate, dialect: null }, 99)
 }
 
 function chunkOf(converter: ChunkConverter, choice: Record<string, unknown>): string {

@@ -24,9 +24,9 @@ import { findOrganization } from '../../../src/store/directory/organization.quer
 import { listPoolVms } from '../../../src/store/directory/pool.query.ts'
 import { listVms } from '../../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../../src/store/ledger/vm.table.ts'
+import { admissionFor } from '../../../src/vm/capacity.query.ts'
 import type { VmEngine } from '../../../src/vm/engine.ts'
 import type { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
-import { roomFor } from '../../../src/vm/room.query.ts'
 import { addressRestMs, engineBench, hello, roomy, spec } from '../launch/vm-engine.ts'
 
 export const digestA = 'a'.repeat(64)
@@ -79,7 +79,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
       },
       room: () => {
         const host = { hostId: store.hostId, diskGibMax: () => 0, capacity, addressRestMs, nowMs: clock.nowMs() }
-        return roomFor(store.ledger.db, { ...spec, diskGib: 0 }, host)
+        return admissionFor(store.ledger.db, { ...spec, diskGib: 0 }, host)
       },
       clock,
       random: systemRandom,

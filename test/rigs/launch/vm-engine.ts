@@ -11,11 +11,11 @@ import { recordResource, resourceOf, strikeResource } from '../../../src/store/l
 import { vmById } from '../../../src/store/ledger/vm.query.ts'
 import type { VmState } from '../../../src/store/ledger/vm.table.ts'
 import type { Capacity } from '../../../src/vm/admission.plan.ts'
+import type { Pools } from '../../../src/vm/capacity.query.ts'
 import type { EvidenceSources } from '../../../src/vm/evidence/report.driver.ts'
 import type { LinkObservation, VmLink } from '../../../src/vm/link.driver.ts'
 import { VmReconciler } from '../../../src/vm/machine/reconciler.ts'
 import type { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
-import type { Pools } from '../../../src/vm/room.query.ts'
 
 type Driver = Pick<VmDriver, keyof VmDriver>
 

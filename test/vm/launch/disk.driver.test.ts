@@ -18,7 +18,7 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { diskSpace } from '../../../src/linux/files.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
-import { diskRoomGib, makeDisk, resumeWhenRoom } from '../../../src/vm/launch/disk.driver.ts'
+import { freeDiskGib, makeDisk, resumeWhenFree } from '../../../src/vm/launch/disk.driver.ts'
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import type { VmLink } from '../../../src/vm/link.driver.ts'
 
@@ -58,9 +58,9 @@ test('room is a share of what is free', () => {
   // Goal: a rest stays for the database and the logs.
   using at = place()
   const freeBytes = diskSpace(at.stateDir).freeBytes
-  expect(diskRoomGib(at.stateDir)).toBeGreaterThan(0)
-  expect(diskRoomGib(at.stateDir)).toBeLessThan(freeBytes / gib)
-  expect(diskRoomGib(at.stateDir, { freeBytes: 10 * gib })).toBe(8)
+  expect(freeDiskGib(at.stateDir)).toBeGreaterThan(0)
+  expect(freeDiskGib(at.stateDir)).toBeLessThan(freeBytes / gib)
+  expect(freeDiskGib(at.stateDir, { freeBytes: 10 * gib })).toBe(8)
 })
 
 test.each(['scratch', 'exchange'] as const)('what a VM has written to its %s disk is room as before', name => {
@@ -70,9 +70,9 @@ test.each(['scratch', 'exchange'] as const)('what a VM has written to its %s dis
   const writtenBytes = 2 * mib
   const freeBytes = 10 * gib - writtenBytes
   using file = makeDisk(at[name], 1)
-  expect(diskRoomGib(at.stateDir, { freeBytes })).toBe(7)
+  expect(freeDiskGib(at.stateDir, { freeBytes })).toBe(7)
   writeSync(file.fd, Buffer.alloc(writtenBytes, 1), 0)
-  expect(diskRoomGib(at.stateDir, { freeBytes })).toBe(8)
+  expect(freeDiskGib(at.stateDir, { freeBytes })).toBe(8)
 })
 
 test('a pause is on record once, and its end once', async () => {
@@ -87,7 +87,7 @@ test('a pause is on record once, and its end once', async () => {
     },
   } as unknown as VmLink
   const deps = { db: store.ledger.db, log: silentLogger, clock: { nowMs: () => 1 } }
-  for (let i = 0; i < 3; i += 1) await resumeWhenRoom(deps, { vmId: 'a', directory: at.stateDir, link })
+  for (let i = 0; i < 3; i += 1) await resumeWhenFree(deps, { vmId: 'a', directory: at.stateDir, link })
   const kinds = listEvents(store.ledger.db, { subject: 'a', limit: 10 }).map(({ kind }) => kind)
   expect(kinds).toEqual(['vm.resumed', 'vm.paused'])
 })

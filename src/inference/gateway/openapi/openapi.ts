@@ -32,8 +32,8 @@ import {
   EmbeddingsRequest,
   EmbeddingsResponse,
 } from './bodies.ts'
+import { SHAPED_SCHEMAS } from './dialects.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
-import { SHAPED_SCHEMAS } from './shapes.ts'
 
 /** The whole document, as plain JSON. */
 export function inferenceOpenapiDocument(): OpenApiDocument {

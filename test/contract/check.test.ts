@@ -2,7 +2,7 @@ import { expect, test } from 'bun:test'
 import { Type } from '@sinclair/typebox'
 import { utf8 } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
-import { checked, checkedJson, OneOf, OneOfOrNull, shapeOf } from '../../src/contract/shape.ts'
+import { checked, checkedJson, checkValue, OneOf, OneOfOrNull } from '../../src/contract/check.ts'
 
 const Door = Type.Object({ width: Type.Integer({ minimum: 1 }) }, { additionalProperties: false })
 const what = { what: 'door.json', code: 'image.invalid' } as const
@@ -17,14 +17,14 @@ const faultOf = (act: () => unknown): Fault | null => {
 }
 
 test('goal: the problem names the wrong field, or the whole document when that is wrong', () => {
-  expect(shapeOf(Door, { width: 1 })).toEqual({ ok: true, value: { width: 1 } })
+  expect(checkValue(Door, { width: 1 })).toEqual({ ok: true, value: { width: 1 } })
   for (const [value, path] of [
     [{ width: 0 }, '/width: '],
     [{ width: 1, height: 2 }, '/height: '],
     [null, '/: '],
   ] as const) {
-    const shape = shapeOf(Door, value)
-    expect(shape.ok ? '' : shape.problem).toStartWith(path)
+    const result = checkValue(Door, value)
+    expect(result.ok ? '' : result.problem).toStartWith(path)
   }
 })
 
@@ -43,7 +43,7 @@ test('goal: a list of names and its schema allow the same texts, and null only w
     [OneOf(names), false],
     [OneOfOrNull(names), true],
   ] as const) {
-    expect(names.map(name => shapeOf(schema, name).ok)).toEqual([true, true])
-    expect([shapeOf(schema, 'ajar').ok, shapeOf(schema, null).ok]).toEqual([false, allowsNull])
+    expect(names.map(name => checkValue(schema, name).ok)).toEqual([true, true])
+    expect([checkValue(schema, 'ajar').ok, checkValue(schema, null).ok]).toEqual([false, allowsNull])
   }
 })

@@ -4,10 +4,10 @@ import { expect, test } from 'bun:test'
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import { unmarkedJson, withMarkedNumbers } from '../../../src/inference/shapes/long-numbers.ts'
-import { messagesShape } from '../../../src/inference/shapes/messages/shape.ts'
-import { parseShaped } from '../../../src/inference/shapes/request.ts'
-import { responsesShape } from '../../../src/inference/shapes/responses/shape.ts'
+import { unmarkedJson, withMarkedNumbers } from '../../../src/inference/dialects/long-numbers.ts'
+import { messagesDialect } from '../../../src/inference/dialects/messages/dialect.ts'
+import { parseDialect } from '../../../src/inference/dialects/request.ts'
+import { responsesDialect } from '../../../src/inference/dialects/responses/dialect.ts'
 
 const tooMany = () => new Fault('invalid_request', 'too many')
 const LONG = '123456789012345678901'
@@ -49,7 +49,7 @@ test('too many', () => {
   expect(() => withMarkedNumbers(list(4_097), tooMany)).toThrow('too many')
   expect(withMarkedNumbers(`[${'9'.repeat(65)}]`, tooMany)).toBeNull()
   const body = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"enum":${list(4_097)}}}]}`
-  expect(() => parseShaped(responsesShape, utf8(body))).toThrow('send them as texts')
+  expect(() => parseDialect(responsesDialect, utf8(body))).toThrow('send them as texts')
 })
 
 // Goal: schemas of tools and input of earlier calls reach the upstream with every digit.
@@ -57,16 +57,16 @@ test('requests', () => {
   const schema = `{"enum":[${LONG}]}`
   const calls = `[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"id":${LONG}}}]}]`
   const message = `{"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":${schema}}],"messages":${calls}}`
-  const { text } = parseShaped(messagesShape, utf8(message)).source
+  const { text } = parseDialect(messagesDialect, utf8(message)).source
   expect(text).toContain(schema)
   expect(JSON.parse(text).messages[0].tool_calls[0].function.arguments).toBe(`{"id":${LONG}}`)
   const response = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":${schema}}]}`
-  expect(parseShaped(responsesShape, utf8(response)).source.text).toContain(schema)
+  expect(parseDialect(responsesDialect, utf8(response)).source.text).toContain(schema)
 })
 
 // Goal: arguments of a call become input with every digit; where a text has the mark, nothing of it becomes a number.
 test('responses', () => {
-  const { respond } = messagesShape.translate(
+  const { respond } = messagesDialect.translate(
     { model: 'm', max_tokens: 5, messages: [{ role: 'user', content: 'x' }] },
     null,
   )

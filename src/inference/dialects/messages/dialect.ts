@@ -1,11 +1,11 @@
 // The Messages API over chat completions. Pure.
 
-import type { ApiShape } from '../../openai/shape.ts'
+import type { Dialect } from '../../openai/dialect.ts'
 import { chatOfMessages, MESSAGES_NAMES } from './request.ts'
 import { errorDocument, wholeMessage } from './response.ts'
 import { MessagesStream } from './stream.ts'
 
-export const messagesShape: ApiShape = {
+export const messagesDialect: Dialect = {
   translate: (body, names) => ({
     ...chatOfMessages(body, names),
     respond: head => ({

@@ -5,7 +5,7 @@
 // ignored, because clients send earlier responses' items unchanged.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { FieldNames } from '../../openai/shape.ts'
+import type { FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 
 const ROLES = ['user', 'assistant', 'system', 'developer']

@@ -5,10 +5,10 @@ import fc from 'fast-check'
 import { accumulateResponse } from 'openai/lib/responses/ResponseAccumulator'
 import type { Response, ResponseStreamEvent } from 'openai/resources/responses/responses'
 import { gatewayError } from '../../../../src/contract/http/inference.ts'
+import { chatOfResponse } from '../../../../src/inference/dialects/responses/request.ts'
+import { ResponsesStream } from '../../../../src/inference/dialects/responses/stream.ts'
 import { UpstreamFault } from '../../../../src/inference/failure.ts'
-import { chatOfResponse } from '../../../../src/inference/shapes/responses/request.ts'
-import { ResponsesStream } from '../../../../src/inference/shapes/responses/stream.ts'
-import { namedEventsOf } from '../../../rigs/api-shapes.ts'
+import { namedEventsOf } from '../../../rigs/api-dialects.ts'
 import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/gateway/chat-chunks.ts'
 
 const usage = {

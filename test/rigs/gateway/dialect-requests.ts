@@ -3,16 +3,16 @@
 import fc from 'fast-check'
 import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
+import { parseDialect } from '../../../src/inference/dialects/request.ts'
+import type { Dialect } from '../../../src/inference/openai/dialect.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { ApiShape } from '../../../src/inference/openai/shape.ts'
-import { parseShaped } from '../../../src/inference/shapes/request.ts'
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json }
 
 /** The chat request, or the field that is wrong and what is said of it. */
-export function translated(shape: ApiShape, body: unknown) {
+export function translated(dialect: Dialect, body: unknown) {
   try {
-    const { source, ignored } = parseShaped(shape, utf8(JSON.stringify(body)))
+    const { source, ignored } = parseDialect(dialect, utf8(JSON.stringify(body)))
     return { chat: JSON.parse(source.text) as unknown, ignored }
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'invalid_request') throw error
@@ -28,14 +28,14 @@ const CHAT_WORDS =
  * Changes good bodies in one place: each must become a request that the chat parser accepts as sent up, or be refused
  * with one of its own fields by its own name. `foreign`: chat fields that this API lacks.
  */
-export function checkNearlyRight(shape: ApiShape, good: readonly Json[], foreign: readonly string[]): void {
+export function checkNearlyRight(dialect: Dialect, good: readonly Json[], foreign: readonly string[]): void {
   const nearly = fc.constantFrom(...good).chain(body => {
     const paths = pathsOf(body)
     return fc.tuple(fc.constantFrom(...paths), VALUES).map(([path, value]) => replaced(body, path, value))
   })
   fc.assert(
     fc.property(nearly, body => {
-      const outcome = translated(shape, body)
+      const outcome = translated(dialect, body)
       if ('chat' in outcome) {
         parseRequest('chat', utf8(JSON.stringify(outcome.chat)))
         return

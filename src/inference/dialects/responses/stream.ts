@@ -8,7 +8,7 @@
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../json-text.ts'
-import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
+import type { DialectStream, DialectStreamOptions, ResponseHead } from '../../openai/dialect.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
@@ -44,11 +44,11 @@ type CallItem = {
   args: string
 }
 
-export class ResponsesStream implements ShapedStream {
+export class ResponsesStream implements DialectStream {
   readonly end = sseEvent('[DONE]')
   readonly #head: ResponseHead
   readonly #echo: RequestEcho
-  readonly #options: ShapedStreamOptions
+  readonly #options: DialectStreamOptions
   readonly #items: (TextItem | CallItem)[] = []
   /** The text item that is not over, and where it stands; always the last of its kind. */
   #open: { readonly item: TextItem; readonly at: number } | null = null
@@ -58,7 +58,7 @@ export class ResponsesStream implements ShapedStream {
   #eventCount = 0
   #finishReason: string | null = null
 
-  constructor(head: ResponseHead, echo: RequestEcho, options: ShapedStreamOptions) {
+  constructor(head: ResponseHead, echo: RequestEcho, options: DialectStreamOptions) {
     this.#head = head
     this.#echo = echo
     this.#options = options

@@ -1,11 +1,11 @@
 // The Responses API over chat completions. Pure.
 
-import type { ApiShape } from '../../openai/shape.ts'
+import type { Dialect } from '../../openai/dialect.ts'
 import { chatOfResponse, RESPONSE_NAMES } from './request.ts'
 import { wholeResponse } from './response.ts'
 import { ResponsesStream } from './stream.ts'
 
-export const responsesShape: ApiShape = {
+export const responsesDialect: Dialect = {
   translate: (body, names) => {
     const { chat, ignored, echo } = chatOfResponse(body, names)
     return {

@@ -3,7 +3,7 @@
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
-import type { ResponseHead } from '../../openai/shape.ts'
+import type { ResponseHead } from '../../openai/dialect.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
 import type { RequestEcho } from './request.ts'

@@ -5,7 +5,7 @@
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../json-text.ts'
-import type { ResponseHead, ShapedStream, ShapedStreamOptions } from '../../openai/shape.ts'
+import type { DialectStream, DialectStreamOptions, ResponseHead } from '../../openai/dialect.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
@@ -25,10 +25,10 @@ const STARTS = {
   text: { type: 'text', text: '' },
 } as const
 
-export class MessagesStream implements ShapedStream {
+export class MessagesStream implements DialectStream {
   readonly end = namedEvent('message_stop', '{"type":"message_stop"}')
   readonly #head: ResponseHead
-  readonly #options: ShapedStreamOptions
+  readonly #options: DialectStreamOptions
   #isBegun = false
   #open: OpenBlock | null = null
   /** Blocks that have begun. */
@@ -37,7 +37,7 @@ export class MessagesStream implements ShapedStream {
   #isRefused = false
   #finishReason: string | null = null
 
-  constructor(head: ResponseHead, options: ShapedStreamOptions) {
+  constructor(head: ResponseHead, options: DialectStreamOptions) {
     this.#head = head
     this.#options = options
   }

@@ -1,9 +1,9 @@
-// Room left on a host: for the VM whose turn it is, and for one that is not defined yet. Effects: SQL.
+// Resources left on a host: for the VM whose turn it is, and for one that is not defined yet. Effects: SQL.
 
 import type { LedgerDb } from '../store/db.ts'
 import { restingAt } from '../store/ledger/address.query.ts'
 import { listResources } from '../store/ledger/resource.query.ts'
-import { endingOn, type Room, reservedBy, waitingBefore, waitingOn } from '../store/ledger/vm.query.ts'
+import { endingOn, type Resources, reservedBy, waitingBefore, waitingOn } from '../store/ledger/vm.query.ts'
 import type { Vm } from '../store/ledger/vm.table.ts'
 import { type Admission, admission, type Capacity, type Request } from './admission.plan.ts'
 import { freeAddress, freeAddressV6 } from './launch.plan.ts'
@@ -45,8 +45,8 @@ export function placeFor(tx: LedgerDb, vm: Vm, host: Host & { readonly pools: Po
   return lacks ? { kind: 'full', lacking: 'addresses', isEnding: false } : { kind: 'place', address, addressV6 }
 }
 
-/** Room behind every waiting VM: `queue` while one waits, even where room is left. */
-export function roomFor(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Admission {
+/** Resources behind every waiting VM: `queue` while one waits, even where room is left. */
+export function admissionFor(db: LedgerDb, wanted: Request, host: Host & { readonly nowMs: number }): Admission {
   const ahead = waitingOn(db, host.hostId)
   const { verdict } = judge(db, wanted, { ...host, ahead })
   return verdict.kind === 'admit' && ahead.vms > 0 ? { kind: 'queue' } : verdict
@@ -57,7 +57,7 @@ type Judged = { readonly verdict: Admission; readonly resting: readonly string[]
 function judge(
   db: LedgerDb,
   wanted: Request,
-  { hostId, capacity, diskGibMax, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Room },
+  { hostId, capacity, diskGibMax, addressRestMs: restMs, nowMs, ahead }: Host & { nowMs: number; ahead: Resources },
 ): Judged {
   const resting = restingAt(db, { nowMs, restMs })
   const occupancy = {

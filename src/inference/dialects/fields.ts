@@ -2,7 +2,7 @@
 
 import { Fault } from '../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
-import type { FieldNames } from '../openai/shape.ts'
+import type { FieldNames } from '../openai/dialect.ts'
 
 /** Null and undefined are equal here, because clients write unused fields as null. */
 export function isAbsent(value: unknown): value is null | undefined {

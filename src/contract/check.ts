@@ -5,10 +5,10 @@ import { Value } from '@sinclair/typebox/value'
 import { Fault, type FaultCode, wrapFault } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 
-export type Shape<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problem: string }
+export type CheckResult<T> = { readonly ok: true; readonly value: T } | { readonly ok: false; readonly problem: string }
 
 /** `problem` is `/path/to/field: what is wrong`, for the first wrong field. Values are never changed or filled in. */
-export function shapeOf<S extends TSchema>(schema: S, value: unknown): Shape<Static<S>> {
+export function checkValue<S extends TSchema>(schema: S, value: unknown): CheckResult<Static<S>> {
   if (Value.Check(schema, value)) return { ok: true, value }
   const first = Value.Errors(schema, value).First()
   return { ok: false, problem: `${first?.path || '/'}: ${first?.message ?? 'does not match the schema'}` }
@@ -20,9 +20,9 @@ export function checked<S extends TSchema>(
   value: unknown,
   { what, code }: { readonly what: string; readonly code: FaultCode },
 ): Static<S> {
-  const shape = shapeOf(schema, value)
-  if (shape.ok) return shape.value
-  throw new Fault(code, `${what}: ${shape.problem}`)
+  const result = checkValue(schema, value)
+  if (result.ok) return result.value
+  throw new Fault(code, `${what}: ${result.problem}`)
 }
 
 const depthMax = 64

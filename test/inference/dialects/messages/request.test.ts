@@ -1,8 +1,8 @@
 // Requests of the Messages API: what they become, and what is refused, by the client's own names.
 
 import { describe, expect, test } from 'bun:test'
-import { messagesShape } from '../../../../src/inference/shapes/messages/shape.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/shape-requests.ts'
+import { messagesDialect } from '../../../../src/inference/dialects/messages/dialect.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/dialect-requests.ts'
 
 const hi = [{ role: 'user', content: 'Hi' }]
 const base = { model: 'm', max_tokens: 5, messages: hi }
@@ -56,7 +56,7 @@ describe('a request', () => {
       { response_format: { type: 'json_schema', json_schema: { name: 'output', strict: true, schema } } },
     ],
   ])('%j', (more, chat, ignored = []) => {
-    expect(translated(messagesShape, { ...base, ...(more as object) })).toEqual({
+    expect(translated(messagesDialect, { ...base, ...(more as object) })).toEqual({
       chat: { ...base, ...(chat as object) },
       ignored,
     })
@@ -136,10 +136,10 @@ describe('messages', () => {
     ],
   ])('%j', (messages, chat, ignored = []) => {
     const body = { ...base, messages }
-    expect(translated(messagesShape, body)).toEqual({ chat: { ...base, messages: chat }, ignored })
+    expect(translated(messagesDialect, body)).toEqual({ chat: { ...base, messages: chat }, ignored })
     const all = [{ role: 'system', content: 'Be brief.' }, ...(chat as unknown[])]
     for (const system of ['Be brief.', [text('Be brief.')]]) {
-      expect(translated(messagesShape, { ...body, system })).toEqual({ chat: { ...base, messages: all }, ignored })
+      expect(translated(messagesDialect, { ...body, system })).toEqual({ chat: { ...base, messages: all }, ignored })
     }
   })
 })
@@ -194,7 +194,7 @@ describe('a refusal', () => {
     [{ output_config: { format: { type: 'json_schema', schema: 5 } } }, 'output_config.format.schema', /object/],
     [inUser({ type: 'image', source: { type: 'url', url: 'x' } }), 'messages[0].content[2].source.url', /data: URL/],
   ])('%j', (more, param, words) => {
-    const outcome = translated(messagesShape, { ...base, ...(more as object) })
+    const outcome = translated(messagesDialect, { ...base, ...(more as object) })
     expect(outcome).toEqual({ param, message: expect.stringMatching(words) })
     expect('message' in outcome && outcome.message.startsWith(`${param} `)).toBe(true)
   })
@@ -220,7 +220,7 @@ describe('a refusal', () => {
     }
     const more = { temperature: 1, top_p: 1, top_k: 1, tool_choice: { type: 'any' }, tools: [tool] }
     checkNearlyRight(
-      messagesShape,
+      messagesDialect,
       [full, { ...base, ...more }],
       [...['response_format', 'stop', 'reasoning_effort', 'parallel_tool_calls']],
     )

@@ -3,24 +3,24 @@
 
 import type { Fault } from '../../base/fault.ts'
 import { invalidRequest } from '../json-text.ts'
+import type { Dialect, DialectRequest } from '../openai/dialect.ts'
 import { checkRequest, type ParsedRequest, readSource } from '../openai/request.ts'
-import type { ApiShape, ShapedRequest } from '../openai/shape.ts'
 import { namesOf, renamedFault } from './fields.ts'
 import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 
-export type ParsedShape = ParsedRequest & Pick<ShapedRequest, 'ignored' | 'respond'>
+export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'respond'>
 
-export function parseShaped(shape: ApiShape, bytes: Uint8Array): ParsedShape {
+export function parseDialect(dialect: Dialect, bytes: Uint8Array): ParsedDialect {
   const { body, text: given } = readSource(bytes)
-  const { chat, ignored, respond } = shape.translate(body, null)
+  const { chat, ignored, respond } = dialect.translate(body, null)
   try {
     const request = checkRequest('chat', chat)
     const marked = withMarkedNumbers(given, tooManyNumbers)
-    const text = marked === null ? JSON.stringify(chat) : unmarkedJson(shape.translate(JSON.parse(marked), null).chat)
+    const text = marked === null ? JSON.stringify(chat) : unmarkedJson(dialect.translate(JSON.parse(marked), null).chat)
     return { request, source: { text, body: chat, sizeBytes: Buffer.byteLength(text) }, ignored, respond }
   } catch (error) {
-    const names = namesOf(shape.names)
-    shape.translate(body, names)
+    const names = namesOf(dialect.names)
+    dialect.translate(body, names)
     throw renamedFault(error, names)
   }
 }

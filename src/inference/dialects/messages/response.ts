@@ -3,7 +3,7 @@
 import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
-import type { ResponseHead } from '../../openai/shape.ts'
+import type { ResponseHead } from '../../openai/dialect.ts'
 import { type Usage, usageOf } from '../../openai/usage.ts'
 import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
 import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'

@@ -1,8 +1,8 @@
 // Requests of the Responses API: what they become, and what is refused, by the client's own names.
 
 import { describe, expect, test } from 'bun:test'
-import { responsesShape } from '../../../../src/inference/shapes/responses/shape.ts'
-import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/shape-requests.ts'
+import { responsesDialect } from '../../../../src/inference/dialects/responses/dialect.ts'
+import { checkNearlyRight, type Json, translated } from '../../../rigs/gateway/dialect-requests.ts'
 
 const base = { model: 'm', input: 'Hi' }
 const tool = { type: 'function', name: 'f', description: 'd', parameters: { type: 'object' }, strict: true }
@@ -54,7 +54,7 @@ describe('a request', () => {
     [{ text: { verbosity: 'low' }, reasoning: { summary: 'auto' } }, {}, ['text.verbosity', 'reasoning.summary']],
   ])('%j', (more, chat, ignored = []) => {
     const body = { ...base, ...(more as object) }
-    expect(translated(responsesShape, body)).toEqual({
+    expect(translated(responsesDialect, body)).toEqual({
       chat: { model: 'm', messages: hi, ...(chat as object) },
       ignored,
     })
@@ -115,9 +115,9 @@ describe('input', () => {
       ],
     ],
   ])('%j', (input, messages) => {
-    expect(translated(responsesShape, { model: 'm', input })).toEqual({ chat: { model: 'm', messages }, ignored: [] })
+    expect(translated(responsesDialect, { model: 'm', input })).toEqual({ chat: { model: 'm', messages }, ignored: [] })
     const all = [{ role: 'system', content: 'Be brief.' }, ...(messages as unknown[])]
-    expect(translated(responsesShape, { model: 'm', input, instructions: 'Be brief.' })).toEqual({
+    expect(translated(responsesDialect, { model: 'm', input, instructions: 'Be brief.' })).toEqual({
       chat: { model: 'm', messages: all },
       ignored: [],
     })
@@ -178,7 +178,7 @@ describe('a refusal', () => {
     [inPart({ type: 'refusal' }), 'input[1].content[1].refusal', /text/],
     [inPart({ type: 'x' }), 'input[1].content[1].type', /input_text/],
   ])('%j', (more, param, words) => {
-    const outcome = translated(responsesShape, { ...base, ...(more as object) })
+    const outcome = translated(responsesDialect, { ...base, ...(more as object) })
     expect(outcome).toEqual({ param, message: expect.stringMatching(words) })
     expect('message' in outcome && outcome.message.startsWith(`${param} `)).toBe(true)
   })
@@ -205,7 +205,7 @@ describe('a refusal', () => {
       stream_options: { include_obfuscation: true },
     }
     checkNearlyRight(
-      responsesShape,
+      responsesDialect,
       [full, { ...base, max_output_tokens: 5, temperature: 1, top_p: 1 }],
       [...['messages', 'response_format', 'max_tokens', 'reasoning_effort', 'logprobs']],
     )

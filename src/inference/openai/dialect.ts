@@ -9,9 +9,9 @@ import type { Usage } from './usage.ts'
 /** Maps fields of the chat request to the client's: `messages[0]` to `input[2]`. Absent fields keep their name. */
 export type FieldNames = Map<string, string>
 
-export type ApiShape = {
+export type Dialect = {
   /** Fault invalid_request, with the client's field. `names`: filled where it is given; only errors need it. */
-  readonly translate: (body: JsonObject, names: FieldNames | null) => ShapedRequest
+  readonly translate: (body: JsonObject, names: FieldNames | null) => DialectRequest
   /** Names that do not depend on the request. */
   readonly names: Readonly<Record<string, string>>
   /** An error as clients of this API read it; the gateway's own fields are among it. */
@@ -20,24 +20,24 @@ export type ApiShape = {
   readonly keyHeader: string | null
 }
 
-export type ShapedRequest = {
+export type DialectRequest = {
   /** For the parser of chat requests, which judges it. */
   readonly chat: JsonObject
   /** Fields of the client's that have no effect. */
   readonly ignored: readonly string[]
-  readonly respond: (head: ResponseHead) => ResponseShape
+  readonly respond: (head: ResponseHead) => DialectResponse
 }
 
 /** `id`: hexadecimal, of this request alone. */
 export type ResponseHead = { readonly id: string; readonly createdS: number; readonly model: string }
 
-export type ResponseShape = {
+export type DialectResponse = {
   /** JSON. `completion`: a checked one, as a client of chat completions gets it. UpstreamFault. */
   readonly whole: (completion: JsonObject, usage: Usage) => string
-  readonly openStream: (options: ShapedStreamOptions) => ShapedStream
+  readonly openStream: (options: DialectStreamOptions) => DialectStream
 }
 
-export type ShapedStreamOptions = {
+export type DialectStreamOptions = {
   /** Bound of text that is kept because the end of the stream repeats it. */
   readonly keptCharsMax: number
   /** Pads the pieces of text; null for none. */
@@ -45,7 +45,7 @@ export type ShapedStreamOptions = {
 }
 
 /** One stream's way back. All of it is text of an event stream. */
-export type ShapedStream = {
+export type DialectStream = {
   /** The events of one checked chunk, given as its JSON. UpstreamFault too_large. */
   readonly push: (chunk: string) => string
   /** The events after the last chunk, but for `end`. */

@@ -4,7 +4,7 @@
 // do not take it back.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { FieldNames } from '../../openai/shape.ts'
+import type { FieldNames } from '../../openai/dialect.ts'
 import { isAbsent, presentOf, textAt } from '../fields.ts'
 
 const ROLES = ['user', 'assistant', 'system']

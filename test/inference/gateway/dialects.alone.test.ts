@@ -9,7 +9,7 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { splitResponse } from '../../../src/attest/receipt/response.ts'
 import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { utf8 } from '../../../src/base/bytes.ts'
-import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/api-shapes.ts'
+import { gatewayErrorIn, namedEventsOf, TEST_SHAPES, type TestShape } from '../../rigs/api-dialects.ts'
 import { BEFORE, begun, FORMED, hang, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
 import { upstreamIn } from '../../rigs/receipt-upstream.ts'
 
@@ -20,8 +20,8 @@ eachWithGateway((freshUpstream, freshGateway) => {
   gateway = freshGateway
 })
 
-const SHAPES: readonly (TestShape & { readonly operation: string })[] = Object.entries(TEST_SHAPES).map(
-  ([operation, shape]) => ({ operation, ...shape }),
+const DIALECTS: readonly (TestShape & { readonly operation: string })[] = Object.entries(TEST_SHAPES).map(
+  ([operation, dialect]) => ({ operation, ...dialect }),
 )
 const asked = { headers: { 'x-strongroom-receipt': '1' } }
 const promptEstimate = (chat: unknown) => Math.ceil(JSON.stringify(chat).length / 4)
@@ -39,11 +39,11 @@ async function expectAllClosed(): Promise<void> {
   expect((await gateway.records()).length).toBe(requests)
 }
 
-describe.each(SHAPES)('$operation: before the first event', shape => {
+describe.each(DIALECTS)('$operation: before the first event', dialect => {
   for (const [name, behave] of Object.entries(BEFORE)) {
     test(`goal: ${name} gives a 502 without the engine's words, and the request is accounted once`, async () => {
       upstream.behave = behave
-      const answer = await gateway.post(shape.path, shape.body({ stream: true }))
+      const answer = await gateway.post(dialect.path, dialect.body({ stream: true }))
       const text = await answer.text()
       expect([answer.status, gatewayErrorIn(JSON.parse(text)).code]).toEqual([502, 'upstream_failed'])
       await expectNoLeak(text, answer)
@@ -55,56 +55,58 @@ describe.each(SHAPES)('$operation: before the first event', shape => {
   }
 })
 
-const WAYS = SHAPES.flatMap(shape => [
-  { ...shape, way: 'by their form, to the server', before: FORMED, isEncrypted: false },
-  { ...shape, way: 'in full, to the encryption', before: [], isEncrypted: true },
+const WAYS = DIALECTS.flatMap(dialect => [
+  { ...dialect, way: 'by their form, to the server', before: FORMED, isEncrypted: false },
+  { ...dialect, way: 'in full, to the encryption', before: [], isEncrypted: true },
 ])
 
-describe.each(WAYS)('$operation: after the first event; chunks go $way', ({ before, isEncrypted, ...shape }) => {
+describe.each(WAYS)('$operation: after the first event; chunks go $way', ({ before, isEncrypted, ...dialect }) => {
   for (const [name, behave] of Object.entries(WITHIN)) {
     test(`goal: ${name} ends the stream with that API's error event without the engine's words, and without its end`, async () => {
       upstream.behave = begun(behave, before)
-      const body = shape.body({ stream: true })
-      const answer = isEncrypted ? await postEncrypted(gateway, shape.path, body) : await gateway.post(shape.path, body)
+      const body = dialect.body({ stream: true })
+      const answer = isEncrypted
+        ? await postEncrypted(gateway, dialect.path, body)
+        : await gateway.post(dialect.path, body)
       // Encrypted: rejects unless the end is one that clients take for an end.
       const text = await answer.text()
       expect('response' in answer ? answer.response.status : answer.status).toBe(200)
       const events = namedEventsOf(text)
-      const pieces = events.map(shape.pieceOf).filter(piece => piece !== null)
+      const pieces = events.map(dialect.pieceOf).filter(piece => piece !== null)
       expect(pieces).toEqual(['Hi', ...(before.length > 0 ? [' a', ' b', ' c', ' "d"\n'] : [])])
       const last = events.at(-1) ?? {}
       expect([last.type, gatewayErrorIn(last).code]).toEqual(['error', 'upstream_failed'])
-      expect(text).not.toContain(shape.end)
+      expect(text).not.toContain(dialect.end)
       await expectNoLeak(text, answer)
       expect((await gateway.records()).map(({ outcome, tokens }) => [outcome, tokens])).toEqual([
-        ['failed', { prompt: promptEstimate(shape.chat({ stream: true })), completion: 1 + before.length }],
+        ['failed', { prompt: promptEstimate(dialect.chat({ stream: true })), completion: 1 + before.length }],
       ])
       await expectAllClosed()
     })
   }
 })
 
-describe.each(SHAPES)('$operation', shape => {
+describe.each(DIALECTS)('$operation', dialect => {
   // Goal: what goes up is the chat, what is booked and told is what a chat is booked, whole and streamed.
   test('usage', async () => {
     for (const stream of [false, true]) {
       const chat = await gateway.chat({ stream })
       await chat.text()
-      const answer = await gateway.post(shape.path, shape.body({ stream }))
+      const answer = await gateway.post(dialect.path, dialect.body({ stream }))
       const text = await answer.text()
       expect(answer.status).toBe(200)
       const usage = stream
         ? namedEventsOf(text)
-            .map(shape.usageOf)
+            .map(dialect.usageOf)
             .findLast(usage => usage !== null)
-        : shape.usageOf(JSON.parse(text))
+        : dialect.usageOf(JSON.parse(text))
       expect(usage).toEqual([11, 3])
       const [ofChat, ofShape] = (await gateway.records()).slice(-2)
       expect({ ...ofShape, id: '', atMs: 0 }).toEqual({ ...ofChat, id: '', atMs: 0 } as never)
       const [first, second] = upstream.seen.slice(-2)
       expect([second?.path, second?.body]).toEqual([
         first?.path,
-        { ...first?.body, ...shape.chat({ stream }) },
+        { ...first?.body, ...dialect.chat({ stream }) },
       ] as never)
     }
     upstream.behave = (response, seen, gone) =>
@@ -112,33 +114,33 @@ describe.each(SHAPES)('$operation', shape => {
         ? wellBehaved(response, { ...seen, body: { ...seen.body, stream_options: {} } }, gone)
         : sendJson(response, 200, { choices: [{ index: 0, message: { content: 'x' }, finish_reason: 'stop' }] })
     for (const stream of [false, true]) {
-      await (await gateway.post(shape.path, shape.body({ stream }))).text()
+      await (await gateway.post(dialect.path, dialect.body({ stream }))).text()
       const { tokens, tokensSource } = (await gateway.records()).at(-1) ?? {}
-      expect([tokens?.prompt, tokensSource]).toEqual([promptEstimate(shape.chat({ stream })), 'estimated'])
+      expect([tokens?.prompt, tokensSource]).toEqual([promptEstimate(dialect.chat({ stream })), 'estimated'])
     }
   })
 
   // Goal: metrics tell the API apart from chats.
   test('metrics', async () => {
-    await (await gateway.post(shape.path, shape.body())).text()
+    await (await gateway.post(dialect.path, dialect.body())).text()
     const names = samplesOf(await gateway.metrics())
       .filter(({ name }) => name === 'strongroom_gateway_requests_total')
       .map(({ labels }) => labels.gen_ai_operation_name)
-    expect(names).toEqual([shape.operation])
+    expect(names).toEqual([dialect.operation])
   })
 
   // Goal: the receipt covers the client's own request and the bytes that it got; in a stream it stands right before the
   // last event.
   test('receipts', async () => {
     for (const stream of [false, true]) {
-      const body = shape.body({ stream })
-      const answer = await gateway.post(shape.path, body, asked)
+      const body = dialect.body({ stream })
+      const answer = await gateway.post(dialect.path, body, asked)
       const bytes = new Uint8Array(await answer.arrayBuffer())
       const { body: response, receipt: inStream } = splitResponse(bytes)
       const beside = answer.headers.get('x-strongroom-receipt')
       expect([answer.status, inStream === null, beside === null]).toEqual([200, !stream, stream])
       if (stream) {
-        const end = `: strongroom-receipt ${inStream}\n\n${shape.end}`
+        const end = `: strongroom-receipt ${inStream}\n\n${dialect.end}`
         expect(new TextDecoder().decode(bytes).endsWith(end)).toBe(true)
       }
       const receipt = inStream ?? beside ?? ''
@@ -154,17 +156,17 @@ describe.each(SHAPES)('$operation', shape => {
   // Goal: encrypted requests get the same, encrypted; a stream that is whole is taken for whole, refusals are readable.
   test('encryption', async () => {
     for (const stream of [false, true]) {
-      const answer = await postEncrypted(gateway, shape.path, shape.body({ stream }), { suite: 'xwing' })
+      const answer = await postEncrypted(gateway, dialect.path, dialect.body({ stream }), { suite: 'xwing' })
       const text = await answer.text()
       const said = stream
         ? namedEventsOf(text)
-            .map(shape.pieceOf)
+            .map(dialect.pieceOf)
             .filter(piece => piece !== null)
             .join('')
-        : shape.textOf(JSON.parse(text))
+        : dialect.textOf(JSON.parse(text))
       expect(said).toBe('Grüße 👋 you')
     }
-    const refused = await postEncrypted(gateway, shape.path, shape.body({ container: 'x' }))
+    const refused = await postEncrypted(gateway, dialect.path, dialect.body({ container: 'x' }))
     expect(gatewayErrorIn(JSON.parse(await refused.text()))).toMatchObject({
       code: 'invalid_request',
       param: 'container',
@@ -177,7 +179,7 @@ describe.each(SHAPES)('$operation', shape => {
     ['a bracket', ']'],
     ['a path of 20,000 steps', 'a.'.repeat(20_000)],
   ])('a field called like %s is refused', async (_label, name) => {
-    const answer = await gateway.post(shape.path, shape.body({ [name]: 1 }))
+    const answer = await gateway.post(dialect.path, dialect.body({ [name]: 1 }))
     const { param } = gatewayErrorIn(JSON.parse(await answer.text()))
     expect([answer.status, param?.slice(0, 200)]).toEqual([400, name.slice(0, 200)])
     expect((await viewOf(gateway)).running).toBe(0)
@@ -186,7 +188,7 @@ describe.each(SHAPES)('$operation', shape => {
   // Goal: event sizes do not distinguish pieces of text of about the same length.
   test('padding', async () => {
     await using padding = await startGateway([target(upstream.url)], { limits: { padsStreams: true } })
-    const answer = await padding.post(shape.path, shape.body({ stream: true }))
+    const answer = await padding.post(dialect.path, dialect.body({ stream: true }))
     const pieces = (await answer.text()).split('\n\n').filter(event => event.includes('"obfuscation"'))
     expect(pieces.length).toBe(3)
     expect(new Set(pieces.map(piece => Buffer.byteLength(piece))).size).toBe(1)
@@ -195,19 +197,19 @@ describe.each(SHAPES)('$operation', shape => {
   // Goal: 401, 404, 405, 413 and 429 are the gateway's own, in that API's document.
   test('refusals', async () => {
     await using busy = await startGateway([target(upstream.url)], { caller: { requestsPerMinute: 4 } })
-    const large = JSON.stringify(shape.body({ metadata: 'x'.repeat(70_000) }))
+    const large = JSON.stringify(dialect.body({ metadata: 'x'.repeat(70_000) }))
     const rows = [
-      [401, 'unauthenticated', { headers: { authorization: 'Bearer x' } }, shape.body()],
-      [404, 'not_found', {}, shape.body({ model: 'nope' })],
-      [405, 'method_not_allowed', { method: 'PUT' }, shape.body()],
+      [401, 'unauthenticated', { headers: { authorization: 'Bearer x' } }, dialect.body()],
+      [404, 'not_found', {}, dialect.body({ model: 'nope' })],
+      [405, 'method_not_allowed', { method: 'PUT' }, dialect.body()],
       [413, 'body_too_large', {}, large],
       [400, 'invalid_request', {}, '{"a":1,"a":2}'],
       [400, 'invalid_request', {}, '[]'],
-      [400, 'invalid_request', {}, shape.body({ nonsense: 1 })],
-      [429, 'rate_limited', {}, shape.body()],
+      [400, 'invalid_request', {}, dialect.body({ nonsense: 1 })],
+      [429, 'rate_limited', {}, dialect.body()],
     ] as const
     for (const [status, code, init, body] of rows) {
-      const answer = await busy.post(shape.path, body, init)
+      const answer = await busy.post(dialect.path, body, init)
       expect([status, answer.status, gatewayErrorIn(JSON.parse(await answer.text())).code]).toEqual([
         status,
         status,
@@ -222,7 +224,7 @@ describe.each(SHAPES)('$operation', shape => {
     for (const stream of [false, true]) {
       upstream.behave = stream ? begun(hang) : hang
       const leave = new AbortController()
-      const pending = gateway.post(shape.path, shape.body({ stream }), { signal: leave.signal })
+      const pending = gateway.post(dialect.path, dialect.body({ stream }), { signal: leave.signal })
       if (stream) await (await pending).body?.getReader().read()
       else pending.catch(() => {})
       await until('the upstream is asked', 2_000, () => upstream.active() === 1)
@@ -232,7 +234,7 @@ describe.each(SHAPES)('$operation', shape => {
       expect((upstream.lastGoneMs() ?? Number.POSITIVE_INFINITY) - leftMs).toBeLessThan(100)
       const count = stream ? 2 : 1
       await until('the request is accounted', 1_000, async () => (await gateway.records()).length === count)
-      const tokens = { prompt: promptEstimate(shape.chat({ stream })), completion: stream ? 1 : 0 }
+      const tokens = { prompt: promptEstimate(dialect.chat({ stream })), completion: stream ? 1 : 0 }
       expect((await gateway.records()).at(-1)).toMatchObject({ outcome: 'aborted', tokens })
     }
     await expectAllClosed()
@@ -243,7 +245,7 @@ describe.each(SHAPES)('$operation', shape => {
     const upstreams = [target('http://127.0.0.1:9/v1', { name: 'gone', weight: 1000 }), target(upstream.url)]
     await using two = await startGateway(upstreams)
     for (const stream of [false, true]) {
-      expect((await two.post(shape.path, shape.body({ stream }))).status).toBe(200)
+      expect((await two.post(dialect.path, dialect.body({ stream }))).status).toBe(200)
     }
   })
 })

@@ -2,7 +2,7 @@
 // Schemas: OpenAI's published API description, CreateResponse. Every field is either in one of these tables or refused.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { FieldNames } from '../../openai/shape.ts'
+import type { FieldNames } from '../../openai/dialect.ts'
 import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.ts'
 import { chatMessages } from './input.ts'
 

@@ -2,8 +2,8 @@
 
 import { describe, expect, test } from 'bun:test'
 import { Fault } from '../../../src/base/fault.ts'
+import { namesOf, renamedFault } from '../../../src/inference/dialects/fields.ts'
 import { invalidField } from '../../../src/inference/json-text.ts'
-import { namesOf, renamedFault } from '../../../src/inference/shapes/fields.ts'
 
 const names = namesOf({
   stop: 'stop_sequences',

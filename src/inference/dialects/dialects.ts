@@ -1,0 +1,22 @@
+// Which operations are other APIs over chat completions. Pure.
+
+import type { Dialect } from '../openai/dialect.ts'
+import type { CompletionOperation, Operation } from '../types.ts'
+import { messagesDialect } from './messages/dialect.ts'
+import { responsesDialect } from './responses/dialect.ts'
+
+export const DIALECTS = { responses: responsesDialect, messages: messagesDialect } as const satisfies Record<
+  Exclude<Operation, CompletionOperation | 'embeddings'>,
+  Dialect
+>
+
+export type DialectOperation = keyof typeof DIALECTS
+
+export function hasDialect(operation: Operation): operation is DialectOperation {
+  return Object.hasOwn(DIALECTS, operation)
+}
+
+/** Null for what needs no translation. */
+export function dialectOf(operation: Operation): Dialect | null {
+  return hasDialect(operation) ? DIALECTS[operation] : null
+}
