@@ -172,7 +172,7 @@ test('goal: an organization that fills upstream and queue with what never ends, 
       .then(({ status }) => void statuses.push(status))
       .catch(() => {}),
   )
-  await until('upstream and queue are full', 5_000, () => statuses.length === 64 - 14 - 8)
+  await until('upstream and queue are full', 5_000, () => statuses.length === 64 - 14 - 8 && upstream.active() === 14)
   expect([upstream.active(), new Set(statuses)]).toEqual([14, new Set([429])])
   for (let count = 0; count < 20; count += 1) {
     const startedMs = performance.now()
