@@ -52,7 +52,7 @@ export const STARTS_FIRST: readonly string[] = [
   'test/e2e/enclave.image.test.ts',
   'test/e2e/build.image.test.ts',
   'test/e2e/build-crash.image.test.ts',
-  'test/e2e/enclave-instance.image.test.ts',
+  'test/e2e/hostile-host/enclave-instance.image.test.ts',
   'test/cli/index.slow.test.ts',
   'test/scripts/build/executable.slow.test.ts',
   'test/verifier/fetch/package.slow.test.ts',

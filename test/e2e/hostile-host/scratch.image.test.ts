@@ -1,12 +1,12 @@
 import { expect, test } from 'bun:test'
 import { existsSync, readdirSync, readFileSync, statSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
-import { type Appliance, createAppliance } from '../../scripts/rigs/appliance.ts'
-import { createCustomer, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
-import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
-import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import { blockBytes, middleOf, openScratchFile } from '../rigs/launch/scratch-host.ts'
+import { type Appliance, createAppliance } from '../../../scripts/rigs/appliance.ts'
+import { createCustomer, startWithCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
+import { holdings, NOTHING } from '../../../scripts/rigs/leftovers.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { blockBytes, middleOf, openScratchFile } from '../../rigs/launch/scratch-host.ts'
 
 const timeoutMs = 300_000
 const readyTimeoutMs = 150_000

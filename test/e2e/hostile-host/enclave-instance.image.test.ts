@@ -3,20 +3,20 @@
 import { expect, test } from 'bun:test'
 import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
-import { type Appliance, createAppliance, imageDir } from '../../scripts/rigs/appliance.ts'
-import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
+import { pinGatewayVm } from '../../../scripts/lib/gateway-pins.ts'
+import { type Appliance, createAppliance, imageDir } from '../../../scripts/rigs/appliance.ts'
+import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
 import {
   createModelFile,
   gatewayTables,
   workerModel as model,
   PRICE,
-} from '../../scripts/rigs/gateway/appliance-gateway.ts'
-import { servingGateway } from '../../scripts/rigs/gateway/serving-gateway.ts'
-import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
-import { inOwnNetns } from '../../scripts/rigs/netns.ts'
-import { until } from '../../scripts/rigs/until.ts'
-import type { ImageManifest } from '../../src/contract/vm/image.ts'
+} from '../../../scripts/rigs/gateway/appliance-gateway.ts'
+import { servingGateway } from '../../../scripts/rigs/gateway/serving-gateway.ts'
+import { createCustomer } from '../../../scripts/rigs/instances/instances-client.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import type { ImageManifest } from '../../../src/contract/vm/image.ts'
 
 const testMs = 600_000
 const readyMs = 240_000
