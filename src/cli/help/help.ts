@@ -9,7 +9,8 @@ import { type Cli, helpText, type Run, runOf } from '../cli.ts'
 import { manText, readMarkdown, terminalText } from './markdown.ts'
 import { READERS, type Reader, TOPICS, type Topic } from './topics.ts'
 
-const columnsMax = 100
+/** Every terminal has as many. */
+const columnsMax = 80
 const titles: Readonly<Record<Reader, string>> = {
   operator: 'For operators',
   client: 'For clients',

@@ -40,8 +40,8 @@ test('goal: a topic is printed for a reader, and whole as a document; no line bu
   for (const { name, text } of TOPICS) {
     const { exitCode, out } = await run('help', name)
     expect(exitCode).toBe(0)
-    const prose = out.split('\n').filter(line => !line.startsWith('    ') && !/\S{60}/.test(line))
-    expect(prose.filter(line => line.length > 100)).toEqual([])
+    const prose = out.split('\n').filter(line => !line.startsWith('    ') && !/\S{50}/.test(line))
+    expect(prose.filter(line => line.length > 80)).toEqual([])
     const asJson = await run('help', name, '--json')
     expect(JSON.parse(asJson.out)).toMatchObject({ name, markdown: text })
   }
