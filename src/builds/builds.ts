@@ -84,7 +84,17 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)
   const reconciler = new BuildReconciler({
-    ...{ store, engine, clock, random, log, files, events, vms, gate, makeRoom, concurrentMax },
+    store,
+    engine,
+    clock,
+    random,
+    log,
+    files,
+    events,
+    vms,
+    gate,
+    makeRoom,
+    concurrentMax,
     trust: deps.trust,
     order: deps.order,
     exchangeBytes: settings.exchangeBytes,
@@ -92,7 +102,15 @@ export function createBuilds(deps: BuildsDeps): Builds {
     farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
   })
   const service = new BuildsService({
-    ...{ directory, hostId, clock, random, log, settings, files, events, makeRoom },
+    directory,
+    hostId,
+    clock,
+    random,
+    log,
+    settings,
+    files,
+    events,
+    makeRoom,
     reserveVm: (tx, of) => vms.reserve(tx, of),
     onAccepted: build => {
       // Its digest takes seconds where the image is new; the build takes longer.
@@ -104,7 +122,14 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const fetch = createBuildHttp(
     {
       ...http,
-      ...{ service, files, events, clock, random, log, readersMax, commands },
+      service,
+      files,
+      events,
+      clock,
+      random,
+      log,
+      readersMax,
+      commands,
       isVmUp: vmId => engine.view(vmId)?.state === 'running',
       rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
       signal: stopping.signal,

@@ -26,7 +26,9 @@ async function run(env: Readonly<Record<string, string>>) {
   const asked = join(work, 'asked')
   rmSync(asked, { force: true })
   const settings = {
-    ...{ STRONGROOM_BUILDS_API: 'https://builds.example:8443', STRONGROOM_POLICY: 'policy.json', ASKED: asked },
+    STRONGROOM_BUILDS_API: 'https://builds.example:8443',
+    STRONGROOM_POLICY: 'policy.json',
+    ASKED: asked,
     ...{ PATH: `${work}:${process.env.PATH}`, SUBMIT: '0', VERIFY: '0', WORD: 'PASS', ...env },
   }
   const { exitCode, output } = await runCommand([script, 'source'], { timeoutMs: 20_000, cwd: work, env: settings })

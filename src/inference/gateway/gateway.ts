@@ -107,7 +107,12 @@ export function createGateway(deps: GatewayDeps): Gateway {
   const cacheSecret = deps.random(32)
   const metered = createMeteredRoutes({
     ...deps,
-    ...{ log, deadlines, models, enter, router, upstream },
+    log,
+    deadlines,
+    models,
+    enter,
+    router,
+    upstream,
     cacheSalt: createCacheSalt(cacheSecret),
     refusesUnknownFields: limits.refusesUnknownFields,
   })
