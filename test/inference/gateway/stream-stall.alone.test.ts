@@ -43,7 +43,11 @@ type Client = AsyncDisposable & {
 }
 
 /** A client that is only a socket, so that the test decides how much it reads. */
-async function openClient(url: string, key: string, onBytes: (socket: Socket<undefined>) => void): Promise<Client> {
+async function openClient(
+  url: string,
+  key: string,
+  onBytes: (socket: Socket<undefined>, count: number) => void,
+): Promise<Client> {
   const closed = Promise.withResolvers<void>()
   const body = JSON.stringify(chatBody({ stream: true }))
   let bytes = 0
@@ -60,7 +64,7 @@ async function openClient(url: string, key: string, onBytes: (socket: Socket<und
       data: (socket, arrived) => {
         bytes += arrived.length
         tail = (tail + arrived.toString('latin1')).slice(-64)
-        onBytes(socket)
+        onBytes(socket, arrived.length)
       },
       close: () => closed.resolve(),
       error: () => {},
@@ -119,9 +123,10 @@ test.each([65_536, MIB])(
     })
     const startMs = performance.now()
     // Kernels tell of what was taken in steps of megabytes: half a megabyte in 20 ms keeps well ahead of that.
-    await using client = await openClient(gateway.url, KEY, socket => {
+    await using client = await openClient(gateway.url, KEY, (socket, count) => {
       socket.pause()
-      setTimeout(() => socket.resume(), 20)
+      // By what arrived: one read may bring megabytes.
+      setTimeout(() => socket.resume(), Math.max(20, (count / MIB) * 40))
     })
     await until('its end', 40_000, async () => (await gateway.records()).length === 1)
     expect(performance.now() - startMs).toBeGreaterThan(patientMs)

@@ -138,7 +138,7 @@ inOwnNetns(
         await appliance.answers(15_000)
         expect(await appliance.property('ActiveState')).toBe('active')
         const checks = await appliance.cli('doctor')
-        expect(oddChecks(checks.stdout)).toEqual([])
+        expect(oddChecks(checks.stdout), checks.stdout).toEqual([])
         expect(checks.exitCode).toBe(0)
       })
 
@@ -385,7 +385,7 @@ inOwnNetns(
           expect(await proc(pid, 'status')).toMatch(/^CapBnd:\s+0{16}$/m)
           expect((await appliance.debian.exec(['pgrep', 'bwrap'], { check: false })).stdout).toBe('')
           const checks = await appliance.cli('doctor')
-          expect(oddChecks(checks.stdout)).toEqual([])
+          expect(oddChecks(checks.stdout), checks.stdout).toEqual([])
           expect(checks.stdout).toMatch(new RegExp(`^PASS +gateway VM +${first} serves`, 'm'))
           await appliance.debian.reboot()
           await appliance.answers(30_000)
