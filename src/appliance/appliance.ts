@@ -3,16 +3,20 @@
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import { ClockGuard, type ClockGuardDeps } from '../base/work/clock-guard.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
+import { kernelClock, uptimeMs } from '../host/kernel-clock.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
+import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
 import { ensureDir } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
-import { openStore } from '../store/db.ts'
+import { type LedgerDb, openStore } from '../store/db.ts'
+import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
@@ -69,7 +73,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   undo.defer(() => tls.stop())
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
-  const basis = { config, stateDir, store, clock, random, log, operatorKey }
+  const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
+  const basis = { config, stateDir, store, clock, clockGuard, random, log, operatorKey }
   const engine = composeEngine({
     ...basis,
     simulatedPlatform,
@@ -137,4 +142,17 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
+}
+
+function composeClockGuard(
+  db: LedgerDb,
+  { log, ...deps }: Pick<ClockGuardDeps, 'clock' | 'onEvent'> & { log: Logger },
+) {
+  return new ClockGuard({
+    ...deps,
+    host: { bootId: hostBootId(), uptimeMs, isSynchronised: () => kernelClock()?.isSynchronised === true },
+    readMark: () => readClockMark(db),
+    writeMark: mark => writeClockMark(db, mark),
+    log: log.unit('clock'),
+  })
 }

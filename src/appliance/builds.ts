@@ -5,6 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
 import { FetchProxy } from '../builds/fetch/proxy.ts'
@@ -42,6 +43,7 @@ export type BuildsParts = {
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -87,6 +89,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     directory: `${stateDir}/builds`,
     store,
     clock,
+    guard: parts.clockGuard,
     random,
     log,
     settings,
@@ -116,7 +119,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
             diskGibMax: engine.diskGibMax,
             capacity: engine.capacity,
             addressRestMs: network.address_rest_s * 1000,
-            nowMs: clock.nowMs(),
+            nowMs: parts.clockGuard.certainMs(),
           },
         ),
     },

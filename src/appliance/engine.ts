@@ -5,6 +5,7 @@ import { Fault, messageOf } from '../base/fault.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { version } from '../base/version.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { shareOf } from '../base/work/places.ts'
 import { egressSource, parseEgressEntry } from '../config/egress.ts'
 import { egressSourceV6, parseEgressEntryV6 } from '../config/egress-v6.ts'
@@ -72,6 +73,7 @@ export type EngineDeps = {
   readonly stateDir: string
   readonly store: Store
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
   readonly operatorKey: OperatorKey
@@ -164,6 +166,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     hostId: store.hostId,
     driver,
     clock,
+    guard: deps.clockGuard,
     log: log.unit('vm'),
     capacity,
     pools: poolsOf(config),

@@ -5,6 +5,7 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config } from '../config/schema.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
@@ -50,6 +51,7 @@ export type GatewayVmParts = {
   readonly certify: Certify
   readonly trust: () => Promise<HostTrust>
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -98,6 +100,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     wanted,
     addresses,
     clock,
+    guard: parts.clockGuard,
     random,
     log,
     patienceMs,
@@ -128,7 +131,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
         models.prepare(signal),
         control.watch(signal),
         addresses.watch(signal),
-        runLedgerRetention({ store: store.directory, clock, log, retentionDays }, signal),
+        runLedgerRetention({ store: store.directory, clock, guard: parts.clockGuard, log, retentionDays }, signal),
       ])
     },
     stop: async () => {

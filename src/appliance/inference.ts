@@ -8,6 +8,7 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
@@ -50,6 +51,7 @@ export type InferenceParts = {
   readonly capacity: Capacity
   readonly metering: Metering
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -95,6 +97,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     spent: metering,
     cost: () => metering.cost,
     nonces: store.ledger,
+    mayDelete: () => deps.clockGuard.mayDelete(),
     workloads,
     keys: drawReceiptKeys(random),
     tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
@@ -122,7 +125,13 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       worker?.start()
       service.start()
       retention = runLedgerRetention(
-        { store: store.directory, clock, log, retentionDays: config.inference.usage_retention_days },
+        {
+          store: store.directory,
+          clock,
+          guard: deps.clockGuard,
+          log,
+          retentionDays: config.inference.usage_retention_days,
+        },
         stopping.signal,
       )
     },

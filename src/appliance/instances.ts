@@ -3,6 +3,7 @@
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
@@ -39,6 +40,7 @@ export type InstancesParts = {
   readonly store: Store
   readonly engine: Engine
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
   readonly metering: Metering
@@ -132,6 +134,7 @@ export function composeInstances(parts: InstancesParts): Instances {
     hostId: store.hostId,
     platform: engine.platform,
     clock,
+    mayForget: () => parts.clockGuard.mayDelete(),
     random,
     log: log.unit('instances'),
     settings: {
@@ -165,13 +168,14 @@ export function composeInstances(parts: InstancesParts): Instances {
 
 /** Everything that runs without a request. */
 function backgroundWork(
-  { config, store, engine, clock, log }: InstancesParts,
+  { config, store, engine, clock, clockGuard: guard, log }: InstancesParts,
   { reconciler, pool, vmSpec }: { reconciler: InstanceReconciler; pool: WarmPool; vmSpec: VmSpec },
 ): Background {
   const stopping = new AbortController()
   const retention = {
     directory: store.directory,
     clock,
+    guard,
     log: log.unit('retention'),
     retentionDays: config.instances.retention_days,
   }
@@ -196,7 +200,8 @@ function backgroundWork(
         runEgressSampler(sampling, stopping.signal),
         engine.readAhead(vmSpec),
         engine.watchNetwork(stopping.signal),
-        runPurge({ ledger: store.ledger, clock, log: log.unit('vm') }, stopping.signal),
+        guard.run(stopping.signal),
+        runPurge({ ledger: store.ledger, clock, guard, log: log.unit('vm') }, stopping.signal),
       ])
     },
     stop: async () => {

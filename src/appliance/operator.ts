@@ -4,6 +4,7 @@ import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
@@ -16,6 +17,7 @@ import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
+import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
@@ -50,6 +52,7 @@ export type OperatorParts = {
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
   readonly clock: Clock
+  readonly clockGuard: ClockGuard
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -68,6 +71,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
   const admin = createAdmin({
     store,
     clock,
+    clockGuard: parts.clockGuard,
     random,
     log,
     mintKey,
@@ -93,6 +97,7 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
       ...parts.collectors,
       createPoolMetrics(pool),
       createFirewallMetrics(parts.firewall),
+      createClockMetrics(parts.clockGuard),
       ...(parts.guestDns === null ? [] : [parts.guestDns]),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],

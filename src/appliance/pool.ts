@@ -4,6 +4,7 @@ import { toHex } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { WarmPool } from '../instances/pool.ts'
 import type { Store } from '../store/db.ts'
@@ -19,6 +20,7 @@ export type PoolParts = {
   /** Today's operator key: a VM that was launched with another is not handed out. */
   readonly operatorKey: Uint8Array
   readonly clock: Clock
+  readonly clockGuard: Pick<ClockGuard, 'certainMs'>
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -41,7 +43,7 @@ export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {
           diskGibMax: engine.diskGibMax,
           capacity: engine.capacity,
           addressRestMs: config.network.address_rest_s * 1000,
-          nowMs: clock.nowMs(),
+          nowMs: parts.clockGuard.certainMs(),
         },
       ),
     clock,

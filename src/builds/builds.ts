@@ -20,7 +20,7 @@ import { ociRoutes } from './oci/registry.ts'
 import type { OrderSettings } from './order.plan.ts'
 import { ownOf } from './order.plan.ts'
 import { BuildReconciler } from './reconciler.ts'
-import { BuildRetention } from './retention.ts'
+import { BuildRetention, type BuildRetentionDeps } from './retention.ts'
 import { BuildsService } from './service.ts'
 import type { BuildsSettings } from './types.ts'
 import { BuildVms } from './vms.ts'
@@ -31,6 +31,7 @@ export type BuildsDeps = {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: BuildEngine
   readonly clock: Clock
+  readonly guard: BuildRetentionDeps['guard']
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: BuildsSettings
@@ -79,7 +80,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
   const images = createBootImages(new Map([[deps.vm.spec.image, deps.imageDirectory]]))
   const pulled = new PulledImages(images, deps.vm.spec.image, log)
   const commands = (build: Build, baseUrl: string) => resultCommands(build, { baseUrl, image: pulled.current() })
-  const retention = new BuildRetention({ directory, hostId, files, clock, log, retentionMs, resultBytesMax })
+  const retention = new BuildRetention({ ...deps, directory, hostId, files, retentionMs, resultBytesMax })
   retention.removeOrphans()
   const vms = new BuildVms({ store, engine, clock, random, log, concurrentMax, vmSpec: deps.vm.spec, ...deps.vm })
   const makeRoom = (bytes: number) => retention.makeRoom(bytes)

@@ -2,7 +2,7 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
-import { JumpGuard } from '../base/work/jump-guard.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { sweep } from '../base/work/sweep.ts'
 import type { DirectoryStore } from '../store/db.ts'
 import {
@@ -20,6 +20,7 @@ export type BuildRetentionDeps = {
   readonly hostId: string
   readonly files: BuildFiles
   readonly clock: Clock
+  readonly guard: Pick<ClockGuard, 'mayDelete'>
   readonly log: Logger
   readonly retentionMs: number
   /** Bound on all files of builds together. */
@@ -64,10 +65,9 @@ export class BuildRetention {
 
   /** Until the signal. Never rejects. */
   async run(signal: AbortSignal): Promise<void> {
-    const guard = new JumpGuard(this.#deps.clock, this.#deps.log)
     await sweep({ clock: this.#deps.clock, intervalMs, signal }, async () => {
       try {
-        if (guard.mayDelete()) await this.removeExpired(signal)
+        if (this.#deps.guard.mayDelete()) await this.removeExpired(signal)
         this.makeRoom(0)
       } catch (error) {
         this.#deps.log.error('expired builds were not removed', { error })

@@ -17,6 +17,7 @@ import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
 import { addVerity } from './measure/verity.ts'
 import { addBuilds } from './operator/builds.ts'
+import { addClock } from './operator/clock.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInference } from './operator/inference.ts'
 import { addInstance } from './operator/instance.ts'
@@ -80,6 +81,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addInference,
     addModels,
     addMetrics,
+    addClock,
     addDoctor,
     addConfig,
     addOperatorKey,

@@ -10,6 +10,7 @@ import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { Ages } from '../base/work/ages.ts'
 import { BackOff } from '../base/work/back-off.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../base/work/workers.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
 import type { LedgerStore } from '../store/db.ts'
@@ -48,6 +49,7 @@ export type KeeperDeps = {
   /** Longest time that the requests of a VM which was replaced may take. */
   readonly drainMs: number
   readonly clock: Clock
+  readonly guard: Pick<ClockGuard, 'mayDelete'>
   readonly random: RandomBytes
   readonly log: Logger
 }
@@ -197,7 +199,7 @@ export class GatewayKeeper {
   }
 
   async #look(): Promise<void> {
-    const { store, hostId, clock } = this.#deps
+    const { store, hostId, clock, guard } = this.#deps
     this.#wanted = this.#template.read()
     const rows = listGateways(store.db, hostId)
     for (const ages of [this.#drainingAges, this.#startingAges]) ages.keepOnly(rows.map(({ vmId }) => vmId))
@@ -209,7 +211,7 @@ export class GatewayKeeper {
       this.#ensureOne(this.#wanted)
     }
     await this.#route()
-    purgeGateways(store.db, clock.nowMs() - goneKeptMs)
+    if (guard.mayDelete()) purgeGateways(store.db, clock.nowMs() - goneKeptMs)
   }
 
   /** One VM: gone where its machine is, fed while it lives, dismissed once it has drained. */

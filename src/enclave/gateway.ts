@@ -174,6 +174,7 @@ export class EnclaveGateway {
       spent: this.#deps.spent,
       cost: () => control.cost,
       nonces: this.#deps.nonces,
+      mayDelete: null,
       workloads,
       keys,
       tlsSpkiDigest: () => spkiDigestOf(tls.current().cert),

@@ -1,5 +1,5 @@
-// The kernel's state of its clock (adjtimex(2)) and the board's clock. Effects: one system call that changes nothing,
-// one file.
+// The kernel's state of its clock (adjtimex(2)), the board's clock and the uptime. Effects: one system call that
+// changes nothing, files of the kernel.
 
 import { FFIType, ptr } from 'bun:ffi'
 import { readFileSync } from 'node:fs'
@@ -48,4 +48,9 @@ export function boardClockMs(file = '/sys/class/rtc/rtc0/since_epoch'): number |
   } catch {
     return null
   }
+}
+
+/** Milliseconds since the boot, to ten, sleep included (proc_uptime(5)). */
+export function uptimeMs(file = '/proc/uptime'): number {
+  return Math.round(Number.parseFloat(readFileSync(file, 'utf8')) * 1000)
 }

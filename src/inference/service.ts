@@ -48,6 +48,8 @@ export type InferenceServiceDeps = {
   readonly cost: () => Cost
   /** Where used nonces are kept. */
   readonly nonces: LedgerStore
+  /** Whether the wall clock is believed; null: nonces end with this VM. */
+  readonly mayDelete: (() => boolean) | null
   readonly workloads: Pick<Workloads, 'describe'>
   readonly keys: SharedReceiptKeys
   /** SHA-256 of the SPKI of the TLS key that is in service now. */
@@ -206,7 +208,7 @@ const prepareRetry = { minMs: 1_000, maxMs: 60_000 }
 function createAttestation(deps: InferenceServiceDeps): Attestation {
   const { settings, clock, log } = deps
   const kept = { retentionMs: settings.nonceRetentionMs, countMax: settings.noncesMax }
-  const nonces = createNonceLedger({ store: deps.nonces, clock, ...kept })
+  const nonces = createNonceLedger({ store: deps.nonces, clock, mayDelete: deps.mayDelete, ...kept })
   const endpointOf = (origin: EvidenceOrigin) => {
     const attester = createAttester({
       origin,

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
-import { JumpGuard } from '../base/work/jump-guard.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { sweep } from '../base/work/sweep.ts'
 import { idempotencyTtlMs } from '../contract/http/instance.ts'
 import type { DirectoryDb, DirectoryStore } from '../store/db.ts'
@@ -16,6 +16,7 @@ export type RetentionDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly retentionDays: number
+  readonly guard: Pick<ClockGuard, 'mayDelete'>
 }
 
 export type Removed = { readonly instances: number; readonly responses: number }
@@ -32,10 +33,9 @@ export function recordsKeptMs(retentionDays: number): number {
 
 /** Removes what is due at once and then at every interval, until the signal. Never rejects. */
 export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Promise<void> {
-  const guard = new JumpGuard(deps.clock, deps.log)
   await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
-      const removed = guard.mayDelete() ? await removeExpired(deps, signal) : { instances: 0, responses: 0 }
+      const removed = deps.guard.mayDelete() ? await removeExpired(deps, signal) : { instances: 0, responses: 0 }
       if (removed.instances + removed.responses > 0) deps.log.info('expired records removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('expired records were not removed', { error })
@@ -44,7 +44,7 @@ export async function runRetention(deps: RetentionDeps, signal: AbortSignal): Pr
 }
 
 /** One round over everything that is due now. Returns how much was removed. */
-export async function removeExpired(deps: RetentionDeps, signal: AbortSignal): Promise<Removed> {
+export async function removeExpired(deps: Omit<RetentionDeps, 'guard'>, signal: AbortSignal): Promise<Removed> {
   const { clock } = deps
   const keptMs = recordsKeptMs(deps.retentionDays)
   const limit = batchRowsMax
@@ -60,7 +60,7 @@ export async function removeExpired(deps: RetentionDeps, signal: AbortSignal): P
 
 /** Removes one kind in batches, with other requests in between. The rest waits for the next round. */
 async function removeInBatches(
-  { directory, clock }: RetentionDeps,
+  { directory, clock }: Pick<RetentionDeps, 'directory' | 'clock'>,
   signal: AbortSignal,
   removeBatch: (tx: DirectoryDb) => number,
 ): Promise<number> {

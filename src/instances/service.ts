@@ -65,6 +65,8 @@ export type InstancesDeps = {
   /** Platform of new VMs. */
   readonly platform: NonNullable<Instance['platform']>
   readonly clock: Pick<Clock, 'nowMs'>
+  /** Whether the clock is believed; else no stored response counts as expired. */
+  readonly mayForget: () => boolean
   readonly random: RandomBytes
   readonly log: Logger
   readonly settings: InstancesSettings
@@ -122,9 +124,16 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
   return {
     create: (caller, request, idempotencyKey) => {
+      const mayForget = idempotencyKey === null || deps.mayForget()
       const outcome = directory.transact(tx => {
         assertStillAllowed(tx, caller)
-        const attempt = { organizationId: caller.organization.id, key: idempotencyKey, request, nowMs: clock.nowMs() }
+        const attempt = {
+          organizationId: caller.organization.id,
+          key: idempotencyKey,
+          request,
+          nowMs: clock.nowMs(),
+          mayForget,
+        }
         const earlier = earlierResponse(tx, attempt)
         if (earlier !== null) {
           const instance = findInstance(tx, { organizationId: attempt.organizationId, name: earlier.name })
@@ -209,6 +218,7 @@ type Attempt = {
   readonly key: string | null
   readonly request: CreateRequest
   readonly nowMs: number
+  readonly mayForget: boolean
 }
 
 /**
@@ -218,7 +228,7 @@ type Attempt = {
 function earlierResponse(tx: DirectoryDb, attempt: Attempt): InstanceCreated | null {
   if (attempt.key === null) return null
   const kept = findIdempotency(tx, { organizationId: attempt.organizationId, key: attempt.key })
-  if (kept === null || attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs) return null
+  if (kept === null || (attempt.mayForget && attempt.nowMs - kept.createdAtMs >= idempotencyTtlMs)) return null
   if (!kept.bodySha256.equals(bodySha256(attempt.request))) {
     throw new Fault('conflict', 'This Idempotency-Key was used with a different body in the last 24 hours.', {
       param: 'Idempotency-Key',

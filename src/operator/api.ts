@@ -11,6 +11,7 @@ import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
 import { buildRoutes } from './builds.ts'
+import { clockRoutes } from './clock.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
@@ -52,6 +53,7 @@ export function createAdmin(deps: AdminDeps): AdminHandler {
     .use(egressRoutes(deps, readBody))
     .use(buildRoutes(deps))
     .use(inferenceRoutes(deps))
+    .use(clockRoutes(deps))
     .use(usageRoutes(deps))
   return request => app.fetch(request)
 }

@@ -13,6 +13,7 @@ import type { Build } from '../store/directory/build.table.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
+import type { OperatorClock } from './clock.ts'
 
 export type AdminDeps = {
   readonly store: Pick<Store, 'directory' | 'ledger'>
@@ -32,6 +33,7 @@ export type AdminDeps = {
   readonly gateway: PlacedGatewayControl
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
+  readonly clockGuard: OperatorClock
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]

@@ -3,6 +3,7 @@
 import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
 import { version } from '../base/version.ts'
+import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { AdminStatus } from '../contract/admin/admin.ts'
 import { collateralProblem, type KeptCollateral } from '../host/kds/kept.ts'
@@ -14,6 +15,7 @@ import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import { clockView } from './clock.ts'
 import type { AdminDeps } from './deps.ts'
 import { gatewaySummary } from './inference.ts'
 
@@ -48,6 +50,7 @@ export type StatusDeps = {
   readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
+  readonly clockGuard: Pick<ClockGuard, 'view'>
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
@@ -68,6 +71,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       tpm: engine.tpm(),
       domain: config.domain,
       started_at: startedAt,
+      clock: clockView(deps.clockGuard),
       listen: deps.listening,
       tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
       operator_key: { digest: toHex(deps.operatorKey.digest), public_key: deps.operatorKey.publicPem },

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { certainClock } from '../../scripts/rigs/build/builds-service.ts'
 import { writeBuilderImage } from '../../scripts/rigs/build/image-directory.ts'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { simulatedTrust } from '../../scripts/rigs/guest/attested-guest.ts'
 import { addKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { failure } from '../../scripts/rigs/until.ts'
@@ -41,7 +42,12 @@ function partsOf(toml: string) {
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
   const { config } = verdict
   const store = openStore(':memory:')
-  const common = { clock: certainClock, random: systemRandom, log: silentLogger }
+  const common = {
+    clock: certainClock,
+    clockGuard: createClockGuard(certainClock),
+    random: systemRandom,
+    log: silentLogger,
+  }
   const operatorKey = { digest: new Uint8Array(48) }
   return { ...common, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
 }

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
@@ -41,7 +42,15 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     onChange: (listener: (vmId: string) => void) => void listeners.push(listener),
   }
   const engine = { reconciler } as unknown as InstancesParts['engine']
-  const common = { config: defaultConfig(), store, engine, clock, random: systemRandom, log: silentLogger }
+  const common = {
+    config: defaultConfig(),
+    store,
+    engine,
+    clock,
+    clockGuard: createClockGuard(clock),
+    random: systemRandom,
+    log: silentLogger,
+  }
   const names = composeNames(common)
   const trust = () => Promise.reject(new Error('nobody is attested here'))
   const metering = { inferenceCostMicroUsd: () => 0n } as unknown as InstancesParts['metering']

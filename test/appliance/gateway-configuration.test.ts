@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
@@ -30,6 +31,7 @@ async function compose(stateDir: string, store: Store, toml: string): Promise<st
     log,
     platform: 'snp',
     clock: systemClock,
+    clockGuard: createClockGuard(systemClock),
     random: systemRandom,
     simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     tls: {

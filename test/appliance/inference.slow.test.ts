@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
@@ -69,6 +70,7 @@ test('retention', async () => {
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,
+    clockGuard: createClockGuard(systemClock),
     random: systemRandom,
     log: silentLogger,
   })
@@ -130,6 +132,7 @@ test('traces', async () => {
     simulatedPlatform: () => Promise.reject(new Error('nobody asks here')),
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     clock: systemClock,
+    clockGuard: createClockGuard(systemClock),
     random: systemRandom,
   })
   inference.start()
@@ -183,6 +186,7 @@ test('attestation after a start that could not write', async () => {
     capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
     metering,
     clock: systemClock,
+    clockGuard: createClockGuard(systemClock),
     random: systemRandom,
     log,
   })

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -20,6 +21,7 @@ import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
 import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { STATUS } from '../rigs/admin-status.ts'
 import { main, type Result, runWith } from '../rigs/program.ts'
 
 /** Tests here start dozens of processes at once. */
@@ -50,35 +52,15 @@ beforeAll(async () => {
       store.directory.db.update(instances).set({ desired: 'absent', terminatedReason: instance.terminatedReason }).run()
     },
     applyEgressLimits: async () => {},
+    clockGuard: createClockGuard(systemClock),
     vm: () => ({ state: 'running', address: '10.88.0.2', addressV6: '2001:db8::2' }),
     status: () => ({
-      version: '1',
-      pid: 1,
+      ...STATUS,
       host_id: store.hostId,
-      platform: 'tcg',
-      evidence_simulated: true,
       tpm: 'missing',
-      domain: 'agents.test',
-      started_at: '2026-11-20T00:00:00.000Z',
-      builds: null,
-      names: null,
       problems,
-      listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
-      tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
-      operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
-      collateral: null,
-      organizations: 0,
       instances: { ready: 1, failed: 0 },
-      vms: {},
-      capacity: {
-        memory_mib_used: 1,
-        memory_mib_total: 2,
-        vcpus_used: 3,
-        vcpus_total: 4,
-        addresses_used: 5,
-        addresses_total: 6,
-      },
-      pool: { wanted: 3, warm: 1, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
+      pool: { ...STATUS.pool, wanted: 3, warm: 1 },
       gateway: { placement: 'vm', ...vm, traces: { exported: 7, dropped: 2, waiting: 1, problem: 'status 401' } },
     }),
     leaks: async () => leaks,

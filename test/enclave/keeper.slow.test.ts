@@ -1,6 +1,7 @@
 // One gateway VM serves at all times: real enclaves as processes, the keeper over a real store, a recorded firewall.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { EnclaveBench } from '../../scripts/rigs/enclave/enclave.ts'
 import { startUpstream, type TestUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
@@ -39,6 +40,7 @@ function keeperOf(bench: EnclaveBench, { patienceMs = 60_000 } = {}): GatewayKee
     startMs: 60_000,
     drainMs: 20_000,
     clock: systemClock,
+    guard: createClockGuard(systemClock),
     random: systemRandom,
     log,
   })

@@ -1,6 +1,7 @@
 // Retention: what it removes, when, and what it leaves alone.
 
 import { expect, test } from 'bun:test'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { type Appliance, publicKey, settings, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { silentLogger } from '../../src/base/log.ts'
 import { type RetentionDeps, removeExpired, retentionIntervalMs, runRetention } from '../../src/instances/retention.ts'
@@ -141,7 +142,10 @@ test('many records, and a stop in between', async () => {
       return store.directory.transact(work)
     },
   }
-  await runRetention({ directory, clock, log: silentLogger, retentionDays: 30 }, stopped.signal)
+  await runRetention(
+    { directory, clock, guard: createClockGuard(clock), log: silentLogger, retentionDays: 30 },
+    stopped.signal,
+  )
   expect(await names(appliance)).toHaveLength(701)
   expect(await remove(appliance)).toEqual({ instances: 701, responses: 0 })
   expect(await names(appliance)).toEqual([])
@@ -162,7 +166,10 @@ test('running', async () => {
   const gone = await terminated(appliance)
   clock.advance(32 * dayMs)
   const stop = new AbortController()
-  const running = runRetention({ directory, clock, log: silentLogger, retentionDays: 30 }, stop.signal)
+  const running = runRetention(
+    { directory, clock, guard: createClockGuard(clock), log: silentLogger, retentionDays: 30 },
+    stop.signal,
+  )
   await clock.sleepers(1)
   expect(await names(appliance)).toEqual([gone.name])
   clock.advance(retentionIntervalMs)

@@ -2,6 +2,7 @@
 // These tests stop the process in between, with the real engine (without its driver) over one database file.
 
 import { expect, test } from 'bun:test'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { type Appliance, publicKey, startAppliance } from '../../scripts/rigs/instances/instances-service.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -40,6 +41,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     },
     evidence: { collateral: null, simulated: () => Promise.reject(new Error('nobody asks here')) },
     clock,
+    guard: createClockGuard(clock),
     log: silentLogger,
     capacity: { memoryMib: options.memoryMib ?? 65_536, vcpus: 64, addresses: 14, asids: null, bootingMax: 8 },
     pools: { v4: '10.88.0.0/28', v6: null },

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import type { TSchema } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
+import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
 import { silentLogger } from '../../src/base/log.ts'
@@ -40,38 +41,8 @@ import { findOrganization } from '../../src/store/directory/organization.query.t
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { STATUS } from '../rigs/admin-status.ts'
 import { holdLock } from '../rigs/lock-holder.ts'
-
-const STATUS: AdminStatus = {
-  version: '1',
-  pid: 1,
-  host_id: 'h',
-  platform: 'tcg',
-  evidence_simulated: true,
-  tpm: 'swtpm',
-  domain: 'agents.test',
-  started_at: '2026-11-20T00:00:00.000Z',
-  builds: null,
-  names: null,
-  problems: [],
-  listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
-  tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem' },
-  operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
-  collateral: null,
-  organizations: 0,
-  instances: { ready: 1 },
-  vms: {},
-  capacity: {
-    memory_mib_used: 0,
-    memory_mib_total: 1,
-    vcpus_used: 0,
-    vcpus_total: 1,
-    addresses_used: 0,
-    addresses_total: 1,
-  },
-  pool: { wanted: 0, warm: 0, booting: 0, lacking: null, last_failure: null, next_attempt_at: null },
-  gateway: { placement: 'off', vm: null, state: null, problem: null, traces: null },
-}
 
 const GATEWAY_TERMS = {
   requests_per_minute: null,
@@ -111,6 +82,7 @@ beforeEach(async () => {
     applyEgressLimits: async () => {},
     vm: vmId => ({ state: 'running', address: vmId === '' ? null : '10.88.0.2', addressV6: null }),
     status: () => STATUS,
+    clockGuard: createClockGuard(systemClock),
     leaks: async () => leaks,
     collectors: [],
     consoleDir: vmId => join(dir, vmId),

@@ -15,6 +15,7 @@ import { createCost } from '../../../src/inference/metering/price.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { createClockGuard } from '../../rigs/clock-guard.ts'
 import { benchModel, type OursSettings } from './wire.ts'
 
 const { stateDir, stubPort, listener }: OursSettings = JSON.parse(process.argv[2] ?? '')
@@ -78,6 +79,7 @@ const inference = await composeInference({
   capacity: { memoryMib: 0, vcpus: 0, addresses: 0, asids: null, bootingMax: 0 },
   metering,
   clock,
+  clockGuard: createClockGuard(clock),
   random: systemRandom,
   log,
 })

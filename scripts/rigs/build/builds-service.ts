@@ -18,6 +18,7 @@ import { openStore, type Store } from '../../../src/store/db.ts'
 import { buildById } from '../../../src/store/directory/build.query.ts'
 import type { Build } from '../../../src/store/directory/build.table.ts'
 import type { Admission } from '../../../src/vm/admission.plan.ts'
+import { createClockGuard } from '../clock-guard.ts'
 import { simulatedTrust } from '../guest/attested-guest.ts'
 import { addKey } from '../instances/instances-service.ts'
 import { simulatedAsOf } from '../launch/simulated-platform.ts'
@@ -206,6 +207,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     store,
     engine,
     clock,
+    guard: createClockGuard(clock),
     random: systemRandom,
     log,
     settings,

@@ -120,7 +120,13 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
   const clock = options.clock ?? systemClock
   const store = openStore(options.database ?? ':memory:')
   const respond = createAttestationEndpoint({
-    nonces: createNonceLedger({ store: store.ledger, clock, retentionMs, countMax: options.noncesMax ?? 1000 }),
+    nonces: createNonceLedger({
+      store: store.ledger,
+      clock,
+      mayDelete: null,
+      retentionMs,
+      countMax: options.noncesMax ?? 1000,
+    }),
     attester: createAttester({
       origin: options.origin ?? (await simulatedOrigin()),
       describeWorkloads: options.describeWorkloads ?? (() => workloads),

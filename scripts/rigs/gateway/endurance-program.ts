@@ -42,6 +42,7 @@ const service = createInferenceService({
   spent: metering,
   cost: () => metering.cost,
   nonces: store.ledger,
+  mayDelete: null,
   workloads: {
     describe: () => {
       throw new Error('nobody asks here')

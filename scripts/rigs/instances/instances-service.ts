@@ -24,6 +24,7 @@ import type { KeyScope } from '../../../src/store/directory/key.table.ts'
 import { findOrganization, insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import type { VmEngine } from '../../../src/vm/engine.ts'
 import { createManualClock, type ManualClock } from '../clock.ts'
+import { createClockGuard } from '../clock-guard.ts'
 
 export const publicKey =
   'ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'
@@ -110,6 +111,7 @@ const nobodyAttests = {
 export async function startAppliance(changes: Changes = {}): Promise<Appliance> {
   const directory = changes.directory ?? mkdtempSync(join(tmpdir(), 'strongroom-test-'))
   const clock = changes.clock ?? createManualClock()
+  const guard = createClockGuard(clock)
   const rooms = openStore(join(directory, 'strongroom.db'))
   const store = { ...rooms, ...rooms.directory }
   const logged: string[] = []
@@ -131,6 +133,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     hostId: store.hostId,
     platform: changes.platform ?? 'tcg',
     clock,
+    mayForget: () => guard.mayDelete(),
     random: changes.random ?? systemRandom,
     log,
     settings: changes.settings ?? settings,

@@ -24,6 +24,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
     [
       ['ready', problems.length === 0 ? 'yes' : paint.bad('no')],
       ...problems.map(({ name, detail, remedy }): [string, string] => [name, oneLine(`${detail}; ${remedy}`)]),
+      ...clockFields(status, paint),
       ['version', status.version],
       ['pid', String(status.pid)],
       ['host', status.host_id],
@@ -53,6 +54,12 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ],
     paint,
   )
+}
+
+/** A clock that is believed is not worth a line. */
+function clockFields({ clock }: AdminStatus, paint: Paint): [string, string][] {
+  const { problem, remedy } = clock
+  return problem === null ? [] : [['clock', `${paint.bad('held')}: ${oneLine(`${problem}; ${remedy}`)}`]]
 }
 
 const TPM_WORDS = {

@@ -5,6 +5,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
 import { BUILD_STATES } from '../http/build.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
+import { AdminClock } from './clock.ts'
 import { AdminGatewaySummary } from './gateways.ts'
 import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
 import { AdminNames } from './names.ts'
@@ -308,6 +309,7 @@ export const AdminStatus = Type.Object(
     tpm: OneOf(['swtpm', 'off', 'snp', 'missing']),
     domain: Type.String(),
     started_at: Time,
+    clock: AdminClock,
     listen: Type.Object(
       {
         instances: Type.String(),

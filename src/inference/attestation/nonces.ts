@@ -30,6 +30,8 @@ export type NonceLedgerDeps = {
   readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly retentionMs: number
   readonly countMax: number
+  /** Whether the wall clock is believed; null: no nonce is older than this process. */
+  readonly mayDelete: (() => boolean) | null
 }
 
 /** Expired nonces that one request deletes; above one, so that the ledger shrinks. */
@@ -42,17 +44,22 @@ export function nonceGapMs({ retentionMs, countMax }: Pick<NonceLedgerDeps, 'ret
 }
 
 /** For one process at a time: the count is kept in memory, because counting rows takes longer the more there are. */
-export function createNonceLedger({ store, clock, retentionMs, countMax }: NonceLedgerDeps): NonceLedger {
+export function createNonceLedger({ store, clock, retentionMs, countMax, mayDelete }: NonceLedgerDeps): NonceLedger {
   let kept = countNonces(store.db)
   // Later times come from the monotonic clock: setting the wall clock neither forgets a nonce early nor keeps it
   // longer.
   const beginMs = Math.max(clock.nowMs(), newestNonceMs(store.db) ?? 0) - clock.monotonicMs()
+  // How old the nonces of before are is then not known: none of them is forgotten before it surely is old enough.
+  const keepsUntilMs = mayDelete?.() === false ? clock.monotonicMs() + retentionMs : Number.NEGATIVE_INFINITY
   return {
     isUsed: nonce => hasNonce(store.db, nonce),
     use: nonce => {
       const nowMs = Math.floor(beginMs + clock.monotonicMs())
       const result = store.transact(tx => {
-        const purged = deleteExpiredNonces(tx, { usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
+        const isKept = clock.monotonicMs() < keepsUntilMs
+        const purged = isKept
+          ? 0
+          : deleteExpiredNonces(tx, { usedAtOrBeforeMs: nowMs - retentionMs, limit: purgeRowsMax })
         // A nonce that was used before is a conflict, whether or not there would be room for it.
         const isUsed = hasNonce(tx, nonce)
         const isFull = kept - purged >= countMax

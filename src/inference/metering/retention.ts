@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { JumpGuard } from '../../base/work/jump-guard.ts'
+import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { sweep } from '../../base/work/sweep.ts'
 import type { DirectoryStore } from '../../store/db.ts'
 import { purgeGatewayKeys } from '../../store/directory/gateway-key.query.ts'
@@ -16,6 +16,7 @@ export type LedgerRetentionDeps = {
   readonly clock: Clock
   readonly log: Logger
   readonly retentionDays: number
+  readonly guard: Pick<ClockGuard, 'mayDelete'>
 }
 
 export const retentionIntervalMs = 60_000
@@ -28,10 +29,9 @@ const dayMs = 24 * 60 * 60 * 1000
 
 /** Deletes expired rows now and at every interval until the signal is aborted. Never rejects. */
 export async function runLedgerRetention(deps: LedgerRetentionDeps, signal: AbortSignal): Promise<void> {
-  const guard = new JumpGuard(deps.clock, deps.log)
   await sweep({ clock: deps.clock, intervalMs: retentionIntervalMs, signal }, async () => {
     try {
-      const removed = guard.mayDelete() ? await purgeRound(deps, signal) : { usage: 0, keys: 0 }
+      const removed = deps.guard.mayDelete() ? await purgeRound(deps, signal) : { usage: 0, keys: 0 }
       if (removed.usage + removed.keys > 0) deps.log.info('old usage and ended gateway keys removed', removed)
     } catch (error) {
       if (!signal.aborted) deps.log.error('old usage was not removed', { error })

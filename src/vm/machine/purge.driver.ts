@@ -2,10 +2,16 @@
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
+import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import type { LedgerStore } from '../../store/db.ts'
 import { purgeGoneVms } from '../../store/ledger/vm.query.ts'
 
-export type PurgeDeps = { readonly ledger: Pick<LedgerStore, 'db'>; readonly clock: Clock; readonly log: Logger }
+export type PurgeDeps = {
+  readonly ledger: Pick<LedgerStore, 'db'>
+  readonly clock: Clock
+  readonly guard: Pick<ClockGuard, 'mayDelete'>
+  readonly log: Logger
+}
 
 const intervalMs = 60_000
 /** A VM that has just gone can still be looked up. */
@@ -13,10 +19,10 @@ const goneMs = 60_000
 const rowsMax = 500
 
 /** Runs now and then at every interval until the signal. Never rejects. */
-export async function runPurge({ ledger, clock, log }: PurgeDeps, signal: AbortSignal): Promise<void> {
+export async function runPurge({ ledger, clock, guard, log }: PurgeDeps, signal: AbortSignal): Promise<void> {
   while (!signal.aborted) {
     try {
-      purgeGoneVms(ledger.db, { changedBeforeMs: clock.nowMs() - goneMs, limit: rowsMax })
+      if (guard.mayDelete()) purgeGoneVms(ledger.db, { changedBeforeMs: clock.nowMs() - goneMs, limit: rowsMax })
     } catch (error) {
       log.warn('rows of VMs that are gone were not removed', { error })
     }

@@ -8,6 +8,7 @@ import { present } from '../../base/assert.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
+import type { ClockGuard } from '../../base/work/clock-guard.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
 import type { LedgerDb, LedgerStore } from '../../store/db.ts'
 import { egressOf } from '../../store/ledger/egress.query.ts'
@@ -44,6 +45,8 @@ export type VmReconcilerDeps = {
   readonly hostId: string
   readonly driver: Pick<VmDriver, keyof VmDriver>
   readonly clock: Clock
+  /** The rest of an address does not end by a wall clock that is not believed. */
+  readonly guard: Pick<ClockGuard, 'certainMs'>
   readonly log: Logger
   readonly capacity: Capacity
   readonly pools: Pools
@@ -321,7 +324,7 @@ export class VmReconciler implements VmEngine {
 
   #reserve(tx: LedgerDb, vm: Vm): { place: Place; change: Change | null } {
     const nowMs = this.#deps.clock.nowMs()
-    const place = placeFor(tx, vm, { ...this.#deps, nowMs })
+    const place = placeFor(tx, vm, { ...this.#deps, nowMs: this.#deps.guard.certainMs() })
     if (place.kind !== 'place') return { place, change: null }
     const { address, addressV6 } = place
     const change = this.#move(tx, vm, 'admitted', { address, addressV6 })

@@ -103,6 +103,7 @@ const SNP: HostFacts = {
     boardMs: nowMs,
     writtenMs: nowMs,
     clock: { isSynchronised: true, errorMaxMs: 1 },
+    held: null,
     freeDiskGib: 80,
     inodes: { total: 0, free: 0 },
     openFilesMax: 1e6,

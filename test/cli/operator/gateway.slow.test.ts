@@ -4,6 +4,7 @@ import { afterAll, beforeAll, expect, setDefaultTimeout, test } from 'bun:test'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
@@ -66,6 +67,7 @@ beforeAll(async () => {
     applyEgressLimits: notAskedHere,
     vm: notAskedHere,
     status: notAskedHere,
+    clockGuard: createClockGuard(systemClock),
     leaks: notAskedHere,
     collectors: [metrics, createClusterMetrics({ store, capacity })],
     consoleDir: notAskedHere,

@@ -7,7 +7,7 @@ import { clearRig, rigDir } from '../../../scripts/rigs/gateway/attestation.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { InferenceConfig } from '../../../src/config/inference.ts'
 import { readNonce } from '../../../src/inference/attestation/nonce-request.ts'
-import { createNonceLedger, nonceGapMs } from '../../../src/inference/attestation/nonces.ts'
+import { createNonceLedger, type NonceLedger, nonceGapMs } from '../../../src/inference/attestation/nonces.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { countNonces } from '../../../src/store/ledger/nonce.query.ts'
 import { freshAgeMsMax } from '../../../src/verifier/gateway.ts'
@@ -86,7 +86,7 @@ describe('the ledger', () => {
     const answers: string[] = []
     for (let run = 0; run < 2; run += 1) {
       const store = openStore(file)
-      const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+      const ledger = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 10 })
       for (const seed of [1, 1, 2 + run]) answers.push(codeOf(() => ledger.use(nonceOf(seed))))
       store.close()
     }
@@ -97,7 +97,7 @@ describe('the ledger', () => {
     // Goal: the window is exact: no nonce is usable again while a verifier may accept its evidence as fresh.
     const store = openStore(':memory:')
     const clock = createManualClock()
-    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    const ledger = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 10 })
     const use = () => codeOf(() => ledger.use(nonceOf(1)))
     expect(use()).toBe('done')
     clock.advance(999)
@@ -112,7 +112,7 @@ describe('the ledger', () => {
     const file = join(rigDir(), 'clocks.db')
     const clock = createManualClock()
     const store = openStore(file)
-    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    const ledger = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 10 })
     const use = (item = ledger) => codeOf(() => item.use(nonceOf(1)))
     expect(use()).toBe('done')
     clock.set(clock.nowMs() + 86_400_000)
@@ -122,7 +122,7 @@ describe('the ledger', () => {
     expect(use()).toBe('conflict')
     clock.advance(1)
     expect(use()).toBe('done')
-    const next = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 10 })
+    const next = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 10 })
     expect(use(next)).toBe('conflict')
     clock.advance(1_000)
     expect(use(next)).toBe('done')
@@ -144,7 +144,7 @@ describe('the ledger', () => {
     const store = openStore(':memory:')
     const clock = createManualClock()
     const kept = { retentionMs: 1000, countMax: 50 }
-    const ledger = createNonceLedger({ store: store.ledger, clock, ...kept })
+    const ledger = createNonceLedger({ store: store.ledger, clock, mayDelete: null, ...kept })
     for (let index = 0; index < 500; index += 1) {
       const nonce = Uint8Array.from({ length: 32 }, (_, at) => (at < 2 ? index >> (8 * at) : 0))
       expect(codeOf(() => ledger.use(nonce))).toBe('done')
@@ -153,17 +153,34 @@ describe('the ledger', () => {
     store.close()
   })
 
+  test('goal: a start with a clock that is not believed forgets no nonce before it is old enough by the uptime', () => {
+    const store = openStore(':memory:')
+    const clock = createManualClock()
+    const start = (isBelieved: boolean) =>
+      createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 2, mayDelete: () => isBelieved })
+    const use = (ledger: NonceLedger, seed: number) => codeOf(() => ledger.use(nonceOf(seed)))
+    expect(use(start(true), 1)).toBe('done')
+    clock.set(clock.nowMs() + 400 * 86_400_000)
+    const next = start(false)
+    expect([use(next, 2), use(next, 1), use(next, 3)]).toEqual(['done', 'conflict', 'attestation_unavailable'])
+    clock.advance(999)
+    expect(use(next, 1)).toBe('conflict')
+    clock.advance(1)
+    expect([use(next, 1), use(next, 3)]).toEqual(['done', 'done'])
+    store.close()
+  })
+
   test('a full ledger takes no more and forgets nothing', () => {
     // Goal: at the limit new nonces get 503 and used ones 409, also after a restart; only time makes room.
     const file = join(rigDir(), 'full.db')
     const clock = createManualClock()
     const first = openStore(file)
-    const ledger = createNonceLedger({ store: first.ledger, clock, retentionMs: 1000, countMax: 2 })
+    const ledger = createNonceLedger({ store: first.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 2 })
     const seeds = (item: typeof ledger, ...list: number[]) => list.map(seed => codeOf(() => item.use(nonceOf(seed))))
     expect(seeds(ledger, 1, 2, 3, 1)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
     first.close()
     const store = openStore(file)
-    const next = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax: 2 })
+    const next = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax: 2 })
     expect(seeds(next, 3, 2)).toEqual(['attestation_unavailable', 'conflict'])
     clock.advance(1000)
     expect(seeds(next, 3, 1, 2, 3)).toEqual(['done', 'done', 'attestation_unavailable', 'conflict'])
@@ -176,7 +193,7 @@ describe('the ledger', () => {
     const store = openStore(':memory:')
     const clock = createManualClock()
     const countMax = 200
-    const ledger = createNonceLedger({ store: store.ledger, clock, retentionMs: 1000, countMax })
+    const ledger = createNonceLedger({ store: store.ledger, clock, mayDelete: null, retentionMs: 1000, countMax })
     const bytes = (index: number) => Uint8Array.from({ length: 32 }, (_, at) => (at === 0 ? index : at === 1 ? 7 : 0))
     for (let index = 0; index < countMax; index += 1) ledger.use(bytes(index))
     expect(codeOf(() => ledger.use(nonceOf(255)))).toBe('attestation_unavailable')

@@ -2,6 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { join } from 'node:path'
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { parseConfig } from '../../../src/config/parse.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
@@ -22,7 +23,10 @@ const retentionDays = 62
 
 function run({ store, clock, log }: Ledger) {
   const stopping = new AbortController()
-  const running = runLedgerRetention({ store, clock, log, retentionDays }, stopping.signal)
+  const running = runLedgerRetention(
+    { store, clock, guard: createClockGuard(clock), log, retentionDays },
+    stopping.signal,
+  )
   return {
     /** Ends the loop and waits for it. */
     stop: () => {

@@ -1,5 +1,6 @@
 // A build that waits for a VM, put straight into the directory, and its end as service C writes it.
 
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -68,6 +69,7 @@ export function buildsAdmin(
     random: systemRandom,
     log: silentLogger,
     applyEgressLimits: notAskedHere,
+    clockGuard: createClockGuard(systemClock),
     deleteInstance: notAskedHere,
     vm: () => null,
     status: notAskedHere,

@@ -80,6 +80,7 @@ export async function startRelayedGateway(
     spent,
     cost: () => () => 7n,
     nonces: store.ledger,
+    mayDelete: null,
     workloads: {
       describe: () => {
         throw new Fault('attestation_unavailable', 'There is none here.')

@@ -1,6 +1,7 @@
 // The admin interface over one organization with one instance, whose firewall is a counter: for operators' egress
 // commands. Effects: a database in memory.
 
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
@@ -52,6 +53,7 @@ export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'
     cancelBuild: null,
     gateway: 'off' as const,
     status: notAskedHere,
+    clockGuard: createClockGuard(systemClock),
     leaks: notAskedHere,
     collectors: [],
     consoleDir: notAskedHere,

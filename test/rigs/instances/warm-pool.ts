@@ -91,6 +91,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
       hostId: store.hostId,
       platform: 'tcg',
       clock,
+      mayForget: () => true,
       random: systemRandom,
       log: silentLogger,
       settings,

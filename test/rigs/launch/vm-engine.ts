@@ -1,6 +1,7 @@
 // The VM engine with a driver that does what each test says: real SQLite, manual clock, no QEMU.
 
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Hello, Network } from '../../../src/contract/vm/agent.ts'
@@ -116,6 +117,7 @@ export function engineBench(
       hostId: store.hostId,
       driver,
       clock,
+      guard: createClockGuard(clock),
       log: silentLogger,
       capacity: options.capacity ?? roomy,
       bootTimeoutMs,

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { createClockGuard } from '../../../scripts/rigs/clock-guard.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
@@ -17,7 +18,10 @@ test('a purge that fails is followed by the next', async () => {
   for (const id of ['gone', 'there']) insertVm(db, { ...vm, id, nowMs: clock.nowMs() })
   moveVm(db, { id: 'gone', from: 'waiting', to: 'gone', nowMs: clock.nowMs() })
   const stopping = new AbortController()
-  const running = runPurge({ ledger: store.ledger, clock, log: silentLogger }, stopping.signal)
+  const running = runPurge(
+    { ledger: store.ledger, clock, guard: createClockGuard(clock), log: silentLogger },
+    stopping.signal,
+  )
   const left = () => ['gone', 'there'].filter(id => vmById(db, id) !== null)
   await clock.elapse(60_000)
   expect(left()).toEqual(['gone', 'there'])
