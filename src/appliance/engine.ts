@@ -31,8 +31,8 @@ import {
   isHostStopping,
 } from '../host/system.ts'
 import { ensureDir } from '../linux/files.ts'
-import type { Store } from '../store/db.ts'
-import { swapMeta } from '../store/ledger/meta.query.ts'
+import type { LedgerDb, Store } from '../store/db.ts'
+import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { Pools } from '../vm/capacity.query.ts'
 import type { VmSpec } from '../vm/engine.ts'
@@ -65,6 +65,7 @@ import type { EgressPlan } from '../vm/network/egress.plan.ts'
 import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
 import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
+import { holdNetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
 import type { CollateralService } from './collateral.ts'
 
@@ -103,7 +104,7 @@ export type Engine = {
   readonly images: ImageSummaries
 }
 
-/** Faults: host.unsupported, image.invalid (a firmware that would boot anything). */
+/** Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (holdNetworkNames). */
 export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
   const choice = choosePlatform(config.platform)
@@ -117,9 +118,11 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   enableForwarding()
   if (config.network.pool_v6 !== '') enableForwardingV6()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
+  const { db } = store.ledger
+  const hostRestarted = isOfEarlierBoot(db)
+  holdNetworkNames(db, { ...config.network, hostRestarted })
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
   const firewall = composeNetwork(ruleset, { config, store, clock, log })
-  const { db } = store.ledger
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
   const launcher = new Launcher({ db, clock, operatorKey, vcpuType, boot, igvmDirectory: `${stateDir}/igvm` })
@@ -158,8 +161,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     stopGraceMs: config.vm.stop_grace_ms,
   })
   const collateral = deps.collateral(platform)
-  const bootId = hostBootId()
-  const bootBefore = swapMeta(store.ledger.db, 'host_boot_id', bootId)
+  swapMeta(db, bootName, hostBootId())
   const diskGibMax = () => config.capacity.scratch_gib || freeDiskGib(stateDir)
   const reconciler = new VmReconciler({
     ledger: store.ledger,
@@ -179,7 +181,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     evidence: { collateral: collateral?.forReport ?? null, simulated },
     isHostStopping,
     probeSsh,
-    hostRestarted: bootBefore !== null && bootBefore !== bootId,
+    hostRestarted,
   })
   return {
     ...firewall,
@@ -192,6 +194,14 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     collateral,
     images,
   }
+}
+
+const bootName = 'host_boot_id'
+
+/** Whether the host has rebooted since the last start: its VMs are gone. */
+function isOfEarlierBoot(db: LedgerDb): boolean {
+  const before = readMeta(db, bootName)
+  return before !== null && before !== hostBootId()
 }
 
 function composeNetwork(

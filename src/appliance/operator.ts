@@ -17,8 +17,10 @@ import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import type { InstancesService } from '../instances/service.ts'
 import { createAdmin } from '../operator/api.ts'
+import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
+import { diskProblems } from '../operator/disk.ts'
 import { type AdminServer, listenAdmin } from '../operator/socket.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
@@ -91,13 +93,14 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
       ...parts,
       buildVms: builds === null ? null : () => builds.vms.status(),
       names: parts.guestDns?.status ?? null,
-      problems: () => parts.firewall.problems(),
+      problems: () => [...parts.firewall.problems(), ...diskProblems(stateDir)],
     }),
     collectors: [
       ...parts.collectors,
       createPoolMetrics(pool),
       createFirewallMetrics(parts.firewall),
       createClockMetrics(parts.clockGuard),
+      createCertificateMetrics(parts.tls),
       ...(parts.guestDns === null ? [] : [parts.guestDns]),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],

@@ -14,6 +14,7 @@ import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { parseListen } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
+import type { CERTIFICATE_NAMES } from '../contract/admin/admin.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { ensureDir, writeFileAtomic } from '../linux/files.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
@@ -103,6 +104,17 @@ class Tls {
 
   current(): TlsPair {
     return this.#pair
+  }
+
+  /** When each certificate of this appliance ends. Nothing is known here of the authority of the operator's own. */
+  expiries(): { readonly name: (typeof CERTIFICATE_NAMES)[number]; readonly notAfterMs: number }[] {
+    const { authorityEndsMs } = this.#source
+    return [
+      { name: 'server', notAfterMs: this.#pair.notAfterMs },
+      ...(authorityEndsMs === null ? [] : [{ name: 'authority' as const, notAfterMs: authorityEndsMs }]),
+      { name: 'guest', notAfterMs: this.#guest.notAfterMs },
+      { name: 'guest_authority', notAfterMs: this.#guests.notAfterMs },
+    ]
   }
 
   /** For connections of instances: PEM of a certificate for the same key, by the authority that instances trust. */
@@ -219,6 +231,8 @@ type Source = {
   readonly kind: Tls['source']
   readonly first: TlsPair
   readonly caFile: string | null
+  /** Null: nothing is known of it. */
+  readonly authorityEndsMs: number | null
   readonly intervalMs: number
   readonly warnMs: number
   /** Signs for keys of other processes. */
@@ -253,6 +267,7 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     kind: 'local',
     first: stored === null || isDue(stored) ? await renew() : stored,
     caFile: authority.caFile,
+    authorityEndsMs: authority.notAfterMs,
     intervalMs: renewIntervalMs,
     // Renewal starts long before. So little time left means that renewal keeps failing or the authority itself ends.
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
@@ -331,6 +346,7 @@ function operatorSource({ config, stateDir, clock, random, log, onEvent }: TlsDe
     kind: 'operator',
     first,
     caFile: null,
+    authorityEndsMs: null,
     intervalMs: watchIntervalMs,
     warnMs: expiryWarnMs,
     // The operator's certificate cannot sign, so a gateway VM gets its certificate from an authority of this appliance.

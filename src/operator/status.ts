@@ -13,6 +13,7 @@ import type { Store } from '../store/db.ts'
 import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import { countInstances } from '../store/directory/instance.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
+import { restsAt } from '../store/ledger/address.query.ts'
 import { countVms, reservedBy } from '../store/ledger/vm.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { clockView } from './clock.ts'
@@ -30,7 +31,7 @@ export type BuildVmsSummary = Pick<
 >
 
 export type StatusDeps = {
-  readonly config: Pick<Config, 'domain'>
+  readonly config: Pick<Config, 'domain'> & { readonly network: Pick<Config['network'], 'address_rest_s'> }
   readonly store: Store
   readonly engine: {
     readonly platform: Platform
@@ -47,10 +48,10 @@ export type StatusDeps = {
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null: there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
-  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile'>
+  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
-  readonly clockGuard: Pick<ClockGuard, 'view'>
+  readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
   /** Known obstacles between clients and the services. */
   readonly problems: () => AdminStatus['problems']
   /** Where each service listens; null for one that is switched off. */
@@ -62,6 +63,8 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
   const startedAt = iso(deps.clock.nowMs())
   return () => {
     const reserved = reservedBy(store.ledger.db, store.hostId)
+    const restMs = config.network.address_rest_s * 1000
+    const rests = restsAt(store.ledger.db, { nowMs: deps.clockGuard.certainMs(), restMs })
     return {
       version,
       pid: process.pid,
@@ -73,7 +76,12 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       started_at: startedAt,
       clock: clockView(deps.clockGuard),
       listen: deps.listening,
-      tls: { source: tls.source, expires_at: iso(tls.current().notAfterMs), ca_file: tls.caFile },
+      tls: {
+        source: tls.source,
+        expires_at: iso(tls.current().notAfterMs),
+        ca_file: tls.caFile,
+        certificates: tls.expiries().map(({ name, notAfterMs }) => ({ name, expires_at: iso(notAfterMs) })),
+      },
       operator_key: { digest: toHex(deps.operatorKey.digest), public_key: deps.operatorKey.publicPem },
       collateral:
         engine.collateral === null ? null : collateralStatus(engine.collateral.describe(), deps.clock.nowMs()),
@@ -87,6 +95,8 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         vcpus_total: engine.capacity.vcpus,
         addresses_used: reserved.vms,
         addresses_total: engine.capacity.addresses,
+        addresses_resting: rests.count,
+        next_address_free_at: isoOrNull(rests.nextFreeMs),
       },
       pool: poolStatus(deps.pool.status()),
       gateway: { ...gatewaySummary(deps.gateway), traces: deps.traces() },

@@ -14,6 +14,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import { openAuthority } from '../../src/http/authority.ts'
 import { certificateNames, createTls, type TlsDeps } from '../../src/http/certificate.ts'
 import { serveTls } from '../../src/http/serve.ts'
+import { createCertificateMetrics } from '../../src/operator/certificates.ts'
 
 const dayMs = 86_400_000
 let dir: string
@@ -111,6 +112,22 @@ test('goal: openssl in strict mode accepts chain, purpose, names and addresses',
   expect(openssl('verify', '-purpose', 'sslclient', '-CAfile', caFile, leaf).ok).toBe(false)
   expect(new X509Certificate(tls.current().cert).ca).toBe(false)
   expect(openssl('verify', '-x509_strict', '-CAfile', caFile, caFile).ok).toBe(true)
+  tls.stop()
+})
+
+test('goal: the end of each certificate is told, for doctor and metrics, and follows a renewal', async () => {
+  const { deps, tick } = setUp()
+  const tls = await createTls(deps)
+  const ends = () => Object.fromEntries(tls.expiries().map(({ name, notAfterMs }) => [name, notAfterMs]))
+  const first = ends()
+  expect(Object.keys(first)).toEqual(['server', 'authority', 'guest', 'guest_authority'])
+  const ca = new X509Certificate(readFileSync(join(dir, 'ca/ca.pem')))
+  expect([first.server, first.authority]).toEqual([tls.current().notAfterMs, Date.parse(ca.validTo)])
+  const text = createCertificateMetrics(tls).render()
+  expect(text).toContain(`{certificate="server"} ${Math.floor(tls.current().notAfterMs / 1000)}\n`)
+  await tick(61 * dayMs)
+  expect(ends().server).toBeGreaterThan((first.server ?? 0) + 60 * dayMs)
+  expect(ends().authority).toBe(Number(first.authority))
   tls.stop()
 })
 

@@ -33,7 +33,7 @@ export function fillDisk(directory: string): string {
   return path
 }
 
-const fillBytesMax = 256 << 20
+const fillBytesMax = 512 << 20
 
 function run(...argv: string[]): void {
   const { exitCode, stderr } = Bun.spawnSync(argv)

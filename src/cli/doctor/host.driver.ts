@@ -126,6 +126,7 @@ export async function lookAtHost(deps: {
         ? { ok: false, text: status }
         : { ok: true, text: `version ${status.version}, pid ${status.pid}, platform ${status.platform}` },
     daemonPid,
+    certificates: typeof status === 'string' ? null : status.tls.certificates,
   }
 }
 

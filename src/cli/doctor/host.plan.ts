@@ -3,6 +3,7 @@
 import { isoOrNull } from '../../base/clock.ts'
 import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/listen.ts'
 import type { Config, Platform } from '../../config/schema.ts'
+import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
@@ -81,6 +82,8 @@ export type HostFacts = {
   readonly systemd: boolean
   readonly daemon: Outcome
   readonly daemonPid: number | null
+  /** As the daemon says; null: none answers. */
+  readonly certificates: AdminStatus['tls']['certificates'] | null
 }
 
 /** In the order in which an operator would fix them. */
@@ -127,6 +130,7 @@ export function judge(facts: HostFacts): Check[] {
     collateralCheck(facts, platform),
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...buildChecks(facts.builds, facts.config),
+    certificatesCheck(facts),
     stateDirCheck(facts),
     ...machineChecks(machine, config, facts),
     facts.systemd
@@ -288,6 +292,27 @@ function collateralCheck({ collateral, nowMs }: HostFacts, platform: Platform): 
   const ages = `${veks.count} VEKs, the newest ${ageText(veks.fetchedAtMs, nowMs)}; chain ${ageText(chainFetchedAtMs, nowMs)}; CRL ${ageText(crlFetchedAtMs, nowMs)}, next update ${isoOrNull(crlNextUpdateMs)}`
   if (problem === null) return pass(name, ages)
   return warn(name, `${problem.text} (${ages})`, problem.remedy)
+}
+
+/** The local ones are renewed long before; the authorities are not. */
+const EXPIRY_SOON_DAYS = { server: 14, guest: 14, authority: 180, guest_authority: 180 } as const
+const EXPIRY_REMEDY =
+  'the log says why a certificate is not renewed (tls.refused in the event log); renew tls.certificate_file if it is yours; an authority that ends needs a new one, which clients must trust: strongroom help 3am'
+
+function certificatesCheck({ certificates, nowMs }: HostFacts): Check {
+  const name = 'certificates'
+  if (certificates === null) return skip(name, 'the daemon does not answer')
+  const all = certificates.map(({ name, expires_at }) => {
+    const leftMs = Date.parse(expires_at) - nowMs
+    const words = name.replace('_', ' ')
+    const text = leftMs <= 0 ? `${words} expired at ${expires_at}` : `${words} until ${expires_at}`
+    return { text, isOver: leftMs <= 0, isSoon: leftMs < EXPIRY_SOON_DAYS[name] * 86_400_000 }
+  })
+  const over = all.filter(({ isOver }) => isOver)
+  if (over.length > 0) return fail(name, over.map(({ text }) => text).join(', '), EXPIRY_REMEDY)
+  const soon = all.filter(({ isSoon }) => isSoon)
+  if (soon.length > 0) return warn(name, `ends soon: ${soon.map(({ text }) => text).join(', ')}`, EXPIRY_REMEDY)
+  return pass(name, all.map(({ text }) => text).join(', '))
 }
 
 function ageText(atMs: number | null, nowMs: number): string {

@@ -4,7 +4,7 @@ import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
 import { AdminProblem } from '../../contract/admin/admin.ts'
 import { checkValue } from '../../contract/check.ts'
-import { isFaultCode } from '../exit.ts'
+import { AdvisedFault, isFaultCode } from '../exit.ts'
 
 export type AdminRequest<T extends TSchema> = {
   readonly method?: 'GET' | 'POST' | 'DELETE'
@@ -85,6 +85,10 @@ async function refusal(response: Response): Promise<Fault> {
 }
 
 function unreachable(error: unknown, socketPath: string): Fault {
+  if (systemErrorCode(error) === 'EACCES') {
+    const message = `permission denied at ${socketPath}: only root may use this socket`
+    return new AdvisedFault('admin.unreachable', message, { remedy: 'run the command as root (sudo)', cause: error })
+  }
   const why = REASONS[systemErrorCode(error) ?? ''] ?? (isTimeout(error) ? 'no response in time' : messageOf(error))
   return new Fault('admin.unreachable', `no daemon answers at ${socketPath}: ${why}`, { cause: error })
 }
@@ -96,6 +100,5 @@ function isTimeout(error: unknown): boolean {
 const REASONS: { readonly [code: string]: string } = {
   ENOENT: 'there is no such socket',
   ECONNREFUSED: 'nothing listens on it',
-  EACCES: 'permission denied; only root may use it',
   ECONNRESET: 'the connection was cut',
 }

@@ -50,10 +50,16 @@ function statusText(status: AdminStatus, paint: Paint): string {
       ...buildsFields(status),
       ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
       ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
-      ['addresses', `${capacity.addresses_used} of ${capacity.addresses_total}`],
+      ['addresses', addressesText(capacity)],
     ],
     paint,
   )
+}
+
+function addressesText(capacity: AdminStatus['capacity']): string {
+  const { addresses_used, addresses_total, addresses_resting: resting, next_address_free_at: next } = capacity
+  const rests = resting === 0 ? '' : `; ${resting} rest, the next is free at ${dash(next)}`
+  return `${addresses_used} of ${addresses_total}${rests}`
 }
 
 /** A clock that is believed is not worth a line. */

@@ -250,6 +250,9 @@ export type AdminBuild = Static<typeof AdminBuild>
 export const AdminBuildList = Type.Object({ builds: Type.Array(AdminBuild) }, closed)
 export const buildListMax = 1000
 
+/** `guest`: for connections of instances, by the authority that they trust. */
+export const CERTIFICATE_NAMES = ['server', 'authority', 'guest', 'guest_authority'] as const
+
 /** The warm pool. */
 const AdminPool = Type.Object(
   {
@@ -325,6 +328,8 @@ export const AdminStatus = Type.Object(
         expires_at: Time,
         /** The certificate of the authority that clients must trust; null with the operator's own certificate. */
         ca_file: Nullable(Type.String()),
+        /** Every certificate that the daemon serves or signs by. */
+        certificates: Type.Array(Type.Object({ name: OneOf(CERTIFICATE_NAMES), expires_at: Time }, closed)),
       },
       closed,
     ),
@@ -350,6 +355,10 @@ export const AdminStatus = Type.Object(
         vcpus_total: Type.Integer({ minimum: 0 }),
         addresses_used: Type.Integer({ minimum: 0 }),
         addresses_total: Type.Integer({ minimum: 0 }),
+        /** Given back by VMs that ended, and free again after `network.address_rest_s`. */
+        addresses_resting: Type.Integer({ minimum: 0 }),
+        /** When the next one of these is free; null: none rests. */
+        next_address_free_at: TimeOrNull,
       },
       closed,
     ),
@@ -361,7 +370,7 @@ export const AdminStatus = Type.Object(
     names: Type.Union([AdminNames, Type.Null()]),
     /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
     problems: Type.Array(
-      Type.Object({ name: OneOf(['firewall']), detail: Type.String(), remedy: Type.String() }, closed),
+      Type.Object({ name: OneOf(['firewall', 'disk']), detail: Type.String(), remedy: Type.String() }, closed),
     ),
   },
   closed,

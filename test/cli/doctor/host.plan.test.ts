@@ -115,6 +115,7 @@ const SNP: HostFacts = {
   },
   delegation: { kind: 'asked', zone: 'x', by: 'y', nameServers: ['ns'], addresses: ['192.0.2.7', '192.0.2.8'] },
   leaks: { ok: true, kinds: [] },
+  certificates: [],
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
   gateway: {
@@ -179,6 +180,14 @@ function withVm(change: Partial<Config['vm']>): Config {
 
 const igvm = withVm({ snp_boot: 'igvm', igvm: '/i.igvm' })
 
+const ends = (name: 'server' | 'authority', days: number) => {
+  const expires_at = new Date(nowMs + days * dayMs).toISOString()
+  return {
+    ...SNP,
+    certificates: [{ name: 'guest', expires_at: '2030-01-01T00:00:00.000Z' } as const, { name, expires_at }],
+  }
+}
+
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
   ['a development host', TCG, { kvm: 'SKIP', ...snpAlone }],
@@ -187,6 +196,11 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['no first start yet', { ...SNP, collateral: null }, { collateral: 'SKIP' }],
   ['no CRL', { ...SNP, collateral: of({ ...kept, crlFetchedAtMs: null }) }, { collateral: 'FAIL' }],
   ['a CRL that has ended', { ...SNP, collateral: of({ ...kept, crlNextUpdateMs: nowMs }) }, { collateral: 'FAIL' }],
+  ['no daemon to name certificates', { ...SNP, certificates: null }, { certificates: 'SKIP' }],
+  ['a certificate for two weeks', ends('server', 14), {}],
+  ['a certificate that ends soon', ends('server', 13.9), { certificates: 'WARN' }],
+  ['an authority that ends within half a year', ends('authority', 179), { certificates: 'WARN' }],
+  ['a certificate that has ended', ends('server', 0), { certificates: 'FAIL' }],
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
   ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
   ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],

@@ -4,13 +4,17 @@ import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { failure } from '../../../scripts/rigs/until.ts'
+import { Fault } from '../../../src/base/fault.ts'
+import { newUuid } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import type { Counters, Nft } from '../../../src/host/network/nft.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
 import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
 import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
+import { tapName } from '../../../src/vm/launch.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../../../src/vm/network/network.driver.ts'
+import { holdNetworkNames } from '../../../src/vm/network/network-names.query.ts'
 
 function bench(names: VmNetworkDeps['names'] = null) {
   const store = openStore(':memory:')
@@ -288,4 +292,55 @@ test('addresses of names', async () => {
   list.entries.push('other.example')
   await b.create().sync()
   expect(flushes(b.texts.at(-1))).toBe(true)
+})
+
+function ledgerWithVm(prefix: string) {
+  const store = openStore(':memory:')
+  const { db } = store.ledger
+  const vmId = newUuid()
+  insertVm(db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
+  recordResource(db, { vmId, kind: 'tap', name: tapName(prefix, vmId), nowMs: 1 })
+  const start = (tapPrefix: string, table = 'strongroom', hostRestarted = false): string => {
+    try {
+      holdNetworkNames(db, { tap_prefix: tapPrefix, table, hostRestarted })
+      return 'starts'
+    } catch (error) {
+      return error instanceof Fault ? `${error.code} ${error.param}: ${error.message}` : String(error)
+    }
+  }
+  return { start, end: () => strikeResource(db, { vmId, kind: 'tap' }), close: () => store.close() }
+}
+
+// Goal: while a VM runs, a start under another prefix or table is refused with the way back and the way on, and one
+// under the names of before goes on; a prefix that begins with the other is another.
+test('names that changed under VMs that run', () => {
+  const { start, end, close } = ledgerWithVm('srx')
+  expect(start('srx')).toBe('starts')
+  for (const prefix of ['sr', 'srxy', 'vm']) {
+    const refusal = start(prefix)
+    expect(refusal).toStartWith('config.invalid network.tap_prefix: ')
+    expect(refusal).toContain('put network.tap_prefix back to "srx"')
+    expect(refusal).toContain('pool.warm = 0')
+  }
+  expect(start('srx', 'other')).toContain('put network.table back to "strongroom"')
+  // A refused start has changed nothing.
+  expect(start('srx')).toBe('starts')
+  end()
+  expect(start('vm', 'other')).toBe('starts')
+  close()
+})
+
+// Goal: after a reboot of the host no VM runs, and the names may be others.
+test('a host that has rebooted', () => {
+  const { start, close } = ledgerWithVm('sr')
+  expect([start('sr'), start('vm', 'other', true), start('sr', 'other', true)]).toEqual(['starts', 'starts', 'starts'])
+  close()
+})
+
+// Goal: a ledger of an earlier release, which kept no table's name, starts under any table.
+test('a ledger without a name of the table', () => {
+  const { start, close } = ledgerWithVm('sr')
+  expect(start('sr', 'mine')).toBe('starts')
+  expect(start('sr', 'other')).toContain('back to "mine"')
+  close()
 })

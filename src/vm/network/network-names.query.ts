@@ -1,0 +1,36 @@
+// The names under which this host's kernel holds the network of VMs: taps and tables. A start under other names would
+// end VMs that run, or leave them behind unfiltered and uncounted. Effects: SQL.
+
+import { Fault } from '../../base/fault.ts'
+import type { Config } from '../../config/schema.ts'
+import type { LedgerDb } from '../../store/db.ts'
+import { readMeta, swapMeta } from '../../store/ledger/meta.query.ts'
+import { listResources } from '../../store/ledger/resource.query.ts'
+import { tapName } from '../launch.plan.ts'
+
+type Names = Pick<Config['network'], 'tap_prefix' | 'table'> & { readonly hostRestarted: boolean }
+
+const tableName = 'network_table'
+
+/** Remembers the names. Fault config.invalid: VMs run under others. After a reboot of the host none does. */
+export function holdNetworkNames(db: LedgerDb, { tap_prefix: tapPrefix, table, hostRestarted }: Names): void {
+  const taps = hostRestarted ? [] : listResources(db, 'tap')
+  const [other] = taps.filter(({ vmId, name }) => tapName(tapPrefix, vmId) !== name)
+  if (other !== undefined) {
+    const earlier = other.name.slice(0, other.name.length - tapName('', other.vmId).length)
+    throw held('network.tap_prefix', { earlier, wanted: tapPrefix, count: taps.length })
+  }
+  const earlier = readMeta(db, tableName)
+  if (taps.length > 0 && earlier !== null && earlier !== table)
+    throw held('network.table', { earlier, wanted: table, count: taps.length })
+  swapMeta(db, tableName, table)
+}
+
+function held(field: string, { earlier, wanted, count }: { earlier: string; wanted: string; count: number }): Fault {
+  const way = `put ${field} back to ${JSON.stringify(earlier)}; or first end all VMs: with pool.warm = 0, listen.builds = "" and listen.inference = "", delete every instance, wait until strongroom status counts no VMs, then change it; or reboot the host, which ends them`
+  return new Fault(
+    'config.invalid',
+    `${field} is ${JSON.stringify(wanted)}, and ${count} VMs run under ${JSON.stringify(earlier)}: ${way}`,
+    { param: field },
+  )
+}
