@@ -340,6 +340,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'control key',
     'gateway VM',
     'builds',
+    'certificates',
     'state directory',
     'clock',
     'disk',
