@@ -84,7 +84,7 @@ export const INNER_ORDERS = {
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts'],
   ],
   'src/contract': [['admin'], ['vm'], ['http'], ['check.ts', 'key-rules.ts']],
-  'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
+  'src/store': [['directory', 'ledger'], ['db.ts'], ['inspect.ts'], ['quick-check.ts', 'damage.ts', 'migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
 type Edge = Import & { readonly from: string; readonly to: string }

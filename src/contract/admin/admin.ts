@@ -270,7 +270,8 @@ const AdminPool = Type.Object(
 
 const AdminBuilds = Type.Object(
   {
-    states: CountBy,
+    /** Null, as the bytes: the database is too damaged to be read. */
+    states: Type.Union([CountBy, Type.Null()]),
     /** VMs that no build has taken. */
     wanted: Type.Integer({ minimum: 0 }),
     warm: Type.Integer({ minimum: 0 }),
@@ -278,7 +279,7 @@ const AdminBuilds = Type.Object(
     reserved: Type.Integer({ minimum: 0 }),
     /** Why the next VM cannot be made; null: no reason is known. */
     lacking: Nullable(Type.String()),
-    disk_bytes: Type.Integer({ minimum: 0 }),
+    disk_bytes: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
   },
   closed,
 )
@@ -344,16 +345,17 @@ export const AdminStatus = Type.Object(
     ),
     /** Certificates on this host for verifying SNP reports; null if it makes no such reports. */
     collateral: Type.Union([AdminCollateral, Type.Null()]),
-    organizations: Type.Integer({ minimum: 0 }),
-    instances: CountBy,
-    vms: CountBy,
+    /** These counts are null where the database is too damaged to be read. */
+    organizations: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
+    instances: Type.Union([CountBy, Type.Null()]),
+    vms: Type.Union([CountBy, Type.Null()]),
     capacity: Type.Object(
       {
-        memory_mib_used: Type.Integer({ minimum: 0 }),
+        memory_mib_used: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
         memory_mib_total: Type.Integer({ minimum: 0 }),
-        vcpus_used: Type.Integer({ minimum: 0 }),
+        vcpus_used: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
         vcpus_total: Type.Integer({ minimum: 0 }),
-        addresses_used: Type.Integer({ minimum: 0 }),
+        addresses_used: Type.Union([Type.Integer({ minimum: 0 }), Type.Null()]),
         addresses_total: Type.Integer({ minimum: 0 }),
         /** Given back by VMs that ended, and free again after `network.address_rest_s`. */
         addresses_resting: Type.Integer({ minimum: 0 }),
@@ -370,7 +372,10 @@ export const AdminStatus = Type.Object(
     names: Type.Union([AdminNames, Type.Null()]),
     /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
     problems: Type.Array(
-      Type.Object({ name: OneOf(['firewall', 'disk']), detail: Type.String(), remedy: Type.String() }, closed),
+      Type.Object(
+        { name: OneOf(['firewall', 'disk', 'database']), detail: Type.String(), remedy: Type.String() },
+        closed,
+      ),
     ),
   },
   closed,
