@@ -1,10 +1,8 @@
 // Puts service C and its HTTPS listener together from configuration. Effects: reads files; the rest begins with
 // `start`.
 
-import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { type Builds, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
@@ -35,17 +33,14 @@ import { vmPaths } from '../vm/launch.plan.ts'
 import type { Engine } from './engine.ts'
 import { operatorKeyWords } from './pool.ts'
 
-export type BuildsParts = {
+export type BuildsParts = Runtime & {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
   readonly engine: Engine
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 const mib = 1_048_576

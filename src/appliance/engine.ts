@@ -1,9 +1,7 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
-import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import { version } from '../base/version.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { shareOf } from '../base/work/places.ts'
@@ -69,14 +67,11 @@ import { holdNetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
 import type { CollateralService } from './collateral.ts'
 
-export type EngineDeps = {
+export type EngineDeps = Runtime & {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
   readonly operatorKey: OperatorKey
   readonly simulatedPlatform: () => Promise<SimulatedHost>
   /** Image of the gateway's VM; null where the gateway runs in this process. */

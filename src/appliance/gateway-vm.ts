@@ -1,10 +1,9 @@
 // Puts together the host's side of a gateway in its own VM. Effects: reads files; the rest begins with `start`.
 
 import { join } from 'node:path'
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config } from '../config/schema.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
@@ -40,7 +39,7 @@ import { operatorKeyWords } from './pool.ts'
 import { composeTraces } from './traces.ts'
 import { gatewayWorkload } from './workload.ts'
 
-export type GatewayVmParts = {
+export type GatewayVmParts = Runtime & {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -50,10 +49,7 @@ export type GatewayVmParts = {
   readonly metering: Metering
   readonly certify: Certify
   readonly trust: () => Promise<HostTrust>
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type GatewayVm = {
@@ -215,15 +211,10 @@ function gatewayEngine({ engine, store }: GatewayVmParts): GatewayEngine {
     open: vmId => reconciler.open(vmId),
     workload: (...args) => gateways.workload(...args),
     control: (...args) => gateways.control(...args),
-    addresses: (...args) => gateways.addresses(...args),
+    tell: (...args) => gateways.tell(...args),
     next: (...args) => gateways.next(...args),
-    evidenceFor: (...args) => gateways.evidenceFor(...args),
-    certificateFor: (...args) => gateways.certificateFor(...args),
-    spentFor: (...args) => gateways.spentFor(...args),
-    daysFor: (...args) => gateways.daysFor(...args),
     report: (...args) => gateways.report(...args),
     spans: (...args) => gateways.spans(...args),
-    drain: (...args) => gateways.drain(...args),
     completeEvidence: (...args) => gateways.completeEvidence(...args),
     launch: vmId => {
       const { launch } = launchedVm(store.ledger.db, vmId)

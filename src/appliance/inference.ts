@@ -4,10 +4,9 @@ import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { toHex } from '../base/bytes.ts'
 import { canonicalJson } from '../base/canonical-json.ts'
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import { listenAddress } from '../config/listen.ts'
@@ -41,7 +40,7 @@ import type { Store } from '../store/db.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { composeTraces } from './traces.ts'
 
-export type InferenceParts = {
+export type InferenceParts = Runtime & {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -50,10 +49,7 @@ export type InferenceParts = {
   readonly simulatedPlatform: () => Promise<SimulatedHost>
   readonly capacity: Capacity
   readonly metering: Metering
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type Inference = {

@@ -1,8 +1,6 @@
 // Puts service A together: decisions, reconciler, HTTPS listener, background work. Effects: those of its parts.
 
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import { modelContextTokens } from '../config/context.ts'
 import { listenAddress } from '../config/listen.ts'
@@ -35,14 +33,11 @@ import type { Engine } from './engine.ts'
 import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
-export type InstancesParts = {
+export type InstancesParts = Runtime & {
   readonly config: Config
   readonly store: Store
   readonly engine: Engine
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
   readonly metering: Metering
   readonly keys: InstanceKeys
   /** CA certificate that instances need to reach this appliance's gateway. */

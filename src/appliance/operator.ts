@@ -1,9 +1,7 @@
 // Puts the operator's side together: the admin interface on its socket. Effects: one listening socket.
 
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
@@ -35,7 +33,7 @@ import { createFirewallMetrics } from './firewall.ts'
 import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
-export type OperatorParts = {
+export type OperatorParts = Runtime & {
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -53,10 +51,7 @@ export type OperatorParts = {
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
-  readonly clock: Clock
   readonly clockGuard: ClockGuard
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 /** Faults: conflict (another daemon listens there), host.unsupported. */

@@ -1,9 +1,7 @@
 // Puts the warm pool together from configuration. Effects: none before its `start`.
 
 import { toHex } from '../base/bytes.ts'
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { WarmPool } from '../instances/pool.ts'
@@ -13,16 +11,13 @@ import type { VmSpec } from '../vm/engine.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
 
-export type PoolParts = {
+export type PoolParts = Runtime & {
   readonly config: Config
   readonly store: Store
   readonly engine: Engine
   /** Today's operator key: a VM that was launched with another is not handed out. */
   readonly operatorKey: Uint8Array
-  readonly clock: Clock
   readonly clockGuard: Pick<ClockGuard, 'certainMs'>
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export function composePool(parts: PoolParts, vmSpec: VmSpec): WarmPool {

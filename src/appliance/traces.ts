@@ -1,9 +1,7 @@
 // Composes the exporter of the gateway's spans to the operator's OTLP receiver. Effects: reads files; the rest begins
 // with `start`.
 
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import { workerUpstreamName } from '../config/checks/checks.ts'
 import { hasWorker } from '../config/checks/worker.ts'
 import type { Config } from '../config/schema.ts'
@@ -12,12 +10,9 @@ import { TraceExporter } from '../inference/traces/exporter.ts'
 import type { OtlpNames, TracedUpstream } from '../inference/traces/otlp.codec.ts'
 import { endpointOf, type UpstreamTarget } from '../inference/upstream/target.ts'
 
-export type TracesParts = {
+export type TracesParts = Runtime & {
   readonly config: Pick<Config, 'inference'>
   readonly upstreams: readonly UpstreamTarget[]
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 /** Null: there are no traces. Fault config.file: a file that the configuration names. */

@@ -5,11 +5,11 @@ import type { ReceiptKeys } from '../attest/receipt/receipt-keys.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
-import type { BuildAgentRequest } from '../contract/vm/build-agent.ts'
+import { BUILD_REQUESTS, type BuildAgentRequest } from '../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { Networking } from '../guest/network.ts'
 import { createHandler, type HandleLine, type Outcome } from '../guest/requests.ts'
-import { ok, parseBuilderRequest, refuse } from '../guest/wire.codec.ts'
+import { ok, refuse, requestParser } from '../guest/wire.codec.ts'
 import type { Attester, Stage } from './attester.ts'
 import { conduct } from './conduct.ts'
 import { BuildFailure, failureOf } from './failure.ts'
@@ -48,7 +48,7 @@ export class Builder {
     const jobId = deps.record.read()
     this.#build = jobId === null ? null : { jobId, job: lostJob() }
     this.handle = createHandler<AgentRequest | BuildAgentRequest>({
-      parse: parseBuilderRequest,
+      parse: requestParser(BUILD_REQUESTS),
       answer: request => this.#answer(request),
       log: deps.log,
     })

@@ -2,6 +2,7 @@
 
 import type { BuildState } from '../contract/http/build.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
+import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 
 export type BuildEvent =
   /** A VM was named for it. */
@@ -44,59 +45,17 @@ export type BuildTask =
   /** Dismiss its VM, complete its events. */
   | 'close'
 
-type Tasks = { readonly [vm in VmState | 'absent']: BuildTask }
-
-const ended: Tasks = {
-  absent: 'close',
-  waiting: 'close',
-  launching: 'close',
-  booting: 'close',
-  running: 'close',
-  stopping: 'close',
-  failed: 'close',
-  gone: 'close',
-}
-
-/**
- * Tasks by the state of the build's VM. `absent`: the ledger has no such VM, since it is not made yet or is purged.
- */
+/** Tasks by the state of the build's VM. */
 export const BUILD_TASKS = {
   // Its turn comes by the queue.
-  queued: {
-    absent: 'wait',
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'wait',
-    stopping: 'wait',
-    failed: 'wait',
-    gone: 'wait',
-  },
-  starting: {
-    absent: 'define_vm',
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'order',
-    stopping: 'fail_with_vm',
-    failed: 'fail_with_vm',
-    gone: 'fail_with_vm',
-  },
-  running: {
-    absent: 'fail_with_vm',
-    // A VM goes back to no earlier state; should it, what it says is judged as ever.
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'follow',
-    stopping: 'fail_with_vm',
-    failed: 'fail_with_vm',
-    gone: 'fail_with_vm',
-  },
-  ok: ended,
-  failed: ended,
-  cancelled: ended,
-} as const satisfies Record<BuildState, Tasks>
+  queued: always('wait'),
+  starting: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'order', ending: 'fail_with_vm' }),
+  // A VM goes back to no earlier state; should it, what it says is judged as ever.
+  running: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'follow', ending: 'fail_with_vm' }),
+  ok: always('close'),
+  failed: always('close'),
+  cancelled: always('close'),
+} as const satisfies Record<BuildState, TasksByVm<BuildTask>>
 
 export function taskOf(state: BuildState, vm: VmState | null): BuildTask {
   return BUILD_TASKS[state][vm ?? 'absent']

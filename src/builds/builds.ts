@@ -1,8 +1,7 @@
 // Service C as a whole: files, events, decisions, reconcilers and HTTP. Effects: those of its parts, after `start`.
 
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { Admission } from '../vm/admission.plan.ts'
@@ -25,15 +24,12 @@ import { BuildsService } from './service.ts'
 import type { BuildsSettings } from './types.ts'
 import { BuildVms } from './vms.ts'
 
-export type BuildsDeps = {
+export type BuildsDeps = Runtime & {
   /** Directory of build files. */
   readonly directory: string
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: BuildEngine
-  readonly clock: Clock
   readonly guard: BuildRetentionDeps['guard']
-  readonly random: RandomBytes
-  readonly log: Logger
   readonly settings: BuildsSettings
   readonly order: OrderSettings
   readonly gate: FetchGate

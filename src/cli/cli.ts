@@ -1,12 +1,13 @@
 // Shared by all commands: global options, output of results, the daemon's client. Effects: prints through Io.
 
 import { join } from 'node:path'
-import { type Command, Option } from 'commander'
+import type { Static, TSchema } from '@sinclair/typebox'
+import { Command as BareCommand, Option } from 'commander'
 import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
 import { adminSocketName } from '../contract/admin/admin.ts'
 import { EXIT_HELP } from './exit.ts'
 import type { Io } from './io.ts'
-import { type AdminClient, createClient } from './operator/client.ts'
+import { type AdminClient, type AdminRequest, createClient } from './operator/client.ts'
 import { json, type Paint, paintFor, wantsColour } from './render.ts'
 
 type Globals = { json?: boolean; config?: string; stateDir?: string }
@@ -23,6 +24,11 @@ export type Run = {
   readonly config: () => LoadedConfig
   /** The one result of the command: a document with --json, else text for people. */
   readonly result: (document: unknown, text: string) => Promise<void>
+  /** Sends a request to the daemon and prints its response, which it returns. */
+  readonly show: <S extends TSchema>(
+    request: AdminRequest<S>,
+    text: (found: Static<S>, paint: Paint) => string,
+  ) => Promise<Static<S>>
   /** A remark for people, on stderr; not printed with --json. */
   readonly hint: (text: string) => Promise<void>
   /** Exit code after a printed result that is no success: one of EXIT, or that of a program that was run. */
@@ -43,24 +49,53 @@ export function globalOptions(): Option[] {
   ]
 }
 
-/** The Run of `command`, from the options that it was called with. */
-export function runOf(cli: Cli, command: Command): Run {
-  const options = command.optsWithGlobals<Globals>()
-  const { io } = cli
-  const asJson = options.json === true
-  const stateDir = resolveStateDir({ path: options.stateDir, env: io.env })
-  return {
-    io,
-    json: asJson,
-    paint: paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env })),
-    stateDir,
-    client: () => createClient(join(stateDir, adminSocketName)),
-    config: () => loadConfig({ path: options.config, env: io.env }),
-    result: (document, text) => io.stdout(asJson ? json(document) : text),
-    hint: async text => {
-      if (!asJson) await io.stderr(`${text}\n`)
-    },
-    exitWith: cli.exitWith,
+/** A command whose work gets a Run, with examples and exit codes under its help. */
+export class Command extends BareCommand {
+  readonly #cli: Cli
+
+  constructor(cli: Cli, name?: string) {
+    super(name)
+    this.#cli = cli
+  }
+
+  override createCommand(name?: string): Command {
+    return new Command(this.#cli, name)
+  }
+
+  examples(...examples: string[]): this {
+    return this.addHelpText('after', helpText(...examples))
+  }
+
+  /** `work` gets the arguments after its Run, then the options. */
+  runs<Given extends unknown[]>(work: (run: Run, ...given: Given) => void | Promise<void>): this {
+    return this.action((...given) => work(this.#run(), ...(given as Given)))
+  }
+
+  #run(): Run {
+    const { json: asJson = false, config, ...globals } = this.optsWithGlobals<Globals>()
+    const { io, exitWith } = this.#cli
+    const stateDir = resolveStateDir({ path: globals.stateDir, env: io.env })
+    const paint = paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env }))
+    const client = () => createClient(join(stateDir, adminSocketName))
+    const result: Run['result'] = (document, text) => io.stdout(asJson ? json(document) : text)
+    return {
+      io,
+      json: asJson,
+      paint,
+      stateDir,
+      client,
+      config: () => loadConfig({ path: config, env: io.env }),
+      result,
+      show: async (request, text) => {
+        const found = await client().request(request)
+        await result(found, text(found, paint))
+        return found
+      },
+      hint: async text => {
+        if (!asJson) await io.stderr(`${text}\n`)
+      },
+      exitWith,
+    }
   }
 }
 

@@ -6,6 +6,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { messageOf, systemErrorCode } from '../base/fault.ts'
 import { lineOf, readToml } from '../config/toml.ts'
 import { checkValue } from '../contract/check.ts'
+import { Closed } from '../contract/forms.ts'
 import { InputFault } from './exit.ts'
 import { KIB } from './input-file.ts'
 import type { Io } from './io.ts'
@@ -13,22 +14,19 @@ import type { Io } from './io.ts'
 const Text = (description: string) => Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description }))
 
 /** In the order in which help lists them. Each is the option of the same name, and the option goes before it. */
-const ClientFile = Type.Object(
-  {
-    api: Text('address of service A'),
-    builds: Text('address of service C'),
-    key_file: Text('file with the API key'),
-    ca: Text("PEM of the authority that issued service A's certificate"),
-    policy: Text('the policy'),
-    image: Text('directory or manifest.json of the image'),
-    public_key: Text('your public key'),
-    gateway_policy: Text('the policy of the gateway that instances ask'),
-    unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
-    allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
-    trust_simulated_root: Text('PEM of a simulated root'),
-  },
-  { additionalProperties: false },
-)
+const ClientFile = Closed({
+  api: Text('address of service A'),
+  builds: Text('address of service C'),
+  key_file: Text('file with the API key'),
+  ca: Text("PEM of the authority that issued service A's certificate"),
+  policy: Text('the policy'),
+  image: Text('directory or manifest.json of the image'),
+  public_key: Text('your public key'),
+  gateway_policy: Text('the policy of the gateway that instances ask'),
+  unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
+  allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
+  trust_simulated_root: Text('PEM of a simulated root'),
+})
 type ClientFile = Static<typeof ClientFile>
 
 export type ClientDefaults = {

@@ -1,13 +1,13 @@
 // The command line: arguments in, exit code out. Effects: those of the commands; prints through Io only.
 
-import { Command, CommanderError } from 'commander'
+import { CommanderError } from 'commander'
 import { Fault, messageOf } from '../base/fault.ts'
 import { harmless } from '../base/harmless.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import { addBuild } from './build/build.ts'
-import { type Cli, globalOptions, helpText } from './cli.ts'
+import { type Cli, Command, globalOptions } from './cli.ts'
 import { addConfig } from './config.ts'
 import { addDoctor } from './doctor/doctor.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
@@ -55,7 +55,7 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
 
 /** The whole tree of commands. `written` collects what commander prints on stdout: help. */
 export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; written: string[] }): Command {
-  const program = new Command('strongroom')
+  const program = new Command(cli, 'strongroom')
     .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
     .version(version, '--version', 'print the version and nothing else')
     .exitOverride()
@@ -68,7 +68,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
       outputError: () => {},
     })
     .showSuggestionAfterError(true)
-    .addHelpText('after', helpText('strongroom serve', 'strongroom org create acme', 'strongroom key create acme'))
+    .examples('strongroom serve', 'strongroom org create acme', 'strongroom key create acme')
   for (const option of globalOptions()) program.addOption(option)
   const operator = [
     addServe,
@@ -87,7 +87,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addOperatorKey,
   ]
   const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
-  for (const add of [...operator, ...anyone]) add(program, cli)
+  for (const add of [...operator, ...anyone]) add(program)
   return program
 }
 

@@ -40,7 +40,7 @@ export function wantsColour({ isTerminal, env }: { isTerminal: boolean; env: { [
 }
 
 /** Columns are as wide as their widest cell without colour; no line ends in spaces. */
-export function table(head: readonly string[], rows: readonly (readonly string[])[], paint: Paint): string {
+export function table(paint: Paint, head: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [head, ...rows]
   const widths = head.map((_, column) => Math.max(...all.map(row => visibleLength(row[column] ?? ''))))
   const line = (row: readonly string[]) =>
@@ -52,7 +52,7 @@ export function table(head: readonly string[], rows: readonly (readonly string[]
 }
 
 /** `name: value` lines with the values aligned; further lines of a value are indented under its first. */
-export function fields(entries: readonly (readonly [name: string, value: string])[], paint: Paint): string {
+export function fields(paint: Paint, entries: readonly (readonly [name: string, value: string])[]): string {
   const width = Math.max(...entries.map(([name]) => name.length)) + 2
   return entries
     .map(([name, value]) => {

@@ -1,23 +1,20 @@
 // strongroom serve: the daemon. Logs on stderr, a JSON object a line; one document on stdout when it is ready.
 
-import type { Command } from 'commander'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
-import { type Cli, helpText, type Run, runOf } from './cli.ts'
+import type { Command, Run } from './cli.ts'
 import { EXIT } from './exit.ts'
 import { dash, fields } from './render.ts'
 
-export function addServe(program: Command, cli: Cli): void {
+export function addServe(program: Command): void {
   program
     .command('serve')
     .description(
       'run the appliance until SIGTERM or SIGINT; VMs keep running after it. SIGHUP reads the certificate files again',
     )
-    .addHelpText('after', helpText('strongroom serve', 'strongroom serve --config ./dev.toml --state-dir ./state'))
-    .action(async (_options: unknown, command: Command) => {
-      await serveUntilSignal(runOf(cli, command))
-    })
+    .examples('strongroom serve', 'strongroom serve --config ./dev.toml --state-dir ./state')
+    .runs(serveUntilSignal)
 }
 
 async function serveUntilSignal(run: Run): Promise<void> {
@@ -58,16 +55,13 @@ async function serveUntilSignal(run: Run): Promise<void> {
   }
   await run.result(
     { ready: true, ...ready },
-    fields(
-      [
-        ['instances API', ready.instances_url],
-        ['inference API', dash(ready.inference_url)],
-        ['DNS port', dash(ready.dns_port)],
-        ['admin socket', ready.admin_socket],
-        ['authority', dash(ready.ca_file)],
-      ],
-      run.paint,
-    ),
+    fields(run.paint, [
+      ['instances API', ready.instances_url],
+      ['inference API', dash(ready.inference_url)],
+      ['DNS port', dash(ready.dns_port)],
+      ['admin socket', ready.admin_socket],
+      ['authority', dash(ready.ca_file)],
+    ]),
   )
   log.info('ready', ready)
   log.info('stopping', { signal: await stopAsked.promise })

@@ -3,10 +3,10 @@
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type Command, InvalidArgumentError } from 'commander'
+import { InvalidArgumentError } from 'commander'
 import { messageOf } from '../base/fault.ts'
 import type { KnownHost } from '../verifier/ssh-key.ts'
-import { type Cli, helpText, type Run, runOf } from './cli.ts'
+import { type Command, helpText, type Run } from './cli.ts'
 import { clientConfigHelp } from './client-config.ts'
 import { AdvisedFault, EXIT } from './exit.ts'
 import { oneLine, paintFor, verdictWords, wantsColour } from './render.ts'
@@ -25,7 +25,7 @@ const defaultUser = 'agent'
 
 type Target = { readonly instance: AskedInstance; readonly user: string }
 
-export function addSsh(program: Command, cli: Cli): void {
+export function addSsh(program: Command): void {
   const command = program
     .command('ssh')
     .description('verify an instance, then log in with exactly the host key that was verified; on FAIL nothing is run')
@@ -43,8 +43,8 @@ ${helpText(
   'strongroom ssh k3v9x2ma.acme.agents.example -- uname --all',
 )}`,
     )
-    .action(async (target: Target, args: readonly string[], options: InstanceOptions, command: Command) =>
-      verifyAndRun(runOf(cli, command), { target, args, options }),
+    .runs(async (run, target: Target, args: readonly string[], options: InstanceOptions) =>
+      verifyAndRun(run, { target, args, options }),
     )
 }
 

@@ -1,16 +1,14 @@
 // strongroom version: the version of this executable, of the Bun inside it, and the digests of what it is made of.
 
-import type { Command } from 'commander'
 import { type Provenance, provenance, version } from '../base/version.ts'
-import { type Cli, helpText, runOf } from './cli.ts'
+import type { Command } from './cli.ts'
 
-export function addVersion(program: Command, cli: Cli): void {
+export function addVersion(program: Command): void {
   program
     .command('version')
     .description('print the version of this executable, and the digests of what it is made of')
-    .addHelpText('after', helpText('strongroom version', 'strongroom version --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom version', 'strongroom version --json')
+    .runs(async run => {
       const lines = [`strongroom ${version} (Bun ${Bun.version})`, ...linesOf(provenance)]
       await run.result({ version, bun: Bun.version, provenance: fieldsOf(provenance) }, `${lines.join('\n')}\n`)
     })

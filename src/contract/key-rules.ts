@@ -1,22 +1,19 @@
 // Rules of a gateway key, on every wire that carries them: a list of models, and its own names for them. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { Closed, OrNull } from './forms.ts'
 
 const keyModelsMax = 32
 const keyAliasesMax = 32
 
-const closed = { additionalProperties: false } as const
 /** No character that ends a line, in a log or a header. */
 const Name = Type.String({ minLength: 1, maxLength: 256, pattern: '^[^\\u0000-\\u001f\\u007f]*$' })
 
 /** Null: every model that the gateway has. Empty: none. */
-export const KeyModels = Type.Union([Type.Array(Name, { maxItems: keyModelsMax, uniqueItems: true }), Type.Null()])
+export const KeyModels = OrNull(Type.Array(Name, { maxItems: keyModelsMax, uniqueItems: true }))
 
 /** The model that is meant by each name that is no model's id. Null: none. */
-export const KeyAliases = Type.Union([
-  Type.Array(Type.Object({ name: Name, model: Name }, closed), { maxItems: keyAliasesMax }),
-  Type.Null(),
-])
+export const KeyAliases = OrNull(Type.Array(Closed({ name: Name, model: Name }), { maxItems: keyAliasesMax }))
 
 export type KeyRules = {
   readonly models: Static<typeof KeyModels>

@@ -4,10 +4,10 @@
 // defined, a move is a compare-and-set, and the route follows from the rows, so a daemon killed anywhere continues
 // from there.
 
-import { type Clock, iso } from '../base/clock.ts'
+import { iso } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
-import { newUuid, type RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import { newUuid } from '../base/ids.ts'
+import type { Runtime } from '../base/runtime.ts'
 import { Ages } from '../base/work/ages.ts'
 import { BackOff } from '../base/work/back-off.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
@@ -32,7 +32,7 @@ import type { GatewaySession } from './session.ts'
 import type { GatewayEngine } from './types.ts'
 import type { VerifiedGateway } from './verify.ts'
 
-export type KeeperDeps = {
+export type KeeperDeps = Runtime & {
   readonly store: LedgerStore
   readonly hostId: string
   readonly engine: GatewayEngine
@@ -48,10 +48,7 @@ export type KeeperDeps = {
   readonly startMs: number
   /** Longest time that the requests of a VM which was replaced may take. */
   readonly drainMs: number
-  readonly clock: Clock
   readonly guard: Pick<ClockGuard, 'mayDelete'>
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type WantedGateway = {

@@ -133,7 +133,7 @@ export class GatewaySession {
 
   /** Its clients are to go elsewhere. */
   drain(): void {
-    void this.#deps.engine.drain(this.vmId, askTimeoutMs).catch(error => this.#note('drain', error))
+    void this.#tell({ op: 'drain' }).catch(error => this.#note('drain', error))
   }
 
   async #converse(): Promise<void> {
@@ -217,7 +217,11 @@ export class GatewaySession {
   }
 
   #sendAddresses(): Promise<void> {
-    return this.#deps.engine.addresses(this.vmId, this.#deps.addresses.hosts(), askTimeoutMs)
+    return this.#tell({ op: 'addresses', hosts: this.#deps.addresses.hosts() })
+  }
+
+  #tell(operation: Parameters<GatewayEngine['tell']>[1]): Promise<void> {
+    return this.#deps.engine.tell(this.vmId, operation, askTimeoutMs)
   }
 
   /**
@@ -237,27 +241,18 @@ export class GatewaySession {
     return this.#wantsAllowed.take(1)
   }
 
-  #workFor(want: Want): Promise<void> {
+  async #workFor(want: Want): Promise<void> {
+    const { tell } = this.#deps
     switch (want.kind) {
       case 'evidence':
         return this.#completeEvidence(want)
       case 'certificate':
         return this.#certify(want)
       case 'spent':
-        return this.#tellSpent(want)
+        return this.#tell({ op: 'spent_for', want: want.id, sums: tell.spent(this.vmId, want) })
       case 'days':
-        return this.#tellDays(want)
+        return this.#tell({ op: 'days_for', want: want.id, sums: tell.days(this.vmId, want) })
     }
-  }
-
-  async #tellSpent(want: WantOf<'spent'>): Promise<void> {
-    const { engine, tell } = this.#deps
-    await engine.spentFor(this.vmId, { want: want.id, sums: tell.spent(this.vmId, want) }, askTimeoutMs)
-  }
-
-  async #tellDays(want: WantOf<'days'>): Promise<void> {
-    const { engine, tell } = this.#deps
-    await engine.daysFor(this.vmId, { want: want.id, sums: tell.days(this.vmId, want) }, askTimeoutMs)
   }
 
   async #completeEvidence(want: WantOf<'evidence'>): Promise<void> {
@@ -269,14 +264,14 @@ export class GatewaySession {
         return { evidence: null, problem: messageOf(error).slice(0, problemCharsMax) }
       },
     )
-    await engine.evidenceFor(this.vmId, { want: want.id, ...answer }, askTimeoutMs)
+    await this.#tell({ op: 'evidence_for', want: want.id, ...answer })
   }
 
   async #certify({ id, csr }: WantOf<'certificate'>): Promise<void> {
-    const { engine, certify, clock } = this.#deps
+    const { certify, clock } = this.#deps
     try {
       const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0))
-      await engine.certificateFor(this.vmId, { want: id, ...chains }, askTimeoutMs)
+      await this.#tell({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
       // Known until then: a VM that sends nonsense is not asked for more of it at once.
       await pause(clock, retryMs, this.#stopping.signal)

@@ -4,8 +4,8 @@
 
 import * as fs from 'node:fs'
 import { type Clock, systemClock } from '../base/clock.ts'
+import { powerOffSignal } from '../guest/power.ts'
 import { collectChild, endedChild, restartMachine } from '../linux/libc.ts'
-import { powerOffSignal } from './power.ts'
 import { showStage } from './stage.ts'
 
 /** A start of `serve`. */

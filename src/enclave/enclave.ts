@@ -8,10 +8,11 @@ import { equalConstantTime, fromHex, fromUtf8, toBase64Url, toHex } from '../bas
 import type { Clock } from '../base/clock.ts'
 import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
-import { type Logger, redact } from '../base/log.ts'
+import type { Logger } from '../base/log.ts'
 import { type CheckResult, checkValue } from '../contract/check.ts'
 import { type AgentRequest, agentProtocol } from '../contract/vm/agent.ts'
 import {
+  ENCLAVE_REQUESTS,
   type EnclaveNext,
   type EnclaveReport,
   type EnclaveRequest,
@@ -21,7 +22,8 @@ import {
 import { WorkloadDocument, workloadText } from '../contract/vm/workload.ts'
 import type { Networking } from '../guest/network.ts'
 import type { ReportDevice } from '../guest/report/device.ts'
-import { ok, type ReceivedLine, type Refusal, refuse } from '../guest/wire.codec.ts'
+import { createHandler, type HandleLine, type Outcome } from '../guest/requests.ts'
+import { ok, refuse, requestParser } from '../guest/wire.codec.ts'
 import type { UsageSpool } from '../inference/metering/spool.ts'
 import { Control } from './control.ts'
 import { Documents } from './documents.ts'
@@ -31,7 +33,6 @@ import type { Hosts } from './hosts.ts'
 import type { LogLines } from './log-lines.ts'
 import type { SpanSpool } from './span-spool.ts'
 import type { Wants } from './wants.ts'
-import { type EnclaveResponse, parseEnclaveRequest } from './wire.codec.ts'
 
 export type EnclaveDeps = {
   readonly version: string
@@ -53,12 +54,8 @@ export type EnclaveDeps = {
   readonly log: Logger
 }
 
-type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
-type Outcome = WithoutId<Extract<EnclaveResponse, { ok: true }>> | Refusal
 type Next = Extract<EnclaveRequest, { op: 'next' }>
 
-/** Requests that are being answered; a host that sends more without reading gets them refused. */
-const requestsMax = 64
 /** As the wire allows (contract/vm/enclave.ts). */
 const problemCharsMax = 512
 
@@ -67,10 +64,9 @@ type Work = { readonly digest: Uint8Array; readonly control: Control; readonly g
 
 export class Enclave {
   readonly #deps: EnclaveDeps
+  readonly handle: HandleLine
   readonly #documents = new Documents()
   #work: Work | null = null
-  #requests = 0
-  #droppedCount = 0
   /** Status last sent to the host. */
   #sentStatus = ''
   /** Text that is being sent in pieces. */
@@ -78,44 +74,11 @@ export class Enclave {
 
   constructor(deps: EnclaveDeps) {
     this.#deps = deps
-  }
-
-  /** As Agent of guest/agent.ts. */
-  async handle(line: ReceivedLine): Promise<{ response: EnclaveResponse; next: 'go_on' | 'power_off' } | null> {
-    if (line.kind === 'dropped') return this.#drop(line.reason)
-    const parsed = parseEnclaveRequest(line.text)
-    if (parsed === null) return this.#drop('no_request')
-    if (parsed.kind === 'refused') {
-      return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
-    }
-    const { id, op } = parsed.request
-    const outcome = await this.#perform(parsed.request)
-    return { response: { id, ...outcome }, next: op === 'shutdown' && outcome.ok ? 'power_off' : 'go_on' }
-  }
-
-  /** Told of the 1st, 10th, 100th, …: a flood must not become a flood of log lines. */
-  #drop(reason: string): null {
-    this.#droppedCount += 1
-    const isTold = Number.isInteger(Math.log10(this.#droppedCount))
-    if (isTold) this.#deps.log.warn('line dropped', { reason, count: this.#droppedCount })
-    return null
-  }
-
-  async #perform(request: AgentRequest | EnclaveRequest): Promise<Outcome> {
-    const { log } = this.#deps
-    if (this.#requests >= requestsMax) return refuse('failed', 'too many requests at once')
-    this.#requests += 1
-    try {
-      const outcome = await this.#answer(request)
-      if (!outcome.ok) log.warn('request refused', { op: request.op, code: outcome.code, reason: outcome.message })
-      return outcome
-    } catch (error) {
-      const reason = redact(messageOf(error))
-      log.error('request failed', { op: request.op, reason })
-      return refuse('failed', reason)
-    } finally {
-      this.#requests -= 1
-    }
+    this.handle = createHandler<AgentRequest | EnclaveRequest>({
+      parse: requestParser(ENCLAVE_REQUESTS),
+      answer: request => this.#answer(request),
+      log: deps.log,
+    })
   }
 
   async #answer(request: AgentRequest | EnclaveRequest): Promise<Outcome> {

@@ -7,6 +7,7 @@ import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import { checkedJson } from '../contract/check.ts'
+import { Closed } from '../contract/forms.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { bootIdIn, createBoxKey } from '../guest/identity.ts'
 import { imageNameIn, type ProgramSettings, programSettings, rootHashIn, startProgram } from '../guest/program.ts'
@@ -24,7 +25,6 @@ import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
 import { modelPath, openModel } from './models.ts'
 import { enclavePaths } from './paths.ts'
-import { powerOff } from './power.ts'
 import { SpanSpool } from './span-spool.ts'
 import { showStage } from './stage.ts'
 import { Wants } from './wants.ts'
@@ -43,7 +43,6 @@ export type EnclaveSettings = ProgramSettings & {
 export const enclaveSettings: EnclaveSettings = {
   ...programSettings,
   showStage,
-  powerOff,
   listen: { hostname: '0.0.0.0', port: gatewayVmPort },
   executable: '/proc/self/exe',
   commandLine: '/proc/self/cmdline',
@@ -124,10 +123,10 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   })
   const channel = await program.channel
   program.ready()
-  return await program.serve(channel, { needed: device, handle: line => enclave.handle(line) })
+  return await program.serve(channel, { needed: device, handle: enclave.handle })
 }
 
-const ProgramFile = Type.Object({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) }, { additionalProperties: false })
+const ProgramFile = Closed({ sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }) })
 
 /** As the measured root says, which is as good as the file itself and is there at once; without that, of the file. */
 async function digestOfProgram(programFile: string, executable: string): Promise<Uint8Array> {

@@ -3,27 +3,25 @@
 import { createHash } from 'node:crypto'
 import { type Static, Type } from '@sinclair/typebox'
 import { fromBase64 } from '../base/bytes.ts'
+import { Closed } from '../contract/forms.ts'
 import type { Claim, Network } from '../contract/vm/agent.ts'
 import { ClaimDocument, claimDocument, claimText } from '../contract/vm/claim-document.ts'
 
 const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 
-export const ClaimRecord = Type.Object(
-  {
-    claimId: Type.String({ minLength: 1, maxLength: 64 }),
-    /** Hash of the document's canonical text; it tells claims with one id apart. */
-    sha256: Sha256,
-    /** The whole claim and the network in force, as evidence states them. */
-    document: ClaimDocument,
-    organization: Type.String({ minLength: 1, maxLength: 63 }),
-    name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
-    hostname: Type.String({ minLength: 1, maxLength: 253 }),
-    /** SHA-256 of the guest's host key and the customer's key as wire blobs (RFC 4253 section 6.6; ssh-keygen -l). */
-    sshHostKeyDigest: Sha256,
-    publicKeyDigest: Sha256,
-  },
-  { additionalProperties: false },
-)
+export const ClaimRecord = Closed({
+  claimId: Type.String({ minLength: 1, maxLength: 64 }),
+  /** Hash of the document's canonical text; it tells claims with one id apart. */
+  sha256: Sha256,
+  /** The whole claim and the network in force, as evidence states them. */
+  document: ClaimDocument,
+  organization: Type.String({ minLength: 1, maxLength: 63 }),
+  name: Type.String({ pattern: '^[a-z0-9]{8}$' }),
+  hostname: Type.String({ minLength: 1, maxLength: 253 }),
+  /** SHA-256 of the guest's host key and the customer's key as wire blobs (RFC 4253 section 6.6; ssh-keygen -l). */
+  sshHostKeyDigest: Sha256,
+  publicKeyDigest: Sha256,
+})
 export type ClaimRecord = Static<typeof ClaimRecord>
 
 /** For a claim without problem. `sshHostKey` is `ssh-ed25519 AAAA…`; `network` the one in force, null for none. */

@@ -8,6 +8,7 @@ import { Check } from '@sinclair/typebox/value'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { Closed } from '../contract/forms.ts'
 import { ensureDir, type Owner, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { keepBounded, openProgramLog } from './log-file.ts'
 import { identifyProcess, isAlive, isListening, type ProcessIdentity, signalProcess } from './process-identity.ts'
@@ -36,7 +37,7 @@ export type DaemonDeps = {
   readonly listen: { readonly port: number; readonly timeoutMs: number } | 'later'
 }
 
-const Record = Type.Object({ pid: Type.Integer(), startTicks: Type.Integer() }, { additionalProperties: false })
+const Record = Closed({ pid: Type.Integer(), startTicks: Type.Integer() })
 type Record = Static<typeof Record>
 
 const listenPollMs = 20

@@ -7,6 +7,7 @@ import { Check } from '@sinclair/typebox/value'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { createLogger, type Logger } from '../base/log.ts'
+import { Closed } from '../contract/forms.ts'
 import { run } from '../linux/command.ts'
 import { type Owner, readTextOrNull } from '../linux/files.ts'
 import { type Channel, createChannel, openPort } from './channel.ts'
@@ -132,7 +133,7 @@ async function serveChannel(
   await Promise.race([failed.promise, Promise.all([received, needed])])
 }
 
-const ImageFile = Type.Object({ name: Type.String({ minLength: 1, maxLength: 64 }) }, { additionalProperties: false })
+const ImageFile = Closed({ name: Type.String({ minLength: 1, maxLength: 64 }) })
 
 /** The image's name, from the measured root. Fault internal: an image without a name cannot be attested. */
 export function imageNameIn({ imageFile }: Pick<GuestPaths, 'imageFile'>): string {

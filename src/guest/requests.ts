@@ -2,21 +2,19 @@
 
 import { messageOf } from '../base/fault.ts'
 import { type Logger, redact } from '../base/log.ts'
-import { type BuilderResponse, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
+import { type GuestResponse, type ParsedRequest, type ReceivedLine, type Refusal, refuse } from './wire.codec.ts'
 
 /** Never rejects. Null: no response. The caller does `next` once the response is sent. */
 export type HandleLine = (
   line: ReceivedLine,
-) => Promise<{ readonly response: BuilderResponse; readonly next: 'go_on' | 'power_off' } | null>
+) => Promise<{ readonly response: GuestResponse; readonly next: 'go_on' | 'power_off' } | null>
 
 type WithoutId<T> = T extends unknown ? Omit<T, 'id'> : never
 /** A response without the id of its request. */
-export type Outcome = WithoutId<Extract<BuilderResponse, { ok: true }>> | Refusal
+export type Outcome = WithoutId<Extract<GuestResponse, { ok: true }>> | Refusal
 
 type HandlerDeps<Request> = {
-  readonly parse: (
-    text: string,
-  ) => { kind: 'request'; request: Request } | { kind: 'refused'; id: string; message: string } | null
+  readonly parse: (text: string) => ParsedRequest<Request>
   readonly answer: (request: Request) => Promise<Outcome>
   readonly log: Logger
 }
@@ -29,6 +27,14 @@ export function createHandler<Request extends { readonly id: string; readonly op
 ): HandleLine {
   const { parse, answer, log } = deps
   let requests = 0
+  let droppedCount = 0
+
+  /** Logs the 1st, 10th, 100th, …: a flood must not become a flood of log lines. */
+  const drop = (reason: string): null => {
+    droppedCount += 1
+    if (Number.isInteger(Math.log10(droppedCount))) log.warn('line dropped', { reason, count: droppedCount })
+    return null
+  }
 
   const perform = async (request: Request): Promise<Outcome> => {
     if (requests >= requestsMax) return tooMany
@@ -47,11 +53,9 @@ export function createHandler<Request extends { readonly id: string; readonly op
   }
 
   return async line => {
-    const parsed = line.kind === 'dropped' ? null : parse(line.text)
-    if (parsed === null) {
-      log.warn('line dropped', { reason: line.kind === 'dropped' ? line.reason : 'no_request' })
-      return null
-    }
+    if (line.kind === 'dropped') return drop(line.reason)
+    const parsed = parse(line.text)
+    if (parsed === null) return drop('no_request')
     if (parsed.kind === 'refused') {
       return { response: { id: parsed.id, ...refuse('bad_request', parsed.message) }, next: 'go_on' }
     }

@@ -1,11 +1,12 @@
 // The guest's end of the agent wire (contract/vm/agent.ts): bytes, lines, requests and responses. Pure.
 
-import { type Static, Type } from '@sinclair/typebox'
+import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Check } from '@sinclair/typebox/value'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { nestsDeeper } from '../base/json.ts'
 import { type AgentErrorCode, AgentRequest, type AgentResponse, agentLineBytesMax } from '../contract/vm/agent.ts'
-import { BUILD_REQUESTS, type BUILD_RESPONSES, type BuildAgentRequest } from '../contract/vm/build-agent.ts'
+import type { BUILD_RESPONSES } from '../contract/vm/build-agent.ts'
+import type { ENCLAVE_RESPONSES } from '../contract/vm/enclave.ts'
 
 export type ReceivedLine = { kind: 'line'; text: string } | { kind: 'dropped'; reason: 'overlong' | 'not_utf8' }
 
@@ -62,8 +63,8 @@ export class LineReader {
 const lineFeed = 0x0a
 
 /** A request, or the id under which to refuse it, or null: no id to respond to. */
-export type ParsedRequest =
-  | { kind: 'request'; request: AgentRequest }
+export type ParsedRequest<Request = AgentRequest> =
+  | { kind: 'request'; request: Request }
   | { kind: 'refused'; id: string; message: string }
   | null
 
@@ -75,16 +76,22 @@ export function parseRequest(text: string): ParsedRequest {
   return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
 }
 
-const BuildAgentRequestSchema = Type.Union([...BUILD_REQUESTS])
-
-/** Like parseRequest, with the requests of a build VM too. */
-export function parseBuilderRequest(text: string): ParsedRequest | { kind: 'request'; request: BuildAgentRequest } {
-  const value = jsonOf(text)
-  return Check(BuildAgentRequestSchema, value) ? { kind: 'request', request: value } : parseRequest(text)
+/** Like parseRequest, with the requests of one kind of VM too. */
+export function requestParser<T extends TSchema>(
+  requests: readonly T[],
+): (text: string) => ParsedRequest<AgentRequest | Static<T>> {
+  const schema = Type.Union([...requests])
+  return text => {
+    const value = jsonOf(text)
+    return Check(schema, value) ? { kind: 'request', request: value as Static<T> } : parseRequest(text)
+  }
 }
 
-/** Responses of a build VM. */
-export type BuilderResponse = AgentResponse | Static<(typeof BUILD_RESPONSES)[number]>
+/** Responses of a VM of any kind. */
+export type GuestResponse =
+  | AgentResponse
+  | Static<(typeof BUILD_RESPONSES)[number]>
+  | Static<(typeof ENCLAVE_RESPONSES)[number]>
 
 /** The deepest message has less. */
 const depthMax = 16
@@ -105,7 +112,7 @@ function idOf(value: unknown): string | null {
 }
 
 /** One response as bytes with its LF. */
-export function encodeResponse(response: BuilderResponse): Uint8Array {
+export function encodeResponse(response: GuestResponse): Uint8Array {
   return utf8(`${JSON.stringify(response)}\n`)
 }
 

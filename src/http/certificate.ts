@@ -8,8 +8,7 @@ import { join } from 'node:path'
 import { loadX509 } from '../attest/x509/runtime.ts'
 import { type Clock, iso } from '../base/clock.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { parseListen } from '../config/listen.ts'
@@ -26,12 +25,9 @@ const renewIntervalMs = 3_600_000
 /** Within this time before the end of the operator's certificate the log warns at start and every day. */
 const expiryWarnMs = 14 * dayMs
 
-export type TlsDeps = {
+export type TlsDeps = Runtime & {
   readonly config: NamingConfig
   readonly stateDir: string
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
   /** `tls.changed`, `tls.refused`, `tls.expiring`, `tls.authority_replaced`, for the journal. */
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }

@@ -2,10 +2,8 @@
 // begin with `start`.
 
 import { toHex } from '../base/bytes.ts'
-import type { Clock } from '../base/clock.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Runtime } from '../base/runtime.ts'
 import { untilDone } from '../base/work/sweep.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
@@ -33,7 +31,7 @@ import type { Authenticate } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
 
-export type InferenceServiceDeps = {
+export type InferenceServiceDeps = Runtime & {
   readonly settings: GatewaySettings
   readonly upstreams: readonly UpstreamTarget[]
   /** Names of the upstreams that are workloads of the attestation. */
@@ -60,9 +58,6 @@ export type InferenceServiceDeps = {
   readonly workload: string | null
   /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type InferenceService = {

@@ -4,7 +4,7 @@
 // The statement's age does not count: the nonce was drawn after the claim, and a guest's clock proves nothing.
 
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { verifyReceipt } from '../attest/receipt/verify.ts'
+import { exactly, verifyReceipt } from '../attest/receipt/verify.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
@@ -48,7 +48,6 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
     const { operatorKey } = evidence
     const stranger = strangeOperatorKey(trust, operatorKey)
     if (stranger !== null) return { ok: false, failed: [stranger] }
-    const stated = statedFields(claimed.claim)
     const { ok, checks, simulated } = await verifyReceipt(evidence.receipt, {
       kind: 'claim',
       nonce,
@@ -57,23 +56,16 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
       roots: trust.roots,
       requireCrl: true,
       policy: launchPolicy({ document: evidence.launch, workload: null, operatorKey }),
-      expected: {
-        imageName: { equals: launch.image.name },
-        operatorKey: { equals: operatorKey },
-        organization: { equals: claimed.organization },
-        name: { equals: claimed.name },
-        hostname: { equals: claimed.hostname },
-        sshHostKeyDigest: { equals: sshKeyDigest(claimed.sshHostKey) },
-        publicKeyDigest: { equals: sshKeyDigest(claimed.publicKey) },
-        claimDigest: { equals: stated.claimDigest },
-        inferenceUrl: { equals: stated.inferenceUrl },
-        inferenceModel: { equals: stated.inferenceModel },
-        gateway: { equals: stated.gateway },
-        gatewayDigest: { equals: stated.gatewayDigest },
-        resolvers: { equals: stated.resolvers },
-        egressLimitBytes: { equals: stated.egressLimitBytes },
-        egressNames: { equals: stated.egressNames },
-      },
+      expected: exactly({
+        imageName: launch.image.name,
+        operatorKey,
+        organization: claimed.organization,
+        name: claimed.name,
+        hostname: claimed.hostname,
+        sshHostKeyDigest: sshKeyDigest(claimed.sshHostKey),
+        publicKeyDigest: sshKeyDigest(claimed.publicKey),
+        ...statedFields(claimed.claim),
+      }),
       tpm: 'any',
       verifiers: nativeVerifiers,
     })

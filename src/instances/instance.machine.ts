@@ -2,6 +2,7 @@
 
 import type { InstanceStatus } from '../store/directory/instance.table.ts'
 import type { VmState } from '../store/ledger/vm.table.ts'
+import { always, type TasksByVm, tasksByVm } from '../vm/tasks.plan.ts'
 
 export type InstanceEvent =
   /** The claim is in force and the readiness probe saw the host key that the agent reported. */
@@ -41,65 +42,22 @@ export type InstanceTask =
   /** Nothing of the VM is left: terminate. */
   | 'finish'
 
-type Tasks = { readonly [vm in VmState | 'absent']: InstanceTask }
-
 /**
- * Tasks by status and state of the VM. `absent`: the ledger has no such VM, since it is not made yet or is purged.
- * Directory row and ledger VM are never written together, so each pair may be met after a crash.
+ * Tasks by status and state of the VM. Directory row and ledger VM are never written together, so each pair may be met
+ * after a crash.
  */
 export const INSTANCE_TASKS = {
-  provisioning: {
-    absent: 'define_vm',
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'provision',
-    stopping: 'fail_with_vm',
-    failed: 'fail_with_vm',
-    gone: 'fail_with_vm',
-  },
-  ready: {
-    absent: 'fail_with_vm',
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'wait',
-    stopping: 'fail_with_vm',
-    failed: 'fail_with_vm',
-    gone: 'fail_with_vm',
-  },
+  provisioning: tasksByVm({ absent: 'define_vm', starting: 'wait', running: 'provision', ending: 'fail_with_vm' }),
+  ready: tasksByVm({ absent: 'fail_with_vm', starting: 'wait', running: 'wait', ending: 'fail_with_vm' }),
   // A VM that failed by itself is kept, stopped, for its console; one that still runs serves nobody.
-  failed: {
-    absent: 'wait',
-    waiting: 'dismiss_vm',
-    launching: 'dismiss_vm',
-    booting: 'dismiss_vm',
-    running: 'dismiss_vm',
-    stopping: 'wait',
-    failed: 'wait',
-    gone: 'wait',
-  },
+  failed: tasksByVm({ absent: 'wait', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),
   terminating: {
-    absent: 'finish',
-    waiting: 'dismiss_vm',
-    launching: 'dismiss_vm',
-    booting: 'dismiss_vm',
-    running: 'dismiss_vm',
-    stopping: 'wait',
+    ...tasksByVm({ absent: 'finish', starting: 'dismiss_vm', running: 'dismiss_vm', ending: 'wait' }),
     failed: 'dismiss_vm',
     gone: 'finish',
   },
-  terminated: {
-    absent: 'wait',
-    waiting: 'wait',
-    launching: 'wait',
-    booting: 'wait',
-    running: 'wait',
-    stopping: 'wait',
-    failed: 'wait',
-    gone: 'wait',
-  },
-} as const satisfies Record<InstanceStatus, Tasks>
+  terminated: always('wait'),
+} as const satisfies Record<InstanceStatus, TasksByVm<InstanceTask>>
 
 export function taskOf(status: InstanceStatus, vm: VmState | null): InstanceTask {
   return INSTANCE_TASKS[status][vm ?? 'absent']

@@ -7,10 +7,9 @@
 // crash the next daemon starts again with the claim.
 
 import type { Receipt } from '../attest/receipt/receipt.ts'
-import { type Clock, pause } from '../base/clock.ts'
+import { pause } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
-import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { InstanceFailureCode } from '../contract/http/instance.ts'
 import type { InstanceAttestation } from '../contract/http/instance-attestation.ts'
 import type { Claim } from '../contract/vm/agent.ts'
@@ -21,13 +20,10 @@ import { nonceBytes, toAttestation } from './attestation.codec.ts'
 import { type ClaimInputs, claimOf, sealClaim, statedClaim } from './claim.plan.ts'
 import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
 
-export type ProvisionDeps = {
+export type ProvisionDeps = Runtime & {
   readonly engine: Pick<VmEngine, 'view' | 'claim' | 'evidence' | 'handReceipt' | 'open'>
   readonly trust: AttestationTrustOf
   readonly probe: (probe: SshProbe) => Promise<void>
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
   /** The gateway as instances reach it, and what it has to prove to them. Faults: what keeps it from being known. */
   readonly gateway: () => Promise<Pick<ClaimInputs['inference'], 'baseUrl' | 'address' | 'gateway'>>
   /** Destinations that the firewall opens to an instance. */

@@ -1,9 +1,8 @@
 // Dependencies of the admin interface. Types only.
 
-import type { Clock } from '../base/clock.ts'
 import type { RandomBytes } from '../base/ids.ts'
-import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
+import type { Runtime } from '../base/runtime.ts'
 import type { AdminLeak, AdminStatus } from '../contract/admin/admin.ts'
 import type { OfferedModels } from '../contract/key-rules.ts'
 import type { EnclaveStatus } from '../contract/vm/enclave.ts'
@@ -15,11 +14,8 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
 import type { OperatorClock } from './clock.ts'
 
-export type AdminDeps = {
+export type AdminDeps = Runtime & {
   readonly store: Pick<Store, 'directory' | 'ledger'>
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
   readonly mintKey: (random: RandomBytes) => MintedKey
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
   /** Models that the configured gateway serves; aliases of keys must fit them. */

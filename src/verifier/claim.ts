@@ -9,12 +9,12 @@ import { sha256 } from '../attest/hash.ts'
 import { type Parsed, wellFormed } from '../attest/malformed.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
-import type { Expected } from '../attest/receipt/verify.ts'
+import { checkNameOf, type Expected, exactly } from '../attest/receipt/verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex, utf8 } from '../base/bytes.ts'
 import { checkValue } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
-import { ClaimDocument, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
+import { ClaimDocument, type ClaimFields, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
 
 /** The expected gateway of the claim. */
@@ -28,17 +28,7 @@ export type ExpectedGateway = {
 }
 
 /** Expected fields of the receipt about the claim document. */
-type ExpectedClaim = Pick<
-  Expected<'claim'>,
-  | 'claimDigest'
-  | 'inferenceUrl'
-  | 'inferenceModel'
-  | 'gateway'
-  | 'gatewayDigest'
-  | 'resolvers'
-  | 'egressLimitBytes'
-  | 'egressNames'
->
+type ExpectedClaim = Pick<Expected<'claim'>, keyof ClaimFields>
 
 /** Takes exactly the canonical text; every other spelling of the same document is refused. Throws Malformed. */
 export function readClaim(text: string): ClaimDocument {
@@ -50,37 +40,25 @@ export function readClaim(text: string): ClaimDocument {
   return result.value
 }
 
-/** The names of the receipt's checks that compare the claim document. */
-export const claimCheckNames = [
-  'expected-claim-digest',
-  'expected-inference-url',
-  'expected-inference-model',
-  'expected-gateway',
-  'expected-gateway-digest',
-  'expected-resolvers',
-  'expected-egress-limit-bytes',
-  'expected-egress-names',
-] as const
-
 /** Where the document cannot be read nothing equals it. */
 export function expectedClaim(claim: Parsed<ClaimDocument>): ExpectedClaim {
-  const nothing = new Uint8Array(0)
-  const fields = claim.ok
-    ? claimFieldsOf(claim.value, text => sha256(utf8(text)))
-    : { claimDigest: nothing, inferenceUrl: '', inferenceModel: '', gateway: '', gatewayDigest: nothing, ...noEgress }
-  return {
-    claimDigest: { equals: fields.claimDigest },
-    inferenceUrl: { equals: fields.inferenceUrl },
-    inferenceModel: { equals: fields.inferenceModel },
-    gateway: { equals: fields.gateway },
-    gatewayDigest: { equals: fields.gatewayDigest },
-    resolvers: { equals: fields.resolvers },
-    egressLimitBytes: { equals: fields.egressLimitBytes },
-    egressNames: { equals: fields.egressNames },
-  }
+  return exactly(claim.ok ? claimFieldsOf(claim.value, text => sha256(utf8(text))) : noFields)
 }
 
-const noEgress = { resolvers: [], egressLimitBytes: -1, egressNames: '' }
+const nothing = new Uint8Array(0)
+const noFields = {
+  claimDigest: nothing,
+  inferenceUrl: '',
+  inferenceModel: '',
+  gateway: '',
+  gatewayDigest: nothing,
+  resolvers: [],
+  egressLimitBytes: -1,
+  egressNames: '',
+} as const satisfies Record<keyof ClaimFields, unknown>
+
+/** The names of the receipt's checks that compare the claim document. */
+export const claimCheckNames = Object.keys(noFields).map(checkNameOf)
 
 /** That the document can be read, is of this instance, and had a network, which alone cannot change any more. */
 export function claimDocumentCheck(

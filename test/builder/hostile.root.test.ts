@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import { archiveOf, plainProject, type SourceFiles, withBuildScript } from '../../scripts/rigs/build/sources.ts'
 import { type BuildEnd, cgroup2Root, findRust, startBuildVm, testLimits } from '../../scripts/rigs/build/vm.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
+import { processesByUid } from '../../src/linux/users.ts'
 
 const isRoot = userInfo().uid === 0
 const skipped = skipUnless(isRoot && findRust() !== null && cgroup2Root() !== null, 'needs root, a cargo and cgroup2')
@@ -17,7 +18,7 @@ const MiB = 1024 ** 2
 async function built(files: SourceFiles, limits: Partial<typeof testLimits> = {}): Promise<BuildEnd> {
   await using vm = await startBuildVm()
   const end = await vm.build({ archive: archiveOf(files), limits: { ...testLimits, ...limits } })
-  expect(vm.programs()).toEqual([])
+  expect(processesByUid().get(61_002)).toBeUndefined()
   // The VM is as well as before: it answers, and its one build stays as it is.
   expect(await vm.request({ op: 'hello' })).toMatchObject({ ok: true })
   return end

@@ -43,7 +43,7 @@ test('goal: a command that a remedy names is one that there is', () => {
   )
   expect(named.length).toBeGreaterThan(5)
   for (const { code, words } of named) {
-    let command = program
+    let command: Pick<typeof program, 'commands'> = program
     for (const word of words.trim().split(' ')) {
       const next = command.commands.find(candidate => candidate.name() === word)
       expect([code, words, next !== undefined]).toEqual([code, words, true])

@@ -9,27 +9,24 @@ const plain = paintFor(false)
 test('goal: columns align by what is seen, coloured or not', () => {
   const paint = paintFor(true)
   const text = table(
+    paint,
     ['A', 'LONGER'],
     [
       [paint.word('ready'), 'x'],
       ['no', paint.bad('y')],
     ],
-    paint,
   )
   expect(text.replace(/\u001b\[[0-9;]*m/g, '')).toBe('A      LONGER\nready  x\nno     y\n')
   expect(text).toContain('\u001b[32mready\u001b[0m')
-  expect(table(['A', 'B'], [], plain)).toBe('A  B\n')
+  expect(table(plain, ['A', 'B'], [])).toBe('A  B\n')
 })
 
 test('goal: a value of several lines stays under itself', () => {
   expect(
-    fields(
-      [
-        ['a', '1\n2'],
-        ['long', '3'],
-      ],
-      plain,
-    ),
+    fields(plain, [
+      ['a', '1\n2'],
+      ['long', '3'],
+    ]),
   ).toBe('a:    1\n      2\nlong: 3\n')
 })
 

@@ -25,7 +25,7 @@ test('goal: rows that wait are told with since when and why, until they are book
     engine: {
       view: () => ({ state: 'running' }),
       next: async () => said,
-      addresses: async () => {},
+      tell: async () => {},
       report: async () => ({ metrics: '', metricsChars: 0, log: [] }),
     } as unknown as SessionDeps['engine'],
     control: {
@@ -80,7 +80,9 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
         usage: batch,
       }),
       control: () => Promise.reject(new Fault('channel.refused', 'control: /prices: unexpected property')),
-      spentFor: async (_vm, answer) => void told.push(answer),
+      tell: async (_vm, operation) => {
+        if (operation.op === 'spent_for') told.push(operation)
+      },
     },
     {
       books: {
@@ -98,7 +100,7 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
   await session.stop()
   expect([taken.length > 0, told[0]]).toEqual([
     true,
-    { want: 'w1', sums: { key: sums, organization: sums, booked: 1, isShared: false } },
+    { op: 'spent_for', want: 'w1', sums: { key: sums, organization: sums, booked: 1, isShared: false } },
   ])
   expect(logged.join('\n')).toContain('unexpected property')
 })

@@ -230,8 +230,8 @@ describe('evidence', () => {
       const key = bench.addKey()
       const { vmId } = await bench.serve()
       for (const want of ['w1', 'w2', 'w999', '__proto__']) {
-        await bench.engine.certificateFor(vmId, { want, clients: 'garbage', guests: 'garbage' }, 5_000)
-        await bench.engine.evidenceFor(vmId, { want, evidence: null, problem: 'x' }, 5_000)
+        await bench.engine.tell(vmId, { op: 'certificate_for', want, clients: 'garbage', guests: 'garbage' }, 5_000)
+        await bench.engine.tell(vmId, { op: 'evidence_for', want, evidence: null, problem: 'x' }, 5_000)
       }
       await bench.verify(vmId)
       expect((await chat(bench, vmId, key)).status).toBe(200)

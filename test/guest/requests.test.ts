@@ -31,9 +31,11 @@ test('goal: a line without a request gets no response, and a request that is not
   const { handle, send, logged } = handlerOf(async () => ok)
   expect(await handle({ kind: 'dropped', reason: 'overlong' })).toBeNull()
   expect(await send('nonsense')).toBeNull()
-  expect(logged().map(line => [line.message, line.reason])).toEqual([
-    ['line dropped', 'overlong'],
-    ['line dropped', 'no_request'],
+  for (let dropped = 2; dropped < 12; dropped += 1) expect(await send('nonsense')).toBeNull()
+  // The 1st and the 10th: a flood of lines does not become a flood of log lines.
+  expect(logged().map(line => [line.message, line.reason, line.count])).toEqual([
+    ['line dropped', 'overlong', 1],
+    ['line dropped', 'no_request', 10],
   ])
   expect(await send('{"id":"3","op":"format"}')).toEqual({
     response: { id: '3', ok: false, code: 'bad_request', message: 'not a request of this wire' },

@@ -81,10 +81,10 @@ export const INNER_ORDERS = {
     ['evidence'],
     ['launch', 'network', 'foreign-firewalls'],
     ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
-    ['engine.ts', 'launch.plan.ts', 'admission.plan.ts'],
+    ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],
-  'src/contract': [['admin'], ['vm'], ['http'], ['check.ts', 'key-rules.ts']],
-  'src/store': [['directory', 'ledger'], ['db.ts'], ['inspect.ts'], ['quick-check.ts', 'damage.ts', 'migrations']],
+  'src/contract': [['admin'], ['vm'], ['http'], ['key-rules.ts'], ['check.ts', 'forms.ts']],
+  'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
 type Edge = Import & { readonly from: string; readonly to: string }

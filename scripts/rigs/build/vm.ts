@@ -3,18 +3,15 @@
 
 import { createHash } from 'node:crypto'
 import * as fs from 'node:fs'
-import { basename, join } from 'node:path'
+import { join } from 'node:path'
 import { encodeReceipt } from '../../../src/attest/receipt/receipt.ts'
 import { reportDataOf } from '../../../src/attest/receipt/statement.ts'
 import { fromBase64Url, fromHex, toBase64Url } from '../../../src/base/bytes.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { endLeftCgroups } from '../../../src/builder/confined/cgroup.ts'
-import { uids } from '../../../src/builder/phase.ts'
 import type { BuildEvidence, BuildLine, BuildProgress } from '../../../src/contract/vm/build-agent.ts'
 import type { BuildLimits, BuildOrder } from '../../../src/contract/vm/build-order.ts'
 import { guestPaths } from '../../../src/guest/paths.ts'
-import { readProc } from '../../../src/linux/stat.ts'
-import { processesByUid } from '../../../src/linux/users.ts'
 import { type HostEnd, makeHostEnd, type PortPaths } from '../guest/agent-port.ts'
 import { succeed } from '../guest/root.ts'
 import { simulatedPlatform } from '../launch/simulated-platform.ts'
@@ -29,8 +26,6 @@ export const builderId = 'https://builder.strongroom.test/v1'
 const MiB = 1024 ** 2
 const scratchMiB = 3072
 const exchangeBytes = 512 * MiB
-const rootPrefix = '/tmp/strongroom-build-vm-'
-const cgroupName = /\/strongroom-build-vm-[^/]+\//
 
 export const testLimits: BuildLimits = {
   sourceBytes: 256 * MiB,
@@ -66,8 +61,6 @@ export type BuildVm = AsyncDisposable & {
   readonly scratch: string
   readonly exchange: string
   readonly request: (op: Record<string, unknown>) => Promise<Record<string, unknown>>
-  /** Pids of programs of a build that run, less those of VMs beside this. */
-  readonly programs: () => number[]
   /** Kills the builder in the middle of whatever it does, and starts another, as init does. */
   readonly restart: () => Promise<void>
   /** Orders the build, completes its evidence, and follows it to its end. */
@@ -90,7 +83,7 @@ export type BuildEnd = {
 }
 
 export async function startBuildVm({ device = false }: { device?: boolean } = {}): Promise<BuildVm> {
-  const root = fs.mkdtempSync(rootPrefix)
+  const root = fs.mkdtempSync('/tmp/strongroom-build-vm-')
   fs.chmodSync(root, 0o755)
   const [scratch, rust, exchange] = [join(root, 'scratch'), join(root, 'rust'), join(root, 'exchange')]
   for (const dir of [scratch, rust]) fs.mkdirSync(dir)
@@ -106,7 +99,7 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
   fs.writeFileSync(paths.imageFile, '{"name":"builder"}')
   fs.writeFileSync(paths.bootId, '0f0e0d0c-0b0a-4908-8706-050403020100\n')
   // Cgroup of this VM alone: other VMs of the machine may build at the same time.
-  const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', basename(root))
+  const cgroupRoot = join(cgroup2Root() ?? '/sys/fs/cgroup', root.slice('/tmp/'.length))
   fs.mkdirSync(cgroupRoot)
   const port: PortPaths = { toGuest: join(root, 'to-guest'), fromGuest: join(root, 'from-guest') }
   succeed(['mkfifo', port.toGuest, port.fromGuest])
@@ -146,7 +139,6 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
     scratch,
     exchange,
     request: op => running.client.request(op),
-    programs: () => (processesByUid().get(uids.build) ?? []).filter(pid => !isOfAnotherVm(pid, root)),
     build: (order, follow = {}) => runBuild(running.client, exchange, order, follow),
     restart: async () => {
       await stop()
@@ -161,12 +153,6 @@ export async function startBuildVm({ device = false }: { device?: boolean } = {}
       fs.rmSync(root, { recursive: true, force: true })
     },
   }
-}
-
-/** Its cgroup is below that of another VM. A program outside of all of them counts for each VM: it escaped. */
-function isOfAnotherVm(pid: number, root: string): boolean {
-  const vm = cgroupName.exec(readProc(pid, 'cgroup') ?? '')?.[0]
-  return vm !== undefined && vm !== `/${basename(root)}/`
 }
 
 class Client {

@@ -354,15 +354,10 @@ export class EnclaveBench {
       workload: (vmId, timeoutMs) =>
         this.#forged.has(vmId) ? this.#forgedWorkload(vmId) : gateways.workload(vmId, timeoutMs),
       control: (...args) => gateways.control(...args),
-      addresses: (...args) => gateways.addresses(...args),
+      tell: (...args) => gateways.tell(...args),
       next: (...args) => gateways.next(...args),
-      evidenceFor: (...args) => gateways.evidenceFor(...args),
-      certificateFor: (...args) => gateways.certificateFor(...args),
-      spentFor: (...args) => gateways.spentFor(...args),
-      daysFor: (...args) => gateways.daysFor(...args),
       report: (...args) => gateways.report(...args),
       spans: (...args) => gateways.spans(...args),
-      drain: (...args) => gateways.drain(...args),
       completeEvidence: (...args) => gateways.completeEvidence(...args),
     }
   }

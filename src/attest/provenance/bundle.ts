@@ -6,7 +6,7 @@
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
 import { type Envelope, envelopeJson, readEnvelope } from './dsse.ts'
-import { Fields } from './fields.ts'
+import { exactly, record, text } from './fields.ts'
 import { prettyJson } from './json.ts'
 
 const bundleMediaType = 'application/vnd.dev.sigstore.bundle.v0.3+json'
@@ -22,20 +22,16 @@ export function bundleBytes(envelope: Envelope): Uint8Array {
   })
 }
 
-type Bundle = { readonly hint: string; readonly envelope: Envelope }
+const bundle = record({
+  mediaType: exactly(bundleMediaType),
+  verificationMaterial: record({ publicKey: record({ hint: text }) }),
+  dsseEnvelope: readEnvelope,
+})
 
 /** Takes bundles of exactly this form. */
-export function readBundle(bytes: Uint8Array): Bundle {
+export function readBundle(bytes: Uint8Array): { readonly hint: string; readonly envelope: Envelope } {
   const what = 'bundle.sigstore.json'
-  const root = new Fields(parsedJson(what, bytes), what)
-  wellFormed(root.text('mediaType') === bundleMediaType, `${what}: mediaType is not ${bundleMediaType}`)
-  const material = root.object('verificationMaterial')
-  const key = material.object('publicKey')
-  const bundle: Bundle = {
-    hint: key.text('hint'),
-    envelope: readEnvelope(root.take('dsseEnvelope'), `${what}: dsseEnvelope`),
-  }
-  for (const fields of [key, material, root]) fields.end()
-  wellFormed(bundle.envelope.signatures.length === 1, `${what}: not exactly one signature`)
-  return bundle
+  const { verificationMaterial, dsseEnvelope: envelope } = bundle(parsedJson(what, bytes), what)
+  wellFormed(envelope.signatures.length === 1, `${what}: not exactly one signature`)
+  return { hint: verificationMaterial.publicKey.hint, envelope }
 }

@@ -9,7 +9,7 @@
 import { concat, fromBase64, fromHex, toBase64, utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
-import { Fields } from './fields.ts'
+import { listOf, type Reader, record, text } from './fields.ts'
 import { fileSha256, prettyJson } from './json.ts'
 
 export const inTotoPayloadType = 'application/vnd.in-toto+json'
@@ -90,25 +90,20 @@ export function readDsse(bytes: Uint8Array): Envelope {
 
 const signatureCountMax = 8
 
-export function readEnvelope(value: unknown, what: string): Envelope {
-  const fields = new Fields(value, what)
-  const envelope: Envelope = {
-    payload: base64Of(fields.text('payload'), `${what}: payload`),
-    payloadType: fields.text('payloadType'),
-    signatures: fields.list('signatures', (item, where) => {
-      const signature = new Fields(item, where)
-      const read = { keyid: signature.text('keyid'), sig: base64Of(signature.text('sig'), `${where}.sig`) }
-      signature.end()
-      return read
-    }),
-  }
-  fields.end()
-  wellFormed(envelope.signatures.length <= signatureCountMax, `${what}: more than ${signatureCountMax} signatures`)
-  return envelope
-}
-
-function base64Of(text: string, what: string): Uint8Array {
-  const bytes = fromBase64(text)
+const base64: Reader<Uint8Array> = (value, what) => {
+  const bytes = fromBase64(text(value, what))
   wellFormed(bytes !== null, `${what}: not canonical base64`)
   return bytes
+}
+
+const envelope = record({
+  payload: base64,
+  payloadType: text,
+  signatures: listOf(record({ keyid: text, sig: base64 })),
+})
+
+export function readEnvelope(value: unknown, what: string): Envelope {
+  const read = envelope(value, what)
+  wellFormed(read.signatures.length <= signatureCountMax, `${what}: more than ${signatureCountMax} signatures`)
+  return read
 }

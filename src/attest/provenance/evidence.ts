@@ -6,8 +6,8 @@
 
 import { concat, fromBase64, fromBase64Url, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
-import { Malformed, wellFormed } from '../malformed.ts'
-import { Fields } from './fields.ts'
+import { wellFormed } from '../malformed.ts'
+import { count, listOf, members, optional, orNull, type Reader, record, text } from './fields.ts'
 import { prettyJson } from './json.ts'
 
 /** REPORT_DATA has 64 bytes: SHA-256 of provenance.json, the nonce of exactly 16 bytes, zeros. */
@@ -85,86 +85,65 @@ export type VtpmEvidence = {
 /** Throws Malformed for what is not in one of the forms of the family, and for evidence of other hardware. */
 export function readEvidence(bytes: Uint8Array): ReadEvidence {
   wellFormed(bytes.length <= evidenceBytesMax, `${what}: ${bytes.length} bytes are more than ${evidenceBytesMax}`)
-  const root = new Fields(parsedJson(what, bytes), what)
-  const platform = root.text('platform')
-  const receipts = root.has('strongroom') ? receiptsOf(root.object('strongroom')) : null
-  const isLeftOut = root.take('evidence') === null
-  wellFormed(!isLeftOut || receipts !== null, `${what}: evidence: none`)
-  const evidence = isLeftOut ? null : familyEvidence(platform, root.object('evidence'))
-  root.end()
-  return { platform, evidence, receipts }
+  const { platform, strongroom: receipts = null, evidence } = file(parsedJson(what, bytes), what)
+  wellFormed(evidence !== null || receipts !== null, `${what}: evidence: none`)
+  return { platform, receipts, evidence: evidence === null ? null : familyEvidence(platform, evidence) }
 }
 
 const what = 'evidence.json'
 
-function receiptsOf(fields: Fields): NonNullable<ReadEvidence['receipts']> {
-  const receipts = { dispatch: fields.take('dispatch'), completion: fields.take('completion') }
-  for (const receipt of Object.values(receipts))
-    wellFormed(typeof receipt === 'object', `${what}: a receipt is no object`)
-  fields.end()
-  return receipts
+const receipt: Reader<unknown> = (value, what) => {
+  wellFormed(typeof value === 'object', `${what}: a receipt is no object`)
+  return value
 }
+
+const file = record({
+  platform: text,
+  strongroom: optional(record({ dispatch: receipt, completion: receipt })),
+  evidence: orNull(members),
+})
 
 const snpPlatforms = ['snp', 'gcp-snp', 'simulated']
 
-function familyEvidence(platform: string, fields: Fields): FamilyEvidence {
-  if (platform === 'az-snp') return vtpmEvidence(fields)
+function familyEvidence(platform: string, given: unknown): FamilyEvidence {
+  if (platform === 'az-snp') return vtpmEvidence(given)
   wellFormed(snpPlatforms.includes(platform), `${what}: platform ${JSON.stringify(platform)} has no SEV-SNP`)
-  const report = base64(fields.text('attestation_report'), 'attestation_report')
-  const chain = fields.object('cert_chain')
-  const snp: SnpEvidence = {
-    report,
-    vek: base64(chain.text('vcek'), 'cert_chain.vcek'),
-    ask: base64OrNull(chain, 'ask'),
-    ark: base64OrNull(chain, 'ark'),
-  }
-  chain.end()
-  fields.end()
-  return { kind: 'snp', snp }
+  const { attestation_report: report, cert_chain: chain } = snpForm(given, `${what}.evidence`)
+  return { kind: 'snp', snp: { report, vek: chain.vcek, ask: chain.ask ?? null, ark: chain.ark ?? null } }
 }
 
-/** Missing is null, as the family's readers take it. */
-function base64OrNull(chain: Fields, name: 'ask' | 'ark'): Uint8Array | null {
-  const text = chain.has(name) ? chain.textOrNull(name) : null
-  return text === null ? null : base64(text, `cert_chain.${name}`)
+function vtpmEvidence(given: unknown): VtpmEvidence {
+  const { version, tpm_quote: tpm, hcl_report: hclReport, vcek: vek } = vtpmForm(given, `${what}.evidence`)
+  wellFormed(version === 1, `${what}: evidence.version is not 1`)
+  wellFormed(tpm.pcrs.length <= pcrCount, `${what}: more than ${pcrCount} PCRs`)
+  return { kind: 'az-snp', hclReport, vek, quote: tpm.message, signature: tpm.signature, pcrs: tpm.pcrs }
 }
 
 const pcrCount = 24
 
-function vtpmEvidence(fields: Fields): VtpmEvidence {
-  wellFormed(fields.count('version') === 1, `${what}: evidence.version is not 1`)
-  const tpm = fields.object('tpm_quote')
-  const evidence: VtpmEvidence = {
-    kind: 'az-snp',
-    hclReport: base64Url(fields.text('hcl_report'), 'hcl_report'),
-    vek: base64Url(fields.text('vcek'), 'vcek'),
-    quote: hex(tpm.text('message'), 'tpm_quote.message'),
-    signature: hex(tpm.text('signature'), 'tpm_quote.signature'),
-    pcrs: tpm.list('pcrs', (pcr, where) => {
-      wellFormed(typeof pcr === 'string', `${where}: not a text`)
-      return hex(pcr, 'tpm_quote.pcrs')
-    }),
+/** A text in this form, of one byte at least. */
+function encoded(form: string, decode: (text: string) => Uint8Array | null): Reader<Uint8Array> {
+  return (value, what) => {
+    const bytes = decode(text(value, what))
+    wellFormed(bytes !== null && bytes.length > 0, `${what} is not ${form}`)
+    return bytes
   }
-  wellFormed(evidence.pcrs.length <= pcrCount, `${what}: more than ${pcrCount} PCRs`)
-  tpm.end()
-  fields.end()
-  return evidence
 }
 
-function base64(text: string, field: string): Uint8Array {
-  return decoded(fromBase64(text), field, 'base64')
-}
-
+const base64 = encoded('base64', fromBase64)
 /** With or without padding. */
-function base64Url(text: string, field: string): Uint8Array {
-  return decoded(fromBase64Url(text.replace(/={1,2}$/, '')), field, 'base64url')
-}
+const base64Url = encoded('base64url', text => fromBase64Url(text.replace(/={1,2}$/, '')))
+const hex = encoded('hexadecimal', fromHex)
 
-function hex(text: string, field: string): Uint8Array {
-  return decoded(fromHex(text), field, 'hexadecimal')
-}
-
-function decoded(bytes: Uint8Array | null, field: string, form: string): Uint8Array {
-  if (bytes === null || bytes.length === 0) throw new Malformed(`${what}: ${field} is not ${form}`)
-  return bytes
-}
+/** Missing is null, as the family's readers take it. */
+const certificate = optional(orNull(base64))
+const snpForm = record({
+  attestation_report: base64,
+  cert_chain: record({ vcek: base64, ask: certificate, ark: certificate }),
+})
+const vtpmForm = record({
+  version: count,
+  tpm_quote: record({ message: hex, signature: hex, pcrs: listOf(hex) }),
+  hcl_report: base64Url,
+  vcek: base64Url,
+})

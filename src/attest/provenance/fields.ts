@@ -1,72 +1,83 @@
-// Reads plain data by name and refuses unknown names. Pure; throws Malformed, whose message names the field.
+// Readers of plain data, put together to the form of a document; the type of what they read follows from them. Pure;
+// throws Malformed, whose message names the field.
 
-import { wellFormed } from '../malformed.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
 
-/** The members of one object. `end` must be called last. */
-export class Fields {
-  readonly #members: ReadonlyMap<string, unknown>
-  readonly #what: string
-  readonly #taken = new Set<string>()
+/** `what` names the value in messages. */
+export type Reader<T> = (value: unknown, what: string) => T
+export type ReadBy<R> = R extends Reader<infer T> ? T : never
 
-  constructor(value: unknown, what: string) {
-    wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${what}: not an object`)
-    this.#members = new Map(Object.entries(value))
-    this.#what = what
+type Optional<T> = { readonly optional: Reader<T> }
+type Members = Readonly<Record<string, Reader<unknown> | Optional<unknown>>>
+type OptionalIn<M extends Members> = { [Name in keyof M]: M[Name] extends Optional<unknown> ? Name : never }[keyof M]
+type RecordOf<M extends Members> = {
+  readonly [Name in Exclude<keyof M, OptionalIn<M>>]: ReadBy<M[Name]>
+} & {
+  readonly [Name in OptionalIn<M>]?: M[Name] extends Optional<infer T> ? T : never
+}
+
+export const text: Reader<string> = (value, what) => {
+  wellFormed(typeof value === 'string', `${what}: not a text`)
+  return value
+}
+
+/** A whole number that is not negative. */
+export const count: Reader<number> = (value, what) => {
+  wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, `${what}: no count`)
+  return value
+}
+
+/** An object of any members. */
+export const members: Reader<Readonly<Record<string, unknown>>> = (value, what) => {
+  wellFormed(typeof value === 'object' && value !== null && !Array.isArray(value), `${what}: not an object`)
+  return Object.fromEntries(Object.entries(value))
+}
+
+export function exactly<const Text extends string>(expected: Text): Reader<Text> {
+  return (value, what) => {
+    wellFormed(value === expected, `${what} is ${JSON.stringify(value)}, not ${expected}`)
+    return expected
   }
+}
 
-  has(name: string): boolean {
-    return this.#members.has(name)
+export function orNull<T>(read: Reader<T>): Reader<T | null> {
+  return (value, what) => (value === null ? null : read(value, what))
+}
+
+/** A member that may be missing. */
+export function optional<T>(read: Reader<T>): Optional<T> {
+  return { optional: read }
+}
+
+export function listOf<T>(read: Reader<T>): Reader<readonly T[]> {
+  return (value, what) => {
+    wellFormed(Array.isArray(value), `${what}: not a list`)
+    return value.map((item, at) => read(item, `${what}[${at}]`))
   }
+}
 
-  names(): string[] {
-    return [...this.#members.keys()]
+/** These members, in this order whatever theirs; others are left out. */
+export function partly<const M extends Members>(wanted: M): Reader<RecordOf<M>> {
+  return (value, what) => {
+    const given = members(value, what)
+    const read = Object.entries(wanted).flatMap(([name, member]) => {
+      const isThere = Object.hasOwn(given, name)
+      if (typeof member !== 'function' && !isThere) return []
+      wellFormed(isThere, `${what}: no ${name}`)
+      const readMember = typeof member === 'function' ? member : member.optional
+      return [[name, readMember(given[name], `${what}.${name}`)]]
+    })
+    return Object.fromEntries(read)
   }
+}
 
-  /** Any value; missing is an error. */
-  take(name: string): unknown {
-    this.#taken.add(name)
-    wellFormed(this.#members.has(name), `${this.#what}: no ${name}`)
-    return this.#members.get(name)
-  }
-
-  text(name: string): string {
-    const value = this.take(name)
-    wellFormed(typeof value === 'string', `${this.#path(name)}: not a text`)
-    return value
-  }
-
-  textOrNull(name: string): string | null {
-    return this.take(name) === null ? null : this.text(name)
-  }
-
-  /** Undefined when the member is missing. */
-  optionalText(name: string): string | undefined {
-    return this.has(name) ? this.text(name) : undefined
-  }
-
-  /** A whole number that is not negative. */
-  count(name: string): number {
-    const value = this.take(name)
-    wellFormed(typeof value === 'number' && Number.isSafeInteger(value) && value >= 0, `${this.#path(name)}: no count`)
-    return value
-  }
-
-  object(name: string): Fields {
-    return new Fields(this.take(name), this.#path(name))
-  }
-
-  list<T>(name: string, read: (value: unknown, what: string) => T): T[] {
-    const value = this.take(name)
-    wellFormed(Array.isArray(value), `${this.#path(name)}: not a list`)
-    return value.map((item, at) => read(item, `${this.#path(name)}[${at}]`))
-  }
-
-  end(): void {
-    const [unknown] = this.names().filter(name => !this.#taken.has(name))
-    wellFormed(unknown === undefined, `${this.#what}: the unknown field ${JSON.stringify(unknown)}`)
-  }
-
-  #path(name: string): string {
-    return `${this.#what}.${name}`
+/** Exactly these members; an unknown one is refused. */
+export function record<const M extends Members>(wanted: M): Reader<RecordOf<M>> {
+  const read = partly(wanted)
+  return (value, what) => {
+    const unknown = Object.keys(members(value, what)).find(name => !Object.hasOwn(wanted, name))
+    const found = read(value, what)
+    if (unknown !== undefined) throw new Malformed(`${what}: the unknown field ${JSON.stringify(unknown)}`)
+    return found
   }
 }

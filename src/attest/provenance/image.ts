@@ -7,7 +7,7 @@
 
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
-import { Fields } from './fields.ts'
+import { exactly, listOf, members, optional, orNull, type Reader, record, text } from './fields.ts'
 import { prettyJson } from './json.ts'
 import type { ResourceDescriptor } from './slsa.ts'
 import { slsaPredicateType, statementType } from './statement.ts'
@@ -135,56 +135,41 @@ type ReadImageProvenance = {
   readonly subject: readonly ResourceDescriptor[]
 }
 
+const digests: Reader<Readonly<Record<string, string>>> = (value, what) => {
+  const given = Object.entries(members(value, what)).map(([name, hex]) => [name, text(hex, `${what}.${name}`)] as const)
+  const isHex = given.length > 0 && given.every(([, hex]) => /^[0-9a-f]{64,128}$/.test(hex))
+  wellFormed(isHex, `${what}: no digest in hexadecimal`)
+  return Object.fromEntries(given)
+}
+
+const descriptor = record({ name: text, uri: optional(text), annotations: optional(members), digest: digests })
+
+const document = record({
+  _type: exactly(statementType),
+  predicateType: exactly(slsaPredicateType),
+  subject: listOf(descriptor),
+  predicate: record({
+    buildDefinition: record({
+      buildType: exactly(imageBuildType),
+      externalParameters: record({ recipe: text, variant: orNull(text) }),
+      internalParameters: members,
+      resolvedDependencies: listOf(descriptor),
+    }),
+    runDetails: record({ builder: record({ id: exactly(localImageBuilder), version: members }) }),
+  }),
+})
+
 /** Exactly what `imageProvenance` writes: of our build type, of our builder, with a digest for every dependency. */
 export function readImageProvenance(bytes: Uint8Array): ReadImageProvenance {
   const what = imageProvenanceName
   wellFormed(bytes.length <= sizeBytesMax, `${what}: ${bytes.length} bytes`)
-  const root = new Fields(parsedJson(what, bytes), what)
-  is(root, '_type', statementType)
-  is(root, 'predicateType', slsaPredicateType)
-  const subject = root.list('subject', descriptorOf)
-  const predicate = root.object('predicate')
-  root.end()
-  const definition = predicate.object('buildDefinition')
-  const details = predicate.object('runDetails')
-  predicate.end()
-  is(definition, 'buildType', imageBuildType)
-  const parameters = definition.object('externalParameters')
-  const [recipe, variant] = [parameters.text('recipe'), parameters.textOrNull('variant')]
-  parameters.end()
-  definition.object('internalParameters')
-  const dependencies = definition.list('resolvedDependencies', descriptorOf)
-  definition.end()
-  const builder = details.object('builder')
-  is(builder, 'id', localImageBuilder)
-  builder.object('version')
-  builder.end()
-  details.end()
-  const inputs = dependencies.filter(({ name }) => name === inputsName)
-  const inputsSha256 = inputs.length === 1 ? inputs[0]?.digest?.sha256 : undefined
+  const { subject, predicate } = document(parsedJson(what, bytes), what)
+  const { externalParameters, resolvedDependencies } = predicate.buildDefinition
+  const inputs = resolvedDependencies.filter(({ name }) => name === inputsName)
+  const inputsSha256 = inputs.length === 1 ? inputs[0]?.digest.sha256 : undefined
   wellFormed(inputsSha256 !== undefined, `${what}: resolvedDependencies have no SHA-256 of ${inputsName}`)
-  return { name: variant ?? recipe, inputsSha256, subject }
-}
-
-function is(fields: Fields, name: string, expected: string): void {
-  const found = fields.text(name)
-  wellFormed(found === expected, `${imageProvenanceName}: ${name} is ${JSON.stringify(found)}, not ${expected}`)
-}
-
-function descriptorOf(value: unknown, what: string): ResourceDescriptor {
-  const fields = new Fields(value, what)
-  const name = fields.text('name')
-  fields.optionalText('uri')
-  if (fields.has('annotations')) fields.object('annotations')
-  const digests = fields.object('digest')
-  fields.end()
-  const digest = Object.fromEntries(digests.names().map(algorithm => [algorithm, digests.text(algorithm)]))
-  const hexes = Object.values(digest)
-  wellFormed(
-    hexes.length > 0 && hexes.every(hex => /^[0-9a-f]{64,128}$/.test(hex)),
-    `${what}.digest: no digest in hexadecimal`,
-  )
-  return { name, digest }
+  const name = externalParameters.variant ?? externalParameters.recipe
+  return { name, inputsSha256, subject: subject.map(({ name, digest }) => ({ name, digest })) }
 }
 
 /** The image as it is there. */

@@ -7,8 +7,8 @@
 import { equalConstantTime, fromHex, toBase64 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { sha256 } from '../hash.ts'
-import { Malformed, wellFormed } from '../malformed.ts'
-import { Fields } from './fields.ts'
+import { wellFormed } from '../malformed.ts'
+import { count, listOf, members, optional, orNull, type ReadBy, type Reader, record, text } from './fields.ts'
 import { prettyJson } from './json.ts'
 import { packageUrl } from './packages.ts'
 import type { BuildRecord, LockedPackage, Tool } from './record.ts'
@@ -22,68 +22,82 @@ export const BUILD_TYPES = {
   nix: 'urn:strongroom:build:nix:v1',
 } as const
 
-/** Exactly one of them. */
+/** Exactly one algorithm. The verifier judges how the value is spelt: the family writes base64 for some packages. */
 export type FamilyDigest = { readonly sha256: string } | { readonly sha512: string } | { readonly gitCommit: string }
 
-type FamilyTool = { readonly digest: FamilyDigest; readonly version: string }
-type NamedDigest = { readonly digest: FamilyDigest; readonly name: string }
-
-type FamilyAnnotations = {
-  readonly drvPath: string
-  readonly outputHashMode?: string
-  readonly url?: string
-  readonly urls?: string
-}
-type FamilyDependency = {
-  readonly annotations?: FamilyAnnotations
-  readonly digest: FamilyDigest
-  readonly name: string
-  readonly uri: string
+const DIGESTS: Readonly<Record<string, Reader<FamilyDigest>>> = {
+  sha256: record({ sha256: text }),
+  sha512: record({ sha512: text }),
+  gitCommit: record({ gitCommit: text }),
 }
 
-/** Members in the order in which they are written. */
-export type Provenance = {
-  readonly _type: string
-  readonly predicate: {
-    readonly buildDefinition: {
-      readonly buildType: string
-      readonly externalParameters: {
-        readonly buildCommand: string
-        readonly source: {
-          /** Both '' where there is none. */
-          readonly digest: { readonly gitCommit: string; readonly gitTree: string }
-          readonly uri: string
-        }
-      }
-      readonly internalParameters: {
-        readonly evaluation?: { readonly derivationCount: number; readonly fetchCount: number }
-        readonly flakeInputs?: readonly { readonly name: string; readonly narHash: string }[]
-        readonly lockfileHash: FamilyDigest
-        /** One of three sets of names, each with the builder's own program as `kettle`. */
-        readonly toolchain: Readonly<Record<string, FamilyTool>>
-      }
-      readonly resolvedDependencies: readonly FamilyDependency[]
-    }
-    readonly runDetails: {
-      readonly builder: { readonly id: string }
-      readonly byproducts: readonly NamedDigest[]
-      readonly metadata: {
-        readonly invocationId: string
-        readonly startedOn: string
-        readonly finishedOn: string | null
-      }
-    }
-  }
-  readonly predicateType: string
-  readonly subject: readonly NamedDigest[]
+const digest: Reader<FamilyDigest> = (value, what) => {
+  const [name = '', ...others] = Object.keys(members(value, what))
+  wellFormed(others.length === 0 && name !== '', `${what}: a digest with more or fewer than one algorithm`)
+  const read = DIGESTS[name]
+  wellFormed(read !== undefined, `${what}: the digest algorithm ${JSON.stringify(name)} is not known`)
+  return read(value, what)
 }
+
+const namedDigest = record({ digest, name: text })
+const tool = record({ digest, version: text })
+type FamilyTool = ReadBy<typeof tool>
 
 /** In the order in which the family writes them; the first set whose names are all there is taken. */
-const TOOLCHAIN_NAMES = [
+const TOOLCHAINS = [
   ['nix', 'kettle'],
   ['cargo', 'rustc', 'kettle'],
   ['pnpm', 'node', 'kettle'],
 ] as const
+
+/** One of three sets of names, each with the builder's own program as `kettle`. */
+const toolchain: Reader<Readonly<Record<string, FamilyTool>>> = (value, what) => {
+  const given = members(value, what)
+  const names = TOOLCHAINS.find(set => set.every(name => Object.hasOwn(given, name)))
+  wellFormed(names !== undefined, `${what}: neither nix, nor cargo and rustc, nor pnpm and node`)
+  return record(Object.fromEntries(names.map(name => [name, tool])))(value, what)
+}
+
+/** The annotations are what the family gives of a fixed-output derivation. */
+const dependency = record({
+  annotations: optional(
+    record({ drvPath: text, outputHashMode: optional(text), url: optional(text), urls: optional(text) }),
+  ),
+  digest,
+  name: text,
+  uri: text,
+})
+type FamilyDependency = ReadBy<typeof dependency>
+
+/** Members in the order in which they are written. */
+const document = record({
+  _type: text,
+  predicate: record({
+    buildDefinition: record({
+      buildType: text,
+      externalParameters: record({
+        buildCommand: text,
+        // Both digests are '' where there is none.
+        source: record({ digest: record({ gitCommit: text, gitTree: text }), uri: text }),
+      }),
+      internalParameters: record({
+        evaluation: optional(record({ derivationCount: count, fetchCount: count })),
+        flakeInputs: optional(listOf(record({ name: text, narHash: text }))),
+        lockfileHash: digest,
+        toolchain,
+      }),
+      resolvedDependencies: listOf(dependency),
+    }),
+    runDetails: record({
+      builder: record({ id: text }),
+      byproducts: listOf(namedDigest),
+      metadata: record({ invocationId: text, startedOn: text, finishedOn: orNull(text) }),
+    }),
+  }),
+  predicateType: text,
+  subject: listOf(namedDigest),
+})
+export type Provenance = ReadBy<typeof document>
 
 const provenanceBytesMax = 16 * 1024 * 1024
 
@@ -160,19 +174,7 @@ export function provenanceBytes(provenance: Provenance): WrittenProvenance {
 export function readProvenance(bytes: Uint8Array): Provenance {
   const what = 'provenance.json'
   wellFormed(bytes.length <= provenanceBytesMax, `${what}: ${bytes.length} bytes are more than ${provenanceBytesMax}`)
-  const root = new Fields(parsedJson(what, bytes), what)
-  const predicate = root.object('predicate')
-  const provenance: Provenance = {
-    _type: root.text('_type'),
-    predicate: {
-      buildDefinition: definitionOf(predicate.object('buildDefinition')),
-      runDetails: detailsOf(predicate.object('runDetails')),
-    },
-    predicateType: root.text('predicateType'),
-    subject: root.list('subject', namedDigest),
-  }
-  predicate.end()
-  root.end()
+  const provenance = document(parsedJson(what, bytes), what)
   wellFormed(
     equalConstantTime(prettyJson(provenance), bytes),
     `${what}: its members are not in the order or the spelling in which they are written`,
@@ -180,16 +182,14 @@ export function readProvenance(bytes: Uint8Array): Provenance {
   return provenance
 }
 
-function toolchainOf(record: BuildRecord): Readonly<Record<string, FamilyTool>> {
-  const tool = (tool: Tool): FamilyTool => ({ digest: { sha256: tool.sha256 }, version: tool.version })
-  const kettle = tool(record.guest)
-  const { tools } = record
+function toolchainOf({ tools, guest }: BuildRecord): Readonly<Record<string, FamilyTool>> {
+  const toolOf = ({ sha256, version }: Tool): FamilyTool => ({ digest: { sha256 }, version })
+  const kettle = toolOf(guest)
   return tools.toolchain === 'cargo'
-    ? { cargo: tool(tools.cargo), rustc: tool(tools.rustc), kettle }
-    : { nix: tool(tools.nix), kettle }
+    ? { cargo: toolOf(tools.cargo), rustc: toolOf(tools.rustc), kettle }
+    : { nix: toolOf(tools.nix), kettle }
 }
 
-/** The annotations are what the family gives of a fixed-output derivation. */
 function dependencyOf(pkg: LockedPackage): FamilyDependency {
   const named = { name: pkg.name, uri: packageUrl(pkg) }
   switch (pkg.kind) {
@@ -216,121 +216,4 @@ function base64OfHex(hex: string): string {
   const bytes = fromHex(hex)
   wellFormed(bytes !== null, `provenance.json: ${JSON.stringify(hex)} is not hexadecimal`)
   return toBase64(bytes)
-}
-
-type Definition = Provenance['predicate']['buildDefinition']
-
-function definitionOf(definition: Fields): Definition {
-  const external = definition.object('externalParameters')
-  const source = external.object('source')
-  const digest = source.object('digest')
-  const internal = definition.object('internalParameters')
-  const read: Definition = {
-    buildType: definition.text('buildType'),
-    externalParameters: {
-      buildCommand: external.text('buildCommand'),
-      source: {
-        digest: { gitCommit: digest.text('gitCommit'), gitTree: digest.text('gitTree') },
-        uri: source.text('uri'),
-      },
-    },
-    internalParameters: {
-      ...(internal.has('evaluation') ? { evaluation: evaluationOf(internal.object('evaluation')) } : {}),
-      ...(internal.has('flakeInputs') ? { flakeInputs: internal.list('flakeInputs', flakeInput) } : {}),
-      lockfileHash: digestOf(internal.object('lockfileHash')),
-      toolchain: readToolchain(internal.object('toolchain')),
-    },
-    resolvedDependencies: definition.list('resolvedDependencies', dependency),
-  }
-  for (const fields of [digest, source, external, internal, definition]) fields.end()
-  return read
-}
-
-function evaluationOf(fields: Fields): NonNullable<Definition['internalParameters']['evaluation']> {
-  const read = { derivationCount: fields.count('derivationCount'), fetchCount: fields.count('fetchCount') }
-  fields.end()
-  return read
-}
-
-function flakeInput(value: unknown, what: string): { readonly name: string; readonly narHash: string } {
-  const fields = new Fields(value, what)
-  const read = { name: fields.text('name'), narHash: fields.text('narHash') }
-  fields.end()
-  return read
-}
-
-function readToolchain(fields: Fields): Readonly<Record<string, FamilyTool>> {
-  const names = TOOLCHAIN_NAMES.find(set => set.every(name => fields.has(name)))
-  wellFormed(names !== undefined, 'provenance.json: toolchain: neither nix, nor cargo and rustc, nor pnpm and node')
-  const read = names.map(name => {
-    const tool = fields.object(name)
-    const entry = { digest: digestOf(tool.object('digest')), version: tool.text('version') }
-    tool.end()
-    return [name, entry] as const
-  })
-  fields.end()
-  return Object.fromEntries(read)
-}
-
-function dependency(value: unknown, what: string): FamilyDependency {
-  const fields = new Fields(value, what)
-  const read = {
-    ...(fields.has('annotations') ? { annotations: annotationsOf(fields.object('annotations')) } : {}),
-    digest: digestOf(fields.object('digest')),
-    name: fields.text('name'),
-    uri: fields.text('uri'),
-  }
-  fields.end()
-  return read
-}
-
-function annotationsOf(fields: Fields): FamilyAnnotations {
-  const optional = (name: 'outputHashMode' | 'url' | 'urls') => (fields.has(name) ? { [name]: fields.text(name) } : {})
-  const read = {
-    drvPath: fields.text('drvPath'),
-    ...optional('outputHashMode'),
-    ...optional('url'),
-    ...optional('urls'),
-  }
-  fields.end()
-  return read
-}
-
-function detailsOf(details: Fields): Provenance['predicate']['runDetails'] {
-  const builder = details.object('builder')
-  const metadata = details.object('metadata')
-  const read = {
-    builder: { id: builder.text('id') },
-    byproducts: details.list('byproducts', namedDigest),
-    metadata: {
-      invocationId: metadata.text('invocationId'),
-      startedOn: metadata.text('startedOn'),
-      finishedOn: metadata.textOrNull('finishedOn'),
-    },
-  }
-  for (const fields of [builder, metadata, details]) fields.end()
-  return read
-}
-
-function namedDigest(value: unknown, what: string): NamedDigest {
-  const fields = new Fields(value, what)
-  const read = { digest: digestOf(fields.object('digest')), name: fields.text('name') }
-  fields.end()
-  return read
-}
-
-/** Exactly one algorithm. The verifier judges how the value is spelt: the family writes base64 for some packages. */
-function digestOf(fields: Fields): FamilyDigest {
-  const names = fields.names()
-  wellFormed(names.length === 1, 'provenance.json: a digest with more or fewer than one algorithm')
-  switch (names[0]) {
-    case 'sha256':
-      return { sha256: fields.text('sha256') }
-    case 'sha512':
-      return { sha512: fields.text('sha512') }
-    case 'gitCommit':
-      return { gitCommit: fields.text('gitCommit') }
-    default:
-      throw new Malformed(`provenance.json: the digest algorithm ${JSON.stringify(names[0])} is not known`)
-  }
 }

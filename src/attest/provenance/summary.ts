@@ -9,7 +9,7 @@ import { concat, toHex } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
 import { dsseBytes, type Envelope, inTotoPayloadType, preAuthEncoding, readEnvelope } from './dsse.ts'
-import { Fields } from './fields.ts'
+import { listOf, members, partly, type Reader, text } from './fields.ts'
 import { imageBuildLevel, imageBuildType, imageProvenanceName, localImageBuilder } from './image.ts'
 import { fileSha256, prettyJson } from './json.ts'
 import type { ResourceDescriptor } from './slsa.ts'
@@ -102,31 +102,36 @@ export function readSummary(bytes: Uint8Array): ReadSummary {
   const envelope: Envelope = readEnvelope(parsedJson(what, bytes), what)
   const [signature, ...more] = envelope.signatures
   wellFormed(signature !== undefined && more.length === 0, `${what}: not one signature`)
-  const root = new Fields(parsedJson(what, envelope.payload), what)
-  wellFormed(root.text('predicateType') === summaryPredicateType, `${what}: of another type`)
-  const predicate = root.object('predicate')
-  const verifier = predicate.object('verifier')
-  const [input, ...others] = predicate.list('inputAttestations', (item, where) => new Fields(item, where))
+  const { predicateType, subject, predicate } = document(parsedJson(what, envelope.payload), what)
+  wellFormed(predicateType === summaryPredicateType, `${what}: of another type`)
+  const [input, ...others] = predicate.inputAttestations
   wellFormed(input !== undefined && others.length === 0, `${what}: not one attestation`)
-  const name = /^urn:strongroom:image:([a-z][a-z0-9-]{0,31})$/.exec(predicate.text('resourceUri'))?.[1]
+  const name = /^urn:strongroom:image:([a-z][a-z0-9-]{0,31})$/.exec(predicate.resourceUri)?.[1]
   wellFormed(name !== undefined, `${what}: resourceUri is no image`)
   return {
     name,
-    subject: root.list('subject', (item, where) => {
-      const fields = new Fields(item, where)
-      const digests = fields.object('digest')
-      return {
-        name: fields.text('name'),
-        digest: Object.fromEntries(digests.names().map(key => [key, digests.text(key)])),
-      }
-    }),
-    provenanceSha256: input.object('digest').text('sha256'),
-    verifierId: verifier.text('id'),
-    version: verifier.object('version').text('strongroom'),
+    subject,
+    provenanceSha256: input.digest.sha256,
+    verifierId: predicate.verifier.id,
+    version: predicate.verifier.version.strongroom,
     keyId: signature.keyid,
-    timeVerified: predicate.text('timeVerified'),
+    timeVerified: predicate.timeVerified,
   }
 }
+
+const digests: Reader<Readonly<Record<string, string>>> = (value, what) =>
+  Object.fromEntries(Object.entries(members(value, what)).map(([name, hex]) => [name, text(hex, `${what}.${name}`)]))
+
+const document = partly({
+  predicateType: text,
+  subject: listOf(partly({ name: text, digest: digests })),
+  predicate: partly({
+    verifier: partly({ id: text, version: partly({ strongroom: text }) }),
+    inputAttestations: listOf(partly({ digest: partly({ sha256: text }) })),
+    resourceUri: text,
+    timeVerified: text,
+  }),
+})
 
 const coordinateBytes = 48
 const integerTag = 0x02

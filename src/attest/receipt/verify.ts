@@ -35,6 +35,12 @@ export type Expected<Kind extends StatementKind> = {
     | { readonly equals: StatementOf<Kind>[Name] }
 } & { readonly imageName: 'any' | { readonly equals: string } }
 
+/** Expects exactly these values. */
+export function exactly<const Fields extends object>(fields: Fields) {
+  const entries = Object.entries(fields).map(([name, equals]) => [name, { equals }])
+  return Object.fromEntries(entries) as { readonly [Name in keyof Fields]: { readonly equals: Fields[Name] } }
+}
+
 /** Judges `evidence.tpm` (null when there is none). Its checks become part of the verdict. */
 export type VerifyTpm = (
   tpm: Uint8Array | null,
@@ -246,8 +252,8 @@ function expectationNames(kind: StatementKind): string[] {
   return ['imageName', ...own]
 }
 
-/** `imageDigest` becomes `expected-image-digest`. */
-function checkNameOf(field: string): string {
+/** Name of the check of a field: `imageDigest` becomes `expected-image-digest`. */
+export function checkNameOf(field: string): string {
   return `expected-${field.replace(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)}`
 }
 

@@ -1,9 +1,9 @@
 // The handlers of service C (contract 4.3): each parses its request and makes one call. Effects: those of the service.
 
-import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { newUuid, type RandomBytes } from '../../base/ids.ts'
+import { newUuid } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import type { Runtime } from '../../base/runtime.ts'
 import { createDeadlines, type Deadlines } from '../../base/work/deadlines.ts'
 import { Places } from '../../base/work/places.ts'
 import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contract/http/build-api.ts'
@@ -35,7 +35,7 @@ export type BuildPeer = {
 type BuildContext = BuildPeer & EdgeContext
 export type BuildFetch = EdgeFetch<BuildPeer>
 
-export type BuildRoutesDeps = {
+export type BuildRoutesDeps = Runtime & {
   readonly service: BuildsService
   readonly files: BuildFiles
   readonly events: EventLogs
@@ -53,9 +53,6 @@ export type BuildRoutesDeps = {
   readonly limits: SourceBodyLimits
   /** How many clients may follow events at the same time. */
   readonly readersMax: number
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
   /** Aborted when the daemon stops. */
   readonly signal: AbortSignal
   /** Text of /openapi.json. */

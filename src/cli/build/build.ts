@@ -2,14 +2,14 @@
 
 import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { InvalidArgumentError, Option } from 'commander'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import type { AskedRequest, AskedSource } from '../../verifier/build/question.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { type Command, helpText, type Run } from '../cli.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { KIB, MIB, readTextInput } from '../input-file.ts'
@@ -45,11 +45,11 @@ type SubmitOptions = BuildOptions &
 const nonceBytes = 16
 const apiEnv = 'STRONGROOM_BUILDS_API'
 
-export function addBuild(program: Command, cli: Cli): void {
+export function addBuild(program: Command): void {
   const build = program
     .command('build')
     .description('attested builds: submit')
-    .addHelpText('after', helpText('strongroom build submit . --api https://builds.example:8443'))
+    .examples('strongroom build submit . --api https://builds.example:8443')
   const submit = build
     .command('submit')
     .description('build a directory or a git repository in a confidential VM, fetch the result and verify it')
@@ -84,9 +84,7 @@ ${helpText(
   'strongroom build submit https://git.example/acme/tool.git --ref v1.2.0 --commit COMMIT --output ./out',
 )}`,
     )
-    .action(async (source: string, options: SubmitOptions, command: Command) => {
-      await submitBuild(runOf(cli, command), source, options)
-    })
+    .runs(submitBuild)
 }
 
 function submitNonceOption(text: string): Uint8Array {

@@ -1,9 +1,8 @@
 // strongroom doctor: checks this host; with --leaks, compares ledger and host. Effects: reads the host, requests to
 // the daemon.
 
-import type { Command } from 'commander'
 import { type AdminLeak, AdminLeaks } from '../../contract/admin/admin.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { dash, oneLine, type Paint, table } from '../render.ts'
 import type { Check } from './check.ts'
@@ -12,7 +11,7 @@ import { judge } from './host.plan.ts'
 
 const leaksTimeoutMs = 60_000
 
-export function addDoctor(program: Command, cli: Cli): void {
+export function addDoctor(program: Command): void {
   program
     .command('doctor')
     .description(
@@ -20,9 +19,8 @@ export function addDoctor(program: Command, cli: Cli): void {
     )
     .option('--leaks', 'ask the daemon what is on the host but not in its ledger, and the reverse')
     .option('--no-canary', 'boot no VM of a few seconds to see whether guests run')
-    .addHelpText('after', helpText('strongroom doctor', 'strongroom doctor --leaks --json'))
-    .action(async ({ leaks, canary }: { leaks?: boolean; canary: boolean }, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom doctor', 'strongroom doctor --leaks --json')
+    .runs(async (run, { leaks, canary }: { leaks?: boolean; canary: boolean }) => {
       if (leaks === true) await reportLeaks(run)
       else await reportHost(run, { canary })
     })
@@ -44,8 +42,10 @@ async function reportHost(run: Run, { canary }: { readonly canary: boolean }): P
 }
 
 async function reportLeaks(run: Run): Promise<void> {
-  const found = await run.client().request({ path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs })
-  await run.result(found, leaksText(found.leaks, run.paint))
+  const found = await run.show(
+    { path: '/leaks', response: AdminLeaks, timeoutMs: leaksTimeoutMs },
+    ({ leaks }, paint) => leaksText(leaks, paint),
+  )
   if (found.leaks.length > 0) run.exitWith(EXIT.failed)
 }
 
@@ -63,5 +63,5 @@ function checksText(checks: readonly Check[], paint: Paint): string {
 function leaksText(leaks: readonly AdminLeak[], paint: Paint): string {
   if (leaks.length === 0) return 'nothing leaked\n'
   const rows = leaks.map(leak => [leak.kind, leak.name, leak.detail, dash(leak.vm), leak.remedy].map(oneLine))
-  return table(['KIND', 'NAME', 'DETAIL', 'VM', 'REMEDY'], rows, paint)
+  return table(paint, ['KIND', 'NAME', 'DETAIL', 'VM', 'REMEDY'], rows)
 }

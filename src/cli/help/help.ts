@@ -2,10 +2,9 @@
 
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { Command } from 'commander'
 import { Fault } from '../../base/fault.ts'
 import { version } from '../../base/version.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { manText, readMarkdown, terminalText } from './markdown.ts'
 import { READERS, type Reader, TOPICS, type Topic } from './topics.ts'
 
@@ -20,16 +19,15 @@ const titles: Readonly<Record<Reader, string>> = {
 
 type Options = { man?: string }
 
-export function addHelp(program: Command, cli: Cli): void {
+export function addHelp(program: Command): void {
   program.helpCommand(false)
   program
     .command('help')
     .argument('[topic]', 'topic or command; none lists the topics')
     .option('--man <directory>', 'write every topic as a man page (section 7) into the directory')
     .description('print a help topic, or the list of them')
-    .addHelpText('after', helpText('strongroom help', 'strongroom help 3am', 'strongroom help --man ./man7'))
-    .action(async (name: string | undefined, { man }: Options, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom help', 'strongroom help 3am', 'strongroom help --man ./man7')
+    .runs(async (run, name: string | undefined, { man }: Options) => {
       if (man !== undefined) return await writeManPages(man, run)
       if (name === undefined) return await run.result({ topics: TOPICS.map(summaryOf) }, listText(run))
       const topic = TOPICS.find(candidate => candidate.name === name)

@@ -24,7 +24,7 @@ export function digestText({ digest, profile }: ShownDigest, matched: Check | nu
     ['profile', profile],
     ['digest', toHex(digest)],
   ] as const
-  return fields(entries, paint) + (matched === null ? '' : verdictText(verdict([matched]), paint))
+  return fields(paint, entries) + (matched === null ? '' : verdictText(verdict([matched]), paint))
 }
 
 export function digestDocument({ digest, profile, parts }: ShownDigest, matched: Check | null) {

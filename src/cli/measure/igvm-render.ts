@@ -43,28 +43,25 @@ export function igvmText(described: IgvmDescription, paint: Paint): string {
   const { policy, firmware, kernelHashes, idBlockMeasurement } = described
   const layout = layoutOf(described)
   const hash = (bytes: Uint8Array | undefined) => (bytes === undefined ? 'none committed' : toHex(bytes))
-  return fields(
+  return fields(paint, [
+    ['platforms', described.platforms.map(({ name }) => name).join(', ')],
     [
-      ['platforms', described.platforms.map(({ name }) => name).join(', ')],
-      [
-        'headers',
-        Object.entries(described.headers)
-          .map(([kind, count]) => `${count} ${kind}`)
-          .join(', '),
-      ],
-      ['policy', policy === null ? '-' : `${hexNumber(policy)} (${policyNames(policy).names.join(', ')})`],
-      ['processors', String(described.vmsaCount)],
-      ['shared pages', sharedText(described.sharedPageCount)],
-      ['firmware', firmware === null ? '-' : `${firmware.sizeBytes} bytes, SHA-256 ${toHex(firmware.sha256)}`],
-      ['layout', layout.outcome === 'pass' ? 'this firmware and nothing else' : layout.reason],
-      ['kernel', hash(kernelHashes?.kernel)],
-      ['initrd', hash(kernelHashes?.initrd)],
-      ['cmdline', hash(kernelHashes?.cmdline)],
-      ['ID block of', dash(idBlockMeasurement === null ? null : toHex(idBlockMeasurement))],
-      ...Object.entries(described.digests).map(([profile, reason]) => [profile, digestText(reason)] as const),
+      'headers',
+      Object.entries(described.headers)
+        .map(([kind, count]) => `${count} ${kind}`)
+        .join(', '),
     ],
-    paint,
-  )
+    ['policy', policy === null ? '-' : `${hexNumber(policy)} (${policyNames(policy).names.join(', ')})`],
+    ['processors', String(described.vmsaCount)],
+    ['shared pages', sharedText(described.sharedPageCount)],
+    ['firmware', firmware === null ? '-' : `${firmware.sizeBytes} bytes, SHA-256 ${toHex(firmware.sha256)}`],
+    ['layout', layout.outcome === 'pass' ? 'this firmware and nothing else' : layout.reason],
+    ['kernel', hash(kernelHashes?.kernel)],
+    ['initrd', hash(kernelHashes?.initrd)],
+    ['cmdline', hash(kernelHashes?.cmdline)],
+    ['ID block of', dash(idBlockMeasurement === null ? null : toHex(idBlockMeasurement))],
+    ...Object.entries(described.digests).map(([profile, reason]) => [profile, digestText(reason)] as const),
+  ])
 }
 
 function sharedText(count: number): string {

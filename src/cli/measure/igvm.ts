@@ -1,6 +1,6 @@
 // strongroom igvm: builds and shows IGVM files, without daemon, configuration or root. Effects: the named files.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { buildIgvm, type IgvmBuild } from '../../attest/igvm/build.ts'
 import { describeIgvm, type IgvmExpectation } from '../../attest/igvm/describe.ts'
 import { igvmBytesMax } from '../../attest/igvm/file.ts'
@@ -9,7 +9,7 @@ import { guestPolicy as policyDefault } from '../../attest/launch/guest.ts'
 import { idAuthBytes, idBlockBytes, readIdAuth, readIdBlock } from '../../attest/launch/id-block.ts'
 import { verdict } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput, readingInput, readOptionalInput } from '../input-file.ts'
 import { required, unsignedOption } from '../options.ts'
@@ -29,19 +29,19 @@ import {
 } from './launch-options.ts'
 import { nativeSha256, nativeSha384 } from './native.ts'
 
-export function addIgvm(program: Command, cli: Cli): void {
+export function addIgvm(program: Command): void {
   const igvm = program
     .command('igvm')
     .description('IGVM files: build, show; offline, needs no daemon')
-    .addHelpText('after', helpText('strongroom igvm show image.igvm'))
-  addBuild(igvm, cli)
-  addShow(igvm, cli)
+    .examples('strongroom igvm show image.igvm')
+  addBuild(igvm)
+  addShow(igvm)
 }
 
 type BuildOptions = BootOptions &
   CpuOptions & { firmware: string; policy: bigint; idBlock?: string; idAuth?: string; out: string }
 
-function addBuild(igvm: Command, cli: Cli): void {
+function addBuild(igvm: Command): void {
   const build = igvm
     .command('build')
     .description('write firmware, kernel hashes and processors to one file, and print its launch digest')
@@ -55,14 +55,11 @@ function addBuild(igvm: Command, cli: Cli): void {
     .option('--id-block <file>', `ID block of this digest and policy, ${idBlockBytes} bytes; with --id-auth`)
     .option('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
     .requiredOption('--out <file>', 'file to write; an existing file is replaced')
-    .addHelpText(
-      'after',
-      helpText(
-        "strongroom igvm build --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
-          '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --out image.igvm',
-      ),
+    .examples(
+      "strongroom igvm build --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
+        '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --out image.igvm',
     )
-    .action(async (options: BuildOptions, command: Command) => buildFile(runOf(cli, command), options))
+    .runs(buildFile)
 }
 
 async function buildFile(run: Run, options: BuildOptions): Promise<void> {
@@ -91,7 +88,7 @@ async function buildFile(run: Run, options: BuildOptions): Promise<void> {
     ['profile', profile],
     ['digest', digestHex],
   ] as const
-  await run.result(document, fields(text, run.paint))
+  await run.result(document, fields(run.paint, text))
 }
 
 async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<IgvmBuild['idBlock']> {
@@ -101,7 +98,7 @@ async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<Igvm
   return await readingInput('', () => ({ block: readIdBlock(block), auth: readIdAuth(auth) }))
 }
 
-function addShow(igvm: Command, cli: Cli): void {
+function addShow(igvm: Command): void {
   const show = igvm
     .command('show')
     .description(
@@ -109,15 +106,11 @@ function addShow(igvm: Command, cli: Cli): void {
     )
     .argument('<file>', 'IGVM file')
   addBootOptions(show)
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom igvm show image.igvm',
-        "strongroom igvm show image.igvm --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0'",
-      ),
+    .examples(
+      'strongroom igvm show image.igvm',
+      "strongroom igvm show image.igvm --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0'",
     )
-    .action(async (file: string, options: BootOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, file: string, options: BootOptions) => {
       const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })
       const expected = expectationOf(options)
       const described = await readingInput(file, () => describeIgvm(bytes, { expected, sha384: nativeSha384 }))

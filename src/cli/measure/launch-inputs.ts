@@ -9,12 +9,13 @@ import { Malformed, wellFormed } from '../../attest/malformed.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
+import { OrNull } from '../../contract/forms.ts'
 import type { CpuOptions } from './launch-options.ts'
 import { nativeSha256 } from './native.ts'
 
 const hex = (sizeBytes: number) => Type.String({ pattern: `^[0-9a-f]{${sizeBytes * 2}}$` })
 const u32 = Type.Integer({ minimum: 0, maximum: 0xffff_ffff })
-const optional = <T extends TSchema>(schema: T) => Type.Optional(Type.Union([schema, Type.Null()]))
+const optional = <T extends TSchema>(schema: T) => Type.Optional(OrNull(schema))
 
 export const LaunchInputs = Type.Object({
   measurement_doc: Type.Object({

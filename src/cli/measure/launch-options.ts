@@ -1,9 +1,10 @@
 // Options that say what is launched, shared by the commands that measure and build. Effects: reads the named files.
 
-import { type Command, InvalidArgumentError } from 'commander'
+import { InvalidArgumentError } from 'commander'
 import { vcpuCountMax } from '../../attest/launch/digest.ts'
 import { type BootFiles, kernelHashesOf } from '../../attest/launch/kernel-hashes.ts'
 import { isVcpuType, VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
+import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readOptionalInput } from '../input-file.ts'
 import { countOption, required, unsignedOption } from '../options.ts'

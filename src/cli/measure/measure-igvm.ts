@@ -1,7 +1,7 @@
 // strongroom measure igvm: the launch digest of an IGVM file, or an image's file made again. Effects: the named files.
 
 import { join } from 'node:path'
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { igvmBytesMax } from '../../attest/igvm/file.ts'
 import { buildImageIgvm } from '../../attest/igvm/image.ts'
 import { IGVM_PROFILES, type IgvmProfile, measureIgvm } from '../../attest/igvm/measure.ts'
@@ -13,7 +13,7 @@ import { type Check, check, fail, verdict } from '../../attest/verdict.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
@@ -38,7 +38,7 @@ type Options = {
   expect?: Uint8Array
 }
 
-export function addMeasureIgvm(measure: Command, cli: Cli): void {
+export function addMeasureIgvm(measure: Command): void {
   measure
     .command('igvm')
     .description(
@@ -60,15 +60,11 @@ export function addMeasureIgvm(measure: Command, cli: Cli): void {
     )
     .option('--out <file>', 'with --image: write the IGVM file; an existing file is replaced')
     .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom measure igvm image.igvm --profile qemu-kvm',
-        'strongroom measure igvm --image /var/lib/strongroom/image --vcpus 2 --vcpu-type EPYC-v4 --out image.igvm',
-      ),
+    .examples(
+      'strongroom measure igvm image.igvm --profile qemu-kvm',
+      'strongroom measure igvm --image /var/lib/strongroom/image --vcpus 2 --vcpu-type EPYC-v4 --out image.igvm',
     )
-    .action(async (file: string | undefined, options: Options, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, file: string | undefined, options: Options) => {
       if (options.image === undefined) await measureFile(run, file, options)
       else await measureImage(run, options.image, file, options)
     })
@@ -122,16 +118,13 @@ async function measureImage(run: Run, directory: string, file: string | undefine
       profile: launchProfile,
       digest: digestHex,
     },
-    fields(
-      [
-        ...Object.entries(written),
-        ['size', bytesText(bytes.length)],
-        ['sha256', sha256],
-        ['profile', launchProfile],
-        ['digest', digestHex],
-      ],
-      run.paint,
-    ) + verdictText(judged, run.paint),
+    fields(run.paint, [
+      ...Object.entries(written),
+      ['size', bytesText(bytes.length)],
+      ['sha256', sha256],
+      ['profile', launchProfile],
+      ['digest', digestHex],
+    ]) + verdictText(judged, run.paint),
   )
   if (!judged.ok) run.exitWith(EXIT.failed)
 }

@@ -1,6 +1,6 @@
 // strongroom measure: the launch digest that hardware will report. Needs no daemon and no root. Effects: reads files.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import {
   type LaunchDigest,
   type LaunchVehicle,
@@ -10,7 +10,7 @@ import {
 import { launchDigestBytes } from '../../attest/launch/page-info.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { type Cli, helpText, runOf } from '../cli.ts'
+import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { hexOption, required } from '../options.ts'
@@ -31,19 +31,19 @@ import { showDigest } from './show-digest.ts'
 const inputsBytesMax = MIB
 const VEHICLES = ['bios', 'igvm'] as const satisfies readonly LaunchVehicle[]
 
-export function addMeasure(program: Command, cli: Cli): void {
+export function addMeasure(program: Command): void {
   const measure = program
     .command('measure')
     .description('predict launch digests: ovmf, igvm; offline, needs no daemon')
-    .addHelpText('after', helpText('strongroom measure igvm image.igvm --profile qemu-kvm'))
-  addOvmf(measure, cli)
-  addMeasureIgvm(measure, cli)
+    .examples('strongroom measure igvm image.igvm --profile qemu-kvm')
+  addOvmf(measure)
+  addMeasureIgvm(measure)
 }
 
 type OvmfOptions = BootOptions &
   CpuOptions & { firmware?: string; inputs?: string; vehicle: LaunchVehicle; expect?: Uint8Array }
 
-function addOvmf(measure: Command, cli: Cli): void {
+function addOvmf(measure: Command): void {
   const ovmf = measure
     .command('ovmf')
     .description('launch digest of a VM that QEMU and KVM start from OVMF firmware (profile qemu-kvm)')
@@ -52,18 +52,15 @@ function addOvmf(measure: Command, cli: Cli): void {
     .option('--inputs <file>', 'JSON with precomputed inputs, in place of --firmware, --kernel, --initrd and --cmdline')
     .addOption(new Option('--vehicle <kind>', 'how QEMU gets the firmware').choices(VEHICLES).default('bios'))
     .option('--expect <hex>', 'compare; exit code 1 when the digest differs', hexOption(launchDigestBytes))
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom measure ovmf --firmware OVMF.fd --vcpus 2 --vcpu-type EPYC-v4 --features 0x1',
-        "strongroom measure ovmf --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
-          '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --json',
-        'strongroom measure ovmf --inputs inputs.json',
-      ),
+    .examples(
+      'strongroom measure ovmf --firmware OVMF.fd --vcpus 2 --vcpu-type EPYC-v4 --features 0x1',
+      "strongroom measure ovmf --firmware OVMF.fd --kernel vmlinuz --initrd initrd --cmdline 'console=ttyS0' \\\n" +
+        '    --vcpus 2 --vcpu-type EPYC-v4 --features 0x1 --json',
+      'strongroom measure ovmf --inputs inputs.json',
     )
-    .action(async (options: OvmfOptions, command: Command) => {
+    .runs(async (run, options: OvmfOptions) => {
       const measured = await (options.inputs === undefined ? measureFiles(options) : measureInputs(options))
-      await showDigest(runOf(cli, command), measured.digest, measured.expected)
+      await showDigest(run, measured.digest, measured.expected)
     })
 }
 

@@ -1,6 +1,6 @@
 // strongroom verity: dm-verity root hashes of disk images. Needs no daemon and no root. Effects: reads the image.
 
-import { type Command, InvalidArgumentError } from 'commander'
+import { InvalidArgumentError } from 'commander'
 import { type Check, check, verdict } from '../../attest/verdict.ts'
 import { type VerityRoot, verityRoot, verityRootOf } from '../../attest/verity/root.ts'
 import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from '../../attest/verity/superblock.ts'
@@ -8,7 +8,7 @@ import { verityDigestBytes } from '../../attest/verity/tree.ts'
 import { checkVerity } from '../../attest/verity/verify.ts'
 import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
@@ -26,11 +26,11 @@ type RootOptions = {
   expect?: Uint8Array
 }
 
-export function addVerity(program: Command, cli: Cli): void {
+export function addVerity(program: Command): void {
   const verity = program
     .command('verity')
     .description('dm-verity: root; offline, needs no daemon')
-    .addHelpText('after', helpText('strongroom verity root root.img --hash-offset 1048576'))
+    .examples('strongroom verity root root.img --hash-offset 1048576')
 
   verity
     .command('root')
@@ -46,16 +46,12 @@ export function addVerity(program: Command, cli: Cli): void {
       'compare the root hash and, with a superblock, the stored tree; exit code 1 when they differ',
       hexOption(verityDigestBytes),
     )
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verity root root.img --hash-offset 1048576',
-        'strongroom verity root root.img --hash-offset 1048576 --expect 9f86d081…',
-        'strongroom verity root root.img --data-blocks 256 --salt 00ff',
-      ),
+    .examples(
+      'strongroom verity root root.img --hash-offset 1048576',
+      'strongroom verity root root.img --hash-offset 1048576 --expect 9f86d081…',
+      'strongroom verity root root.img --data-blocks 256 --salt 00ff',
     )
-    .action(async (path: string, options: RootOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, path: string, options: RootOptions) => {
       const given = parametersOf(options)
       await using image = await openImage({ path, param: 'image' })
       if (given === null) await rootBySuperblock(run, { path, image, options })
@@ -140,15 +136,12 @@ function rootDocument({ rootHash, parameters }: VerityRoot) {
 
 function rootText(root: VerityRoot, run: Run): string {
   const { root_hash, data_blocks, data_block_size, hash_block_size, salt } = rootDocument(root)
-  return fields(
-    [
-      ['root hash', root_hash],
-      ['data', `${data_blocks} blocks of ${data_block_size} bytes`],
-      ['hashes', `blocks of ${hash_block_size} bytes`],
-      ['salt', salt === '' ? 'none' : salt],
-    ],
-    run.paint,
-  )
+  return fields(run.paint, [
+    ['root hash', root_hash],
+    ['data', `${data_blocks} blocks of ${data_block_size} bytes`],
+    ['hashes', `blocks of ${hash_block_size} bytes`],
+    ['salt', salt === '' ? 'none' : salt],
+  ])
 }
 
 function saltOption(text: string): Uint8Array {

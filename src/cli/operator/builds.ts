@@ -1,53 +1,45 @@
 // strongroom builds: attested builds of all organizations, as the operator sees them. Effects: requests to the daemon.
 
-import type { Command } from 'commander'
-
 import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin/admin.ts'
-import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { type Command, path } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { bytesText, dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
 
 const listCountDefault = 50
 const exampleId = '4f9d2c1e-6c1b-4f0e-9c39-0a9a5f6b7c8d'
 
-export function addBuilds(program: Command, cli: Cli): void {
+export function addBuilds(program: Command): void {
   const builds = program
     .command('builds')
     .description('attested builds: list, show, cancel')
-    .addHelpText('after', helpText('strongroom builds list', `strongroom builds show ${exampleId}`))
+    .examples('strongroom builds list', `strongroom builds show ${exampleId}`)
 
   builds
     .command('list')
     .description('list builds, the newest first, including ended ones that are still on record')
     .option('--org <slug>', 'only those of this organization')
     .option('--limit <n>', 'at most so many', countOption(1, buildListMax), listCountDefault)
-    .addHelpText('after', helpText('strongroom builds list', 'strongroom builds list --org acme --limit 1000 --json'))
-    .action(async (options: { org?: string; limit: number }, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom builds list', 'strongroom builds list --org acme --limit 1000 --json')
+    .runs(async (run, options: { org?: string; limit: number }) => {
       const query = { organization: options.org, limit: options.limit }
-      const found = await run.client().request({ path: '/builds', query, response: AdminBuildList })
-      await run.result(found, listText(found.builds, run.paint))
+      const found = await run.show({ path: '/builds', query, response: AdminBuildList }, ({ builds }, paint) =>
+        listText(builds, paint),
+      )
       if (found.builds.length === options.limit && options.limit < buildListMax) {
         await run.hint(`there may be more: --limit ${Math.min(options.limit * 10, buildListMax)}`)
       }
     })
 
   onOne(builds, 'show', 'show one build')
-    .addHelpText('after', helpText(`strongroom builds show ${exampleId}`))
-    .action(async (id: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: path`/builds/${id}`, response: AdminBuild })
-      await run.result(found, buildText(found, run.paint))
+    .examples(`strongroom builds show ${exampleId}`)
+    .runs(async (run, id: string) => {
+      await run.show({ path: path`/builds/${id}`, response: AdminBuild }, buildText)
     })
 
   onOne(builds, 'cancel', 'end a build and its VM now, as its owner could; no effect on one that has ended')
-    .addHelpText('after', helpText(`strongroom builds cancel ${exampleId}`))
-    .action(async (id: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run
-        .client()
-        .request({ method: 'POST', path: path`/builds/${id}/cancel`, response: AdminBuild })
-      await run.result(found, buildText(found, run.paint))
+    .examples(`strongroom builds cancel ${exampleId}`)
+    .runs(async (run, id: string) => {
+      await run.show({ method: 'POST', path: path`/builds/${id}/cancel`, response: AdminBuild }, buildText)
     })
 }
 
@@ -65,7 +57,7 @@ function listText(builds: readonly AdminBuild[], paint: Paint): string {
     timeText(build.finished_at),
     dash(build.error_type),
   ])
-  return table(['ID', 'ORGANIZATION', 'STATE', 'SOURCE', 'CREATED', 'FINISHED', 'ERROR'], rows, paint)
+  return table(paint, ['ID', 'ORGANIZATION', 'STATE', 'SOURCE', 'CREATED', 'FINISHED', 'ERROR'], rows)
 }
 
 function sourceText({ kind, name, ref, size_bytes: sizeBytes }: AdminBuild['source']): string {
@@ -76,29 +68,26 @@ function sourceText({ kind, name, ref, size_bytes: sizeBytes }: AdminBuild['sour
 function buildText(build: AdminBuild, paint: Paint): string {
   const { result, error, error_type: errorType, vm, source } = build
   const kept = result?.removed_at == null ? '' : `, removed at ${result.removed_at}`
-  return fields(
-    [
-      ['id', build.id],
-      ['organization', dash(build.organization)],
-      ['state', paint.word(build.state)],
-      ['error', errorType === null ? '-' : `${errorType}: ${oneLine(dash(error))}`],
-      ['source', sourceText(source)],
-      ['source SHA-256', dash(source.sha256)],
-      ['directory', oneLine(dash(build.project_dir))],
-      ['toolchain', build.toolchain ?? 'detected'],
-      ['reproduce', build.reproduce ? 'yes' : 'no'],
-      ['nonce', build.nonce],
-      ['VM', vm === null ? (build.vm_id === null ? '-' : `${build.vm_id} gone`) : `${vm.id} ${vm.state}`],
-      ['address', dash(vm?.address)],
-      ['network', build.network],
-      ['measurement', build.measurement === null ? '-' : `${build.measurement}${build.simulated ? ' SIMULATED' : ''}`],
-      ['result', result === null ? '-' : `${result.size_bytes} bytes, SHA-256 ${result.sha256}${kept}`],
-      ['disk', bytesText(build.disk_bytes)],
-      ['created', build.created_at],
-      ['started', dash(build.started_at)],
-      ['finished', dash(build.finished_at)],
-      ['closed', dash(build.closed_at)],
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['id', build.id],
+    ['organization', dash(build.organization)],
+    ['state', paint.word(build.state)],
+    ['error', errorType === null ? '-' : `${errorType}: ${oneLine(dash(error))}`],
+    ['source', sourceText(source)],
+    ['source SHA-256', dash(source.sha256)],
+    ['directory', oneLine(dash(build.project_dir))],
+    ['toolchain', build.toolchain ?? 'detected'],
+    ['reproduce', build.reproduce ? 'yes' : 'no'],
+    ['nonce', build.nonce],
+    ['VM', vm === null ? (build.vm_id === null ? '-' : `${build.vm_id} gone`) : `${vm.id} ${vm.state}`],
+    ['address', dash(vm?.address)],
+    ['network', build.network],
+    ['measurement', build.measurement === null ? '-' : `${build.measurement}${build.simulated ? ' SIMULATED' : ''}`],
+    ['result', result === null ? '-' : `${result.size_bytes} bytes, SHA-256 ${result.sha256}${kept}`],
+    ['disk', bytesText(build.disk_bytes)],
+    ['created', build.created_at],
+    ['started', dash(build.started_at)],
+    ['finished', dash(build.finished_at)],
+    ['closed', dash(build.closed_at)],
+  ])
 }

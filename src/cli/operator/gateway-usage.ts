@@ -1,9 +1,9 @@
 // strongroom gateway usage: what an organization used of the inference gateway. Effects: requests to the daemon.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { AdminUsage } from '../../contract/admin/usage.ts'
 import { usageCsv } from '../../contract/http/usage-rows.ts'
-import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { type Command, path } from '../cli.ts'
 import { dash, json, oneLine, type Paint, table } from '../render.ts'
 
 type UsageOptions = {
@@ -16,7 +16,7 @@ type UsageOptions = {
 /** A year of a busy organization is read in pieces. */
 const timeoutMs = 600_000
 
-export function addUsage(gateway: Command, cli: Cli): void {
+export function addUsage(gateway: Command): void {
   gateway
     .command('usage')
     .description('what an organization used, by key, model and day; an aborted request has its part')
@@ -27,15 +27,11 @@ export function addUsage(gateway: Command, cli: Cli): void {
     .addOption(
       new Option('--format <format>', 'csv for spreadsheets; json is the same as --json').choices(['json', 'csv']),
     )
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --by model',
-        'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --format csv > usage.csv',
-      ),
+    .examples(
+      'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --by model',
+      'strongroom gateway usage acme --from 2026-11-01 --to 2026-11-30 --format csv > usage.csv',
     )
-    .action(async (slug: string, { from, to, by, format }: UsageOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, slug: string, { from, to, by, format }: UsageOptions) => {
       const query = { from, to, by }
       const usage = await run
         .client()
@@ -55,8 +51,8 @@ function usageText({ rows, total }: AdminUsage, paint: Paint): string {
     sums.cost_usd,
   ]
   return table(
+    paint,
     ['DAY', 'KEY', 'MODEL', 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST (USD)'],
     [...rows.map(row => line([row.day, row.key, row.model], row)), line(['total', null, null], total)],
-    paint,
   )
 }

@@ -1,9 +1,8 @@
 // strongroom gateway key: keys of the gateway. strongroom metrics: Prometheus text. Effects: requests to the daemon.
 
-import type { Command } from 'commander'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
-import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { type Command, path } from '../cli.ts'
 import { aliasOption, budgetTokensMax, countOption, namesOption, nullFor, orWord } from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
 import { budgetFields, budgetText } from './budget.ts'
@@ -35,56 +34,57 @@ type SetOptions = {
   readonly aliases: boolean
 }
 
-export function addGateway(program: Command, cli: Cli): void {
+export function addGateway(program: Command): void {
   const gateway = program
     .command('gateway')
     .description('the inference gateway: its keys, and what is used')
-    .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
+    .examples('strongroom gateway key create acme', 'strongroom gateway key list acme')
   const key = gateway
     .command('key')
     .description('keys of the inference gateway: create, set, list, revoke')
-    .addHelpText('after', helpText('strongroom gateway key create acme', 'strongroom gateway key list acme'))
-  addCreate(key, cli)
-  addSet(key, cli)
-  addUsage(gateway, cli)
+    .examples('strongroom gateway key create acme', 'strongroom gateway key list acme')
+  addCreate(key)
+  addSet(key)
+  addUsage(gateway)
 
   key
     .command('list')
     .description('list the gateway keys of an organization, including those of its instances and revoked ones')
     .argument('<org>', 'slug of the organization')
-    .addHelpText('after', helpText('strongroom gateway key list acme'))
-    .action(async (slug: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({
-        path: path`/organizations/${slug}/gateway-keys`,
-        response: AdminGatewayKeyList,
-      })
-      await run.result(found, listText(found.keys, run.paint))
+    .examples('strongroom gateway key list acme')
+    .runs(async (run, slug: string) => {
+      await run.show(
+        {
+          path: path`/organizations/${slug}/gateway-keys`,
+          response: AdminGatewayKeyList,
+        },
+        ({ keys }, paint) => listText(keys, paint),
+      )
     })
 
   key
     .command('revoke')
     .description('revoke a gateway key; no effect if already revoked')
     .argument('<prefix>', 'the 8 characters after `gw_`')
-    .addHelpText('after', helpText('strongroom gateway key revoke k3v9x2ab'))
-    .action(async (prefix: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const revoked = await run.client().request({
-        method: 'POST',
-        path: path`/gateway-keys/${prefix}/revoke`,
-        response: AdminGatewayKey,
-      })
-      await run.result(revoked, keyText(revoked, run.paint))
+    .examples('strongroom gateway key revoke k3v9x2ab')
+    .runs(async (run, prefix: string) => {
+      await run.show(
+        {
+          method: 'POST',
+          path: path`/gateway-keys/${prefix}/revoke`,
+          response: AdminGatewayKey,
+        },
+        keyText,
+      )
     })
 }
 
-export function addMetrics(program: Command, cli: Cli): void {
+export function addMetrics(program: Command): void {
   program
     .command('metrics')
     .description('print all metrics in the text format of Prometheus')
-    .addHelpText('after', helpText('strongroom metrics', 'strongroom metrics --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom metrics', 'strongroom metrics --json')
+    .runs(async run => {
       const decoder = new TextDecoder()
       let text = ''
       for await (const chunk of run.client().stream({ path: '/metrics' })) {
@@ -94,7 +94,7 @@ export function addMetrics(program: Command, cli: Cli): void {
     })
 }
 
-function addCreate(key: Command, cli: Cli): void {
+function addCreate(key: Command): void {
   key
     .command('create')
     .description('create a gateway key and print it, alone on stdout; it is not shown again')
@@ -111,16 +111,12 @@ function addCreate(key: Command, cli: Cli): void {
       'most tokens in a calendar month (default: no bound)',
       countOption(0, budgetTokensMax),
     )
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom gateway key create acme > acme.key',
-        'strongroom gateway key create acme --requests-per-minute 60 --expires 2027-01-31',
-        'strongroom gateway key create acme --models llama-70b,tiny --alias gpt-4o=llama-70b',
-      ),
+    .examples(
+      'strongroom gateway key create acme > acme.key',
+      'strongroom gateway key create acme --requests-per-minute 60 --expires 2027-01-31',
+      'strongroom gateway key create acme --models llama-70b,tiny --alias gpt-4o=llama-70b',
     )
-    .action(async (slug: string, options: CreateOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, slug: string, options: CreateOptions) => {
       const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/gateway-keys`,
@@ -142,7 +138,7 @@ function addCreate(key: Command, cli: Cli): void {
     })
 }
 
-function addSet(key: Command, cli: Cli): void {
+function addSet(key: Command): void {
   key
     .command('set')
     .description('change limits, end, models or names of a key; what is not named stays as it is')
@@ -156,57 +152,52 @@ function addSet(key: Command, cli: Cli): void {
     .option('--budget-usd <amount>', 'of a calendar month (UTC), like 12.50, or `none`')
     .option('--budget-tokens <n>', 'of a calendar month, or `none`', orWord('none', countOption(0, budgetTokensMax)))
     .option('--no-aliases', 'takes all its names away')
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom gateway key set k3v9x2ab --models llama-70b --alias gpt-4o=llama-70b',
-        'strongroom gateway key set k3v9x2ab --tokens-per-minute default --no-aliases',
-      ),
+    .examples(
+      'strongroom gateway key set k3v9x2ab --models llama-70b --alias gpt-4o=llama-70b',
+      'strongroom gateway key set k3v9x2ab --tokens-per-minute default --no-aliases',
     )
-    .action(async (prefix: string, options: SetOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .runs(async (run, prefix: string, options: SetOptions) => {
       const { expires, models, alias, aliases } = options
-      const changed = await run.client().request({
-        method: 'POST',
-        path: path`/gateway-keys/${prefix}/terms`,
-        // JSON leaves out what is undefined.
-        body: {
-          requests_per_minute: nullFor('default', options.requestsPerMinute),
-          tokens_per_minute: nullFor('default', options.tokensPerMinute),
-          concurrency_max: nullFor('default', options.concurrency),
-          expires_at: nullFor('never', expires),
-          models: nullFor('all', models),
-          aliases: aliases ? alias : null,
-          budget_usd: nullFor('none', options.budgetUsd),
-          budget_tokens: nullFor('none', options.budgetTokens),
+      await run.show(
+        {
+          method: 'POST',
+          path: path`/gateway-keys/${prefix}/terms`,
+          // JSON leaves out what is undefined.
+          body: {
+            requests_per_minute: nullFor('default', options.requestsPerMinute),
+            tokens_per_minute: nullFor('default', options.tokensPerMinute),
+            concurrency_max: nullFor('default', options.concurrency),
+            expires_at: nullFor('never', expires),
+            models: nullFor('all', models),
+            aliases: aliases ? alias : null,
+            budget_usd: nullFor('none', options.budgetUsd),
+            budget_tokens: nullFor('none', options.budgetTokens),
+          },
+          response: AdminGatewayKey,
         },
-        response: AdminGatewayKey,
-      })
-      await run.result(changed, keyText(changed, run.paint))
+        keyText,
+      )
     })
 }
 
 function keyText(key: AdminGatewayKey, paint: Paint): string {
   const limit = (count: number | null) => (count === null ? 'as configured' : String(count))
-  return fields(
-    [
-      ['prefix', key.prefix],
-      ['organization', key.organization],
-      ['instance', dash(key.instance)],
-      ['state', paint.word(key.state)],
-      ['requests per minute', limit(key.requests_per_minute)],
-      ['tokens per minute', limit(key.tokens_per_minute)],
-      ['concurrency', limit(key.concurrency_max)],
-      ['models', modelsText(key)],
-      ['aliases', dash(key.aliases?.map(({ name, model }) => oneLine(`${name}=${model}`)).join('\n'))],
-      ...budgetFields(key),
-      ['created', key.created_at],
-      ['expires', key.expires_at ?? 'never'],
-      ['last used', key.last_used_at ?? 'never'],
-      ['revoked', key.revoked_at ?? 'no'],
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['prefix', key.prefix],
+    ['organization', key.organization],
+    ['instance', dash(key.instance)],
+    ['state', paint.word(key.state)],
+    ['requests per minute', limit(key.requests_per_minute)],
+    ['tokens per minute', limit(key.tokens_per_minute)],
+    ['concurrency', limit(key.concurrency_max)],
+    ['models', modelsText(key)],
+    ['aliases', dash(key.aliases?.map(({ name, model }) => oneLine(`${name}=${model}`)).join('\n'))],
+    ...budgetFields(key),
+    ['created', key.created_at],
+    ['expires', key.expires_at ?? 'never'],
+    ['last used', key.last_used_at ?? 'never'],
+    ['revoked', key.revoked_at ?? 'no'],
+  ])
 }
 
 function modelsText({ models }: AdminGatewayKey): string {
@@ -228,6 +219,7 @@ function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
     budgetText(key),
   ])
   return table(
+    paint,
     [
       'PREFIX',
       'STATE',
@@ -241,6 +233,5 @@ function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
       'BUDGET',
     ],
     rows,
-    paint,
   )
 }

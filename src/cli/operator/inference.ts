@@ -1,35 +1,30 @@
 // strongroom inference: the VM of the gateway, as the operator sees it. Effects: requests to the daemon.
 
-import type { Command } from 'commander'
 import { AdminGatewayLog, AdminGateways } from '../../contract/admin/gateways.ts'
-import { type Cli, helpText, runOf } from '../cli.ts'
+import type { Command } from '../cli.ts'
 import { countOption } from '../options.ts'
 import { dash, oneLine, type Paint, table, timeText } from '../render.ts'
 
-export function addInference(program: Command, cli: Cli): void {
+export function addInference(program: Command): void {
   const inference = program
     .command('inference')
     .description('the VM of the inference gateway: show, update, logs')
-    .addHelpText('after', helpText('strongroom inference show', 'strongroom inference update'))
+    .examples('strongroom inference show', 'strongroom inference update')
 
   inference
     .command('show')
     .description('the VM that serves, those that start or drain, and the last ones that were')
-    .addHelpText('after', helpText('strongroom inference show', 'strongroom inference show --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: '/inference', response: AdminGateways })
-      await run.result(found, gatewaysText(found, run.paint))
+    .examples('strongroom inference show', 'strongroom inference show --json')
+    .runs(async run => {
+      await run.show({ path: '/inference', response: AdminGateways }, gatewaysText)
     })
 
   inference
     .command('update')
     .description('start a new VM; once it is verified it serves, and the one before it ends what it has begun')
-    .addHelpText('after', helpText('strongroom inference update'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ method: 'POST', path: '/inference/update', response: AdminGateways })
-      await run.result(found, gatewaysText(found, run.paint))
+    .examples('strongroom inference update')
+    .runs(async run => {
+      await run.show({ method: 'POST', path: '/inference/update', response: AdminGateways }, gatewaysText)
       await run.hint('`strongroom inference show` tells how far it is')
     })
 
@@ -37,9 +32,8 @@ export function addInference(program: Command, cli: Cli): void {
     .command('logs')
     .description('the last lines of the log of the VM that serves: ids and codes, never text of a request')
     .option('--from <n>', 'lines from this number on', countOption(0, Number.MAX_SAFE_INTEGER), 0)
-    .addHelpText('after', helpText('strongroom inference logs', 'strongroom inference logs --from 120 --json'))
-    .action(async ({ from }: { from: number }, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom inference logs', 'strongroom inference logs --from 120 --json')
+    .runs(async (run, { from }: { from: number }) => {
       const found = await run.client().request({ path: '/inference/log', query: { from }, response: AdminGatewayLog })
       await run.result(found, found.lines.map(({ seq, line }) => `${seq} ${oneLine(line)}`).join('\n'))
     })
@@ -59,6 +53,6 @@ function gatewaysText({ placement, problem, gateways }: AdminGateways, paint: Pa
     oneLine(dash(gateway.problem ?? gateway.reason)),
   ])
   const head = ['VM', 'STATE', 'ADDRESS', 'CURRENT', 'RUNNING', 'USAGE ROWS', 'SINCE', 'PROBLEM']
-  const found = gateways.length === 0 ? 'there is no gateway VM yet' : table(head, rows, paint)
+  const found = gateways.length === 0 ? 'there is no gateway VM yet' : table(paint, head, rows)
   return problem === null ? found : `${found}\n\nproblem: ${oneLine(problem)}`
 }

@@ -1,6 +1,5 @@
 // strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
-import type { Command } from 'commander'
 import { harmless } from '../../base/harmless.ts'
 import {
   type AdminEvent,
@@ -10,50 +9,44 @@ import {
   consoleTailBytesMax,
 } from '../../contract/admin/admin.ts'
 import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin/egress.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { bytesOption, countOption } from '../options.ts'
 import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
 
 const tailBytesDefault = 65_536
 
-export function addInstance(program: Command, cli: Cli): void {
+export function addInstance(program: Command): void {
   const instance = program
     .command('instance')
     .description('instances: list, show, delete, console, logs, egress')
-    .addHelpText('after', helpText('strongroom instance list', 'strongroom instance show acme/k3v9x2ab'))
+    .examples('strongroom instance list', 'strongroom instance show acme/k3v9x2ab')
 
   instance
     .command('list')
     .description('list instances, including terminated ones that are still on record')
     .option('--org <slug>', 'only those of this organization')
-    .addHelpText('after', helpText('strongroom instance list', 'strongroom instance list --org acme --json'))
-    .action(async (options: { org?: string }, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom instance list', 'strongroom instance list --org acme --json')
+    .runs(async (run, options: { org?: string }) => {
       const query = { organization: options.org }
-      const found = await run.client().request({ path: '/instances', query, response: AdminInstanceList })
-      await run.result(found, listText(found.instances, run.paint))
+      await run.show({ path: '/instances', query, response: AdminInstanceList }, ({ instances }, paint) =>
+        listText(instances, paint),
+      )
     })
 
   onOne(instance, 'show', 'show one instance')
-    .addHelpText('after', helpText('strongroom instance show k3v9x2ab', 'strongroom instance show acme/k3v9x2ab'))
-    .action(async (ref: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: '/instance', query: { ref }, response: AdminInstance })
-      await run.result(found, instanceText(found, run.paint))
+    .examples('strongroom instance show k3v9x2ab', 'strongroom instance show acme/k3v9x2ab')
+    .runs(async (run, ref: string) => {
+      const found = await run.show({ path: '/instance', query: { ref }, response: AdminInstance }, instanceText)
       if (found.status === 'failed') {
         await run.hint(`see also: strongroom instance logs ${ref}; strongroom instance console ${ref}`)
       }
     })
 
   onOne(instance, 'delete', 'delete an instance and its data for good; its record is kept for a while')
-    .addHelpText('after', helpText('strongroom instance delete acme/k3v9x2ab'))
-    .action(async (ref: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run
-        .client()
-        .request({ method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance })
-      await run.result(found, instanceText(found, run.paint))
+    .examples('strongroom instance delete acme/k3v9x2ab')
+    .runs(async (run, ref: string) => {
+      await run.show({ method: 'DELETE', path: '/instance', query: { ref }, response: AdminInstance }, instanceText)
     })
 
   onOne(instance, 'console', 'print the serial console; control characters are shown as text on a terminal')
@@ -64,29 +57,29 @@ export function addInstance(program: Command, cli: Cli): void {
       countOption(0, consoleTailBytesMax),
       tailBytesDefault,
     )
-    .addHelpText('after', helpText('strongroom instance console k3v9x2ab --tail 4096 --follow'))
-    .action(async (ref: string, options: { follow?: boolean; tail: number }, command: Command) => {
-      await printConsole(runOf(cli, command), { ref, tail: options.tail, follow: options.follow === true })
+    .examples('strongroom instance console k3v9x2ab --tail 4096 --follow')
+    .runs(async (run, ref: string, options: { follow?: boolean; tail: number }) => {
+      await printConsole(run, { ref, tail: options.tail, follow: options.follow === true })
     })
 
   onOne(instance, 'logs', 'print the events of an instance and its VM, oldest first')
-    .addHelpText('after', helpText('strongroom instance logs k3v9x2ab', 'strongroom instance logs k3v9x2ab --json'))
-    .action(async (ref: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: '/instance/events', query: { ref }, response: AdminEventList })
-      await run.result(found, eventsText(found.events, run.paint))
+    .examples('strongroom instance logs k3v9x2ab', 'strongroom instance logs k3v9x2ab --json')
+    .runs(async (run, ref: string) => {
+      await run.show({ path: '/instance/events', query: { ref }, response: AdminEventList }, ({ events }, paint) =>
+        eventsText(events, paint),
+      )
     })
 
-  addEgress(instance, cli)
+  addEgress(instance)
 }
 
 type RaiseOptions = { to?: number; by?: number; reason?: string }
 
-function addEgress(instance: Command, cli: Cli): void {
+function addEgress(instance: Command): void {
   const egress = instance
     .command('egress')
     .description('what an instance may send in its life: raise')
-    .addHelpText('after', helpText('strongroom instance egress raise acme/k3v9x2ab --to 20GiB'))
+    .examples('strongroom instance egress raise acme/k3v9x2ab --to 20GiB')
   onOne(
     egress,
     'raise',
@@ -95,31 +88,27 @@ function addEgress(instance: Command, cli: Cli): void {
     .option('--to <bytes>', 'the new limit, like 20GiB; to repeat it changes nothing', bytesOption(egressLimitBytesMax))
     .option('--by <bytes>', 'how much more than now, like 5GiB', bytesOption(egressLimitBytesMax))
     .option('--reason <text>', 'why, for the journal')
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom instance egress raise acme/k3v9x2ab --to 20GiB --reason "ticket 4711"',
-        'strongroom instance egress raise acme/k3v9x2ab --by 5GiB',
-      ),
+    .examples(
+      'strongroom instance egress raise acme/k3v9x2ab --to 20GiB --reason "ticket 4711"',
+      'strongroom instance egress raise acme/k3v9x2ab --by 5GiB',
     )
-    .action(async (ref: string, { to, by, reason }: RaiseOptions, command: Command) => {
+    .runs(async (run, ref: string, { to, by, reason }: RaiseOptions) => {
       if ((to === undefined) === (by === undefined)) {
         throw new InputFault('one of --to and --by is needed, and not both', {
           param: 'to',
           remedy: 'say the new limit with --to, or how much more with --by',
         })
       }
-      const run = runOf(cli, command)
       const body: AdminEgressRaise = {
         to_bytes: to ?? null,
         by_bytes: by ?? null,
         reason: reason ?? null,
         operator: operatorName(run.io.env),
       }
-      const found = await run
-        .client()
-        .request({ method: 'POST', path: '/instance/egress-limit', query: { ref }, body, response: AdminInstance })
-      await run.result(found, instanceText(found, run.paint))
+      await run.show(
+        { method: 'POST', path: '/instance/egress-limit', query: { ref }, body, response: AdminInstance },
+        instanceText,
+      )
     })
 }
 
@@ -164,7 +153,7 @@ function listText(instances: readonly AdminInstance[], paint: Paint): string {
     timeText(row.created_at),
     dash(row.failure_code),
   ])
-  return table(['ORGANIZATION', 'NAME', 'STATUS', 'ADDRESS', 'EGRESS', 'LIMIT', 'CREATED', 'FAILURE'], rows, paint)
+  return table(paint, ['ORGANIZATION', 'NAME', 'STATUS', 'ADDRESS', 'EGRESS', 'LIMIT', 'CREATED', 'FAILURE'], rows)
 }
 
 function instanceText(row: AdminInstance, paint: Paint): string {
@@ -172,33 +161,30 @@ function instanceText(row: AdminInstance, paint: Paint): string {
   const limit = row.egress_limit_bytes === null ? '' : ` of ${row.egress_limit_bytes}`
   const blocked =
     since === null ? '' : `, blocked since ${since}; ${row.rescue_bytes ?? 0} bytes more as answers to SSH`
-  return fields(
-    [
-      ['id', row.id],
-      ['organization', row.organization],
-      ['name', row.name],
-      ['hostname', row.hostname],
-      ['status', paint.word(row.status)],
-      ['failure', row.failure_code === null ? '-' : `${row.failure_code}: ${dash(row.failure_message)}`],
-      ['VM', row.vm === null ? '-' : `${row.vm.id} ${row.vm.state}`],
-      ['address', dash([row.vm?.address, row.vm?.address_v6].filter(text => text != null).join(' '))],
-      ['agent', row.agent],
-      ['model', `${row.inference_model} (${row.inference_mode})`],
-      ['public key', row.public_key],
-      ['egress', `${row.egress_bytes} bytes${limit}${blocked}`],
-      ['created', row.created_at],
-      ['ready', dash(row.ready_at)],
-      ['attested', row.attested_at === null ? 'no' : `at ${row.attested_at}`],
-      ['terminated', row.terminated_at === null ? '-' : `${row.terminated_at} (${dash(row.terminated_reason)})`],
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['id', row.id],
+    ['organization', row.organization],
+    ['name', row.name],
+    ['hostname', row.hostname],
+    ['status', paint.word(row.status)],
+    ['failure', row.failure_code === null ? '-' : `${row.failure_code}: ${dash(row.failure_message)}`],
+    ['VM', row.vm === null ? '-' : `${row.vm.id} ${row.vm.state}`],
+    ['address', dash([row.vm?.address, row.vm?.address_v6].filter(text => text != null).join(' '))],
+    ['agent', row.agent],
+    ['model', `${row.inference_model} (${row.inference_mode})`],
+    ['public key', row.public_key],
+    ['egress', `${row.egress_bytes} bytes${limit}${blocked}`],
+    ['created', row.created_at],
+    ['ready', dash(row.ready_at)],
+    ['attested', row.attested_at === null ? 'no' : `at ${row.attested_at}`],
+    ['terminated', row.terminated_at === null ? '-' : `${row.terminated_at} (${dash(row.terminated_reason)})`],
+  ])
 }
 
 /** QEMU's own lines stand below their event. */
 function eventsText(events: readonly AdminEvent[], paint: Paint): string {
   const rows = events.map(({ at, kind, detail }) => [at, kind, wordsOf(detail) === null ? detailText(detail) : ''])
-  const [head = '', ...lines] = table(['TIME', 'EVENT', 'DETAIL'], rows, paint).trimEnd().split('\n')
+  const [head = '', ...lines] = table(paint, ['TIME', 'EVENT', 'DETAIL'], rows).trimEnd().split('\n')
   const withWords = lines.flatMap((line, index) => {
     const words = wordsOf(events[index]?.detail ?? {})
     return words === null ? [line] : [line, ...words.split('\n').map(text => `  ${harmless(text)}`)]

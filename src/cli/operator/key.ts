@@ -1,24 +1,23 @@
 // strongroom key: API keys of organizations. Effects: requests to the daemon.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
-import { type Cli, helpText, path, runOf } from '../cli.ts'
+import { type Command, path } from '../cli.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'
 
-export function addKey(program: Command, cli: Cli): void {
+export function addKey(program: Command): void {
   const key = program
     .command('key')
     .description('API keys: create, list, revoke')
-    .addHelpText('after', helpText('strongroom key create acme', 'strongroom key list acme'))
+    .examples('strongroom key create acme', 'strongroom key list acme')
 
   key
     .command('create')
     .description('create an API key and print it, alone on stdout; it is not shown again')
     .argument('<org>', 'slug of the organization')
     .addOption(new Option('--scope <scope>', 'what the key allows').choices(['write', 'read']).default('write'))
-    .addHelpText('after', helpText('strongroom key create acme > acme.key', 'strongroom key create acme --scope read'))
-    .action(async (slug: string, options: { scope: string }, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom key create acme > acme.key', 'strongroom key create acme --scope read')
+    .runs(async (run, slug: string, options: { scope: string }) => {
       const created = await run.client().request({
         method: 'POST',
         path: path`/organizations/${slug}/keys`,
@@ -36,24 +35,20 @@ export function addKey(program: Command, cli: Cli): void {
     .command('list')
     .description('list the keys of an organization, including revoked ones')
     .argument('<org>', 'slug of the organization')
-    .addHelpText('after', helpText('strongroom key list acme'))
-    .action(async (slug: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: path`/organizations/${slug}/keys`, response: AdminKeyList })
-      await run.result(found, listText(found.keys, run.paint))
+    .examples('strongroom key list acme')
+    .runs(async (run, slug: string) => {
+      await run.show({ path: path`/organizations/${slug}/keys`, response: AdminKeyList }, ({ keys }, paint) =>
+        listText(keys, paint),
+      )
     })
 
   key
     .command('revoke')
     .description('revoke a key; no effect if already revoked')
     .argument('<prefix>', 'the 8 characters after `ca_`')
-    .addHelpText('after', helpText('strongroom key revoke k3v9x2ab'))
-    .action(async (prefix: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const revoked = await run
-        .client()
-        .request({ method: 'POST', path: path`/keys/${prefix}/revoke`, response: AdminKey })
-      await run.result(revoked, keyText(revoked, run.paint))
+    .examples('strongroom key revoke k3v9x2ab')
+    .runs(async (run, prefix: string) => {
+      await run.show({ method: 'POST', path: path`/keys/${prefix}/revoke`, response: AdminKey }, keyText)
     })
 }
 
@@ -62,18 +57,15 @@ function stateOf(key: AdminKey): string {
 }
 
 function keyText(key: AdminKey, paint: Paint): string {
-  return fields(
-    [
-      ['prefix', key.prefix],
-      ['organization', key.organization],
-      ['scope', key.scope],
-      ['state', paint.word(stateOf(key))],
-      ['created', key.created_at],
-      ['last used', key.last_used_at ?? 'never'],
-      ['revoked', key.revoked_at ?? 'no'],
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['prefix', key.prefix],
+    ['organization', key.organization],
+    ['scope', key.scope],
+    ['state', paint.word(stateOf(key))],
+    ['created', key.created_at],
+    ['last used', key.last_used_at ?? 'never'],
+    ['revoked', key.revoked_at ?? 'no'],
+  ])
 }
 
 function listText(keys: readonly AdminKey[], paint: Paint): string {
@@ -85,5 +77,5 @@ function listText(keys: readonly AdminKey[], paint: Paint): string {
     timeText(key.last_used_at),
     timeText(key.revoked_at),
   ])
-  return table(['PREFIX', 'SCOPE', 'STATE', 'CREATED', 'LAST USED', 'REVOKED'], rows, paint)
+  return table(paint, ['PREFIX', 'SCOPE', 'STATE', 'CREATED', 'LAST USED', 'REVOKED'], rows)
 }

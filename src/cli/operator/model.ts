@@ -1,6 +1,6 @@
 // strongroom model: model disks of a gateway in a VM, in the state directory. Effects: files; runs a model once.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { systemClock } from '../../base/clock.ts'
 import { Fault, systemErrorCode } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'
@@ -18,7 +18,7 @@ import {
 } from '../../host/models/models.ts'
 import { processesWithOpen } from '../../linux/open-files.ts'
 import { createProgress, type Progress } from '../build/progress.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { AdvisedFault, InputFault } from '../exit.ts'
 import { bytesText, fields, oneLine, type Paint, table } from '../render.ts'
 import { recordOnHost } from './model-golden.driver.ts'
@@ -31,11 +31,11 @@ type AddOptions = {
   golden?: 'none'
 }
 
-export function addModels(program: Command, cli: Cli): void {
+export function addModels(program: Command): void {
   const model = program
     .command('model')
     .description('disks of models, which a gateway in a VM serves: add, list, remove; needs no daemon')
-    .addHelpText('after', helpText('strongroom model add llama.gguf', 'strongroom model list'))
+    .examples('strongroom model add llama.gguf', 'strongroom model list')
 
   model
     .command('add')
@@ -52,24 +52,18 @@ export function addModels(program: Command, cli: Cli): void {
         .choices(['none'])
         .conflicts(['goldenPrompt', 'goldenAnswer']),
     )
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom model add llama.gguf',
-        'strongroom model add llama.gguf --name llama --golden-prompt "2 + 2 =" --golden-answer " 4"',
-        'strongroom model add llama.gguf --golden none --json',
-      ),
+    .examples(
+      'strongroom model add llama.gguf',
+      'strongroom model add llama.gguf --name llama --golden-prompt "2 + 2 =" --golden-answer " 4"',
+      'strongroom model add llama.gguf --golden none --json',
     )
-    .action(async (file: string, options: AddOptions, command: Command) => {
-      await add(runOf(cli, command), file, options)
-    })
+    .runs(add)
 
   model
     .command('list')
     .description('list the disks of models and who uses them')
-    .addHelpText('after', helpText('strongroom model list', 'strongroom model list --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom model list', 'strongroom model list --json')
+    .runs(async run => {
       const { config } = run.config()
       const models = asRoot(() => listModels(run.stateDir)).map(model => ({
         one: model,
@@ -83,10 +77,8 @@ export function addModels(program: Command, cli: Cli): void {
     .command('remove')
     .description('remove the disk of a model that neither the configuration nor a running VM uses')
     .argument('<name>', 'name of the model')
-    .addHelpText('after', helpText('strongroom model remove llama'))
-    .action(async (name: string, _options: unknown, command: Command) => {
-      await remove(runOf(cli, command), name)
-    })
+    .examples('strongroom model remove llama')
+    .runs(remove)
 }
 
 async function add(run: Run, file: string, options: AddOptions): Promise<void> {
@@ -218,20 +210,17 @@ function addedDocument({ disk, model, made }: AddedModel) {
 
 function addedText({ disk, model }: AddedModel, paint: Paint): string {
   const { golden } = model
-  return fields(
+  return fields(paint, [
+    ['name', model.name],
+    ['root hash', model.rootHash],
+    ['hash offset', String(model.hashOffset)],
+    ['file', `${bytesText(model.fileBytes)}, SHA-256 ${model.fileSha256}`],
+    ['disk', disk],
     [
-      ['name', model.name],
-      ['root hash', model.rootHash],
-      ['hash offset', String(model.hashOffset)],
-      ['file', `${bytesText(model.fileBytes)}, SHA-256 ${model.fileSha256}`],
-      ['disk', disk],
-      [
-        'golden',
-        golden === null ? 'none' : oneLine(`${JSON.stringify(golden.prompt)} → ${JSON.stringify(golden.expected)}`),
-      ],
+      'golden',
+      golden === null ? 'none' : oneLine(`${JSON.stringify(golden.prompt)} → ${JSON.stringify(golden.expected)}`),
     ],
-    paint,
-  )
+  ])
 }
 
 type Listed = { readonly one: ListedModel; readonly configured: boolean; readonly pids: readonly number[] }
@@ -249,5 +238,5 @@ function listText(models: readonly Listed[], paint: Paint): string {
     const { fileBytes, rootHash, golden } = item.model
     return [item.name, bytesText(fileBytes), rootHash, golden === null ? 'no' : 'yes', users === '' ? '-' : users]
   })
-  return table(['NAME', 'SIZE', 'ROOT HASH', 'GOLDEN', 'IN USE BY'], rows, paint)
+  return table(paint, ['NAME', 'SIZE', 'ROOT HASH', 'GOLDEN', 'IN USE BY'], rows)
 }

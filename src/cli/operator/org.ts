@@ -1,47 +1,45 @@
 // strongroom org: organizations, which own instances and keys. Effects: requests to the daemon.
 
 import type { Static } from '@sinclair/typebox'
-import type { Command } from 'commander'
 import { Fault } from '../../base/fault.ts'
 import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin/admin.ts'
-import { type Cli, helpText, path, type Run, runOf } from '../cli.ts'
+import { type Command, path, type Run } from '../cli.ts'
 import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
 import { fields, type Paint, table, timeText } from '../render.ts'
 import { budgetFields } from './budget.ts'
 
-export function addOrg(program: Command, cli: Cli): void {
+export function addOrg(program: Command): void {
   const org = program
     .command('org')
     .description('organizations: create, list, show, budget, suspend, resume')
-    .addHelpText('after', helpText('strongroom org create acme', 'strongroom org list'))
+    .examples('strongroom org create acme', 'strongroom org list')
 
   org
     .command('create')
     .description('create an organization; its slug becomes part of every host name')
     .argument('<slug>', 'lowercase letters, digits and hyphens; at most 32 characters')
-    .addHelpText('after', helpText('strongroom org create acme'))
-    .action(async (slug: string, _options: unknown, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom org create acme')
+    .runs(async (run, slug: string) => {
       const wrong = slugProblem(slug)
       if (wrong !== null) throw new Fault('invalid_request', `slug ${JSON.stringify(slug)} ${wrong}`, { param: 'slug' })
-      const created = await run.client().request({
-        method: 'POST',
-        path: '/organizations',
-        body: { slug },
-        response: AdminOrganization,
-      })
-      await run.result(created, organizationText(created, run.paint))
+      await run.show(
+        {
+          method: 'POST',
+          path: '/organizations',
+          body: { slug },
+          response: AdminOrganization,
+        },
+        organizationText,
+      )
       await run.hint(`Give it a key with: strongroom key create ${slug}`)
     })
 
   org
     .command('list')
     .description('list organizations')
-    .addHelpText('after', helpText('strongroom org list', 'strongroom org list --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const found = await run.client().request({ path: '/organizations', response: AdminOrganizationList })
-      await run.result(found, listText(found, run.paint))
+    .examples('strongroom org list', 'strongroom org list --json')
+    .runs(async run => {
+      await run.show({ path: '/organizations', response: AdminOrganizationList }, listText)
     })
 
   org
@@ -50,10 +48,10 @@ export function addOrg(program: Command, cli: Cli): void {
     .argument('<slug>', 'organization')
     .option('--usd <amount>', 'like 250 or 12.50, or `none`')
     .option('--tokens <n>', 'or `none`', orWord('none', countOption(0, budgetTokensMax)))
-    .addHelpText('after', helpText('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none'))
-    .action(async (slug: string, { usd, tokens }: { usd?: string; tokens?: number | 'none' }, command: Command) => {
+    .examples('strongroom org budget acme --usd 250', 'strongroom org budget acme --tokens none')
+    .runs(async (run, slug: string, { usd, tokens }: { usd?: string; tokens?: number | 'none' }) => {
       const body = { budget_usd: nullFor('none', usd), budget_tokens: nullFor('none', tokens) }
-      await item(runOf(cli, command), { method: 'POST', path: path`/organizations/${slug}/budget`, body })
+      await item(run, { method: 'POST', path: path`/organizations/${slug}/budget`, body })
     })
 
   for (const { name, method, suffix, description } of ONE) {
@@ -61,9 +59,9 @@ export function addOrg(program: Command, cli: Cli): void {
       .command(name)
       .description(description)
       .argument('<slug>', 'organization')
-      .addHelpText('after', helpText(`strongroom org ${name} acme`))
-      .action(async (slug: string, _options: unknown, command: Command) => {
-        await item(runOf(cli, command), { method, path: `${path`/organizations/${slug}`}${suffix}` })
+      .examples(`strongroom org ${name} acme`)
+      .runs(async (run, slug: string) => {
+        await item(run, { method, path: `${path`/organizations/${slug}`}${suffix}` })
       })
   }
 }
@@ -81,22 +79,18 @@ const ONE = [
 ] as const
 
 async function item(run: Run, request: { method: 'GET' | 'POST'; path: string; body?: unknown }): Promise<void> {
-  const found = await run.client().request({ ...request, response: AdminOrganization })
-  await run.result(found, organizationText(found, run.paint))
+  await run.show({ ...request, response: AdminOrganization }, organizationText)
 }
 
 function organizationText(organization: AdminOrganization, paint: Paint): string {
-  return fields(
-    [
-      ['slug', organization.slug],
-      ['status', paint.word(organization.status)],
-      ['created', organization.created_at],
-      ['instances', String(organization.instances_living)],
-      ['keys', String(organization.keys_active)],
-      ...budgetFields(organization),
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['slug', organization.slug],
+    ['status', paint.word(organization.status)],
+    ['created', organization.created_at],
+    ['instances', String(organization.instances_living)],
+    ['keys', String(organization.keys_active)],
+    ...budgetFields(organization),
+  ])
 }
 
 function listText({ organizations }: Static<typeof AdminOrganizationList>, paint: Paint): string {
@@ -107,5 +101,5 @@ function listText({ organizations }: Static<typeof AdminOrganizationList>, paint
     String(row.keys_active),
     timeText(row.created_at),
   ])
-  return table(['SLUG', 'STATUS', 'INSTANCES', 'KEYS', 'CREATED'], rows, paint)
+  return table(paint, ['SLUG', 'STATUS', 'INSTANCES', 'KEYS', 'CREATED'], rows)
 }

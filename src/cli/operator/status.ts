@@ -1,65 +1,59 @@
 // strongroom status: what the daemon serves and how much is in use. Effects: one request to the daemon.
 
-import type { Command } from 'commander'
 import { AdminStatus } from '../../contract/admin/admin.ts'
-import { type Cli, helpText, runOf } from '../cli.ts'
+import type { Command } from '../cli.ts'
 import { bytesText, dash, fields, oneLine, type Paint } from '../render.ts'
 
-export function addStatus(program: Command, cli: Cli): void {
+export function addStatus(program: Command): void {
   program
     .command('status')
     .description('show what the daemon serves and how much of its capacity is used')
-    .addHelpText('after', helpText('strongroom status', 'strongroom status --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
-      const status = await run.client().request({ path: '/status', response: AdminStatus })
-      await run.result(status, statusText(status, run.paint))
+    .examples('strongroom status', 'strongroom status --json')
+    .runs(async run => {
+      await run.show({ path: '/status', response: AdminStatus }, statusText)
     })
 }
 
 function statusText(status: AdminStatus, paint: Paint): string {
   const { capacity, problems } = status
   const simulated = status.evidence_simulated ? ` (evidence is ${paint.bad('SIMULATED')})` : ''
-  return fields(
-    [
-      ['ready', problems.length === 0 ? 'yes' : paint.bad('no')],
-      ...problems.map(({ name, detail, remedy }): [string, string] => [name, oneLine(`${detail}; ${remedy}`)]),
-      ...clockFields(status, paint),
-      ['version', status.version],
-      ['pid', String(status.pid)],
-      ['host', status.host_id],
-      ['started', status.started_at],
-      ['platform', `${status.platform}${simulated}`],
-      ['TPM of VMs', TPM_WORDS[status.tpm]],
-      ['domain', status.domain],
-      ['instances API', status.listen.instances],
-      ['inference API', dash(status.listen.inference)],
-      ['builds API', dash(status.listen.builds)],
-      ['DNS', dash(status.listen.dns)],
-      ...namesFields(status),
-      ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
-      ['authority', dash(status.tls.ca_file)],
-      ['operator key', status.operator_key.digest],
-      ...collateralFields(status, paint),
-      ['organizations', countText(status.organizations)],
-      ['instances', countsText(status.instances)],
-      ['VMs', countsText(status.vms)],
-      ...poolFields(status.pool),
-      ...gatewayFields(status.gateway, paint),
-      ...tracesFields(status.gateway),
-      ...buildsFields(status),
-      ['memory', `${countText(capacity.memory_mib_used)} of ${capacity.memory_mib_total} MiB`],
-      ['vCPUs', `${countText(capacity.vcpus_used)} of ${capacity.vcpus_total}`],
-      ['addresses', addressesText(capacity)],
-    ],
-    paint,
-  )
+  return fields(paint, [
+    ['ready', problems.length === 0 ? 'yes' : paint.bad('no')],
+    ...problems.map(({ name, detail, remedy }): [string, string] => [name, oneLine(`${detail}; ${remedy}`)]),
+    ...clockFields(status, paint),
+    ['version', status.version],
+    ['pid', String(status.pid)],
+    ['host', status.host_id],
+    ['started', status.started_at],
+    ['platform', `${status.platform}${simulated}`],
+    ['TPM of VMs', TPM_WORDS[status.tpm]],
+    ['domain', status.domain],
+    ['instances API', status.listen.instances],
+    ['inference API', dash(status.listen.inference)],
+    ['builds API', dash(status.listen.builds)],
+    ['DNS', dash(status.listen.dns)],
+    ...namesFields(status),
+    ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
+    ['authority', dash(status.tls.ca_file)],
+    ['operator key', status.operator_key.digest],
+    ...collateralFields(status, paint),
+    ['organizations', String(status.organizations)],
+    ['instances', countsText(status.instances)],
+    ['VMs', countsText(status.vms)],
+    ...poolFields(status.pool),
+    ...gatewayFields(status.gateway, paint),
+    ...tracesFields(status.gateway),
+    ...buildsFields(status),
+    ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
+    ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
+    ['addresses', addressesText(capacity)],
+  ])
 }
 
 function addressesText(capacity: AdminStatus['capacity']): string {
   const { addresses_used, addresses_total, addresses_resting: resting, next_address_free_at: next } = capacity
   const rests = resting === 0 ? '' : `; ${resting} rest, the next is free at ${dash(next)}`
-  return `${countText(addresses_used)} of ${addresses_total}${rests}`
+  return `${addresses_used} of ${addresses_total}${rests}`
 }
 
 /** A clock that is believed is not worth a line. */
@@ -114,7 +108,7 @@ function buildsFields({ builds }: AdminStatus): [string, string][] {
   const { warm, booting, wanted, reserved, lacking, states, disk_bytes } = builds
   const lack = lacking === null ? '' : `; the next one lacks: ${lacking}`
   return [
-    ['builds', `${countsText(states)}; files ${disk_bytes === null ? unknown : bytesText(disk_bytes)}`],
+    ['builds', `${countsText(states)}; files ${bytesText(disk_bytes)}`],
     ['build VMs', `${warm} warm, ${booting} booting, ${wanted} wanted, ${reserved} reserved${lack}`],
   ]
 }
@@ -132,15 +126,7 @@ function collateralFields({ collateral }: AdminStatus, paint: Paint): [string, s
   ]
 }
 
-/** Where the database is damaged. */
-const unknown = 'unknown'
-
-function countText(count: number | null): string {
-  return count === null ? unknown : String(count)
-}
-
-function countsText(counts: { readonly [name: string]: number } | null): string {
-  if (counts === null) return unknown
+function countsText(counts: { readonly [name: string]: number }): string {
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${count} ${name}`).join(', ')
 }

@@ -1,6 +1,6 @@
 // strongroom verify build: the result of an attested build, offline. Effects: reads files.
 
-import { type Command, InvalidArgumentError, Option } from 'commander'
+import { InvalidArgumentError, Option } from 'commander'
 import type { Check } from '../../attest/verdict.ts'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -8,7 +8,7 @@ import { blockSha256 } from '../../linux/native-hash.ts'
 import { type BuildVerdict, verifyBuild } from '../../verifier/build/build.ts'
 import type { AskedRequest, ResultFiles } from '../../verifier/build/question.ts'
 import { pinCheckName, REPORT_PINS } from '../../verifier/pins.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { type Command, helpText, type Run } from '../cli.ts'
 import { loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { nativeSha384 } from '../measure/native.ts'
@@ -33,7 +33,7 @@ export type BuildOptions = PinOptions &
     asOf?: number
   }
 
-export function addVerifyBuild(verify: Command, cli: Cli): void {
+export function addVerifyBuild(verify: Command): void {
   const command = verify
     .command('build')
     .description('verify what was built of what, in which VM, on which hardware, for your nonce; needs no network')
@@ -62,9 +62,8 @@ export function addVerifyBuild(verify: Command, cli: Cli): void {
           'strongroom verify build project.tar.gz --nonce 0011223344556677 --commit COMMIT --policy policy.json',
         ),
     )
-    .action(
-      async (project: string, options: BuildOptions & SourceOptions, command: Command) =>
-        await verifyResult(runOf(cli, command), project, options),
+    .runs(
+      async (run, project: string, options: BuildOptions & SourceOptions) => await verifyResult(run, project, options),
     )
 }
 

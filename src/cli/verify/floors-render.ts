@@ -11,17 +11,14 @@ export function floorsText(paint: Paint): string {
   ])
   const sources = new Set(floorRows().flatMap(({ floor }) => (floor.kind === 'least' ? [floor.source] : [])))
   return [
-    table(['PRODUCT', 'PROCESSOR', 'COMPONENT', 'LEAST', 'BULLETIN', 'PUBLISHED', 'ABOUT'], rows, paint),
+    table(paint, ['PRODUCT', 'PROCESSOR', 'COMPONENT', 'LEAST', 'BULLETIN', 'PUBLISHED', 'ABOUT'], rows),
     '\nEvery product: no memory aliases found (ALIAS_CHECK_COMPLETE), AMD-SB-3015.\n',
     ...PRODUCTS.map(product => `Not compared on ${product}: ${OTHER_FLOORS[product]}.\n`),
     '\n',
-    fields(
-      [
-        ['compiled on', floorsCompiledOn],
-        ['read in', [...sources].join('\n')],
-      ],
-      paint,
-    ),
+    fields(paint, [
+      ['compiled on', floorsCompiledOn],
+      ['read in', [...sources].join('\n')],
+    ]),
   ].join('')
 }
 

@@ -1,9 +1,10 @@
 // The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { checkValue } from '../../contract/check.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import type { ExpectedGateway } from '../../verifier/claim.ts'
+import type { Command } from '../cli.ts'
 import type { ClientDefaults } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
 import { addOutsideOption, readPolicyFile } from './trust-options.ts'

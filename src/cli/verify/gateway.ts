@@ -1,6 +1,5 @@
 // strongroom verify gateway: fresh attestation, over the connection that it vouches for. Effects: the network, files.
 
-import type { Command } from 'commander'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
 import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
@@ -18,7 +17,7 @@ import {
   verifyGateway,
 } from '../../verifier/gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import { countOption, urlOption } from '../options.ts'
@@ -29,7 +28,7 @@ import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from '
 
 type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }
 
-export function addVerifyGateway(verify: Command, cli: Cli): void {
+export function addVerifyGateway(verify: Command): void {
   const command = verify
     .command('gateway')
     .description('ask a gateway for fresh attestation, and verify that it names the key of this very connection')
@@ -37,14 +36,11 @@ export function addVerifyGateway(verify: Command, cli: Cli): void {
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
   addTrustOptions(command)
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
-        'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
-      ),
+    .examples(
+      'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
+      'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
     )
-    .action(async (url: URL, options: GatewayOptions, command: Command) => verifyAt(runOf(cli, command), url, options))
+    .runs(verifyAt)
 }
 
 /** With every check of every receipt beside the groups. */

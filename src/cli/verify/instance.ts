@@ -1,7 +1,7 @@
 // strongroom verify instance: attestation, fresh or saved, and the line for known_hosts. Effects: the network, files.
 
 import { join } from 'node:path'
-import { type Command, InvalidArgumentError } from 'commander'
+import { InvalidArgumentError } from 'commander'
 import { notChecked } from '../../attest/verdict.ts'
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -15,7 +15,7 @@ import {
   verifyInstance,
 } from '../../verifier/instance.ts'
 import { INSTANCE_PINS } from '../../verifier/pins.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import { type Command, helpText, type Run } from '../cli.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
@@ -53,7 +53,7 @@ type VerifyOptions = InstanceOptions & {
 
 export type AskedInstance = InstanceIdentity & { readonly domain: string }
 
-export function addVerifyInstance(verify: Command, cli: Cli): void {
+export function addVerifyInstance(verify: Command): void {
   const command = verify
     .command('instance')
     .description(
@@ -74,9 +74,7 @@ export function addVerifyInstance(verify: Command, cli: Cli): void {
           'strongroom verify instance k3v9x2ma.acme.agents.example --document attestation.json --nonce TEXT --policy policy.json --gateway-policy gateway.json',
         ),
     )
-    .action(async (instance: AskedInstance, options: VerifyOptions, command: Command) =>
-      verifyAndKeep(runOf(cli, command), instance, options),
-    )
+    .runs(verifyAndKeep)
 }
 
 export function addInstanceOptions(command: Command): Command {

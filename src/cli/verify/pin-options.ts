@@ -1,8 +1,9 @@
 // The flags by which a relying party leaves a pin out, and their words in the verdict. Pure.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import type { Check } from '../../attest/verdict.ts'
 import { EVERY_PIN, type InstancePins, PIN_WORDS, type Pin, type Pins, pinCheckName } from '../../verifier/pins.ts'
+import type { Command } from '../cli.ts'
 
 export type PinOptions = {
   anyMeasurement?: boolean

@@ -1,6 +1,5 @@
 // strongroom verify policy-example: a policy to start from, or for one image and operator. Effects: reads files.
 
-import type { Command } from 'commander'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { webBytes } from '../../attest/hash.ts'
 import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
@@ -9,14 +8,14 @@ import { policyWithFloors } from '../../attest/policy/floors.ts'
 import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
-import { type Cli, helpText, runOf } from '../cli.ts'
+import type { Command } from '../cli.ts'
 import { inputFault, readInput, readingInput } from '../input-file.ts'
 import { json } from '../render.ts'
 import { readImage } from './image-option.ts'
 
 type ExampleOptions = { image?: string; operatorKey?: string }
 
-export function addPolicyExample(verify: Command, cli: Cli): void {
+export function addPolicyExample(verify: Command): void {
   verify
     .command('policy-example')
     .description(
@@ -24,20 +23,17 @@ export function addPolicyExample(verify: Command, cli: Cli): void {
     )
     .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
     .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: whose hosts you expect')
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verify policy-example > policy.json',
-        'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
-      ),
+    .examples(
+      'strongroom verify policy-example > policy.json',
+      'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
     )
-    .action(async ({ image, operatorKey }: ExampleOptions, command: Command) => {
+    .runs(async (run, { image, operatorKey }: ExampleOptions) => {
       const policy = encodePolicy({
         ...policyWithFloors(),
         measurements: await measurementsOf(image),
         idKeyDigest: operatorKey === undefined ? 'any' : await keyDigestOf(operatorKey),
       })
-      await runOf(cli, command).result(policy, json(policy))
+      await run.result(policy, json(policy))
     })
 }
 

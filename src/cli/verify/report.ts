@@ -1,6 +1,6 @@
 // strongroom verify report: a saved SNP report against certificates, floors and a policy. Effects: reads files.
 
-import { type Command, Option } from 'commander'
+import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { hclSizeBytesMax } from '../../attest/report/form.ts'
@@ -8,7 +8,7 @@ import { FIELDS } from '../../attest/report/report.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { verifySavedReport } from '../../verifier/report.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput, readOptionalInput } from '../input-file.ts'
 import { hexOption, timeOption } from '../options.ts'
@@ -34,7 +34,7 @@ type ReportOptions = PinOptions & {
 
 const certificateBytesMax = BUNDLE_LIMITS.bytesMax
 
-export function addVerifyReport(verify: Command, cli: Cli): void {
+export function addVerifyReport(verify: Command): void {
   const command = verify
     .command('report')
     .description('verify an SNP report: signature, certificate chain to AMD, revocation, floors of the TCB and policy')
@@ -65,15 +65,12 @@ export function addVerifyReport(verify: Command, cli: Cli): void {
     )
     .option('--verbose', verboseHelp)
   addPinOptions(command, REPORT_PINS)
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
-        'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --any-measurement --verbose',
-        'strongroom verify policy-example > policy.json   # then put your measurements into it',
-      ),
+    .examples(
+      'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
+      'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --any-measurement --verbose',
+      'strongroom verify policy-example > policy.json   # then put your measurements into it',
     )
-    .action(async (options: ReportOptions, command: Command) => verifyReport(runOf(cli, command), options))
+    .runs(verifyReport)
 }
 
 async function verifyReport(run: Run, options: ReportOptions): Promise<void> {

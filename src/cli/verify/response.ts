@@ -1,11 +1,10 @@
 // strongroom verify response: a saved response against its receipt and the gateway's attestation. Effects: reads files.
 
-import type { Command } from 'commander'
 import type { ResponseClaim } from '../../attest/receipt/response.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
-import { type Cli, helpText, type Run, runOf } from '../cli.ts'
+import type { Command, Run } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
 import { nonceOption, saltOption, timeOption } from '../options.ts'
@@ -27,7 +26,7 @@ type ResponseOptions = TrustOptions & {
 
 const bodyBytesMax = 512 * MIB
 
-export function addVerifyResponse(verify: Command, cli: Cli): void {
+export function addVerifyResponse(verify: Command): void {
   const command = verify
     .command('response')
     .description(
@@ -48,14 +47,11 @@ export function addVerifyResponse(verify: Command, cli: Cli): void {
     .option('--nonce <text>', 'the nonce that was sent with GET /attestation, 43 characters', nonceOption)
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
   addTrustOptions(command)
-    .addHelpText(
-      'after',
-      helpText(
-        'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
-        'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
-      ),
+    .examples(
+      'strongroom verify response --receipt receipt.txt --request request.json --response response.json --attestation attestation.json --policy policy.json --allowlist allowlist.json',
+      'strongroom verify response --request request.json --response stream.txt --attestation attestation.json --policy policy.json --any-allowlist',
     )
-    .action(async (options: ResponseOptions, command: Command) => verifySaved(runOf(cli, command), options))
+    .runs(verifySaved)
 }
 
 async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {

@@ -1,6 +1,5 @@
 // Trust of a relying party, as options of the commands that verify. Effects: reads files. Fault invalid_request.
 
-import type { Command } from 'commander'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
@@ -12,6 +11,7 @@ import type { GatewayQuestion } from '../../verifier/gateway.ts'
 import { PINS, type Pins } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
+import type { Command } from '../cli.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 

@@ -1,11 +1,10 @@
 // strongroom verify: evidence against AMD's roots and a policy. Only `gateway` and `instance` use the network.
 
-import type { Command } from 'commander'
 import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
 import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
 import { policySchema } from '../../attest/policy/schema.ts'
 import { toHex } from '../../base/bytes.ts'
-import { type Cli, helpText, runOf } from '../cli.ts'
+import type { Command } from '../cli.ts'
 import { EXIT } from '../exit.ts'
 import { readInput } from '../input-file.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
@@ -17,56 +16,51 @@ import { addPolicyExample } from './policy-example.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
 
-export function addVerify(program: Command, cli: Cli): void {
+export function addVerify(program: Command): void {
   const verify = program
     .command('verify')
     .description(
       'verify evidence: report, id-block, gateway, response, instance, build, policy-schema, policy-example, tcb-floors; needs no daemon',
     )
-    .addHelpText(
-      'after',
-      helpText('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json'),
-    )
+    .examples('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json')
 
-  addVerifyReport(verify, cli)
-  addIdBlock(verify, cli)
-  addVerifyGateway(verify, cli)
-  addVerifyResponse(verify, cli)
-  addVerifyInstance(verify, cli)
-  addVerifyBuild(verify, cli)
+  addVerifyReport(verify)
+  addIdBlock(verify)
+  addVerifyGateway(verify)
+  addVerifyResponse(verify)
+  addVerifyInstance(verify)
+  addVerifyBuild(verify)
 
   verify
     .command('policy-schema')
     .description('print the JSON schema (2020-12) of the file that --policy takes')
-    .addHelpText('after', helpText('strongroom verify policy-schema > policy.schema.json'))
-    .action(async (_options: unknown, command: Command) => {
-      await runOf(cli, command).result(policySchema, json(policySchema))
+    .examples('strongroom verify policy-schema > policy.schema.json')
+    .runs(async run => {
+      await run.result(policySchema, json(policySchema))
     })
 
-  addPolicyExample(verify, cli)
+  addPolicyExample(verify)
 
   verify
     .command('tcb-floors')
     .description("print the least firmware that passes, for each processor, with AMD's bulletin and where it was read")
-    .addHelpText('after', helpText('strongroom verify tcb-floors', 'strongroom verify tcb-floors --json'))
-    .action(async (_options: unknown, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom verify tcb-floors', 'strongroom verify tcb-floors --json')
+    .runs(async run => {
       await run.result(floorsDocument(), floorsText(run.paint))
     })
 }
 
 type IdBlockOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }
 
-function addIdBlock(verify: Command, cli: Cli): void {
+function addIdBlock(verify: Command): void {
   verify
     .command('id-block')
     .description('verify who signed an ID block, and print the key digests that a report of its launch will carry')
     .requiredOption('--id-block <file>', `ID block, ${idBlockBytes} bytes`)
     .requiredOption('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
     .option('--require-author', 'fail without a signature of an author')
-    .addHelpText('after', helpText('strongroom verify id-block --id-block id-block.bin --id-auth id-auth.bin'))
-    .action(async (options: IdBlockOptions, command: Command) => {
-      const run = runOf(cli, command)
+    .examples('strongroom verify id-block --id-block id-block.bin --id-auth id-auth.bin')
+    .runs(async (run, options: IdBlockOptions) => {
       const found = await verifyIdBlock({
         idBlock: readInput({ path: options.idBlock, param: 'id-block', bytesMax: idBlockBytes }),
         idAuth: readInput({ path: options.idAuth, param: 'id-auth', bytesMax: idAuthBytes }),

@@ -1,21 +1,19 @@
 // The operator's say in the egress limits of instances, on the admin socket (see admin.ts). Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { Closed, OrNull } from '../forms.ts'
 
 /** 1 PiB. Nobody means more, and sums of such limits are still exact numbers. */
 export const egressLimitBytesMax = 2 ** 50
 
-const Bytes = Type.Union([Type.Integer({ minimum: 1, maximum: egressLimitBytesMax }), Type.Null()])
+const Bytes = OrNull(Type.Integer({ minimum: 1, maximum: egressLimitBytesMax }))
 
 /** Either `to_bytes` (the new limit) or `by_bytes` (the increase) is null. */
-export const AdminEgressRaise = Type.Object(
-  {
-    to_bytes: Bytes,
-    by_bytes: Bytes,
-    reason: Type.Union([Type.String({ maxLength: 500 }), Type.Null()]),
-    /** Login name of the operator, for the journal. Callers of the socket are root and may write any. */
-    operator: Type.String({ minLength: 1, maxLength: 64 }),
-  },
-  { additionalProperties: false },
-)
+export const AdminEgressRaise = Closed({
+  to_bytes: Bytes,
+  by_bytes: Bytes,
+  reason: OrNull(Type.String({ maxLength: 500 })),
+  /** Login name of the operator, for the journal. Callers of the socket are root and may write any. */
+  operator: Type.String({ minLength: 1, maxLength: 64 }),
+})
 export type AdminEgressRaise = Static<typeof AdminEgressRaise>

@@ -2,67 +2,57 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
 import { AdminTraces } from './traces.ts'
 
-const closed = { additionalProperties: false } as const
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
-const CountOrNull = Type.Union([Type.Integer({ minimum: 0 }), Type.Null()])
+const TextOrNull = OrNull(Type.String())
+const CountOrNull = OrNull(Type.Integer({ minimum: 0 }))
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 
 const GatewayPlacement = OneOf(['vm', 'host', 'off'])
 
 /** VMs of the gateway: those that are, then the last that were. */
-export const AdminGateways = Type.Object(
-  {
-    placement: GatewayPlacement,
-    /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
-    problem: TextOrNull,
-    gateways: Type.Array(
-      Type.Object(
-        {
-          vm: Type.String(),
-          state: OneOf(['starting', 'serving', 'draining', 'gone']),
-          address: TextOrNull,
-          since: Time,
-          /** Whether it is launched from what configuration and image say now. */
-          current: Type.Boolean(),
-          /** HOST_DATA of its reports. */
-          workload_sha256: TextOrNull,
-          keys_revision: CountOrNull,
-          requests_running: CountOrNull,
-          usage_waiting: CountOrNull,
-          /** Since when rows wait and none is booked; null: none waits. */
-          usage_waiting_since: Type.Union([Time, Type.Null()]),
-          usage_booked: Type.Integer({ minimum: 0 }),
-          /** Why it does not do all that it should. */
-          problem: TextOrNull,
-          /** Why it is gone. */
-          reason: TextOrNull,
-        },
-        closed,
-      ),
-    ),
-  },
-  closed,
-)
+export const AdminGateways = Closed({
+  placement: GatewayPlacement,
+  /** Why no VM serves, or no newer one; null: nothing is known to be wrong. */
+  problem: TextOrNull,
+  gateways: Type.Array(
+    Closed({
+      vm: Type.String(),
+      state: OneOf(['starting', 'serving', 'draining', 'gone']),
+      address: TextOrNull,
+      since: Time,
+      /** Whether it is launched from what configuration and image say now. */
+      current: Type.Boolean(),
+      /** HOST_DATA of its reports. */
+      workload_sha256: TextOrNull,
+      keys_revision: CountOrNull,
+      requests_running: CountOrNull,
+      usage_waiting: CountOrNull,
+      /** Since when rows wait and none is booked; null: none waits. */
+      usage_waiting_since: OrNull(Time),
+      usage_booked: Type.Integer({ minimum: 0 }),
+      /** Why it does not do all that it should. */
+      problem: TextOrNull,
+      /** Why it is gone. */
+      reason: TextOrNull,
+    }),
+  ),
+})
 export type AdminGateways = Static<typeof AdminGateways>
 
-export const AdminGatewayLog = Type.Object(
-  { lines: Type.Array(Type.Object({ seq: Type.Integer({ minimum: 0 }), line: Type.String() }, closed)) },
-  closed,
-)
+export const AdminGatewayLog = Closed({
+  lines: Type.Array(Closed({ seq: Type.Integer({ minimum: 0 }), line: Type.String() })),
+})
 
 /** Service B in short. */
-export const AdminGatewaySummary = Type.Object(
-  {
-    placement: GatewayPlacement,
-    /** The VM that serves, else the newest that starts; null: there is none. */
-    vm: TextOrNull,
-    state: Type.Union([OneOf(['serving', 'starting']), Type.Null()]),
-    /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
-    problem: TextOrNull,
-    /** Null: nothing is traced. */
-    traces: Type.Union([AdminTraces, Type.Null()]),
-  },
-  closed,
-)
+export const AdminGatewaySummary = Closed({
+  placement: GatewayPlacement,
+  /** The VM that serves, else the newest that starts; null: there is none. */
+  vm: TextOrNull,
+  state: OrNull(OneOf(['serving', 'starting'])),
+  /** Why it does not do all that it should, or why no VM serves; null: nothing is known to be wrong. */
+  problem: TextOrNull,
+  /** Null: nothing is traced. */
+  traces: OrNull(AdminTraces),
+})

@@ -1,29 +1,27 @@
 // An operator's settings for a gateway key, and budgets of keys and organizations, in the admin interface. Pure.
 
 import { Type } from '@sinclair/typebox'
+import { Closed, OrNull } from '../forms.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
 
 /** Budgets for a calendar month (UTC). Null: no bound. */
 export const budgetFields = {
-  budget_usd: Type.Union([
-    Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' }),
-    Type.Null(),
-  ]),
-  budget_tokens: Type.Union([Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 }), Type.Null()]),
+  budget_usd: OrNull(Type.String({ pattern: '^[0-9]{1,6}(\\.[0-9]{1,9})?$', description: 'Dollars' })),
+  budget_tokens: OrNull(Type.Integer({ minimum: 0, maximum: 1_000_000_000_000 })),
 }
 
 /** Usage of the running month, as booked. */
 export const spentFields = { month_cost_usd: Type.String(), month_tokens: Type.Integer({ minimum: 0 }) }
 
 /** Omitted fields stay unchanged. */
-export const AdminBudgetSet = Type.Partial(Type.Object(budgetFields, { additionalProperties: false }))
+export const AdminBudgetSet = Type.Partial(Closed(budgetFields))
 
-const LimitOrNull = (maximum: number) => Type.Union([Type.Integer({ minimum: 1, maximum }), Type.Null()])
+const LimitOrNull = (maximum: number) => OrNull(Type.Integer({ minimum: 1, maximum }))
 /** Null means the configured limit, and no expiry. */
 export const gatewayKeyTerms = {
   requests_per_minute: LimitOrNull(1_000_000),
   tokens_per_minute: LimitOrNull(1_000_000_000),
   concurrency_max: LimitOrNull(65_536),
-  expires_at: Type.Union([Type.String({ description: 'ISO 8601 UTC' }), Type.Null()]),
+  expires_at: OrNull(Type.String({ description: 'ISO 8601 UTC' })),
 }
 export const gatewayKeyRules = { models: KeyModels, aliases: KeyAliases, ...budgetFields }

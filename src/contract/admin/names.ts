@@ -1,19 +1,17 @@
 // The part of `strongroom status` about names that instances may reach. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { Closed } from '../forms.ts'
 
-export const AdminNames = Type.Object(
-  {
-    /** Entries of the list. */
-    entries: Type.Integer({ minimum: 1 }),
-    /** Addresses that are open because of them. */
-    addresses: Type.Integer({ minimum: 0 }),
-    /** Gateway addresses at which instances are answered: none before the first VM. */
-    listening: Type.Array(Type.String()),
-    answered: Type.Integer({ minimum: 0 }),
-    blocked: Type.Integer({ minimum: 0 }),
-    failed: Type.Integer({ minimum: 0 }),
-  },
-  { additionalProperties: false },
-)
+export const AdminNames = Closed({
+  /** Entries of the list. */
+  entries: Type.Integer({ minimum: 1 }),
+  /** Addresses that are open because of them. */
+  addresses: Type.Integer({ minimum: 0 }),
+  /** Gateway addresses at which instances are answered: none before the first VM. */
+  listening: Type.Array(Type.String()),
+  answered: Type.Integer({ minimum: 0 }),
+  blocked: Type.Integer({ minimum: 0 }),
+  failed: Type.Integer({ minimum: 0 }),
+})
 export type AdminNames = Static<typeof AdminNames>

@@ -1,10 +1,11 @@
 // Usage of the inference gateway in the admin interface. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
+import { Closed } from '../forms.ts'
 import { usageRows } from '../http/usage-rows.ts'
 import { Slug } from './admin.ts'
 
-export const AdminUsage = Type.Object({ organization: Slug, ...usageRows }, { additionalProperties: false })
+export const AdminUsage = Closed({ organization: Slug, ...usageRows })
 export type AdminUsage = Static<typeof AdminUsage>
 
 /** `by`: names with commas in between; empty: one row with the sums. */

@@ -3,8 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
-
-const closed = { additionalProperties: false } as const
+import { Closed } from '../forms.ts'
 
 /** Why a build failed; stable names. */
 export const BUILD_ERROR_TYPES = [
@@ -33,39 +32,34 @@ export const BuildNonce = Type.String({
 })
 
 /** Body of `POST /build`: exactly one of `repo_url` and `source_data`. */
-export const BuildRequest = Type.Object(
-  {
-    nonce: BuildNonce,
-    repo_url: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 2048, description: 'A git repository, https only.' }),
-    ),
-    repo_ref: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 256, description: 'Branch, tag or commit of repo_url.' }),
-    ),
-    source_data: Type.Optional(Type.String({ minLength: 1, description: 'tar.gz, tar or zip in standard base64.' })),
-    source_name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, description: 'File name of source_data.' })),
-    project_dir: Type.Optional(
-      Type.String({ minLength: 1, maxLength: 1024, description: 'Directory in the source; its root unless given.' }),
-    ),
-    toolchain: Type.Optional(Toolchain),
-    reproduce: Type.Optional(Type.Boolean({ description: 'Build twice and compare each artifact.' })),
-    fetch_ca_sha256: Type.Optional(
-      Type.String({
-        pattern: '^[0-9a-f]{64}$',
-        description:
-          "SHA-256 of the service's own certificate authorities (PEM file) that fetches may trust beside the public ones; none without it.",
-      }),
-    ),
-    crates_mirror: Type.Optional(
-      Type.String({
-        minLength: 1,
-        maxLength: 512,
-        description: "The service's own mirror that may stand in the place of the crates registry; none without it.",
-      }),
-    ),
-  },
-  closed,
-)
+export const BuildRequest = Closed({
+  nonce: BuildNonce,
+  repo_url: Type.Optional(Type.String({ minLength: 1, maxLength: 2048, description: 'A git repository, https only.' })),
+  repo_ref: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 256, description: 'Branch, tag or commit of repo_url.' }),
+  ),
+  source_data: Type.Optional(Type.String({ minLength: 1, description: 'tar.gz, tar or zip in standard base64.' })),
+  source_name: Type.Optional(Type.String({ minLength: 1, maxLength: 128, description: 'File name of source_data.' })),
+  project_dir: Type.Optional(
+    Type.String({ minLength: 1, maxLength: 1024, description: 'Directory in the source; its root unless given.' }),
+  ),
+  toolchain: Type.Optional(Toolchain),
+  reproduce: Type.Optional(Type.Boolean({ description: 'Build twice and compare each artifact.' })),
+  fetch_ca_sha256: Type.Optional(
+    Type.String({
+      pattern: '^[0-9a-f]{64}$',
+      description:
+        "SHA-256 of the service's own certificate authorities (PEM file) that fetches may trust beside the public ones; none without it.",
+    }),
+  ),
+  crates_mirror: Type.Optional(
+    Type.String({
+      minLength: 1,
+      maxLength: 512,
+      description: "The service's own mirror that may stand in the place of the crates registry; none without it.",
+    }),
+  ),
+})
 export type BuildRequest = Static<typeof BuildRequest>
 
 /** `project_dir` in canonical form: without `.` and trailing slash. Null: the source's root. */
@@ -87,21 +81,15 @@ export function isOfService(step: BuildStep): boolean {
 
 /** The `data` of one server-sent event. `complete` is the last event of a build. */
 export const BuildEvent = Type.Union([
-  Type.Object({ type: Type.Literal('queued'), position: Type.Integer({ minimum: 0 }) }, closed),
-  Type.Object({ type: BuildStep, msg: Type.String({ maxLength: 4096 }) }, closed),
-  Type.Object(
-    {
-      type: Type.Literal('complete'),
-      result: Type.Union([
-        Type.Object({ status: Type.Literal('ok') }, closed),
-        Type.Object(
-          { status: Type.Literal('failed'), error: Type.String({ maxLength: 8192 }), error_type: BuildErrorType },
-          closed,
-        ),
-      ]),
-    },
-    closed,
-  ),
+  Closed({ type: Type.Literal('queued'), position: Type.Integer({ minimum: 0 }) }),
+  Closed({ type: BuildStep, msg: Type.String({ maxLength: 4096 }) }),
+  Closed({
+    type: Type.Literal('complete'),
+    result: Type.Union([
+      Closed({ status: Type.Literal('ok') }),
+      Closed({ status: Type.Literal('failed'), error: Type.String({ maxLength: 8192 }), error_type: BuildErrorType }),
+    ]),
+  }),
 ])
 export type BuildEvent = Static<typeof BuildEvent>
 

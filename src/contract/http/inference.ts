@@ -4,9 +4,8 @@
 import { type Static, Type } from '@sinclair/typebox'
 import type { FaultCode } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
 import { UsageSums, usageRows } from './usage-rows.ts'
-
-const closed = { additionalProperties: false } as const
 
 /** Faults that clients see under their own code, with the status of FAULTS; all others show as `internal`. */
 export const GATEWAY_PUBLIC_CODES = [
@@ -54,22 +53,16 @@ export const GATEWAY_ERROR_TYPES = {
  * Body of every error response. Unlike service A's it has no envelope and no request id. `code` and `message` are the
  * contract's (7.2).
  */
-export const GatewayError = Type.Object(
-  {
-    error: Type.Object(
-      {
-        code: GatewayErrorCode,
-        message: Type.String(),
-        type: OneOf([...new Set(Object.values(GATEWAY_ERROR_TYPES))]),
-        param: Type.Union([Type.String(), Type.Null()], {
-          description: 'The field that is wrong, such as `messages[0].content`; null when it is not one field.',
-        }),
-      },
-      closed,
-    ),
-  },
-  closed,
-)
+export const GatewayError = Closed({
+  error: Closed({
+    code: GatewayErrorCode,
+    message: Type.String(),
+    type: OneOf([...new Set(Object.values(GATEWAY_ERROR_TYPES))]),
+    param: OrNull(Type.String(), {
+      description: 'The field that is wrong, such as `messages[0].content`; null when it is not one field.',
+    }),
+  }),
+})
 export type GatewayError = Static<typeof GatewayError>
 
 /** The body of an error response. `param`: the field at fault, if it is a single field. */
@@ -77,43 +70,34 @@ export function gatewayError(code: GatewayErrorCode, message: string, param: str
   return { error: { code, message, type: GATEWAY_ERROR_TYPES[code], param } }
 }
 
-export const GatewayModel = Type.Object(
-  {
-    id: Type.String(),
-    object: Type.Literal('model'),
-    created: Type.Integer({
-      description: 'Unix time in seconds since when this gateway process has served the model.',
-    }),
-    owned_by: Type.String(),
-  },
-  closed,
-)
+export const GatewayModel = Closed({
+  id: Type.String(),
+  object: Type.Literal('model'),
+  created: Type.Integer({
+    description: 'Unix time in seconds since when this gateway process has served the model.',
+  }),
+  owned_by: Type.String(),
+})
 export type GatewayModel = Static<typeof GatewayModel>
-export const GatewayModelList = Type.Object({ object: Type.Literal('list'), data: Type.Array(GatewayModel) }, closed)
+export const GatewayModelList = Closed({ object: Type.Literal('list'), data: Type.Array(GatewayModel) })
 export type GatewayModelList = Static<typeof GatewayModelList>
 
 /** Usage in the running calendar month. A request counts once it has ended. */
-export const GatewayUsage = Type.Object(
-  {
-    object: Type.Literal('usage'),
-    period: Type.Object(
-      {
-        start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
-        end: Type.String({ description: 'Begin of the next one.' }),
-      },
-      closed,
-    ),
-    key: UsageSums,
-    organization: Type.Union([UsageSums, Type.Null()], {
-      description: 'All keys together; null for a key that was made for an instance.',
-    }),
-  },
-  closed,
-)
+export const GatewayUsage = Closed({
+  object: Type.Literal('usage'),
+  period: Closed({
+    start: Type.String({ description: 'Begin of the calendar month, ISO 8601 UTC.' }),
+    end: Type.String({ description: 'Begin of the next one.' }),
+  }),
+  key: UsageSums,
+  organization: OrNull(UsageSums, {
+    description: 'All keys together; null for a key that was made for an instance.',
+  }),
+})
 export type GatewayUsage = Static<typeof GatewayUsage>
 
 /** Usage of the key, by model and day. */
-export const GatewayUsageRows = Type.Object({ object: Type.Literal('usage.rows'), ...usageRows }, closed)
+export const GatewayUsageRows = Closed({ object: Type.Literal('usage.rows'), ...usageRows })
 export type GatewayUsageRows = Static<typeof GatewayUsageRows>
 
-export const GatewayHealth = Type.Object({ status: Type.Literal('ok') }, closed)
+export const GatewayHealth = Closed({ status: Type.Literal('ok') })

@@ -3,8 +3,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf, OneOfOrNull } from '../check.ts'
-
-const closed = { additionalProperties: false } as const
+import { Closed, OrNull } from '../forms.ts'
 
 /** The packaged agent, and how instances reach a model. */
 export const supportedAgent = 'opencode'
@@ -44,7 +43,7 @@ const Timestamp = (description: string) =>
     examples: ['2026-11-20T08:30:00.000Z'],
   })
 const Nullable = <T extends ReturnType<typeof Type.String>>(schema: T, description: string) =>
-  Type.Union([schema, Type.Null()], { description })
+  OrNull(schema, { description })
 const Usd = (description: string) =>
   Type.String({
     pattern: '^(0|[1-9][0-9]*)\\.[0-9]{2,6}$',
@@ -63,28 +62,25 @@ export const instanceNamePattern = /^[a-z0-9]{8}$/
 export const InstanceStatus = OneOf(INSTANCE_STATUSES, { description: 'Where the instance is in its life.' })
 
 /** Body of `POST /v1/instances`. The service also parses the public key and looks the model up. */
-export const CreateInstance = Type.Object(
-  {
-    public_key: Type.String({
-      maxLength: publicKeyCharsMax,
-      description: 'OpenSSH public key, one line: type, base64, optional comment. ssh-ed25519 is the best choice.',
-      examples: ['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'],
+export const CreateInstance = Closed({
+  public_key: Type.String({
+    maxLength: publicKeyCharsMax,
+    description: 'OpenSSH public key, one line: type, base64, optional comment. ssh-ed25519 is the best choice.',
+    examples: ['ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIHsJzTQ0tPK4Tw9J6f8W6S1QhIYzG1mJtN5gRt0cMZrE ops@example.org'],
+  }),
+  agent: Type.Optional(
+    Type.Literal(supportedAgent, { default: supportedAgent, description: 'The packaged agent to run.' }),
+  ),
+  inference_mode: Type.Optional(
+    Type.Literal(supportedInferenceMode, { description: 'How the agent reaches a model.' }),
+  ),
+  inference_model: Type.Optional(
+    Type.String({
+      maxLength: 256,
+      description: 'A model of the default gateway. If left out, the operator chooses.',
     }),
-    agent: Type.Optional(
-      Type.Literal(supportedAgent, { default: supportedAgent, description: 'The packaged agent to run.' }),
-    ),
-    inference_mode: Type.Optional(
-      Type.Literal(supportedInferenceMode, { description: 'How the agent reaches a model.' }),
-    ),
-    inference_model: Type.Optional(
-      Type.String({
-        maxLength: 256,
-        description: 'A model of the default gateway. If left out, the operator chooses.',
-      }),
-    ),
-  },
-  closed,
-)
+  ),
+})
 export type CreateInstance = Static<typeof CreateInstance>
 
 const created = {
@@ -107,77 +103,62 @@ const created = {
 const createdAt = { created_at: Timestamp('When the create was accepted.') }
 
 /** `data` of the response to a create. */
-export const InstanceCreated = Type.Object({ ...created, ...createdAt }, closed)
+export const InstanceCreated = Closed({ ...created, ...createdAt })
 export type InstanceCreated = Static<typeof InstanceCreated>
 
 /** The full record, in the responses to list, retrieve and delete. */
-export const InstanceRecord = Type.Object(
-  {
-    ...created,
-    failure_code: OneOfOrNull(FAILURE_CODES, { description: 'Why the instance failed; null unless it did.' }),
-    failure_message: Nullable(Type.String(), 'Why the instance failed, for people; null unless it did.'),
-    terminated_reason: Type.Union([Type.Literal('deleted_via_api'), Type.Null()], {
-      description: 'Set once a delete has been accepted.',
-    }),
-    ...createdAt,
-    ready_at: Nullable(Timestamp('When it became ready.'), 'When it became ready; null before.'),
-    terminated_at: Nullable(Timestamp('When teardown finished.'), 'When teardown finished; null before.'),
-  },
-  closed,
-)
+export const InstanceRecord = Closed({
+  ...created,
+  failure_code: OneOfOrNull(FAILURE_CODES, { description: 'Why the instance failed; null unless it did.' }),
+  failure_message: Nullable(Type.String(), 'Why the instance failed, for people; null unless it did.'),
+  terminated_reason: OrNull(Type.Literal('deleted_via_api'), {
+    description: 'Set once a delete has been accepted.',
+  }),
+  ...createdAt,
+  ready_at: Nullable(Timestamp('When it became ready.'), 'When it became ready; null before.'),
+  terminated_at: Nullable(Timestamp('When teardown finished.'), 'When teardown finished; null before.'),
+})
 export type InstanceRecord = Static<typeof InstanceRecord>
 
 /** `data` of the response to a list. */
-export const InstanceList = Type.Object(
-  {
-    instances: Type.Array(InstanceRecord, {
-      description:
-        'All records of the organization, the oldest first. Records of terminated instances are kept for at least 30 days.',
-    }),
-    next_cursor: Type.Null({ description: 'Reserved for pagination.' }),
-  },
-  closed,
-)
+export const InstanceList = Closed({
+  instances: Type.Array(InstanceRecord, {
+    description:
+      'All records of the organization, the oldest first. Records of terminated instances are kept for at least 30 days.',
+  }),
+  next_cursor: Type.Null({ description: 'Reserved for pagination.' }),
+})
 export type InstanceList = Static<typeof InstanceList>
 
 /** `data` of `GET /v1/usage`. */
-export const UsageSummary = Type.Object(
-  {
-    pricing: Type.Object(
-      {
-        period_start: Timestamp('Start of the current billing period, included.'),
-        period_end: Timestamp('End of the current billing period, not included.'),
-        subscription_cost_usd: Usd('Base cost of the period.'),
-        instance_hours_included: Type.Integer({ minimum: 0, description: 'Instance-hours within the base cost.' }),
-        overage_per_hour_usd: Usd('Cost of each further instance-hour.'),
-      },
-      closed,
+export const UsageSummary = Closed({
+  pricing: Closed({
+    period_start: Timestamp('Start of the current billing period, included.'),
+    period_end: Timestamp('End of the current billing period, not included.'),
+    subscription_cost_usd: Usd('Base cost of the period.'),
+    instance_hours_included: Type.Integer({ minimum: 0, description: 'Instance-hours within the base cost.' }),
+    overage_per_hour_usd: Usd('Cost of each further instance-hour.'),
+  }),
+  usage: Closed({
+    instance_hours_used: Type.Number({
+      minimum: 0,
+      description: 'Hours that instances were ready in this period, all instances together.',
+    }),
+    inference_cost_usd: Usd('Inference through the default gateway in this period.'),
+    egress_bytes: Type.Integer({
+      minimum: 0,
+      description:
+        'Egress of all instances that are not terminated, each since its start, as last sampled. It counts what the cap counts, so never more than the cap: the allowance for answers to SSH once that is spent is apart.',
+    }),
+    egress_limit_bytes: Type.Literal(egressLimitBytes, { description: 'Egress cap of each single instance.' }),
+    egress_observed_at: Timestamp(
+      'When egress was last sampled; the time of this response if it has not been sampled yet.',
     ),
-    usage: Type.Object(
-      {
-        instance_hours_used: Type.Number({
-          minimum: 0,
-          description: 'Hours that instances were ready in this period, all instances together.',
-        }),
-        inference_cost_usd: Usd('Inference through the default gateway in this period.'),
-        egress_bytes: Type.Integer({
-          minimum: 0,
-          description:
-            'Egress of all instances that are not terminated, each since its start, as last sampled. It counts what the cap counts, so never more than the cap: the allowance for answers to SSH once that is spent is apart.',
-        }),
-        egress_limit_bytes: Type.Literal(egressLimitBytes, { description: 'Egress cap of each single instance.' }),
-        egress_observed_at: Timestamp(
-          'When egress was last sampled; the time of this response if it has not been sampled yet.',
-        ),
-        egress_blocked: Type.Boolean({ description: 'Whether egress of any instance is blocked.' }),
-        egress_block_applied_at: Nullable(
-          Timestamp('When the oldest block in force was applied.'),
-          'When the oldest block in force was applied; null when none is in force.',
-        ),
-      },
-      closed,
+    egress_blocked: Type.Boolean({ description: 'Whether egress of any instance is blocked.' }),
+    egress_block_applied_at: Nullable(
+      Timestamp('When the oldest block in force was applied.'),
+      'When the oldest block in force was applied; null when none is in force.',
     ),
-  },
-  closed,
-)
+  }),
+})
 export type UsageSummary = Static<typeof UsageSummary>

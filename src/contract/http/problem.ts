@@ -2,8 +2,7 @@
 
 import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { WIRE_CODES, type WireCode } from '../../base/fault.ts'
-
-const closed = { additionalProperties: false } as const
+import { Closed, OrNull } from '../forms.ts'
 
 /** Charset and length of the random part of a request id. */
 export const requestIdPattern = '^req_[a-z0-9]{24}$'
@@ -13,7 +12,7 @@ const RequestId = Type.String({
   description: 'Drawn by the server for this one HTTP request; also in the X-Request-ID header.',
   examples: ['req_7f3k09xw2m5p8q1z4t6v0b2n'],
 })
-const CorrelationId = Type.Union([Type.String(), Type.Null()], {
+const CorrelationId = OrNull(Type.String(), {
   description: 'The X-Correlation-ID header of the request as it came, or null when there was none.',
 })
 
@@ -26,23 +25,17 @@ const WireErrorCode = Type.Unsafe<WireCode>(
 )
 
 /** A failure. `param` is present only when exactly one field of the request is at fault. */
-export const Problem = Type.Object(
-  {
-    code: WireErrorCode,
-    message: Type.String({ description: 'For people; safe to show to end users. Its wording may change.' }),
-    param: Type.Optional(Type.String({ description: 'The one request field at fault, named as on the wire.' })),
-  },
-  closed,
-)
+export const Problem = Closed({
+  code: WireErrorCode,
+  message: Type.String({ description: 'For people; safe to show to end users. Its wording may change.' }),
+  param: Type.Optional(Type.String({ description: 'The one request field at fault, named as on the wire.' })),
+})
 export type Problem = Static<typeof Problem>
 
-export const FailureEnvelope = Type.Object(
-  { request_id: RequestId, correlation_id: CorrelationId, error: Problem },
-  closed,
-)
+export const FailureEnvelope = Closed({ request_id: RequestId, correlation_id: CorrelationId, error: Problem })
 export type FailureEnvelope = Static<typeof FailureEnvelope>
 
 /** The envelope around `data`. */
 export function SuccessEnvelope<T extends TSchema>(data: T) {
-  return Type.Object({ request_id: RequestId, correlation_id: CorrelationId, data }, closed)
+  return Closed({ request_id: RequestId, correlation_id: CorrelationId, data })
 }

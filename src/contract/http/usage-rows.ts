@@ -4,11 +4,11 @@ import { type Static, Type } from '@sinclair/typebox'
 import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
 import { nanoUsdText } from './usd.ts'
 
-const closed = { additionalProperties: false } as const
 const Count = Type.Integer({ minimum: 0 })
-const TextOrNull = Type.Union([Type.String(), Type.Null()])
+const TextOrNull = OrNull(Type.String())
 
 export const USAGE_GROUPS = ['key', 'model', 'day'] as const
 export type UsageGroup = (typeof USAGE_GROUPS)[number]
@@ -20,15 +20,12 @@ const dayMs = 86_400_000
 /** Longest part of a client's own text that an error message repeats. */
 const echoCharsMax = 32
 
-export const UsageSums = Type.Object(
-  {
-    requests: Count,
-    prompt_tokens: Count,
-    completion_tokens: Count,
-    cost_usd: Type.String({ pattern: '^[0-9]+\\.[0-9]{9}$', description: 'Exact, as a decimal.' }),
-  },
-  closed,
-)
+export const UsageSums = Closed({
+  requests: Count,
+  prompt_tokens: Count,
+  completion_tokens: Count,
+  cost_usd: Type.String({ pattern: '^[0-9]+\\.[0-9]{9}$', description: 'Exact, as a decimal.' }),
+})
 export type UsageSums = Static<typeof UsageSums>
 
 /** Properties of a response with rows. */
@@ -36,13 +33,12 @@ export const usageRows = {
   from: Type.String({ description: 'First day in UTC, like 2026-11-01.' }),
   to: Type.String({ description: 'Last day in UTC; it is included.' }),
   by: Type.Array(OneOf(USAGE_GROUPS)),
-  rows: Type.Array(
-    Type.Object({ day: TextOrNull, key: TextOrNull, model: TextOrNull, ...UsageSums.properties }, closed),
-    { description: 'By day, key and model. What was not asked for is null.' },
-  ),
+  rows: Type.Array(Closed({ day: TextOrNull, key: TextOrNull, model: TextOrNull, ...UsageSums.properties }), {
+    description: 'By day, key and model. What was not asked for is null.',
+  }),
   total: UsageSums,
 }
-const UsageRows = Type.Object(usageRows, closed)
+const UsageRows = Closed(usageRows)
 export type UsageRows = Static<typeof UsageRows>
 
 /** Days, both included. */

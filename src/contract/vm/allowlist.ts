@@ -6,44 +6,34 @@ import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { type CheckResult, checkValue } from '../check.ts'
+import { Closed } from '../forms.ts'
 import { ATTESTED_WORKLOADS, type AttestedWorkload } from '../http/attestation.ts'
-
-const closed = { additionalProperties: false } as const
 
 const Sha256Hex = Type.String({ pattern: '^[0-9a-f]{64}$' })
 /** A whole argv, compared argument by argument. The limits are those of a statement. */
 const Argv = Type.Array(Type.String({ maxLength: 4096 }), { minItems: 1, maxItems: 256 })
 
-const AllowedImage = Type.Object(
-  {
-    digest: Sha256Hex,
-    commands: Type.Array(Argv, { minItems: 1, maxItems: 64, description: 'Effective commands of this image alone.' }),
-  },
-  closed,
-)
+const AllowedImage = Closed({
+  digest: Sha256Hex,
+  commands: Type.Array(Argv, { minItems: 1, maxItems: 64, description: 'Effective commands of this image alone.' }),
+})
 
-export const AllowedWorkload = Type.Object(
-  {
-    workload: Type.Union(ATTESTED_WORKLOADS.map(name => Type.Literal(name))),
-    images: Type.Array(AllowedImage, {
-      minItems: 1,
-      maxItems: 64,
-      description:
-        'SHA-256: of the executable for what runs within the appliance, the dm-verity root hash for the worker.',
-    }),
-  },
-  closed,
-)
+export const AllowedWorkload = Closed({
+  workload: Type.Union(ATTESTED_WORKLOADS.map(name => Type.Literal(name))),
+  images: Type.Array(AllowedImage, {
+    minItems: 1,
+    maxItems: 64,
+    description:
+      'SHA-256: of the executable for what runs within the appliance, the dm-verity root hash for the worker.',
+  }),
+})
 export type AllowedWorkload = Static<typeof AllowedWorkload>
 
 /** A workload that is not in the list is not admitted. */
-export const Allowlist = Type.Object(
-  {
-    schemaVersion: Type.Literal(2),
-    workloads: Type.Array(AllowedWorkload, { maxItems: ATTESTED_WORKLOADS.length }),
-  },
-  closed,
-)
+export const Allowlist = Closed({
+  schemaVersion: Type.Literal(2),
+  workloads: Type.Array(AllowedWorkload, { maxItems: ATTESTED_WORKLOADS.length }),
+})
 export type Allowlist = Static<typeof Allowlist>
 
 /** Arrays and objects within each other, in the deepest allowlist that the schema accepts, and one to spare. */

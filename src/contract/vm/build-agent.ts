@@ -6,84 +6,61 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { BuildErrorType, BuildStep } from '../http/build.ts'
 import { BuildOrder } from './build-order.ts'
 
 export const exchangeSerial = 'exchange'
 
-const closed = { additionalProperties: false } as const
-const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
-const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
-const Base64Url = (bytesMin: number, bytesMax: number) =>
-  Type.String({
-    pattern: '^[A-Za-z0-9_-]+$',
-    minLength: Math.ceil((bytesMin * 4) / 3),
-    maxLength: Math.ceil((bytesMax * 4) / 3),
-  })
-const OrNull = <T extends ReturnType<typeof Type.String>>(schema: T) => Type.Union([schema, Type.Null()])
 const Count = Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER })
 
 /** One line that a client sees; `seq` counts from 0 without a gap. */
-export const BuildLine = Type.Object(
-  { seq: Type.Integer({ minimum: 0 }), type: BuildStep, msg: Type.String({ maxLength: 4096 }) },
-  closed,
-)
+export const BuildLine = Closed({
+  seq: Type.Integer({ minimum: 0 }),
+  type: BuildStep,
+  msg: Type.String({ maxLength: 4096 }),
+})
 export type BuildLine = Static<typeof BuildLine>
 
 const ATTESTED_STAGES = ['dispatch', 'completion'] as const
 export const AttestedStage = OneOf(ATTESTED_STAGES)
 export type AttestedStage = Static<typeof AttestedStage>
 
-export const BuildProgress = Type.Object(
-  {
-    /** From the line that was asked for on, at most 64 and about 64 KiB of them. */
-    lines: Type.Array(BuildLine, { maxItems: 64 }),
-    /** Whether the guest needs its network now; after `done` it never does again, and has taken the interface down. */
-    network: OneOf(['unused', 'wanted', 'done']),
-    /** Waits for the host to complete the evidence of this stage (`vouch`, then `vouched`); null: for nothing. */
-    waitsFor: Type.Union([AttestedStage, Type.Null()]),
-    result: Type.Union([
-      Type.Null(),
-      Type.Object({ status: Type.Literal('ok'), sizeBytes: Count, sha256: Sha256, provenanceSha256: Sha256 }, closed),
-      Type.Object(
-        { status: Type.Literal('failed'), error: Type.String({ maxLength: 8192 }), errorType: BuildErrorType },
-        closed,
-      ),
-    ]),
-  },
-  closed,
-)
+export const BuildProgress = Closed({
+  /** From the line that was asked for on, at most 64 and about 64 KiB of them. */
+  lines: Type.Array(BuildLine, { maxItems: 64 }),
+  /** Whether the guest needs its network now; after `done` it never does again, and has taken the interface down. */
+  network: OneOf(['unused', 'wanted', 'done']),
+  /** Waits for the host to complete the evidence of this stage (`vouch`, then `vouched`); null: for nothing. */
+  waitsFor: OrNull(AttestedStage),
+  result: Type.Union([
+    Type.Null(),
+    Closed({ status: Type.Literal('ok'), sizeBytes: Count, sha256: Sha256, provenanceSha256: Sha256 }),
+    Closed({ status: Type.Literal('failed'), error: Type.String({ maxLength: 8192 }), errorType: BuildErrorType }),
+  ]),
+})
 export type BuildProgress = Static<typeof BuildProgress>
 
 /** As GuestEvidence of contract/vm/agent.ts, for the stage that the guest waits for. */
-export const BuildEvidence = Type.Object(
-  {
-    stage: AttestedStage,
-    /** Deterministic CBOR of kind `build-dispatch` or `build` (attest/receipt/statement.ts). */
-    statement: Base64Url(1, 4096),
-    keys: Type.Object(
-      {
-        ed25519: Base64Url(32, 32),
-        mldsa65: Base64Url(1952, 1952),
-        x25519: Base64Url(32, 32),
-        mlkem768: Base64Url(1184, 1184),
-      },
-      closed,
-    ),
-    signatures: Type.Object({ ed25519: Base64Url(64, 64), mldsa65: Base64Url(3309, 3309) }, closed),
-    /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
-    report: OrNull(Base64Url(1184, 1184)),
-    /**
-     * At completion, for evidence.json: REPORT_DATA is SHA-256 of provenance.json, the nonce, zeros. Null at dispatch,
-     * and for a nonce of fewer than 16 bytes. Its `report` is null where the host's simulation makes it.
-     */
-    provenance: Type.Union([
-      Type.Object({ sha256: Sha256, report: OrNull(Base64Url(1184, 1184)) }, closed),
-      Type.Null(),
-    ]),
-  },
-  closed,
-)
+export const BuildEvidence = Closed({
+  stage: AttestedStage,
+  /** Deterministic CBOR of kind `build-dispatch` or `build` (attest/receipt/statement.ts). */
+  statement: Base64Url(1, 4096),
+  keys: Closed({
+    ed25519: Base64Url(32, 32),
+    mldsa65: Base64Url(1952, 1952),
+    x25519: Base64Url(32, 32),
+    mlkem768: Base64Url(1184, 1184),
+  }),
+  signatures: Closed({ ed25519: Base64Url(64, 64), mldsa65: Base64Url(3309, 3309) }),
+  /** The SNP report whose REPORT_DATA is SHA-512 of the statement; null where the host's simulation makes it. */
+  report: OrNull(Base64Url(1184, 1184)),
+  /**
+   * At completion, for evidence.json: REPORT_DATA is SHA-256 of provenance.json, the nonce, zeros. Null at dispatch,
+   * and for a nonce of fewer than 16 bytes. Its `report` is null where the host's simulation makes it.
+   */
+  provenance: OrNull(Closed({ sha256: Sha256, report: OrNull(Base64Url(1184, 1184)) })),
+})
 export type BuildEvidence = Static<typeof BuildEvidence>
 
 const id = Type.String({ minLength: 1, maxLength: 64 })
@@ -91,41 +68,36 @@ const id = Type.String({ minLength: 1, maxLength: 64 })
 /** Requests that a build VM takes beside `hello`, `network` and `shutdown`. */
 export const BUILD_REQUESTS = [
   /** Taken once. Again with the same jobId: no effect. With another: refused as `claimed`. */
-  Type.Object({ id, op: Type.Literal('build'), order: BuildOrder }, closed),
-  Type.Object({ id, op: Type.Literal('progress'), from: Type.Integer({ minimum: 0 }) }, closed),
+  Closed({ id, op: Type.Literal('build'), order: BuildOrder }),
+  Closed({ id, op: Type.Literal('progress'), from: Type.Integer({ minimum: 0 }) }),
   /** Refused as `unclaimed` while the guest waits for no evidence. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('vouch'),
-      simulated: Type.Union([Type.Object({ measurement: Sha384, operatorKey: Sha384 }, closed), Type.Null()]),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('vouch'),
+    simulated: OrNull(Closed({ measurement: Sha384, operatorKey: Sha384 })),
+  }),
   /** The completed evidence: the receipt as JSON; at completion also certificates for the provenance's report. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('vouched'),
-      stage: AttestedStage,
-      receipt: Type.String({ maxLength: 98_304 }),
-      provenance: Type.Union([
-        Type.Object(
-          { report: Base64Url(1184, 1184), vek: Base64Url(1, 4096), ask: Base64Url(1, 4096), ark: Base64Url(1, 4096) },
-          closed,
-        ),
-        Type.Null(),
-      ]),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('vouched'),
+    stage: AttestedStage,
+    receipt: Type.String({ maxLength: 98_304 }),
+    provenance: OrNull(
+      Closed({
+        report: Base64Url(1184, 1184),
+        vek: Base64Url(1, 4096),
+        ask: Base64Url(1, 4096),
+        ark: Base64Url(1, 4096),
+      }),
+    ),
+  }),
   /** Ends the build as `cancelled`; everything of it is killed. No effect on one that has ended. */
-  Type.Object({ id, op: Type.Literal('cancel') }, closed),
+  Closed({ id, op: Type.Literal('cancel') }),
 ] as const
 
 export type BuildAgentRequest = Static<(typeof BUILD_REQUESTS)[number]>
 
 export const BUILD_RESPONSES = [
-  Type.Object({ id, ok: Type.Literal(true), progress: BuildProgress }, closed),
-  Type.Object({ id, ok: Type.Literal(true), vouched: BuildEvidence }, closed),
+  Closed({ id, ok: Type.Literal(true), progress: BuildProgress }),
+  Closed({ id, ok: Type.Literal(true), vouched: BuildEvidence }),
 ] as const

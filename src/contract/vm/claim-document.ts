@@ -6,38 +6,29 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
+import { Closed, OrNull } from '../forms.ts'
 import { Claim, Network } from './claim.ts'
 import type { InferenceGateway, UnattestedReason } from './inference-gateway.ts'
 
 export const claimFormat = 'strongroom/claim/v1'
 /** The largest claim and network have less. */
 
-const closed = { additionalProperties: false } as const
 const { inference, ...claimFields } = Claim.properties
 const { key: _, ...inferenceFields } = inference.properties
 
-export const ClaimDocument = Type.Object(
-  {
-    format: Type.Literal(claimFormat),
-    claim: Type.Object(
-      {
-        ...claimFields,
-        inference: Type.Object(
-          {
-            ...inferenceFields,
-            /** SHA-256 of the instance's gateway key, in hexadecimal; null where it has none. */
-            keySha256: Type.Union([Type.String({ pattern: '^[0-9a-f]{64}$' }), Type.Null()]),
-          },
-          closed,
-        ),
-      },
-      closed,
-    ),
-    /** The network in force at the claim, which stays: a claimed guest refuses another. Null: there was none. */
-    network: Type.Union([Network, Type.Null()]),
-  },
-  closed,
-)
+export const ClaimDocument = Closed({
+  format: Type.Literal(claimFormat),
+  claim: Closed({
+    ...claimFields,
+    inference: Closed({
+      ...inferenceFields,
+      /** SHA-256 of the instance's gateway key, in hexadecimal; null where it has none. */
+      keySha256: OrNull(Type.String({ pattern: '^[0-9a-f]{64}$' })),
+    }),
+  }),
+  /** The network in force at the claim, which stays: a claimed guest refuses another. Null: there was none. */
+  network: OrNull(Network),
+})
 export type ClaimDocument = Static<typeof ClaimDocument>
 
 /** SHA-256 of a text's UTF-8. */

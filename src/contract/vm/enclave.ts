@@ -8,21 +8,12 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { concat, utf8 } from '../../base/bytes.ts'
 import { OneOf } from '../check.ts'
+import { Base64Url, Closed, OrNull, Sha256, Sha384 } from '../forms.ts'
 import { KeyAliases, KeyModels } from '../key-rules.ts'
 import { TraceSpan } from './span.ts'
 
-const closed = { additionalProperties: false } as const
 const id = Type.String({ minLength: 1, maxLength: 64 })
-const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
-const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
-const Base64Url = (bytesMin: number, bytesMax: number) =>
-  Type.String({
-    pattern: '^[A-Za-z0-9_-]+$',
-    minLength: Math.ceil((bytesMin * 4) / 3),
-    maxLength: Math.ceil((bytesMax * 4) / 3),
-  })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
-const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
 /** Where a gateway VM listens. */
 export const gatewayVmPort = 8442
@@ -45,54 +36,42 @@ const Price = Type.String({ pattern: '^[0-9]{1,9}(\\.[0-9]{1,6})?$' })
 const budget = { budgetNanoUsd: OrNull(Count), budgetTokens: OrNull(Count) }
 
 /** A gateway key: its hash, never the key. */
-export const ControlKey = Type.Object(
-  {
-    prefix: Type.String({ minLength: 1, maxLength: 32 }),
-    secretSha256: Base64Url(32, 32),
-    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-    instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
-    requestsPerMinute: OrNull(Count),
-    tokensPerMinute: OrNull(Count),
-    concurrencyMax: OrNull(Count),
-    expiresAtMs: OrNull(Count),
-    models: KeyModels,
-    aliases: KeyAliases,
-    ...budget,
-  },
-  closed,
-)
+export const ControlKey = Closed({
+  prefix: Type.String({ minLength: 1, maxLength: 32 }),
+  secretSha256: Base64Url(32, 32),
+  organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+  instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
+  requestsPerMinute: OrNull(Count),
+  tokensPerMinute: OrNull(Count),
+  concurrencyMax: OrNull(Count),
+  expiresAtMs: OrNull(Count),
+  models: KeyModels,
+  aliases: KeyAliases,
+  ...budget,
+})
 export type ControlKey = Static<typeof ControlKey>
 
 /** Settings that may change while a gateway runs, whole. Keys that are revoked or suspended are left out. */
-export const ControlSnapshot = Type.Object(
-  {
-    /** Strictly rising; a gateway refuses one that is not above the one in force. */
-    revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
-    keys: Type.Array(ControlKey, { maxItems: 65_536 }),
-    /** Organizations that have a budget. */
-    budgets: Type.Array(
-      Type.Object({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }, closed),
-      {
-        maxItems: 65_536,
-      },
-    ),
-    /** Prices of tokens, as in the host's books. */
-    prices: Type.Array(
-      Type.Object(
-        {
-          model: Type.String({ minLength: 1, maxLength: 256 }),
-          prompt_usd_per_million: Price,
-          completion_usd_per_million: Price,
-        },
-        closed,
-      ),
-      { maxItems: 1024 },
-    ),
-    /** API keys to send to upstreams, by the upstream's name. */
-    upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
-  },
-  closed,
-)
+export const ControlSnapshot = Closed({
+  /** Strictly rising; a gateway refuses one that is not above the one in force. */
+  revision: Type.Integer({ minimum: 1, maximum: Number.MAX_SAFE_INTEGER }),
+  keys: Type.Array(ControlKey, { maxItems: 65_536 }),
+  /** Organizations that have a budget. */
+  budgets: Type.Array(Closed({ organizationId: Type.String({ minLength: 1, maxLength: 64 }), ...budget }), {
+    maxItems: 65_536,
+  }),
+  /** Prices of tokens, as in the host's books. */
+  prices: Type.Array(
+    Closed({
+      model: Type.String({ minLength: 1, maxLength: 256 }),
+      prompt_usd_per_million: Price,
+      completion_usd_per_million: Price,
+    }),
+    { maxItems: 1024 },
+  ),
+  /** API keys to send to upstreams, by the upstream's name. */
+  upstreamKeys: Type.Record(Type.String(), Type.String({ pattern: '^[\\x21-\\x7e]{1,4096}$' })),
+})
 export type ControlSnapshot = Static<typeof ControlSnapshot>
 
 const UsedModel = Type.String({ maxLength: 256 })
@@ -100,22 +79,19 @@ const UsedModel = Type.String({ maxLength: 256 })
 const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
 
 /** One request's usage. Ids and counts, never text of a request. */
-export const UsageRow = Type.Object(
-  {
-    id: Type.String({ minLength: 1, maxLength: 64 }),
-    atMs: Count,
-    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-    instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
-    model: UsedModel,
-    upstream: Type.String({ maxLength: 64 }),
-    promptTokens: Count,
-    completionTokens: Count,
-    tokensSource: OneOf(['reported', 'estimated', 'implausible']),
-    outcome: OneOf(['completed', 'aborted', 'failed']),
-  },
-  closed,
-)
+export const UsageRow = Closed({
+  id: Type.String({ minLength: 1, maxLength: 64 }),
+  atMs: Count,
+  organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+  keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+  instanceId: OrNull(Type.String({ minLength: 1, maxLength: 64 })),
+  model: UsedModel,
+  upstream: Type.String({ maxLength: 64 }),
+  promptTokens: Count,
+  completionTokens: Count,
+  tokensSource: OneOf(['reported', 'estimated', 'implausible']),
+  outcome: OneOf(['completed', 'aborted', 'failed']),
+})
 export type UsageRow = Static<typeof UsageRow>
 
 export const usageRowsMax = 128
@@ -127,16 +103,13 @@ const usageDomain = 'strongroom/usage/v1\n'
  * the batch before it (32 zero bytes before the first), then the JSON text of `rows`; `signature` is by the Ed25519
  * receipt key.
  */
-export const UsageBatch = Type.Object(
-  {
-    from: Count,
-    rows: Type.Array(UsageRow, { minItems: 1, maxItems: usageRowsMax }),
-    before: Sha256,
-    digest: Sha256,
-    signature: Base64Url(64, 64),
-  },
-  closed,
-)
+export const UsageBatch = Closed({
+  from: Count,
+  rows: Type.Array(UsageRow, { minItems: 1, maxItems: usageRowsMax }),
+  before: Sha256,
+  digest: Sha256,
+  signature: Base64Url(64, 64),
+})
 export type UsageBatch = Static<typeof UsageBatch>
 
 /** The bytes whose SHA-256 is a batch's digest. */
@@ -156,241 +129,192 @@ export function controlMessage(snapshot: Uint8Array): Uint8Array {
 
 /** A request of the VM. `id` stays the same until it is answered. */
 export const Want = Type.Union([
-  Type.Object(
-    {
-      id,
-      kind: Type.Literal('evidence'),
-      reportData: Base64Url(64, 64),
-      /** The SNP report over these bytes; null where the host's simulation makes it. */
-      report: Type.Union([Base64Url(1184, 1184), Type.Null()]),
-    },
-    closed,
-  ),
-  Type.Object({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }, closed),
+  Closed({
+    id,
+    kind: Type.Literal('evidence'),
+    reportData: Base64Url(64, 64),
+    /** The SNP report over these bytes; null where the host's simulation makes it. */
+    report: OrNull(Base64Url(1184, 1184)),
+  }),
+  Closed({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }),
   /** Booked usage of a key and its organization in a calendar month (UTC). */
-  Type.Object(
-    {
-      id,
-      kind: Type.Literal('spent'),
-      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-      month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    kind: Type.Literal('spent'),
+    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+    month: Type.String({ pattern: '^[0-9]{4}-(0[1-9]|1[0-2])$' }),
+  }),
   /** Booked usage of a key by day (UTC) and model: one page. */
-  Type.Object(
-    {
-      id,
-      kind: Type.Literal('days'),
-      organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-      keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-      /** Both included. */
-      from: Day,
-      to: Day,
-      /** The last row of the page before; null: the first page. */
-      after: Type.Union([Type.Object({ day: Day, model: UsedModel }, closed), Type.Null()]),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    kind: Type.Literal('days'),
+    organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+    keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+    /** Both included. */
+    from: Day,
+    to: Day,
+    /** The last row of the page before; null: the first page. */
+    after: OrNull(Closed({ day: Day, model: UsedModel })),
+  }),
 ])
 export type Want = Static<typeof Want>
 
 const sums = { requests: Count, promptTokens: Count, completionTokens: Count, costNanoUsd: Count }
-const MonthSum = Type.Object(sums, closed)
+const MonthSum = Closed(sums)
 
 /** The answer to a want of kind `spent`: all of it as of one moment. */
-export const MonthSums = Type.Object(
-  {
-    key: MonthSum,
-    /** All keys of the organization. */
-    organization: MonthSum,
-    /** So many rows of this VM's usage are in the sums. */
-    booked: Count,
-    /** Another VM may add to them. */
-    isShared: Type.Boolean(),
-  },
-  closed,
-)
+export const MonthSums = Closed({
+  key: MonthSum,
+  /** All keys of the organization. */
+  organization: MonthSum,
+  /** So many rows of this VM's usage are in the sums. */
+  booked: Count,
+  /** Another VM may add to them. */
+  isShared: Type.Boolean(),
+})
 export type MonthSums = Static<typeof MonthSums>
 
 /** Most rows in one page: with the longest names, and any characters, they fit into a line of the channel. */
 export const daySumsPageMax = 64
 
 /** The answer to a want of kind `days`: ordered by day, then by the model's UTF-8 bytes; all as of one moment. */
-export const DaySums = Type.Object(
-  {
-    rows: Type.Array(Type.Object({ day: Day, model: UsedModel, ...sums }, closed), { maxItems: daySumsPageMax }),
-    /** No page follows. */
-    isLast: Type.Boolean(),
-    /** So many rows of this VM's usage are in the sums. */
-    booked: Count,
-  },
-  closed,
-)
+export const DaySums = Closed({
+  rows: Type.Array(Closed({ day: Day, model: UsedModel, ...sums }), { maxItems: daySumsPageMax }),
+  /** No page follows. */
+  isLast: Type.Boolean(),
+  /** So many rows of this VM's usage are in the sums. */
+  booked: Count,
+})
 export type DaySums = Static<typeof DaySums>
 
 const ENCLAVE_STATES = ['waiting', 'starting', 'ready', 'draining'] as const
 const EnclaveState = OneOf(ENCLAVE_STATES)
 
 /** The gateway's description of itself. Counts and times; never text of a request. */
-export const EnclaveStatus = Type.Object(
-  {
-    state: EnclaveState,
-    /** SHA-256 of the workload in force; null before there is one. */
-    workload: OrNull(Sha256),
-    /** Revision of the control snapshot in force; 0 before the first. */
-    revision: Count,
-    /** Requests that run, streams included. */
-    running: Count,
-    /** Rows of usage that wait for their acknowledgement. */
-    usageWaiting: Count,
-    /**
-     * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
-     * budgets. Null: too many keys to list. Absent: it holds no budgets.
-     */
-    reserved: Type.Optional(
-      Type.Union([
-        Type.Array(
-          Type.Object(
-            {
-              organizationId: Type.String({ minLength: 1, maxLength: 64 }),
-              keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
-              tokens: Count,
-              nanoUsd: Count,
-            },
-            closed,
-          ),
-          { maxItems: 256 },
-        ),
-        Type.Null(),
-      ]),
+export const EnclaveStatus = Closed({
+  state: EnclaveState,
+  /** SHA-256 of the workload in force; null before there is one. */
+  workload: OrNull(Sha256),
+  /** Revision of the control snapshot in force; 0 before the first. */
+  revision: Count,
+  /** Requests that run, streams included. */
+  running: Count,
+  /** Rows of usage that wait for their acknowledgement. */
+  usageWaiting: Count,
+  /**
+   * While it drains: by key, what its requests may still cost and what is not booked, so that its successor can hold
+   * budgets. Null: too many keys to list. Absent: it holds no budgets.
+   */
+  reserved: Type.Optional(
+    OrNull(
+      Type.Array(
+        Closed({
+          organizationId: Type.String({ minLength: 1, maxLength: 64 }),
+          keyPrefix: Type.String({ minLength: 1, maxLength: 32 }),
+          tokens: Count,
+          nanoUsd: Count,
+        }),
+        { maxItems: 256 },
+      ),
     ),
-    /** The Ed25519 receipt key, for the signatures of usage. */
-    receiptKey: Base64Url(32, 32),
-    /** Why it is not ready, in words; null while it is. */
-    problem: OrNull(Type.String({ maxLength: 512 })),
-  },
-  closed,
-)
+  ),
+  /** The Ed25519 receipt key, for the signatures of usage. */
+  receiptKey: Base64Url(32, 32),
+  /** Why it is not ready, in words; null while it is. */
+  problem: OrNull(Type.String({ maxLength: 512 })),
+})
 export type EnclaveStatus = Static<typeof EnclaveStatus>
 
-export const EnclaveNext = Type.Object(
-  {
-    status: EnclaveStatus,
-    wants: Type.Array(Want, { maxItems: 16 }),
-    usage: Type.Union([UsageBatch, Type.Null()]),
-  },
-  closed,
-)
+export const EnclaveNext = Closed({
+  status: EnclaveStatus,
+  wants: Type.Array(Want, { maxItems: 16 }),
+  usage: OrNull(UsageBatch),
+})
 export type EnclaveNext = Static<typeof EnclaveNext>
 
 /** Completed evidence, as in a receipt (attest/receipt/receipt.ts). */
-export const CompletedEvidence = Type.Object(
-  {
-    report: Base64Url(1184, 1184),
-    vek: Base64Url(1, 4096),
-    chain: Type.Tuple([Base64Url(1, 4096), Base64Url(1, 4096)]),
-    crl: Type.Optional(Base64Url(1, 16_384)),
-  },
-  closed,
-)
+export const CompletedEvidence = Closed({
+  report: Base64Url(1184, 1184),
+  vek: Base64Url(1, 4096),
+  chain: Type.Tuple([Base64Url(1, 4096), Base64Url(1, 4096)]),
+  crl: Type.Optional(Base64Url(1, 16_384)),
+})
 export type CompletedEvidence = Static<typeof CompletedEvidence>
 
 /** Requests that a gateway VM takes beside `hello`, `network` and `shutdown`. */
 export const ENCLAVE_REQUESTS = [
   /** A piece of a document: base64 of its bytes from `offset` on. Offset 0 begins anew. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('piece'),
-      document: OneOf(['workload', 'control']),
-      offset: Count,
-      bytes: Type.String({ pattern: '^[A-Za-z0-9+/]*={0,2}$', maxLength: 65_536 }),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('piece'),
+    document: OneOf(['workload', 'control']),
+    offset: Count,
+    bytes: Type.String({ pattern: '^[A-Za-z0-9+/]*={0,2}$', maxLength: 65_536 }),
+  }),
   /**
    * The pieces are workload.json. Refused unless HOST_DATA of this VM's report is its digest; repeats have no effect.
    */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('workload'),
-      sha256: Sha256,
-      simulated: Type.Union([
-        Type.Object({ measurement: Sha384, operatorKey: Sha384, hostData: Sha256 }, closed),
-        Type.Null(),
-      ]),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('workload'),
+    sha256: Sha256,
+    simulated: OrNull(Closed({ measurement: Sha384, operatorKey: Sha384, hostData: Sha256 })),
+  }),
   /** The pieces are a control snapshot. Refused unless the control key signed it and its revision is a higher one. */
-  Type.Object({ id, op: Type.Literal('control'), sha256: Sha256, signature: Base64Url(64, 64) }, closed),
+  Closed({ id, op: Type.Literal('control'), sha256: Sha256, signature: Base64Url(64, 64) }),
   /** Addresses of upstreams' hosts, as the VM has no resolver. TLS and pins decide whether they are the right ones. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('addresses'),
-      hosts: Type.Record(
-        Type.String({ pattern: '^[A-Za-z0-9.-]{1,253}$' }),
-        Type.Array(Type.String({ pattern: '^[0-9.]{7,15}$' }), { maxItems: 8 }),
-      ),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('addresses'),
+    hosts: Type.Record(
+      Type.String({ pattern: '^[A-Za-z0-9.-]{1,253}$' }),
+      Type.Array(Type.String({ pattern: '^[0-9.]{7,15}$' }), { maxItems: 8 }),
+    ),
+  }),
   /**
    * Answered at once when there is a want that is not in `known`, usage behind `booked`, or another status than the
    * last one told; else when there is, or after `waitMs`. `booked`: how many rows of this VM's usage are in the books.
    */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('next'),
-      known: Type.Array(id, { maxItems: 16 }),
-      booked: Count,
-      waitMs: Type.Integer({ minimum: 0, maximum: 30_000 }),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('next'),
+    known: Type.Array(id, { maxItems: 16 }),
+    booked: Count,
+    waitMs: Type.Integer({ minimum: 0, maximum: 30_000 }),
+  }),
   /** The answer to a want of kind `evidence`; `problem`: it cannot be had now, and why. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('evidence_for'),
-      want: id,
-      evidence: Type.Union([CompletedEvidence, Type.Null()]),
-      problem: OrNull(Type.String({ maxLength: 512 })),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('evidence_for'),
+    want: id,
+    evidence: OrNull(CompletedEvidence),
+    problem: OrNull(Type.String({ maxLength: 512 })),
+  }),
   /** The answer to a want of kind `certificate`: PEM chains for the VM's key, for clients and for instances. */
-  Type.Object(
-    {
-      id,
-      op: Type.Literal('certificate_for'),
-      want: id,
-      clients: Type.String({ maxLength: 32_768 }),
-      guests: Type.String({ maxLength: 32_768 }),
-    },
-    closed,
-  ),
+  Closed({
+    id,
+    op: Type.Literal('certificate_for'),
+    want: id,
+    clients: Type.String({ maxLength: 32_768 }),
+    guests: Type.String({ maxLength: 32_768 }),
+  }),
   /** The answer to a want of kind `spent`. */
-  Type.Object({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }, closed),
+  Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /** The answer to a want of kind `days`. */
-  Type.Object({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }, closed),
+  Closed({ id, op: Type.Literal('days_for'), want: id, sums: DaySums }),
   /**
    * A piece of its metrics as Prometheus text, from the character `metricsFrom` on, and lines of its log from `logFrom`
    * on. 0 takes the metrics anew; what follows are pieces of the same text.
    */
-  Type.Object({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }, closed),
+  Closed({ id, op: Type.Literal('report'), logFrom: Count, metricsFrom: Count }),
   /**
    * Finished spans from number `from` on, counted from 0 in the life of one process; those before are forgotten there.
    * Numbers that are missing were dropped for want of room.
    */
-  Type.Object({ id, op: Type.Literal('spans'), from: Count }, closed),
+  Closed({ id, op: Type.Literal('spans'), from: Count }),
   /** No new requests from now on; those that run may end. */
-  Type.Object({ id, op: Type.Literal('drain') }, closed),
+  Closed({ id, op: Type.Literal('drain') }),
 ] as const
 
 export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
@@ -398,30 +322,24 @@ export type EnclaveRequest = Static<(typeof ENCLAVE_REQUESTS)[number]>
 /** Longest piece of the metrics: beside log lines, and with any characters, it fits into a line of the channel. */
 export const metricsPieceCharsMax = 32_768
 
-export const EnclaveReport = Type.Object(
-  {
-    metrics: Type.String({ maxLength: metricsPieceCharsMax }),
-    /** How many characters the whole text has. */
-    metricsChars: Count,
-    log: Type.Array(Type.Object({ seq: Count, line: Type.String({ maxLength: 1024 }) }, closed), { maxItems: 32 }),
-  },
-  closed,
-)
+export const EnclaveReport = Closed({
+  metrics: Type.String({ maxLength: metricsPieceCharsMax }),
+  /** How many characters the whole text has. */
+  metricsChars: Count,
+  log: Type.Array(Closed({ seq: Count, line: Type.String({ maxLength: 1024 }) }), { maxItems: 32 }),
+})
 export type EnclaveReport = Static<typeof EnclaveReport>
 
 /** In one answer. */
 export const spansPieceMax = 64
 
 /** `first`: the number of the first of them. */
-export const EnclaveSpans = Type.Object(
-  { first: Count, spans: Type.Array(TraceSpan, { maxItems: spansPieceMax }) },
-  closed,
-)
+export const EnclaveSpans = Closed({ first: Count, spans: Type.Array(TraceSpan, { maxItems: spansPieceMax }) })
 export type EnclaveSpans = Static<typeof EnclaveSpans>
 
 export const ENCLAVE_RESPONSES = [
-  Type.Object({ id, ok: Type.Literal(true), next: EnclaveNext }, closed),
-  Type.Object({ id, ok: Type.Literal(true), revision: Count }, closed),
-  Type.Object({ id, ok: Type.Literal(true), report: EnclaveReport }, closed),
-  Type.Object({ id, ok: Type.Literal(true), traced: EnclaveSpans }, closed),
+  Closed({ id, ok: Type.Literal(true), next: EnclaveNext }),
+  Closed({ id, ok: Type.Literal(true), revision: Count }),
+  Closed({ id, ok: Type.Literal(true), report: EnclaveReport }),
+  Closed({ id, ok: Type.Literal(true), traced: EnclaveSpans }),
 ] as const

@@ -5,24 +5,20 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
-
-const closed = { additionalProperties: false } as const
+import { Closed, OrNull } from '../forms.ts'
 
 /** The launch that a gateway in a measured VM must prove, and the upstreams outside of that VM that it may have. */
-export const AttestedGateway = Type.Object(
-  {
-    kind: Type.Literal('attested'),
-    /** Launch digests, SHA-384 in hexadecimal: the gateway has one of them. */
-    measurements: Type.Array(Type.String({ pattern: '^[0-9a-f]{96}$' }), { minItems: 1, maxItems: 8 }),
-    /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. */
-    operatorKey: Type.String({ pattern: '^[0-9a-f]{96}$' }),
-    /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
-    outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
-    /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
-    simulatedRoot: Type.Union([Type.String({ minLength: 1, maxLength: 16_384 }), Type.Null()]),
-  },
-  closed,
-)
+export const AttestedGateway = Closed({
+  kind: Type.Literal('attested'),
+  /** Launch digests, SHA-384 in hexadecimal: the gateway has one of them. */
+  measurements: Type.Array(Type.String({ pattern: '^[0-9a-f]{96}$' }), { minItems: 1, maxItems: 8 }),
+  /** SHA-384 of the ID key of its launch (ID_KEY_DIGEST), in hexadecimal. */
+  operatorKey: Type.String({ pattern: '^[0-9a-f]{96}$' }),
+  /** Upstreams outside of its VM, `NAME=ORIGIN` or `NAME`, byte-sorted: the only ones that workload.json may have. */
+  outside: Type.Array(Type.String({ minLength: 1, maxLength: 640 }), { maxItems: 64, uniqueItems: true }),
+  /** PEM of a simulated platform's root; null on hardware. A VM with its own report device refuses such a claim. */
+  simulatedRoot: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),
+})
 export type AttestedGateway = Static<typeof AttestedGateway>
 
 /**
@@ -33,21 +29,14 @@ export type AttestedGateway = Static<typeof AttestedGateway>
 export const UnattestedReason = OneOf(['host', 'no-worker', 'elsewhere'])
 export type UnattestedReason = Static<typeof UnattestedReason>
 
-export const UnattestedGateway = Type.Object(
-  {
-    kind: Type.Literal('unattested'),
-    why: UnattestedReason,
-    /** PEM certificates of the authority that signed its certificate; null when it is publicly trusted. */
-    ca: Type.Union([Type.String({ minLength: 1, maxLength: 16_384 }), Type.Null()]),
-  },
-  closed,
-)
+export const UnattestedGateway = Closed({
+  kind: Type.Literal('unattested'),
+  why: UnattestedReason,
+  /** PEM certificates of the authority that signed its certificate; null when it is publicly trusted. */
+  ca: OrNull(Type.String({ minLength: 1, maxLength: 16_384 })),
+})
 export type UnattestedGateway = Static<typeof UnattestedGateway>
 
 /** `none`: the instance has no gateway. */
-export const InferenceGateway = Type.Union([
-  AttestedGateway,
-  UnattestedGateway,
-  Type.Object({ kind: Type.Literal('none') }, closed),
-])
+export const InferenceGateway = Type.Union([AttestedGateway, UnattestedGateway, Closed({ kind: Type.Literal('none') })])
 export type InferenceGateway = Static<typeof InferenceGateway>

@@ -2,42 +2,33 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import { Closed, Sha256, Sha384 } from '../forms.ts'
 
 export const launchFormat = 'strongroom/launch/v1'
 
-const closed = { additionalProperties: false } as const
-const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
-const Sha384 = Type.String({ pattern: '^[0-9a-f]{96}$' })
-
 /** In the order in which the canonical text has them. */
-export const LaunchDocument = Type.Object(
-  {
-    format: Type.Literal(launchFormat),
-    image: Type.Object(
-      {
-        name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
-        rootHash: Sha256,
-        /** Digest of everything that the image was built from, as in its manifest. */
-        inputsSha256: Sha256,
-      },
-      closed,
-    ),
-    /** `ovmf`: firmware that checks kernel hashes; `igvm`: an IGVM file, whose digest stands for the firmware. */
-    vehicle: OneOf(['ovmf', 'igvm']),
-    firmwareSha256: Sha256,
-    kernelSha256: Sha256,
-    initrdSha256: Sha256,
-    cmdlineSha256: Sha256,
-    vcpus: Type.Integer({ minimum: 1, maximum: 255 }),
-    vcpuType: Type.String({ maxLength: 32 }),
-    memoryMib: Type.Integer({ minimum: 1 }),
-    /** Guest policy (AMD 56860, section 4.3). */
-    policy: Type.String({ pattern: '^0x[0-9a-f]{1,16}$' }),
-    /** The launch digest that all of this has to give. */
-    measurement: Sha384,
-  },
-  closed,
-)
+export const LaunchDocument = Closed({
+  format: Type.Literal(launchFormat),
+  image: Closed({
+    name: Type.String({ pattern: '^[a-z][a-z0-9-]{0,31}$' }),
+    rootHash: Sha256,
+    /** Digest of everything that the image was built from, as in its manifest. */
+    inputsSha256: Sha256,
+  }),
+  /** `ovmf`: firmware that checks kernel hashes; `igvm`: an IGVM file, whose digest stands for the firmware. */
+  vehicle: OneOf(['ovmf', 'igvm']),
+  firmwareSha256: Sha256,
+  kernelSha256: Sha256,
+  initrdSha256: Sha256,
+  cmdlineSha256: Sha256,
+  vcpus: Type.Integer({ minimum: 1, maximum: 255 }),
+  vcpuType: Type.String({ maxLength: 32 }),
+  memoryMib: Type.Integer({ minimum: 1 }),
+  /** Guest policy (AMD 56860, section 4.3). */
+  policy: Type.String({ pattern: '^0x[0-9a-f]{1,16}$' }),
+  /** The launch digest that all of this has to give. */
+  measurement: Sha384,
+})
 export type LaunchDocument = Static<typeof LaunchDocument>
 
 /** The canonical text: JSON without white space, fields in the order of the schema. */

@@ -5,8 +5,8 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import { Closed, OrNull } from '../forms.ts'
 
-const closed = { additionalProperties: false } as const
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 const Micros = Type.Integer({ minimum: 0, maximum: 4_000_000_000_000_000 })
 const TraceId = Type.String({ pattern: '^[0-9a-f]{32}$' })
@@ -14,7 +14,7 @@ const SpanId = Type.String({ pattern: '^[0-9a-f]{16}$' })
 const Model = Type.String({ minLength: 1, maxLength: 256 })
 const Upstream = Type.String({ minLength: 1, maxLength: 64 })
 /** Why it failed, as a code; null: it did not. */
-const ErrorCode = Type.Union([Type.String({ pattern: '^[a-z0-9_]{1,40}$' }), Type.Null()])
+const ErrorCode = OrNull(Type.String({ pattern: '^[a-z0-9_]{1,40}$' }))
 
 /** Why a choice ended, in OpenAI's words. */
 export const FINISH_REASONS = ['stop', 'length', 'tool_calls', 'content_filter'] as const
@@ -35,44 +35,38 @@ const place = {
 }
 
 /** One admitted request, from its headers to the end of its response. */
-export const RequestSpan = Type.Object(
-  {
-    kind: Type.Literal('request'),
-    ...place,
-    /** The client's span (W3C Trace Context); null: it named none. */
-    parentId: Type.Union([SpanId, Type.Null()]),
-    /** The gateway's id of the request, as usage, log and `x-request-id` have it. */
-    requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
-    /** Upstream of the last attempt; null: none was tried. */
-    upstream: Type.Union([Upstream, Type.Null()]),
-    /** Null: the request could not be read. */
-    stream: Type.Union([Type.Boolean(), Type.Null()]),
-    status: Type.Integer({ minimum: 100, maximum: 599 }),
-    outcome: OneOf(['completed', 'aborted', 'failed']),
-    inputTokens: Count,
-    outputTokens: Count,
-    tokensSource: OneOf(['reported', 'estimated', 'implausible']),
-    /** Finish reasons of the choices that ended. */
-    finishReasons: Type.Array(OneOf(FINISH_REASONS), { maxItems: finishReasonsMax }),
-    /** Wait for an upstream. */
-    queueUs: Micros,
-    firstChunkUs: Type.Union([Micros, Type.Null()]),
-  },
-  closed,
-)
+export const RequestSpan = Closed({
+  kind: Type.Literal('request'),
+  ...place,
+  /** The client's span (W3C Trace Context); null: it named none. */
+  parentId: OrNull(SpanId),
+  /** The gateway's id of the request, as usage, log and `x-request-id` have it. */
+  requestId: Type.String({ pattern: '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' }),
+  /** Upstream of the last attempt; null: none was tried. */
+  upstream: OrNull(Upstream),
+  /** Null: the request could not be read. */
+  stream: OrNull(Type.Boolean()),
+  status: Type.Integer({ minimum: 100, maximum: 599 }),
+  outcome: OneOf(['completed', 'aborted', 'failed']),
+  inputTokens: Count,
+  outputTokens: Count,
+  tokensSource: OneOf(['reported', 'estimated', 'implausible']),
+  /** Finish reasons of the choices that ended. */
+  finishReasons: Type.Array(OneOf(FINISH_REASONS), { maxItems: finishReasonsMax }),
+  /** Wait for an upstream. */
+  queueUs: Micros,
+  firstChunkUs: OrNull(Micros),
+})
 export type RequestSpan = Static<typeof RequestSpan>
 
 /** One upstream that was tried for a request. */
-export const AttemptSpan = Type.Object(
-  {
-    kind: Type.Literal('attempt'),
-    ...place,
-    /** The request's span. */
-    parentId: SpanId,
-    upstream: Upstream,
-  },
-  closed,
-)
+export const AttemptSpan = Closed({
+  kind: Type.Literal('attempt'),
+  ...place,
+  /** The request's span. */
+  parentId: SpanId,
+  upstream: Upstream,
+})
 export type AttemptSpan = Static<typeof AttemptSpan>
 
 export const TraceSpan = Type.Union([RequestSpan, AttemptSpan])

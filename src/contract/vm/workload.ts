@@ -8,6 +8,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson, type Plain } from '../../base/canonical-json.ts'
 import { OneOf } from '../check.ts'
+import { Closed, OrNull, Sha256 } from '../forms.ts'
 import { Allowlist } from './allowlist.ts'
 
 export const workloadFormat = 'strongroom/workload/v1'
@@ -17,62 +18,53 @@ export const workloadBytesMax = 1_048_576
 /** Processes of one gateway that serve clients. */
 export const gatewayProcessesMax = 32
 
-const closed = { additionalProperties: false } as const
-const Sha256 = Type.String({ pattern: '^[0-9a-f]{64}$' })
 const Count = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
-const OrNull = <T extends ReturnType<typeof Type.String> | typeof Count>(schema: T) => Type.Union([schema, Type.Null()])
 
 /** Spans of requests that the gateway reports to its host beside usage (span.ts): ids, codes, counts and times. */
-export const TraceSettings = Type.Object(
-  {
-    /** Share of the requests. */
-    sampleRatio: Type.Number({ minimum: 0, maximum: 1 }),
-    /** Whether the sampled flag of a client's `traceparent` decides, where there is one. */
-    followParent: Type.Boolean(),
-    /** Whether upstreams are sent a `traceparent`. */
-    forwardParent: Type.Boolean(),
-  },
-  closed,
-)
+export const TraceSettings = Closed({
+  /** Share of the requests. */
+  sampleRatio: Type.Number({ minimum: 0, maximum: 1 }),
+  /** Whether the sampled flag of a client's `traceparent` decides, where there is one. */
+  followParent: Type.Boolean(),
+  /** Whether upstreams are sent a `traceparent`. */
+  forwardParent: Type.Boolean(),
+})
 export type TraceSettings = Static<typeof TraceSettings>
 
 /** How the gateway serves its clients. Times in milliseconds, sizes in bytes. */
-export const GatewaySettings = Type.Object(
-  {
-    ownedBy: Type.String({ minLength: 1, maxLength: 64 }),
-    refusesUnknownFields: Type.Boolean(),
-    /** `auto`: where the gateway runs in a measured VM. */
-    padStreams: OneOf(['auto', 'on', 'off']),
-    bodyBytesMax: Count,
-    bodyTimeoutMs: Count,
-    connectTimeoutMs: Count,
-    firstByteTimeoutMs: Count,
-    idleTimeoutMs: Count,
-    stallTimeoutMs: Count,
-    eventBytesMax: Count,
-    responseBytesMax: Count,
-    queueMax: Count,
-    queueTimeoutMs: Count,
-    ejectFailures: Count,
-    ejectMs: Count,
-    keyRequestsPerMinute: Count,
-    keyTokensPerMinute: Count,
-    keyConcurrencyMax: Count,
-    publicRequestsPerMinute: Count,
-    nonceRetentionMs: Count,
-    noncesMax: Count,
-    responseReceipts: OneOf(['on-request', 'always']),
-    /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
-    keptReceipts: Type.Optional(Type.Object({ retentionMs: Count, countMax: Count, bytesMax: Count }, closed)),
-    /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
-    processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
-    /** Idle time of a connection without a request. */
-    connectionIdleSeconds: Count,
-    /** Absent: nothing is traced. */
-    traces: Type.Optional(TraceSettings),
-  },
-  closed,
-)
+export const GatewaySettings = Closed({
+  ownedBy: Type.String({ minLength: 1, maxLength: 64 }),
+  refusesUnknownFields: Type.Boolean(),
+  /** `auto`: where the gateway runs in a measured VM. */
+  padStreams: OneOf(['auto', 'on', 'off']),
+  bodyBytesMax: Count,
+  bodyTimeoutMs: Count,
+  connectTimeoutMs: Count,
+  firstByteTimeoutMs: Count,
+  idleTimeoutMs: Count,
+  stallTimeoutMs: Count,
+  eventBytesMax: Count,
+  responseBytesMax: Count,
+  queueMax: Count,
+  queueTimeoutMs: Count,
+  ejectFailures: Count,
+  ejectMs: Count,
+  keyRequestsPerMinute: Count,
+  keyTokensPerMinute: Count,
+  keyConcurrencyMax: Count,
+  publicRequestsPerMinute: Count,
+  nonceRetentionMs: Count,
+  noncesMax: Count,
+  responseReceipts: OneOf(['on-request', 'always']),
+  /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
+  keptReceipts: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count })),
+  /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
+  processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
+  /** Idle time of a connection without a request. */
+  connectionIdleSeconds: Count,
+  /** Absent: nothing is traced. */
+  traces: Type.Optional(TraceSettings),
+})
 export type GatewaySettings = Static<typeof GatewaySettings>
 
 /** Receipts of responses that are kept for their clients. */
@@ -83,90 +75,75 @@ export const keptReceiptsDefault: NonNullable<GatewaySettings['keptReceipts']> =
 }
 
 /** An upstream outside of the VM: prompts for its models leave what is measured. */
-export const WorkloadUpstream = Type.Object(
-  {
-    name: Type.String({ minLength: 1, maxLength: 64 }),
-    url: Type.String({ minLength: 1, maxLength: 512 }),
-    engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang']),
-    models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
-    /** Left out: none. */
-    embeddingModels: Type.Optional(
-      Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
-    ),
-    weight: Count,
-    concurrencyMax: Count,
-    choicesMax: Count,
-    contextTokens: OrNull(Count),
-    content: Type.Array(OneOf(['image', 'audio', 'file']), { maxItems: 3 }),
-    remoteUrls: Type.Boolean(),
-    /** PEM certificates of the authorities that it is trusted by; null: those of the image. */
-    ca: OrNull(Type.String({ maxLength: 65_536 })),
-    /** SHA-256 of its public key (SPKI); null: any that the authorities vouch for. */
-    spkiSha256: OrNull(Sha256),
-    /** Whether a key is sent to it. The key itself is no part of this document. */
-    hasKey: Type.Boolean(),
-  },
-  closed,
-)
+export const WorkloadUpstream = Closed({
+  name: Type.String({ minLength: 1, maxLength: 64 }),
+  url: Type.String({ minLength: 1, maxLength: 512 }),
+  engine: OneOf(['openai', 'llama-server', 'vllm', 'sglang']),
+  models: Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
+  /** Left out: none. */
+  embeddingModels: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 }),
+  ),
+  weight: Count,
+  concurrencyMax: Count,
+  choicesMax: Count,
+  contextTokens: OrNull(Count),
+  content: Type.Array(OneOf(['image', 'audio', 'file']), { maxItems: 3 }),
+  remoteUrls: Type.Boolean(),
+  /** PEM certificates of the authorities that it is trusted by; null: those of the image. */
+  ca: OrNull(Type.String({ maxLength: 65_536 })),
+  /** SHA-256 of its public key (SPKI); null: any that the authorities vouch for. */
+  spkiSha256: OrNull(Sha256),
+  /** Whether a key is sent to it. The key itself is no part of this document. */
+  hasKey: Type.Boolean(),
+})
 export type WorkloadUpstream = Static<typeof WorkloadUpstream>
 
 /** A question with a known answer. A worker that answers otherwise does not serve. Greedy, temperature 0. */
-export const GoldenAnswer = Type.Object(
-  {
-    prompt: Type.String({ minLength: 1, maxLength: 4096 }),
-    maxTokens: Type.Integer({ minimum: 1, maximum: 256 }),
-    /** The completion must begin with this. */
-    expected: Type.String({ minLength: 1, maxLength: 8192 }),
-  },
-  closed,
-)
+export const GoldenAnswer = Closed({
+  prompt: Type.String({ minLength: 1, maxLength: 4096 }),
+  maxTokens: Type.Integer({ minimum: 1, maximum: 256 }),
+  /** The completion must begin with this. */
+  expected: Type.String({ minLength: 1, maxLength: 8192 }),
+})
 export type GoldenAnswer = Static<typeof GoldenAnswer>
 
 /** A model disk: erofs with one file `model.gguf`, the dm-verity tree appended (`strongroom model add`). */
-export const WorkloadModel = Type.Object(
-  {
-    name: Type.String({ pattern: '^[a-z0-9][a-z0-9._-]{0,62}$' }),
-    /** dm-verity root hash of the disk. */
-    rootHash: Sha256,
-    /** End of the file system, where the hash tree begins. Bytes. */
-    hashOffset: Type.Integer({ minimum: 4096 }),
-    /** SHA-256 of the GGUF file, and its size in bytes. */
-    fileSha256: Sha256,
-    fileBytes: Count,
-    golden: Type.Union([GoldenAnswer, Type.Null()]),
-  },
-  closed,
-)
+export const WorkloadModel = Closed({
+  name: Type.String({ pattern: '^[a-z0-9][a-z0-9._-]{0,62}$' }),
+  /** dm-verity root hash of the disk. */
+  rootHash: Sha256,
+  /** End of the file system, where the hash tree begins. Bytes. */
+  hashOffset: Type.Integer({ minimum: 4096 }),
+  /** SHA-256 of the GGUF file, and its size in bytes. */
+  fileSha256: Sha256,
+  fileBytes: Count,
+  golden: OrNull(GoldenAnswer),
+})
 export type WorkloadModel = Static<typeof WorkloadModel>
 
 /** The built-in worker, inside the VM. */
-export const WorkloadWorker = Type.Object(
-  {
-    /** Id of its model for clients. */
-    model: Type.String({ minLength: 1, maxLength: 256 }),
-    disk: WorkloadModel,
-    contextTokens: Count,
-    parallel: Count,
-    threads: Count,
-    memoryMibMax: Count,
-    startTimeoutMs: Count,
-  },
-  closed,
-)
+export const WorkloadWorker = Closed({
+  /** Id of its model for clients. */
+  model: Type.String({ minLength: 1, maxLength: 256 }),
+  disk: WorkloadModel,
+  contextTokens: Count,
+  parallel: Count,
+  threads: Count,
+  memoryMibMax: Count,
+  startTimeoutMs: Count,
+})
 export type WorkloadWorker = Static<typeof WorkloadWorker>
 
-export const WorkloadDocument = Type.Object(
-  {
-    format: Type.Literal(workloadFormat),
-    allowlist: Allowlist,
-    /** Ed25519 public key that signs what the host may change while the VM runs (enclave.ts); base64url. */
-    controlKey: Type.String({ pattern: '^[A-Za-z0-9_-]{43}$' }),
-    gateway: GatewaySettings,
-    upstreams: Type.Array(WorkloadUpstream, { maxItems: 64 }),
-    worker: Type.Union([WorkloadWorker, Type.Null()]),
-  },
-  closed,
-)
+export const WorkloadDocument = Closed({
+  format: Type.Literal(workloadFormat),
+  allowlist: Allowlist,
+  /** Ed25519 public key that signs what the host may change while the VM runs (enclave.ts); base64url. */
+  controlKey: Type.String({ pattern: '^[A-Za-z0-9_-]{43}$' }),
+  gateway: GatewaySettings,
+  upstreams: Type.Array(WorkloadUpstream, { maxItems: 64 }),
+  worker: OrNull(WorkloadWorker),
+})
 export type WorkloadDocument = Static<typeof WorkloadDocument>
 
 /** The canonical text (RFC 8785), without a line break at its end: HOST_DATA is the SHA-256 of its UTF-8 bytes. */

@@ -6,6 +6,7 @@ import { encodePolicy, strictPolicy } from '../../attest/policy/policy.ts'
 import { fromHex, utf8 } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
 import { checkedJson, OneOf } from '../../contract/check.ts'
+import { Closed } from '../../contract/forms.ts'
 import { AttestedGateway, InferenceGateway, type UnattestedGateway } from '../../contract/vm/inference-gateway.ts'
 import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 
@@ -13,15 +14,12 @@ import type { AttestedFetchOptions } from '../../verifier/fetch/options.ts'
 export const expectationBytesMax = 64 * 1024
 
 /** The claim's requirements, for the endpoint and strongroom-verify. Only root writes it. Not secret. */
-export const GatewaySettings = Type.Object(
-  {
-    baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
-    gateway: InferenceGateway,
-    /** Source of this VM's own reports: a VM with hardware accepts no simulated platform. */
-    platform: OneOf(['snp', 'none']),
-  },
-  { additionalProperties: false },
-)
+export const GatewaySettings = Closed({
+  baseUrl: Type.String({ minLength: 1, maxLength: 512 }),
+  gateway: InferenceGateway,
+  /** Source of this VM's own reports: a VM with hardware accepts no simulated platform. */
+  platform: OneOf(['snp', 'none']),
+})
 export type GatewaySettings = Static<typeof GatewaySettings>
 
 export type Expectation = {

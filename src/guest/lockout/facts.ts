@@ -7,51 +7,42 @@
 import * as fs from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
 import { messageOf } from '../../base/fault.ts'
+import { OneOf } from '../../contract/check.ts'
+import { Closed, OrNull } from '../../contract/forms.ts'
 import { AgentRequest } from '../../contract/vm/agent.ts'
 import type { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 
-const closed = { additionalProperties: false } as const
 const Text = Type.String({ maxLength: 65_536 })
-const OrNull = Type.Union([Text, Type.Null()])
+const TextOrNull = OrNull(Text)
 
-export const LockoutFacts = Type.Object(
-  {
-    /** passwd(5). */
-    passwd: Text,
-    /** From shadow(5): `none` never matches, `empty` needs no password. */
-    passwords: Type.Array(
-      Type.Object(
-        { name: Text, password: Type.Union([Type.Literal('none'), Type.Literal('set'), Type.Literal('empty')]) },
-        closed,
-      ),
-    ),
-    authorizedKeys: OrNull,
-    /** Output of `sshd -T` without its `setenv` lines, or why there is none. */
-    sshd: Type.Object({ ok: Type.Boolean(), text: Text }, closed),
-    /** Titles of the processes that listen for SSH. */
-    sshdTitles: Type.Array(Text),
-    /** Processes that can read from a console. */
-    consoleReaders: Type.Array(Type.Object({ pid: Type.Integer(), title: Text, device: Text }, closed)),
-    /** Listening TCP sockets and bound UDP sockets. */
-    sockets: Type.Array(
-      Type.Object({ protocol: Text, address: Text, port: Type.Integer(), uid: Type.Integer() }, closed),
-    ),
-    /** Requests of the host that the agent accepts. */
-    agentOps: Type.Array(Text),
-    commandLine: Text,
-    modules: Type.Array(Text),
-    measuredModules: Type.Array(Text),
-    tainted: OrNull,
-    lockdown: OrNull,
-    /** Names of mounted file systems' types. */
-    mountTypes: Type.Array(Text),
-    sysrq: OrNull,
-    kgdb: OrNull,
-    hasMemoryDevice: Type.Boolean(),
-  },
-  closed,
-)
+export const LockoutFacts = Closed({
+  /** passwd(5). */
+  passwd: Text,
+  /** From shadow(5): `none` never matches, `empty` needs no password. */
+  passwords: Type.Array(Closed({ name: Text, password: OneOf(['none', 'set', 'empty']) })),
+  authorizedKeys: TextOrNull,
+  /** Output of `sshd -T` without its `setenv` lines, or why there is none. */
+  sshd: Closed({ ok: Type.Boolean(), text: Text }),
+  /** Titles of the processes that listen for SSH. */
+  sshdTitles: Type.Array(Text),
+  /** Processes that can read from a console. */
+  consoleReaders: Type.Array(Closed({ pid: Type.Integer(), title: Text, device: Text })),
+  /** Listening TCP sockets and bound UDP sockets. */
+  sockets: Type.Array(Closed({ protocol: Text, address: Text, port: Type.Integer(), uid: Type.Integer() })),
+  /** Requests of the host that the agent accepts. */
+  agentOps: Type.Array(Text),
+  commandLine: Text,
+  modules: Type.Array(Text),
+  measuredModules: Type.Array(Text),
+  tainted: TextOrNull,
+  lockdown: TextOrNull,
+  /** Names of mounted file systems' types. */
+  mountTypes: Type.Array(Text),
+  sysrq: TextOrNull,
+  kgdb: TextOrNull,
+  hasMemoryDevice: Type.Boolean(),
+})
 export type LockoutFacts = Static<typeof LockoutFacts>
 
 type FactsDeps = {

@@ -7,18 +7,17 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { toBase64Url } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'
+import { Closed } from '../../contract/forms.ts'
 import { serveLines } from '../line-server.ts'
 import { decodeTpmRequest, type TpmRequest, tpmNonceBytes, tpmRequestBytesMax } from './request.codec.ts'
 import type { Tpm } from './tpm.ts'
 
-const closed = { additionalProperties: false } as const
-
 export const TpmReply = Type.Union([
-  Type.Object({ kind: Type.Literal('evidence'), evidence: Type.String({ maxLength: 32_768 }) }, closed),
-  Type.Object({ kind: Type.Literal('endorsement-key'), area: Type.String({ maxLength: 2_048 }) }, closed),
-  Type.Object({ kind: Type.Literal('activated'), proof: Type.String({ maxLength: 64 }) }, closed),
-  Type.Object({ kind: Type.Literal('none') }, closed),
-  Type.Object({ kind: Type.Literal('failed'), reason: Type.String({ maxLength: 1_024 }) }, closed),
+  Closed({ kind: Type.Literal('evidence'), evidence: Type.String({ maxLength: 32_768 }) }),
+  Closed({ kind: Type.Literal('endorsement-key'), area: Type.String({ maxLength: 2_048 }) }),
+  Closed({ kind: Type.Literal('activated'), proof: Type.String({ maxLength: 64 }) }),
+  Closed({ kind: Type.Literal('none') }),
+  Closed({ kind: Type.Literal('failed'), reason: Type.String({ maxLength: 1_024 }) }),
 ])
 export type TpmReply = Static<typeof TpmReply>
 

@@ -12,6 +12,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/check.ts'
+import { Closed, OrNull } from '../../contract/forms.ts'
 import { type GoldenAnswer, WorkloadModel } from '../../contract/vm/workload.ts'
 import {
   diskSpace,
@@ -48,10 +49,7 @@ const factsFileName = 'model.json'
 const sourceFileName = 'source.json'
 
 /** Which file a disk was made of: while its identity is the same, nobody needs to read it again. */
-const Source = Type.Object(
-  { path: Type.String(), identity: Type.Union([Type.String(), Type.Null()]) },
-  { additionalProperties: false },
-)
+const Source = Closed({ path: Type.String(), identity: OrNull(Type.String()) })
 type Source = Static<typeof Source>
 
 function pathsOf(stateDir: string) {

@@ -64,6 +64,20 @@ export async function connectChannel(path: string, options: ChannelOptions): Pro
   return channel
 }
 
+type FieldOf<T> = T extends unknown ? keyof T : never
+
+/** A request and the one field of its response that it is made for. Faults as of every request. */
+export async function ask<Field extends FieldOf<AgentSuccess>>(
+  channel: Pick<Channel, 'request'>,
+  operation: AgentOperation,
+  field: Field,
+  timeoutMs: number,
+): Promise<Extract<AgentSuccess, Record<Field, unknown>>[Field]> {
+  const response = await channel.request(operation, timeoutMs)
+  if (field in response) return (response as Extract<AgentSuccess, Record<Field, unknown>>)[field]
+  throw new Fault('channel.refused', `agent ${operation.op}: a response without ${field}`)
+}
+
 /** The shortest lines cost the most for their bytes: so many take a few per cent of this one thread. */
 const readLinesPerSecondMax = 20_000
 
@@ -136,27 +150,21 @@ class AgentChannel {
     return response
   }
 
-  async hello(timeoutMs: number): Promise<Hello> {
-    const response = await this.request({ op: 'hello' }, timeoutMs)
-    if (!('hello' in response)) throw new Fault('channel.refused', 'agent hello: a response without hello')
-    return response.hello
+  hello(timeoutMs: number): Promise<Hello> {
+    return ask(this, { op: 'hello' }, 'hello', timeoutMs)
   }
 
   async network(network: Network, timeoutMs: number): Promise<void> {
     await this.request({ op: 'network', network }, timeoutMs)
   }
 
-  async claim(sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
-    const response = await this.request({ op: 'claim', sealed }, timeoutMs)
-    if (!('claimed' in response)) throw new Fault('channel.refused', 'agent claim: a response without claimed')
-    return response.claimed
+  claim(sealed: SealedClaim, timeoutMs: number): Promise<Claimed> {
+    return ask(this, { op: 'claim', sealed }, 'claimed', timeoutMs)
   }
 
   /** `simulated`: what a simulated platform reports of the launch; null where the guest has a report device. */
-  async evidence(nonce: Uint8Array, simulated: SimulatedLaunch | null, timeoutMs: number): Promise<GuestEvidence> {
-    const response = await this.request({ op: 'evidence', nonce: toBase64Url(nonce), simulated }, timeoutMs)
-    if (!('evidence' in response)) throw new Fault('channel.refused', 'agent evidence: a response without evidence')
-    return response.evidence
+  evidence(nonce: Uint8Array, simulated: SimulatedLaunch | null, timeoutMs: number): Promise<GuestEvidence> {
+    return ask(this, { op: 'evidence', nonce: toBase64Url(nonce), simulated }, 'evidence', timeoutMs)
   }
 
   /** `receipt` as JSON. */

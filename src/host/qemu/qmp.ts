@@ -8,7 +8,7 @@ import { type Static, type TSchema, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { Fault } from '../../base/fault.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
-import { checked } from '../../contract/check.ts'
+import { checked, OneOf } from '../../contract/check.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { Pending } from './pending.ts'
 import { connectUnix, type UnixSocket } from './unix-socket.ts'
@@ -18,23 +18,23 @@ export const qmpTimeoutMs = { default: 500, blocking: 5_000, heavy: 30_000 } as 
 export const qmpLineBytesMax = 1_048_576
 
 /** RunState of qapi/run-state.json. */
-const RunState = Type.Union([
-  Type.Literal('debug'),
-  Type.Literal('inmigrate'),
-  Type.Literal('internal-error'),
-  Type.Literal('io-error'),
-  Type.Literal('paused'),
-  Type.Literal('postmigrate'),
-  Type.Literal('prelaunch'),
-  Type.Literal('finish-migrate'),
-  Type.Literal('restore-vm'),
-  Type.Literal('running'),
-  Type.Literal('save-vm'),
-  Type.Literal('shutdown'),
-  Type.Literal('suspended'),
-  Type.Literal('watchdog'),
-  Type.Literal('guest-panicked'),
-  Type.Literal('colo'),
+const RunState = OneOf([
+  'debug',
+  'inmigrate',
+  'internal-error',
+  'io-error',
+  'paused',
+  'postmigrate',
+  'prelaunch',
+  'finish-migrate',
+  'restore-vm',
+  'running',
+  'save-vm',
+  'shutdown',
+  'suspended',
+  'watchdog',
+  'guest-panicked',
+  'colo',
 ])
 export type RunState = Static<typeof RunState>
 

@@ -4,6 +4,7 @@ import { type Static, Type } from '@sinclair/typebox'
 import { keyConfigProblemOf } from '../../attest/ehbp/key-config.ts'
 import { keyConfigProblem } from '../../attest/ehbp/protocol.ts'
 import { Fault, statusOf } from '../../base/fault.ts'
+import { Closed } from '../../contract/forms.ts'
 import {
   GATEWAY_PUBLIC_CODES,
   GatewayError,
@@ -20,14 +21,11 @@ import { createSameNamed } from './same-named.ts'
 export type ResponseHeaders = Record<string, string>
 
 /** An error that is also a problem document (RFC 9457): `key_config_mismatch`, as EHBP has it. */
-export const GatewayProblem = Type.Object(
-  {
-    type: Type.Literal(keyConfigProblem.type),
-    title: Type.String(),
-    error: GatewayError.properties.error,
-  },
-  { additionalProperties: false },
-)
+export const GatewayProblem = Closed({
+  type: Type.Literal(keyConfigProblem.type),
+  title: Type.String(),
+  error: GatewayError.properties.error,
+})
 export type GatewayProblem = Static<typeof GatewayProblem>
 
 type PublicError = {

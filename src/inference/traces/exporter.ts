@@ -3,26 +3,22 @@
 // After a failure the exporter retries with a pause that doubles; meanwhile new spans evict the oldest. An absent, slow
 // or hostile receiver costs a request now and then, and the memory of the queue.
 
-import { type Clock, pause } from '../../base/clock.ts'
-import type { RandomBytes } from '../../base/ids.ts'
-import type { Logger } from '../../base/log.ts'
+import { pause } from '../../base/clock.ts'
 import { type Collector, type Family, metricsText } from '../../base/prometheus.ts'
+import type { Runtime } from '../../base/runtime.ts'
 import { backOffMs } from '../../base/work/back-off.ts'
 import { sweepLater } from '../../base/work/sweep.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Deliver, Delivery } from './collector.ts'
 import { encodeSpans, type OtlpNames } from './otlp.codec.ts'
 
-export type TraceExporterDeps = {
+export type TraceExporterDeps = Runtime & {
   readonly deliver: Deliver
   readonly names: OtlpNames
   readonly queueMax: number
   readonly batchMax: number
   readonly intervalMs: number
   readonly timeoutMs: number
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type TraceCounts = {

@@ -11,7 +11,7 @@ import {
   preAuthEncoding,
   readDsse,
 } from '../../attest/provenance/dsse.ts'
-import { Fields } from '../../attest/provenance/fields.ts'
+import { exactly, listOf, optional, partly, text } from '../../attest/provenance/fields.ts'
 import { artifactPath, BYPRODUCTS, isArtifactName, RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import {
   type FamilyDigest,
@@ -150,70 +150,57 @@ function statementCheck(
   const name = 'slsa-statement'
   const said = parsed(() => slsaWords(documentOf(read.files, RESULT_PATHS.slsa)))
   if (!said.ok) return fail(name, said.reason)
+  const { subject, definition, details, measurement: image } = said.value
+  const { networkPolicy } = definition.internalParameters
   const { buildDefinition, runDetails } = provenance.predicate
   const completion = receipts?.completion.statement ?? null
   const measurement = completion === null ? null : toHex(completion.image.measurement)
   const given = nonce === 'any' ? (completion?.nonce ?? null) : nonce
   const compared: readonly (readonly [what: string, found: string, expected: string])[] = [
-    ['buildType', said.value.buildType, buildDefinition.buildType],
-    ['invocationId', said.value.invocationId, runDetails.metadata.invocationId],
-    ['builder', said.value.builder, runDetails.builder.id],
-    ['startedOn', said.value.startedOn, runDetails.metadata.startedOn],
-    ['finishedOn', said.value.finishedOn, runDetails.metadata.finishedOn ?? ''],
-    ['nonce', said.value.nonce.toLowerCase(), given === null ? '' : toHex(given)],
-    ['network policy', said.value.networkPolicy, completion?.networkPolicy ?? ''],
-    ['network policy at the dispatch', said.value.networkPolicy, receipts?.dispatch.statement?.networkPolicy ?? ''],
-    ['measurement', said.value.measurement, measurement ?? ''],
-    ['subject', said.value.subject, subjectText(provenance.subject)],
+    ['buildType', definition.buildType, buildDefinition.buildType],
+    ['invocationId', details.metadata.invocationId, runDetails.metadata.invocationId],
+    ['builder', details.builder.id, runDetails.builder.id],
+    ['startedOn', details.metadata.startedOn, runDetails.metadata.startedOn],
+    ['finishedOn', details.metadata.finishedOn, runDetails.metadata.finishedOn ?? ''],
+    ['nonce', definition.externalParameters.nonce.toLowerCase(), given === null ? '' : toHex(given)],
+    ['network policy', networkPolicy, completion?.networkPolicy ?? ''],
+    ['network policy at the dispatch', networkPolicy, receipts?.dispatch.statement?.networkPolicy ?? ''],
+    ['measurement', image, measurement ?? ''],
+    ['subject', subjectText(subject), subjectText(provenance.subject)],
   ]
   const wrong = compared.find(([, found, expected]) => found !== expected)
   if (wrong === undefined) return pass(name, 'agrees with provenance.json and the receipts')
   return fail(name, `${wrong[0]} is ${JSON.stringify(wrong[1])}, elsewhere ${JSON.stringify(wrong[2])}`)
 }
 
-type SlsaWords = Readonly<
-  Record<
-    | 'buildType'
-    | 'invocationId'
-    | 'builder'
-    | 'startedOn'
-    | 'finishedOn'
-    | 'nonce'
-    | 'networkPolicy'
-    | 'measurement'
-    | 'subject',
-    string
-  >
->
-
 /** Further fields are what the statement is there for; its digest binds them. */
-function slsaWords(bytes: Uint8Array): SlsaWords {
+const slsaForm = partly({
+  _type: exactly(statementType),
+  predicateType: exactly(slsaPredicateType),
+  subject: listOf(partly({ name: text, digest: partly({ sha256: text }) })),
+  predicate: partly({
+    buildDefinition: partly({
+      buildType: text,
+      externalParameters: partly({ nonce: text }),
+      internalParameters: partly({ networkPolicy: text }),
+    }),
+    runDetails: partly({
+      builder: partly({
+        id: text,
+        builderDependencies: listOf(partly({ annotations: optional(partly({ measurement: optional(text) })) })),
+      }),
+      metadata: partly({ invocationId: text, startedOn: text, finishedOn: text }),
+    }),
+  }),
+})
+
+function slsaWords(bytes: Uint8Array) {
   const what = 'slsa.json'
-  const root = new Fields(parsedJson(what, bytes), what)
-  wellFormed(root.text('_type') === statementType, `${what}: _type is not ${statementType}`)
-  wellFormed(root.text('predicateType') === slsaPredicateType, `${what}: predicateType is not ${slsaPredicateType}`)
-  const predicate = root.object('predicate')
-  const definition = predicate.object('buildDefinition')
-  const details = predicate.object('runDetails')
-  const builder = details.object('builder')
-  const metadata = details.object('metadata')
-  const [image] = builder.list('builderDependencies', (item, where) => new Fields(item, where))
-  wellFormed(image !== undefined, `${what}: builderDependencies are empty`)
-  const subject = root.list('subject', (item, where) => {
-    const fields = new Fields(item, where)
-    return { name: fields.text('name'), digest: { sha256: fields.object('digest').text('sha256') } }
-  })
-  return {
-    buildType: definition.text('buildType'),
-    invocationId: metadata.text('invocationId'),
-    builder: builder.text('id'),
-    startedOn: metadata.text('startedOn'),
-    finishedOn: metadata.text('finishedOn'),
-    nonce: definition.object('externalParameters').text('nonce'),
-    networkPolicy: definition.object('internalParameters').text('networkPolicy'),
-    measurement: image.object('annotations').text('measurement'),
-    subject: subjectText(subject),
-  }
+  const { subject, predicate } = slsaForm(parsedJson(what, bytes), what)
+  const { buildDefinition: definition, runDetails: details } = predicate
+  const measurement = details.builder.builderDependencies[0]?.annotations?.measurement
+  wellFormed(measurement !== undefined, `${what}: builderDependencies: no image with a measurement`)
+  return { subject, definition, details, measurement }
 }
 
 function subjectText(subject: readonly { readonly name: string; readonly digest: FamilyDigest }[]): string {
@@ -278,9 +265,8 @@ function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
   const name = 'sbom'
   const read = parsed(() => {
     const what = 'sbom.cdx.json'
-    const root = new Fields(parsedJson(what, documentOf(files, RESULT_PATHS.sbom)), what)
-    wellFormed(root.text('bomFormat') === 'CycloneDX', `${what}: bomFormat is not CycloneDX`)
-    return new Set(root.list('components', (item, where) => new Fields(item, where).text('purl')))
+    const { components } = sbomForm(parsedJson(what, documentOf(files, RESULT_PATHS.sbom)), what)
+    return new Set(components.map(({ purl }) => purl))
   })
   if (!read.ok) return fail(name, read.reason)
   const wanted = predicate.buildDefinition.resolvedDependencies
@@ -289,6 +275,8 @@ function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
   const missing = wanted.filter(uri => !read.value.has(uri))
   return check(name, missing.length === 0, `it lacks ${listed(missing)}`, `${read.value.size} packages`)
 }
+
+const sbomForm = partly({ bomFormat: exactly('CycloneDX'), components: listOf(partly({ purl: text })) })
 
 function documentOf({ documents }: ResultFiles, path: string): Uint8Array {
   const bytes = documents.get(path)

@@ -7,7 +7,7 @@
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { Malformed, parsed, wellFormed } from '../../attest/malformed.ts'
-import { Fields } from '../../attest/provenance/fields.ts'
+import { members, partly } from '../../attest/provenance/fields.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
 import type { Provenance } from '../../attest/provenance/statement.ts'
@@ -101,11 +101,15 @@ function stated({ files }: ReadResult): Stated {
   const what = 'slsa.json'
   const bytes = files.documents.get(RESULT_PATHS.slsa)
   if (bytes === undefined) throw new Malformed(`there is no ${RESULT_PATHS.slsa}`)
-  const definition = new Fields(parsedJson(what, bytes), what).object('predicate').object('buildDefinition')
-  const check = checkValue(BuildOrder, definition.object('internalParameters').take('order'))
+  const { internalParameters, externalParameters } = slsaForm(parsedJson(what, bytes), what).predicate.buildDefinition
+  const check = checkValue(BuildOrder, internalParameters.order)
   wellFormed(check.ok, `${what}: internalParameters.order: ${check.ok ? '' : check.problem}`)
-  return { order: check.value, request: new Map(Object.entries(Object(definition.take('externalParameters')))) }
+  return { order: check.value, request: new Map(Object.entries(externalParameters)) }
 }
+
+const slsaForm = partly({
+  predicate: partly({ buildDefinition: partly({ internalParameters: members, externalParameters: members }) }),
+})
 
 /** The order is the one of the receipt, and whatever stands in several places says the same in each. */
 function orderCheck({ order, request }: Stated, { provenance }: ReadResult, receipts: JudgedReceipts | null): Check {

@@ -2,26 +2,26 @@
 //
 // The guest is hostile: its statements are compared with its launch before any other work. Nothing here is verified.
 
-import { decodeReceipt, encodeReceipt } from '../../attest/receipt/receipt.ts'
 import { reportDataOf, type StatementKind } from '../../attest/receipt/statement.ts'
 import { present } from '../../base/assert.ts'
 import { concat, fromHex, toBase64Url } from '../../base/bytes.ts'
-import { Fault, messageOf } from '../../base/fault.ts'
 import type { AttestedStage, BuildAgentRequest, BuildEvidence, BuildProgress } from '../../contract/vm/build-agent.ts'
 import type { BuildOrder } from '../../contract/vm/build-order.ts'
+import { ask } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import type { VouchWanted } from '../build-engine.ts'
 import type { VmEvidence } from '../engine.ts'
 import type { VmLink } from '../link.driver.ts'
 import { checkStatement, signedOf } from './evidence.driver.ts'
 import {
+  attached,
   completeReport,
   type EvidenceSources,
   type Launched,
   launchedVm,
-  ledgerHex,
   refusedEvidence,
   simulatedLaunch,
+  vmEvidence,
 } from './report.driver.ts'
 
 export type VmBuildsDeps = {
@@ -55,9 +55,7 @@ export class VmBuilds {
 
   /** As BuildEngine.progress. */
   async progress(vmId: string, from: number, timeoutMs: number): Promise<BuildProgress> {
-    const response = await this.#channelOf(vmId).request({ op: 'progress', from }, timeoutMs)
-    if (!('progress' in response)) throw new Fault('channel.refused', 'agent progress: a response without progress')
-    return response.progress
+    return await ask(this.#channelOf(vmId), { op: 'progress', from }, 'progress', timeoutMs)
   }
 
   async cancel(vmId: string, timeoutMs: number): Promise<void> {
@@ -68,27 +66,18 @@ export class VmBuilds {
   async vouch(vmId: string, { stage, nonce }: VouchWanted, timeoutMs: number): Promise<VmEvidence> {
     const launched = launchedVm(this.#deps.db, vmId)
     const channel = this.#channelOf(vmId)
-    const response = await channel.request({ op: 'vouch', simulated: simulatedLaunch(launched) }, timeoutMs)
-    if (!('vouched' in response)) throw new Fault('channel.refused', 'agent vouch: a response without evidence')
-    const answer = response.vouched
+    const answer = await ask(channel, { op: 'vouch', simulated: simulatedLaunch(launched) }, 'vouched', timeoutMs)
     if (answer.stage !== stage) throw refusedEvidence(vmId, `its guest is at ${answer.stage}, not at ${stage}`)
     const signed = signedOf(answer)
     checkStatement(signed.statement, { kind: kinds[stage], vmId, nonce, launch: launched.launch, keys: signed.keys })
     checkProvenanceWanted(vmId, answer, nonce)
     const reportData = reportDataOf(signed.statement)
     const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
-    const platform = launched.vm.platform === 'snp' ? 'snp' : 'simulated'
-    const receipt = encodeReceipt({ platform, ...signed, evidence })
-    try {
-      // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
-      decodeReceipt(receipt)
-    } catch (error) {
-      throw refusedEvidence(vmId, messageOf(error))
-    }
+    const vouched = vmEvidence(launched, signed, evidence)
+    const receipt = JSON.stringify(vouched.receipt)
     const provenance = await this.#provenanceEvidence(launched, answer, nonce)
-    await channel.request({ op: 'vouched', stage, receipt: JSON.stringify(receipt), provenance }, timeoutMs)
-    const { document, operatorKey } = launched.launch
-    return { receipt, launch: document, operatorKey: ledgerHex(operatorKey), simulated: platform === 'simulated' }
+    await channel.request({ op: 'vouched', stage, receipt, provenance }, timeoutMs)
+    return vouched
   }
 
   /** The second report of a completion, over the digest of provenance.json and the nonce. Null: none is wanted. */
@@ -109,9 +98,7 @@ export class VmBuilds {
   }
 
   #channelOf(vmId: string): VmLink['channel'] {
-    const link = this.#deps.linkOf(vmId)
-    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
-    return link.channel
+    return attached(vmId, this.#deps.linkOf(vmId)).channel
   }
 }
 

@@ -4,7 +4,7 @@
 // one piece of work at a time. Results are complete, not verified: the caller knows what the statement must say.
 
 import { keysDigest, type PublicKeys } from '../../attest/receipt/public-keys.ts'
-import { decodeReceipt, encodeReceipt, type Receipt } from '../../attest/receipt/receipt.ts'
+import type { Receipt } from '../../attest/receipt/receipt.ts'
 import { decodeStatement, reportDataOf, type Statement, type StatementKind } from '../../attest/receipt/statement.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
@@ -17,6 +17,7 @@ import type { Launch } from '../../store/ledger/vm.table.ts'
 import type { VmEvidence } from '../engine.ts'
 import type { VmLink } from '../link.driver.ts'
 import {
+  attached,
   completeReport,
   type EvidenceSources,
   evidenceBytes,
@@ -24,7 +25,9 @@ import {
   launchedVm,
   ledgerHex,
   refusedEvidence,
+  type Signed,
   simulatedLaunch,
+  vmEvidence,
   wrongPlatform,
 } from './report.driver.ts'
 
@@ -99,22 +102,11 @@ export class EvidenceTaker {
     const tpm = answer.tpm === undefined ? {} : { tpm: evidenceBytes(answer.tpm, 'tpm') }
     const reportData = reportDataOf(signed.statement)
     const evidence = await completeReport(this.#deps.sources, launched, { guestReport: answer.report, reportData })
-    const platform = isSnp ? 'snp' : 'simulated'
-    const receipt = encodeReceipt({ platform, ...signed, evidence: { ...evidence, ...tpm } })
-    try {
-      // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
-      decodeReceipt(receipt)
-    } catch (error) {
-      throw refusedEvidence(vmId, messageOf(error))
-    }
-    const operatorKey = ledgerHex(launch.operatorKey)
-    return { receipt, launch: launch.document, operatorKey, simulated: !isSnp }
+    return vmEvidence(launched, signed, { ...evidence, ...tpm })
   }
 
   #linkTo(vmId: string): Pick<VmLink, 'channel' | 'observe'> {
-    const link = this.#deps.linkOf(vmId)
-    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
-    return link
+    return attached(vmId, this.#deps.linkOf(vmId))
   }
 }
 
@@ -123,8 +115,6 @@ function tooLate(vmId: string, { step }: Progress, timeoutMs: number): Fault {
   const remedy = code === 'attest.unavailable' ? `. To do: ${collateralRemedy}` : ''
   return new Fault(code, `evidence of VM ${vmId}: still waiting for ${step} after ${timeoutMs} ms${remedy}`)
 }
-
-type Signed = Omit<Parameters<typeof encodeReceipt>[0], 'platform' | 'evidence'>
 
 /** The wire's schema has checked the lengths. Fault channel.refused. */
 export function signedOf({

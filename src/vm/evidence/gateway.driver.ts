@@ -18,11 +18,12 @@ import {
   pieceBytesMax,
   type Want,
 } from '../../contract/vm/enclave.ts'
-import type { AgentOperation, AgentSuccess, ChannelLimits } from '../../host/qemu/agent-channel.ts'
+import { type AgentOperation, type AgentSuccess, ask, type ChannelLimits } from '../../host/qemu/agent-channel.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { hostDataOf } from '../launch/expected.plan.ts'
 import type { VmLink } from '../link.driver.ts'
 import {
+  attached,
   completeReport,
   type EvidenceSources,
   evidenceBytes,
@@ -43,6 +44,10 @@ export type VmGatewaysDeps = {
 }
 
 type RequestOf<Op extends EnclaveRequest['op']> = Omit<Extract<EnclaveRequest, { op: Op }>, 'id' | 'op'>
+type TellOperation = Extract<
+  AgentOperation,
+  { op: 'addresses' | 'evidence_for' | 'certificate_for' | 'spent_for' | 'days_for' | 'drain' }
+>
 type DocumentKind = keyof typeof documentBytesMax
 type DocumentOperation = Extract<AgentOperation, { op: DocumentKind }>
 
@@ -100,48 +105,23 @@ export class VmGateways {
     return response.revision
   }
 
-  async addresses(vmId: string, hosts: RequestOf<'addresses'>['hosts'], timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'addresses', hosts }, timeoutMs)
+  /** Requests whose response has nothing in it. */
+  async tell(vmId: string, operation: TellOperation, timeoutMs: number): Promise<void> {
+    await this.#request(vmId, operation, timeoutMs)
   }
 
   /** The VM may answer at once each time, so the caller bounds the rate. `timeoutMs` must exceed `waitMs`. */
-  async next(vmId: string, asked: RequestOf<'next'>, timeoutMs: number): Promise<EnclaveNext> {
-    const response = await this.#request(vmId, { op: 'next', ...asked }, timeoutMs)
-    if (!('next' in response)) throw new Fault('channel.refused', 'agent next: a response without next')
-    return response.next
+  next(vmId: string, asked: RequestOf<'next'>, timeoutMs: number): Promise<EnclaveNext> {
+    return ask(this.#channelOf(vmId), { op: 'next', ...asked }, 'next', timeoutMs)
   }
 
-  async evidenceFor(vmId: string, answer: RequestOf<'evidence_for'>, timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'evidence_for', ...answer }, timeoutMs)
-  }
-
-  async certificateFor(vmId: string, answer: RequestOf<'certificate_for'>, timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'certificate_for', ...answer }, timeoutMs)
-  }
-
-  async spentFor(vmId: string, answer: RequestOf<'spent_for'>, timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'spent_for', ...answer }, timeoutMs)
-  }
-
-  async daysFor(vmId: string, answer: RequestOf<'days_for'>, timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'days_for', ...answer }, timeoutMs)
-  }
-
-  async report(vmId: string, asked: RequestOf<'report'>, timeoutMs: number): Promise<EnclaveReport> {
-    const response = await this.#request(vmId, { op: 'report', ...asked }, timeoutMs)
-    if (!('report' in response)) throw new Fault('channel.refused', 'agent report: a response without a report')
-    return response.report
+  report(vmId: string, asked: RequestOf<'report'>, timeoutMs: number): Promise<EnclaveReport> {
+    return ask(this.#channelOf(vmId), { op: 'report', ...asked }, 'report', timeoutMs)
   }
 
   /** Checks the form of spans, not their content. */
-  async spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
-    const response = await this.#request(vmId, { op: 'spans', ...asked }, timeoutMs)
-    if (!('traced' in response)) throw new Fault('channel.refused', 'agent spans: a response without spans')
-    return response.traced
-  }
-
-  async drain(vmId: string, timeoutMs: number): Promise<void> {
-    await this.#request(vmId, { op: 'drain' }, timeoutMs)
+  spans(vmId: string, asked: RequestOf<'spans'>, timeoutMs: number): Promise<EnclaveSpans> {
+    return ask(this.#channelOf(vmId), { op: 'spans', ...asked }, 'traced', timeoutMs)
   }
 
   /**
@@ -198,9 +178,11 @@ export class VmGateways {
   }
 
   async #request(vmId: string, operation: AgentOperation, timeoutMs: number): Promise<AgentSuccess> {
-    const link = this.#deps.linkOf(vmId)
-    if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
-    return await link.channel.request(operation, timeoutMs)
+    return await this.#channelOf(vmId).request(operation, timeoutMs)
+  }
+
+  #channelOf(vmId: string): VmLink['channel'] {
+    return attached(vmId, this.#deps.linkOf(vmId)).channel
   }
 }
 

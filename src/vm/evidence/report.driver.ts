@@ -1,6 +1,6 @@
 // A VM's report with its certificates, of hardware or simulated. Effects: reads the ledger, asks key services.
 
-import type { ReceiptEvidence } from '../../attest/receipt/receipt.ts'
+import { decodeReceipt, encodeReceipt, type ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import { decodeReport } from '../../attest/report/report.ts'
 import { present } from '../../base/assert.ts'
 import { equalConstantTime, fromBase64Url, fromHex, utf8 } from '../../base/bytes.ts'
@@ -13,6 +13,7 @@ import type { LedgerDb } from '../../store/db.ts'
 import { launchOf } from '../../store/ledger/launch.query.ts'
 import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
+import type { VmEvidence } from '../engine.ts'
 
 export type EvidenceSources = {
   /** Certificates for a report of this host's hardware. Null: nobody has them (appliance/collateral.ts says why). */
@@ -94,6 +95,28 @@ async function complete(
     `the report of VM ${vm.id} lacks its certificates: ${found.reason}${retry}. To do: ${collateralRemedy}`,
   )
 }
+
+/** Fault channel.closed: the VM is not attached. */
+export function attached<Link>(vmId: string, link: Link | null): Link {
+  if (link === null) throw new Fault('channel.closed', `VM ${vmId} is not attached`)
+  return link
+}
+
+/** The receipt of a guest's statement, as the owner of the VM gets it. Fault channel.refused: it breaks the bounds. */
+export function vmEvidence({ vm, launch }: Launched, signed: Signed, evidence: ReceiptEvidence): VmEvidence {
+  const platform = vm.platform === 'snp' ? 'snp' : 'simulated'
+  const receipt = encodeReceipt({ platform, ...signed, evidence })
+  try {
+    // The bounds of receipts hold here, too: a receipt that breaks them would be useless.
+    decodeReceipt(receipt)
+  } catch (error) {
+    throw refusedEvidence(vm.id, messageOf(error))
+  }
+  const operatorKey = ledgerHex(launch.operatorKey)
+  return { receipt, launch: launch.document, operatorKey, simulated: platform === 'simulated' }
+}
+
+export type Signed = Omit<Parameters<typeof encodeReceipt>[0], 'platform' | 'evidence'>
 
 export function refusedEvidence(vmId: string, what: string): Fault {
   return new Fault('channel.refused', `evidence of VM ${vmId}: ${what}`)

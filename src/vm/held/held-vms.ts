@@ -5,9 +5,8 @@
 // wherever the daemon is killed.
 
 import { assert } from '../../base/assert.ts'
-import type { Clock } from '../../base/clock.ts'
-import { newUuid, type RandomBytes } from '../../base/ids.ts'
-import type { Logger } from '../../base/log.ts'
+import { newUuid } from '../../base/ids.ts'
+import type { Runtime } from '../../base/runtime.ts'
 import { BackOff } from '../../base/work/back-off.ts'
 import { createWorkers, type Workers } from '../../base/work/workers.ts'
 import type { DirectoryDb, Store } from '../../store/db.ts'
@@ -19,7 +18,7 @@ import { Template } from './template.ts'
 import { unnamedVms } from './unnamed.query.ts'
 
 /** Parts and settings that every owner of held VMs has. */
-export type HeldHost = {
+export type HeldHost = Runtime & {
   readonly store: Pick<Store, 'directory' | 'ledger' | 'hostId'>
   readonly engine: Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onChange'>
   readonly vmSpec: VmSpec
@@ -29,9 +28,6 @@ export type HeldHost = {
   readonly imageDigest: () => string
   /** Whether one more VM finds room and a turn at once. */
   readonly room: () => Admission
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
 }
 
 export type NewRow = HeldRow & { readonly hostId: string; readonly nowMs: number }

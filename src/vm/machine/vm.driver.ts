@@ -4,10 +4,9 @@
 // killed daemon begins again and finds what exists.
 
 import { unreachable } from '../../base/assert.ts'
-import { type Clock, pause } from '../../base/clock.ts'
+import { pause } from '../../base/clock.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
-import type { RandomBytes } from '../../base/ids.ts'
-import type { Logger } from '../../base/log.ts'
+import type { Runtime } from '../../base/runtime.ts'
 import { configureTap, openTap, removeTap, TapStates } from '../../host/network/tap.ts'
 import { usualLimits } from '../../host/qemu/agent-channel.ts'
 import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
@@ -40,11 +39,8 @@ import { macAddress, tapName, type UidRange, type VmPaths, vmPaths } from '../la
 import { attachLink, type VmLink } from '../link.driver.ts'
 import type { VmNetwork } from '../network/network.driver.ts'
 
-export type VmDriverDeps = {
+export type VmDriverDeps = Runtime & {
   readonly db: LedgerDb
-  readonly clock: Clock
-  readonly random: RandomBytes
-  readonly log: Logger
   readonly network: Pick<VmNetwork, 'sync' | 'remove' | 'rest'>
   readonly stateDir: string
   readonly qemu: string

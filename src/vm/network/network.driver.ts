@@ -9,6 +9,7 @@ import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
 import { checked } from '../../contract/check.ts'
+import { OrNull } from '../../contract/forms.ts'
 import { forgetConnections } from '../../host/network/conntrack.ts'
 import type { Counters, Nft, Quota } from '../../host/network/nft.ts'
 import type { NftWatch } from '../../host/network/nft-watch.ts'
@@ -50,7 +51,7 @@ const upstreamCountMax = 64 * 8
 /** The gateway in VMs of network `gateway`. */
 const ServedGateway = Type.Object({
   /** The VM that gets new connections once it is opened. Null: none does. */
-  serving: Type.Union([Type.String(), Type.Null()]),
+  serving: OrNull(Type.String()),
   /** TCP port of the gateway in each VM. */
   port: Port,
   /**

@@ -43,11 +43,9 @@ export function fakeSession(
   }
   const engine = {
     view: () => ({ state: 'running' }),
-    addresses: async () => {},
+    tell: async () => {},
     workload: async () => {},
     control: async () => 1,
-    evidenceFor: async () => {},
-    certificateFor: async () => {},
     ...vm,
     next: async (_id: string, asked: Parameters<GatewayEngine['next']>[1]) => (next ?? noNews)(asked),
     report: async (_id: string, asked: Parameters<GatewayEngine['report']>[1]) => report(asked),

@@ -139,10 +139,10 @@ describe('what is said to it', () => {
     expect(await gateways.next(vmId, asked, timeoutMs)).toEqual({ status: gatewayStatus, wants: [], usage: null })
     const from = { logFrom: 5, metricsFrom: 0 }
     expect(await gateways.report(vmId, from, timeoutMs)).toEqual({ metrics: 'up 1\n', metricsChars: 5, log: [] })
-    await gateways.addresses(vmId, { 'upstream.test': ['192.0.2.9'] }, timeoutMs)
-    await gateways.evidenceFor(vmId, { want: 'w', evidence: null, problem: 'no certificates' }, timeoutMs)
-    await gateways.certificateFor(vmId, { want: 'w', clients: 'PEM', guests: 'PEM' }, timeoutMs)
-    await gateways.drain(vmId, timeoutMs)
+    await gateways.tell(vmId, { op: 'addresses', hosts: { 'upstream.test': ['192.0.2.9'] } }, timeoutMs)
+    await gateways.tell(vmId, { op: 'evidence_for', want: 'w', evidence: null, problem: 'no certificates' }, timeoutMs)
+    await gateways.tell(vmId, { op: 'certificate_for', want: 'w', clients: 'PEM', guests: 'PEM' }, timeoutMs)
+    await gateways.tell(vmId, { op: 'drain' }, timeoutMs)
     expect(guest.requests.map(({ id: _, ...request }) => request)).toEqual([
       { op: 'next', ...asked },
       { op: 'report', ...from },
@@ -159,7 +159,7 @@ describe('what is said to it', () => {
     ])
       expect(await failure(work)).toMatchObject({ code: 'channel.refused' })
     state.attached = false
-    expect(await failure(gateways.drain(vmId, timeoutMs))).toMatchObject({ code: 'channel.closed' })
+    expect(await failure(gateways.tell(vmId, { op: 'drain' }, timeoutMs))).toMatchObject({ code: 'channel.closed' })
   })
 
   test('goal: what a guest says out of all bounds is no answer', async () => {

@@ -1,0 +1,27 @@
+// A service's next step for each state of its VM, stated by phases of a VM's life. Pure.
+
+import type { VmState } from '../store/ledger/vm.table.ts'
+
+/** `absent`: the ledger has no such VM, since it is not made yet or is purged. */
+export type TasksByVm<Task> = { readonly [vm in VmState | 'absent']: Task }
+
+/** `starting`: not up yet. `ending`: on its way out, or over. */
+type Phases<Task> = { readonly [phase in 'absent' | 'starting' | 'running' | 'ending']: Task }
+
+export function tasksByVm<const Task>({ absent, starting, running, ending }: Phases<Task>): TasksByVm<Task> {
+  return {
+    absent,
+    waiting: starting,
+    launching: starting,
+    booting: starting,
+    running,
+    stopping: ending,
+    failed: ending,
+    gone: ending,
+  }
+}
+
+/** The same step in every state. */
+export function always<const Task>(task: Task): TasksByVm<Task> {
+  return tasksByVm({ absent: task, starting: task, running: task, ending: task })
+}
