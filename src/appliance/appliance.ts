@@ -1,5 +1,6 @@
 // One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
+import { join } from 'node:path'
 import { systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -8,6 +9,7 @@ import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { kernelClock, uptimeMs } from '../host/kernel-clock.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
+import { databaseFile, leftoversOfRecords } from '../host/state-files.ts'
 import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
@@ -65,8 +67,10 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
-  const store = openStore(`${stateDir}/strongroom.db`)
+  const store = openStore(join(stateDir, databaseFile), { leftovers: leftoversOfRecords(stateDir) })
   undo.defer(() => store.close())
+  if (store.unchecked.length > 0)
+    log.warn('the database was not checked whole for damage, there was no time', { tables: store.unchecked })
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })

@@ -85,7 +85,17 @@ export const FAULTS = {
     status: 503,
     remedy: 'make room on the file system of the state directory, or mend it (`strongroom doctor`), then try again',
   },
-  'store.corrupt': { wire: 'internal_error', remedy: 'restore the database from a backup' },
+  'store.corrupt': {
+    wire: 'internal_error',
+    status: 503,
+    remedy:
+      'stop the service, move the state directory aside, restore the last backup (strongroom help backup), start the service',
+  },
+  'store.missing': {
+    wire: 'internal_error',
+    remedy:
+      'restore the state directory from the last backup (strongroom help backup); only if there is none, and every client may lose its pins and keys: move all of it aside, and the next start makes a new appliance',
+  },
   'host.command_failed': {
     wire: 'internal_error',
     remedy: 'read the output of the command in the message; `strongroom doctor` says what this host lacks',

@@ -31,8 +31,8 @@ export class UnavailableFault extends LaterFault {
 type UnavailableOptions = FaultOptions & { readonly code?: 'attestation_unavailable' | StorageCode }
 
 /**
- * The failure of a request because the database cannot be written now, in words for clients or in `ownMessage`; null
- * for other failures. The words say that nothing was changed, so the request must be a single transaction.
+ * The failure of a request because the database cannot be written or read now, in words for clients or in `ownMessage`;
+ * null for other failures. The words say that nothing was changed, so the request must be a single transaction.
  */
 export function storageFault(error: unknown, ownMessage?: string): UnavailableFault | null {
   const code = isInternal(error) ? storageCodeOf(error) : null
@@ -52,6 +52,11 @@ export const STORAGE_FAILURES = {
     message:
       'This service cannot write to its disk at present. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
     waitMs: 30_000,
+  },
+  'store.corrupt': {
+    message:
+      'The database of this service is damaged. Nothing was changed; tell the operator, and send the request again as soon as Retry-After says.',
+    waitMs: 60_000,
   },
 } as const satisfies Record<StorageCode, { readonly message: string; readonly waitMs: number }>
 

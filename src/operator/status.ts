@@ -2,6 +2,8 @@
 
 import { toHex } from '../base/bytes.ts'
 import { type Clock, iso, isoOrNull } from '../base/clock.ts'
+import { FAULTS } from '../base/fault.ts'
+import { storageCodeOf } from '../base/storage-failure.ts'
 import { version } from '../base/version.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config, Platform } from '../config/schema.ts'
@@ -62,10 +64,12 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
   const { config, store, engine, tls } = deps
   const startedAt = iso(deps.clock.nowMs())
   return () => {
-    const reserved = reservedBy(store.ledger.db, store.hostId)
+    const { db: directory } = store.directory
+    const { db: ledger } = store.ledger
+    const reserved = unlessDamaged(() => reservedBy(ledger, store.hostId), null)
     const restMs = config.network.address_rest_s * 1000
-    const rests = restsAt(store.ledger.db, { nowMs: deps.clockGuard.certainMs(), restMs })
-    return {
+    const rests = unlessDamaged(() => restsAt(ledger, { nowMs: deps.clockGuard.certainMs(), restMs }), NO_REST)
+    const status = {
       version,
       pid: process.pid,
       host_id: store.hostId,
@@ -85,33 +89,64 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       operator_key: { digest: toHex(deps.operatorKey.digest), public_key: deps.operatorKey.publicPem },
       collateral:
         engine.collateral === null ? null : collateralStatus(engine.collateral.describe(), deps.clock.nowMs()),
-      organizations: listOrganizations(store.directory.db).length,
-      instances: countInstances(store.directory.db),
-      vms: countVms(store.ledger.db),
+      organizations: unlessDamaged(() => listOrganizations(directory).length, null),
+      instances: unlessDamaged(() => countInstances(directory), null),
+      vms: unlessDamaged(() => countVms(ledger), null),
       capacity: {
-        memory_mib_used: reserved.memoryMib,
+        memory_mib_used: reserved?.memoryMib ?? null,
         memory_mib_total: engine.capacity.memoryMib,
-        vcpus_used: reserved.vcpus,
+        vcpus_used: reserved?.vcpus ?? null,
         vcpus_total: engine.capacity.vcpus,
-        addresses_used: reserved.vms,
+        addresses_used: reserved?.vms ?? null,
         addresses_total: engine.capacity.addresses,
         addresses_resting: rests.count,
         next_address_free_at: isoOrNull(rests.nextFreeMs),
       },
-      pool: poolStatus(deps.pool.status()),
-      gateway: { ...gatewaySummary(deps.gateway), traces: deps.traces() },
+      pool: poolStatus(unlessDamaged(() => deps.pool.status(), UNKNOWN_POOL)),
+      gateway: { ...unlessDamaged(() => gatewaySummary(deps.gateway), UNKNOWN_GATEWAY), traces: deps.traces() },
       builds:
         deps.buildVms === null
           ? null
           : {
-              ...deps.buildVms(),
-              states: countBuildsByState(store.directory.db),
-              disk_bytes: buildDiskBytes(store.directory.db),
+              ...unlessDamaged(deps.buildVms, UNKNOWN_BUILD_VMS),
+              states: unlessDamaged(() => countBuildsByState(directory), null),
+              disk_bytes: unlessDamaged(() => buildDiskBytes(directory), null),
             },
       names: deps.names === null ? null : deps.names(),
-      problems: deps.problems(),
     }
+    // Last: the reads above may be the first to meet the damage.
+    return { ...status, problems: [...databaseProblems(store), ...deps.problems()] }
   }
+}
+
+const damaged = 'the database is damaged'
+const NO_REST = { count: 0, nextFreeMs: null }
+const UNKNOWN_POOL: PoolSummary = {
+  ...{ wanted: 0, warm: 0, booting: 0, lacking: damaged },
+  ...{ lastFailure: null, nextAttemptAtMs: null },
+}
+const UNKNOWN_BUILD_VMS: BuildVmsSummary = { wanted: 0, warm: 0, booting: 0, reserved: 0, lacking: damaged }
+const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
+  placement: 'vm',
+  vm: null,
+  state: null,
+  problem: damaged,
+}
+
+/** The status is read most when the database cannot be. */
+function unlessDamaged<Value, Otherwise>(read: () => Value, otherwise: Otherwise): Value | Otherwise {
+  try {
+    return read()
+  } catch (error) {
+    if (storageCodeOf(error) === 'store.corrupt') return otherwise
+    throw error
+  }
+}
+
+function databaseProblems(store: Pick<Store, 'damage'>): AdminStatus['problems'] {
+  const damage = store.damage()
+  if (damage === null) return []
+  return [{ name: 'database', detail: `a statement met damage: ${damage}`, remedy: FAULTS['store.corrupt'].remedy }]
 }
 
 function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {

@@ -1,14 +1,18 @@
-// SQLite in WAL mode: opening, pragmas, migrations. Effects: one database file.
+// SQLite in WAL mode: opening, damage, pragmas, migrations. Effects: one database file.
 
 import { Database, type SQLQueryBindings, type Statement } from 'bun:sqlite'
+import { statSync } from 'node:fs'
 import { drizzle } from 'drizzle-orm/bun-sqlite'
 import type { BaseSQLiteDatabase } from 'drizzle-orm/sqlite-core'
 import { assert } from '../base/assert.ts'
-import { Fault, wrapFault } from '../base/fault.ts'
+import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
+import { noticeDamage } from './damage.ts'
+import { schemaOf } from './inspect.ts'
 import { buildFetch } from './migrations/0022-build-fetch.ts'
 import { initial } from './migrations/initial.ts'
+import { quickCheck } from './quick-check.ts'
 
 type Sqlite = BaseSQLiteDatabase<'sync', void, Record<string, never>>
 
@@ -45,6 +49,10 @@ export type Store = {
   readonly ledger: LedgerStore
   /** Drawn with the database; every row that a host reconciles carries it. */
   readonly hostId: string
+  /** Tables that the check at the start had no time for. */
+  readonly unchecked: readonly string[]
+  /** The first damage that a statement has met since; null: none. */
+  readonly damage: () => string | null
   readonly close: () => void
 }
 
@@ -65,15 +73,22 @@ export function schemaVersionOf({ initial, upgrades }: Migrations): number {
   return upgrades.at(-1)?.to ?? initial.to
 }
 
+export type OpenOptions = {
+  readonly migrations?: Migrations
+  /** Files that only an appliance with records has. A new database beside them would hide that the records are lost. */
+  readonly leftovers?: readonly string[]
+}
+
 /** A waiting statement blocks the event loop; backups and look-ups of others take a few milliseconds. */
 const busyTimeoutMs = 500
 
 /**
- * Opens the database at `path` (`:memory:` for tests) and brings it to the newest schema. Faults: `store.newer` (the
- * schema is newer than this executable), `store.older` (too old to upgrade), `store.busy` and `store.unwritable` (no
- * write now), `store.corrupt`.
+ * Opens the database at `path` (`:memory:` for tests), looks for damage and brings it to the newest schema. Faults:
+ * `store.newer` (the schema is newer than this executable), `store.older` (too old to upgrade), `store.busy` and
+ * `store.unwritable` (no write now), `store.corrupt`, `store.missing` (empty, beside what earlier records left).
  */
-export function openStore(path: string, migrations: Migrations = MIGRATIONS): Store {
+export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [] }: OpenOptions = {}): Store {
+  if (leftovers.length > 0 && sizeOf(path) === 0) throw missing(path, leftovers)
   let sqlite: Database
   try {
     sqlite = new Database(path, { create: true, strict: true })
@@ -85,13 +100,22 @@ export function openStore(path: string, migrations: Migrations = MIGRATIONS): St
     throw openFault(error, path)
   }
   try {
+    const { problem, unchecked } = quickCheck(sqlite)
+    if (problem !== null) throw new Fault('store.corrupt', `database ${path} is damaged: ${problem}`)
+    if (leftovers.length > 0 && schemaOf(sqlite) === 0) throw missing(path, leftovers)
     migrate(sqlite, path, migrations)
     sqlite.run('PRAGMA foreign_keys = ON')
+    const damage = noticeDamage(sqlite)
     return {
       directory: openDatabase<'directory'>(sqlite),
       ledger: openDatabase<'ledger'>(sqlite),
       hostId: hostIdOf(sqlite),
-      close: () => sqlite.close(),
+      unchecked,
+      damage,
+      close: () => {
+        emptyLog(sqlite)
+        sqlite.close()
+      },
     }
   } catch (error) {
     sqlite.close()
@@ -99,8 +123,32 @@ export function openStore(path: string, migrations: Migrations = MIGRATIONS): St
   }
 }
 
+/**
+ * Statements that nobody has finalized keep a closed connection alive, and with it the log. After this the file alone
+ * holds every row. Best effort: the next start reads the log as well.
+ */
+function emptyLog(sqlite: Database): void {
+  try {
+    sqlite.run('PRAGMA wal_checkpoint(TRUNCATE)')
+  } catch {
+    // A full disk, or damage that has been reported by then.
+  }
+}
+
+/** 0 also when there is none. */
+function sizeOf(path: string): number {
+  return statSync(path, { throwIfNoEntry: false })?.size ?? 0
+}
+
+function missing(path: string, leftovers: readonly string[]): Fault {
+  const beside = leftovers.join(', ')
+  return new Fault('store.missing', `${path} has no records, and beside it are keys of an appliance: ${beside}`)
+}
+
 function openFault(error: unknown, path: string): Fault {
-  return wrapFault(error, `open database ${path}`, storageCodeOf(error) ?? 'store.corrupt')
+  const isElsewhere = systemErrorCode(error)?.startsWith('SQLITE_CANTOPEN') === true
+  const code = storageCodeOf(error) ?? (isElsewhere ? 'store.unwritable' : 'store.corrupt')
+  return wrapFault(error, `open database ${path}`, code)
 }
 
 function openDatabase<Name extends DatabaseName>(client: Database): DatabaseStore<Name> {
@@ -135,8 +183,7 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
  */
 function migrate(sqlite: Database, path: string, migrations: Migrations): void {
   sqlite.run('PRAGMA foreign_keys = OFF')
-  const version = sqlite.query<{ user_version: number }, []>('PRAGMA user_version').get()?.user_version ?? 0
-  for (const { sql, to } of stepsFrom(version, path, migrations)) {
+  for (const { sql, to } of stepsFrom(schemaOf(sqlite), path, migrations)) {
     sqlite.transaction(() => {
       sqlite.run(sql)
       const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()

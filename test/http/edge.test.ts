@@ -6,7 +6,7 @@ import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
 import { createEdge, type EdgeContext, type EdgeDeps } from '../../src/http/edge.ts'
-import { UnavailableFault } from '../../src/http/limited.ts'
+import { STORAGE_FAILURES, UnavailableFault } from '../../src/http/limited.ts'
 
 type Peer = { readonly address: string }
 
@@ -90,7 +90,12 @@ test('methods of a path', async () => {
 test('failures', async () => {
   const rows = [
     [new Fault('conflict', 'Taken.', { param: 'name' }), 409, { code: 'conflict', message: 'Taken.', param: 'name' }],
-    [new Fault('store.corrupt', 'secret'), 500, { code: 'internal_error', message: 'An unexpected error occurred.' }],
+    [new Fault('store.newer', 'secret'), 500, { code: 'internal_error', message: 'An unexpected error occurred.' }],
+    [
+      Object.assign(new Error('secret'), { code: 'SQLITE_CORRUPT' }),
+      503,
+      { code: 'internal_error', message: STORAGE_FAILURES['store.corrupt'].message },
+    ],
     [null, 500, { code: 'internal_error', message: 'An unexpected error occurred.' }],
     [new UnavailableFault('Later.', 5_000), 503, { code: 'internal_error', message: 'Later.' }],
   ] as const
@@ -110,12 +115,12 @@ test('failures', async () => {
       ['cache-control', 'no-store'],
       ['x-content-type-options', 'nosniff'],
       ['x-own', '1'],
-      ['retry-after', status === 503 ? '5' : null],
+      ['retry-after', thrown instanceof UnavailableFault ? '5' : status === 503 ? '60' : null],
     ] as const) {
       expect([name, answer.headers.get(name)]).toEqual([name, value])
     }
     const logged = lines.filter(({ level }) => level === 'error').map(({ request_id }) => request_id)
-    expect(logged).toEqual(status === 500 ? [id] : [])
+    expect(logged).toEqual(status < 500 || thrown instanceof UnavailableFault ? [] : [id])
     expect(lines.at(-1)).toMatchObject({ level: status >= 500 ? 'warn' : 'info', request_id: id, path: '/' })
   }
 })

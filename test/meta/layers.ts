@@ -84,7 +84,7 @@ export const INNER_ORDERS = {
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],
   'src/contract': [['admin'], ['vm'], ['http'], ['key-rules.ts'], ['check.ts', 'forms.ts']],
-  'src/store': [['directory', 'ledger'], ['db.ts'], ['migrations']],
+  'src/store': [['directory', 'ledger'], ['db.ts'], ['inspect.ts'], ['quick-check.ts', 'damage.ts', 'migrations']],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
 type Edge = Import & { readonly from: string; readonly to: string }

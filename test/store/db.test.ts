@@ -194,7 +194,7 @@ describe('versions', () => {
     first.close()
     const further = upgradedBy('CREATE TABLE later (id TEXT PRIMARY KEY) STRICT', "INSERT INTO later VALUES ('x')")
     for (let i = 0; i < 2; i += 1) {
-      const store = openStore(at.path, further)
+      const store = openStore(at.path, { migrations: further })
       expect(store.directory.db.all('SELECT id FROM later')).toEqual([{ id: 'x' }])
       expect(listOrganizations(store.directory.db)).toHaveLength(1)
       expect(store.hostId).toBe(first.hostId)
@@ -237,12 +237,11 @@ describe('versions', () => {
     const [table] = old.query<{ sql: string }, []>("SELECT sql FROM sqlite_schema WHERE name = 'vms'").all()
     old.close()
     const anew = table?.sql.replace('CREATE TABLE vms', 'CREATE TABLE vms_anew')
-    const store = openStore(
-      at.path,
-      upgradedBy(
+    const store = openStore(at.path, {
+      migrations: upgradedBy(
         `${anew}; INSERT INTO vms_anew SELECT * FROM vms; DROP TABLE vms; ALTER TABLE vms_anew RENAME TO vms;`,
       ),
-    )
+    })
     const { db } = store.ledger
     expect(resourcesOf(db, 'v1').map(({ seq, kind }) => [seq, kind])).toEqual([
       [9, 'qemu'],
@@ -258,7 +257,7 @@ describe('versions', () => {
     using at = place()
     openStore(at.path).close()
     const broken = upgradedBy('CREATE TABLE later (id TEXT) STRICT; INSERT INTO nowhere VALUES (1)')
-    expect(faultOf(() => openStore(at.path, broken)).code).toBe('store.corrupt')
+    expect(faultOf(() => openStore(at.path, { migrations: broken })).code).toBe('store.corrupt')
     const store = openStore(at.path)
     expect(store.directory.db.all("SELECT name FROM sqlite_schema WHERE name = 'later'")).toEqual([])
     store.close()
@@ -271,9 +270,12 @@ describe('versions', () => {
       at.path,
       'this is no database, but it is long enough to have a header of its own, so it seems to be one',
     )
-    for (const path of [at.path, join(at.path, 'inside-a-file.db')]) {
+    for (const [path, code] of [
+      [at.path, 'store.corrupt'],
+      [join(at.path, 'inside-a-file.db'), 'store.unwritable'],
+    ] as const) {
       const fault = faultOf(() => openStore(path))
-      expect([fault.code, fault.message.includes(path)]).toEqual(['store.corrupt', true])
+      expect([fault.code, fault.message.includes(path)]).toEqual([code, true])
     }
   })
 })

@@ -14,11 +14,13 @@ import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
+import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
 import type { AdminClient } from '../operator/client.ts'
 import { lookAtBuilds } from './builds.driver.ts'
 import { bootCanary } from './canary.driver.ts'
 import type { CanaryFacts } from './canary.plan.ts'
 import type { Outcome } from './check.ts'
+import { lookAtDatabase } from './database.driver.ts'
 import { lookAtDelegation } from './delegation.driver.ts'
 import { lookAtGateway } from './gateway.driver.ts'
 import type { GuardFacts, HostFacts } from './host.plan.ts'
@@ -120,6 +122,8 @@ export async function lookAtHost(deps: {
     stateDir,
     stateDirFreeBytes: existsSync(stateDir) ? diskSpace(stateDir).freeBytes : null,
     stateDirWritable: isWritable(stateDir),
+    database: lookAtDatabase(stateDir, { isRoot }),
+    schemaNewest: schemaVersionOf(MIGRATIONS),
     systemd: existsSync('/run/systemd/system'),
     daemon:
       typeof status === 'string'

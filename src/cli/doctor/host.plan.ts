@@ -8,6 +8,7 @@ import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
 import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
 import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
 import { type MachineFacts, machineChecks } from './machine.plan.ts'
@@ -79,6 +80,9 @@ export type HostFacts = {
   /** Null when the directory does not exist yet. */
   readonly stateDirFreeBytes: number | null
   readonly stateDirWritable: boolean
+  readonly database: DatabaseFacts
+  /** The newest schema that this executable knows. */
+  readonly schemaNewest: number
   readonly systemd: boolean
   readonly daemon: Outcome
   readonly daemonPid: number | null
@@ -132,6 +136,7 @@ export function judge(facts: HostFacts): Check[] {
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
     stateDirCheck(facts),
+    databaseCheck(facts.database, facts.schemaNewest),
     ...machineChecks(machine, config, facts),
     facts.systemd
       ? pass('systemd', 'VMs run in scopes of their own')

@@ -37,15 +37,15 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ['authority', dash(status.tls.ca_file)],
     ['operator key', status.operator_key.digest],
     ...collateralFields(status, paint),
-    ['organizations', String(status.organizations)],
+    ['organizations', countText(status.organizations)],
     ['instances', countsText(status.instances)],
     ['VMs', countsText(status.vms)],
     ...poolFields(status.pool),
     ...gatewayFields(status.gateway, paint),
     ...tracesFields(status.gateway),
     ...buildsFields(status),
-    ['memory', `${capacity.memory_mib_used} of ${capacity.memory_mib_total} MiB`],
-    ['vCPUs', `${capacity.vcpus_used} of ${capacity.vcpus_total}`],
+    ['memory', `${countText(capacity.memory_mib_used)} of ${capacity.memory_mib_total} MiB`],
+    ['vCPUs', `${countText(capacity.vcpus_used)} of ${capacity.vcpus_total}`],
     ['addresses', addressesText(capacity)],
   ])
 }
@@ -53,7 +53,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
 function addressesText(capacity: AdminStatus['capacity']): string {
   const { addresses_used, addresses_total, addresses_resting: resting, next_address_free_at: next } = capacity
   const rests = resting === 0 ? '' : `; ${resting} rest, the next is free at ${dash(next)}`
-  return `${addresses_used} of ${addresses_total}${rests}`
+  return `${countText(addresses_used)} of ${addresses_total}${rests}`
 }
 
 /** A clock that is believed is not worth a line. */
@@ -108,7 +108,7 @@ function buildsFields({ builds }: AdminStatus): [string, string][] {
   const { warm, booting, wanted, reserved, lacking, states, disk_bytes } = builds
   const lack = lacking === null ? '' : `; the next one lacks: ${lacking}`
   return [
-    ['builds', `${countsText(states)}; files ${bytesText(disk_bytes)}`],
+    ['builds', `${countsText(states)}; files ${disk_bytes === null ? unknown : bytesText(disk_bytes)}`],
     ['build VMs', `${warm} warm, ${booting} booting, ${wanted} wanted, ${reserved} reserved${lack}`],
   ]
 }
@@ -126,7 +126,15 @@ function collateralFields({ collateral }: AdminStatus, paint: Paint): [string, s
   ]
 }
 
-function countsText(counts: { readonly [name: string]: number }): string {
+/** Where the database is damaged. */
+const unknown = 'unknown'
+
+function countText(count: number | null): string {
+  return count === null ? unknown : String(count)
+}
+
+function countsText(counts: { readonly [name: string]: number } | null): string {
+  if (counts === null) return unknown
   const parts = Object.entries(counts).filter(([, count]) => count > 0)
   return parts.length === 0 ? 'none' : parts.map(([name, count]) => `${count} ${name}`).join(', ')
 }

@@ -227,7 +227,8 @@ const AdminPool = Closed({
 })
 
 const AdminBuilds = Closed({
-  states: CountBy,
+  /** Null, as the bytes: the database is too damaged to be read. */
+  states: OrNull(CountBy),
   /** VMs that no build has taken. */
   wanted: Type.Integer({ minimum: 0 }),
   warm: Type.Integer({ minimum: 0 }),
@@ -235,7 +236,7 @@ const AdminBuilds = Closed({
   reserved: Type.Integer({ minimum: 0 }),
   /** Why the next VM cannot be made; null: no reason is known. */
   lacking: OrNull(Type.String()),
-  disk_bytes: Type.Integer({ minimum: 0 }),
+  disk_bytes: OrNull(Type.Integer({ minimum: 0 })),
 })
 
 const AdminCollateral = Closed({
@@ -286,15 +287,16 @@ export const AdminStatus = Closed({
   }),
   /** Certificates on this host for verifying SNP reports; null if it makes no such reports. */
   collateral: OrNull(AdminCollateral),
-  organizations: Type.Integer({ minimum: 0 }),
-  instances: CountBy,
-  vms: CountBy,
+  /** These counts are null where the database is too damaged to be read. */
+  organizations: OrNull(Type.Integer({ minimum: 0 })),
+  instances: OrNull(CountBy),
+  vms: OrNull(CountBy),
   capacity: Closed({
-    memory_mib_used: Type.Integer({ minimum: 0 }),
+    memory_mib_used: OrNull(Type.Integer({ minimum: 0 })),
     memory_mib_total: Type.Integer({ minimum: 0 }),
-    vcpus_used: Type.Integer({ minimum: 0 }),
+    vcpus_used: OrNull(Type.Integer({ minimum: 0 })),
     vcpus_total: Type.Integer({ minimum: 0 }),
-    addresses_used: Type.Integer({ minimum: 0 }),
+    addresses_used: OrNull(Type.Integer({ minimum: 0 })),
     addresses_total: Type.Integer({ minimum: 0 }),
     /** Given back by VMs that ended, and free again after `network.address_rest_s`. */
     addresses_resting: Type.Integer({ minimum: 0 }),
@@ -308,7 +310,9 @@ export const AdminStatus = Closed({
   /** State of the list of names that instances may reach (`network.allow_names`); null without a list. */
   names: OrNull(AdminNames),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
-  problems: Type.Array(Closed({ name: OneOf(['firewall', 'disk']), detail: Type.String(), remedy: Type.String() })),
+  problems: Type.Array(
+    Closed({ name: OneOf(['firewall', 'disk', 'database']), detail: Type.String(), remedy: Type.String() }),
+  ),
 })
 export type AdminStatus = Static<typeof AdminStatus>
 

@@ -131,6 +131,8 @@ const SNP: HostFacts = {
   stateDir: '/var/lib/strongroom',
   stateDirFreeBytes: 10_737_418_240,
   stateDirWritable: true,
+  database: { kind: 'read', path: '/s/strongroom.db', sizeBytes: 1, problem: null, unchecked: [], schema: 22 },
+  schemaNewest: 22,
   systemd: true,
   daemon: ok('version 1'),
   daemonPid: 1,

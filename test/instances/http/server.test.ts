@@ -257,7 +257,7 @@ describe('failures of ours', () => {
     'an Error': () => new Error(secret),
     'an Error with a code and a status of its own': () =>
       Object.assign(new Error(secret), { code: 'VALIDATION', status: 200 }),
-    'an internal Fault': () => new Fault('store.corrupt', secret, { cause: new Error(secret) }),
+    'an internal Fault': () => new Fault('store.newer', secret, { cause: new Error(secret) }),
     'a text': () => secret,
     null: () => null,
     undefined: () => undefined,

@@ -1,0 +1,98 @@
+// Goal: `status` still answers when the database does not, says `ready: no` with the remedy, and makes no count up.
+
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { closeSync, mkdtempSync, openSync, rmSync, statSync, writeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Value } from '@sinclair/typebox/value'
+import { AdminStatus } from '../../src/contract/admin/admin.ts'
+import { createStatus, type StatusDeps } from '../../src/operator/status.ts'
+import { openStore, type Store } from '../../src/store/db.ts'
+import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
+
+const pageBytes = 4_096
+
+let dir: string
+let store: Store
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-status-'))
+  store = openStore(join(dir, 'strongroom.db'))
+})
+
+afterEach(() => {
+  store.close()
+  rmSync(dir, { recursive: true })
+})
+
+function statusOf(): AdminStatus {
+  const count = () => listOrganizations(store.directory.db).length
+  const deps: StatusDeps = {
+    store,
+    config: { domain: 'agents.test', network: { address_rest_s: 600 } },
+    engine: {
+      platform: 'tcg',
+      tpm: () => 'off',
+      capacity: { memoryMib: 9, vcpus: 9, addresses: 9 },
+      collateral: null,
+    },
+    // These read the database, too.
+    pool: {
+      status: () => ({ wanted: count(), warm: 0, booting: 0, lacking: null, lastFailure: null, nextAttemptAtMs: null }),
+    },
+    buildVms: () => ({ wanted: count(), warm: 0, booting: 0, reserved: 0, lacking: null }),
+    gateway: 'off',
+    traces: () => null,
+    names: null,
+    tls: {
+      source: 'local',
+      caFile: null,
+      expiries: () => [],
+      current: () => ({ cert: '', key: '', names: [], notBeforeMs: 0, notAfterMs: 0 }) as never,
+    },
+    operatorKey: { digest: new Uint8Array(48), publicPem: 'PEM' },
+    clock: { nowMs: () => 0 },
+    clockGuard: { certainMs: () => 0, view: () => ({ isHeld: false, aheadMs: 0, certainMs: 0 }) },
+    problems: () => [],
+    listening: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
+  }
+  const status = createStatus(deps)()
+  expect([...Value.Errors(AdminStatus, status)]).toEqual([])
+  return status
+}
+
+/** Noise over every page but the first, which names the tables. */
+function ruin(): void {
+  store.directory.db.run('PRAGMA wal_checkpoint(TRUNCATE)')
+  const path = join(dir, 'strongroom.db')
+  const fd = openSync(path, 'r+')
+  const noise = new Uint8Array(statSync(path).size - pageBytes).fill(0xa5)
+  writeSync(fd, noise, 0, noise.length, pageBytes)
+  closeSync(fd)
+  store.directory.db.run('PRAGMA shrink_memory')
+}
+
+test('goal: a whole database is ready and counted', () => {
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
+  expect(statusOf()).toMatchObject({ problems: [], organizations: 1, instances: {}, vms: {}, pool: { wanted: 1 } })
+})
+
+test('goal: a damaged one is a problem with its remedy at the very answer that meets it, and its counts are unknown', () => {
+  insertOrganization(store.directory.db, { id: 'o', slug: 'acme', nowMs: 1 })
+  ruin()
+  const status = statusOf()
+  expect(status).toMatchObject({
+    organizations: null,
+    instances: null,
+    vms: null,
+    capacity: { memory_mib_used: null, vcpus_used: null, addresses_used: null, memory_mib_total: 9 },
+    pool: { lacking: 'the database is damaged' },
+    builds: { states: null, disk_bytes: null, lacking: 'the database is damaged' },
+  })
+  expect(status.problems).toHaveLength(1)
+  expect(status.problems[0]).toMatchObject({
+    name: 'database',
+    detail: expect.stringContaining('malformed'),
+    remedy: expect.stringContaining('restore the last backup'),
+  })
+})
