@@ -9,15 +9,15 @@ import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import { kernelClock, uptimeMs } from '../host/kernel-clock.ts'
 import { openOperatorKey } from '../host/operator-key.ts'
-import { databaseFile, leftoversOfRecords } from '../host/state-files.ts'
+import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-files.ts'
 import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
-import { ensureDir } from '../linux/files.ts'
+import { ensureDir, removeTree } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
-import { type LedgerDb, openStore } from '../store/db.ts'
+import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
@@ -67,10 +67,8 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
-  const store = openStore(join(stateDir, databaseFile), { leftovers: leftoversOfRecords(stateDir) })
+  const store = openRecords(stateDir, log)
   undo.defer(() => store.close())
-  if (store.unchecked.length > 0)
-    log.warn('the database was not checked whole for damage, there was no time', { tables: store.unchecked })
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
     noteEvent(store.ledger.db, log, { nowMs: clock.nowMs(), kind, subject: '', detail })
   const tls = await createTls({ config, stateDir, clock, random, log: log.unit('tls'), onEvent })
@@ -159,4 +157,14 @@ function composeClockGuard(
     writeMark: mark => writeClockMark(db, mark),
     log: log.unit('clock'),
   })
+}
+
+/** Faults: store.*. */
+function openRecords(stateDir: string, log: Logger): Store {
+  const store = openStore(join(stateDir, databaseFile), { leftovers: leftoversOfRecords(stateDir) })
+  // With its records the appliance is whole: a restore was killed right before it removed this.
+  removeTree(join(stateDir, restoringDir))
+  if (store.unchecked.length > 0)
+    log.warn('the database was not checked whole for damage, there was no time', { tables: store.unchecked })
+  return store
 }

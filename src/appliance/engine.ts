@@ -31,9 +31,10 @@ import {
 import { ensureDir } from '../linux/files.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
 import { readMeta, swapMeta } from '../store/ledger/meta.query.ts'
+import { restoredBoot } from '../store/restored.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { Pools } from '../vm/capacity.query.ts'
-import type { VmSpec } from '../vm/engine.ts'
+import type { HostLoss, VmSpec } from '../vm/engine.ts'
 import { freeDiskGib } from '../vm/launch/disk.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import {
@@ -114,8 +115,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   if (config.network.pool_v6 !== '') enableForwardingV6()
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const { db } = store.ledger
-  const hostRestarted = isOfEarlierBoot(db)
-  holdNetworkNames(db, { ...config.network, hostRestarted })
+  const hostLoss = hostLossOf(db)
+  holdNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
   const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
   const firewall = composeNetwork(ruleset, { config, store, clock, log })
   const { vcpu_type: vcpuType } = config.vm
@@ -176,7 +177,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     evidence: { collateral: collateral?.forReport ?? null, simulated },
     isHostStopping,
     probeSsh,
-    hostRestarted,
+    hostLoss,
   })
   return {
     ...firewall,
@@ -193,10 +194,11 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
 
 const bootName = 'host_boot_id'
 
-/** Whether the host has rebooted since the last start: its VMs are gone. */
-function isOfEarlierBoot(db: LedgerDb): boolean {
+/** By the boot in which the records were last used. Null: VMs of theirs may still run. */
+function hostLossOf(db: LedgerDb): HostLoss | null {
   const before = readMeta(db, bootName)
-  return before !== null && before !== hostBootId()
+  if (before === null || before === hostBootId()) return null
+  return before === restoredBoot ? 'host_restored' : 'host_restarted'
 }
 
 function composeNetwork(

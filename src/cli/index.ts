@@ -6,6 +6,7 @@ import { harmless } from '../base/harmless.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
+import { addBackup, addRestore } from './backup/backup.ts'
 import { addBuild } from './build/build.ts'
 import { type Cli, Command, globalOptions } from './cli.ts'
 import { addConfig } from './config.ts'
@@ -85,6 +86,8 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addDoctor,
     addConfig,
     addOperatorKey,
+    addBackup,
+    addRestore,
   ]
   const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
   for (const add of [...operator, ...anyone]) add(program)

@@ -16,3 +16,9 @@ export function writeOutput(path: string, bytes: Uint8Array): void {
     throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such directory' : messageOf(error))
   }
 }
+
+/** For a file that must not replace another, such as a key. InputFault. */
+export function refuseExisting(path: string): void {
+  if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return
+  throw inputFault({ path, param: 'file' }, 'it exists', 'name a file that does not exist yet')
+}

@@ -21,8 +21,18 @@ export const STATE_FILES = [
   'kds',
 ] as const
 
+/** A restore gathers here what it is about to put in place; the daemon does not start beside it without records. */
+export const restoringDir = 'restoring'
+
 /** The daemon makes these at its first start, after the database. */
-const MADE_WITH_RECORDS = ['operator-keys.txt', 'gateway-key.secret', 'control.key', 'ca', 'guest-ca'] as const
+const MADE_WITH_RECORDS = [
+  'operator-keys.txt',
+  'gateway-key.secret',
+  'control.key',
+  'ca',
+  'guest-ca',
+  restoringDir,
+] as const
 
 /**
  * Names of what an appliance with records leaves in its state directory. The operator key alone is none: an operator

@@ -14,8 +14,12 @@ export const VM_FAILURE_CODES = [
   'agent_unreachable',
   'network_lost',
   'host_restarted',
+  'host_restored',
   'internal',
 ] as const satisfies readonly InstanceFailureCode[]
+
+/** Why VMs of an earlier boot are gone: this host has rebooted, or its records come from a backup of another. */
+export type HostLoss = 'host_restarted' | 'host_restored'
 
 export type VmFailureCode = (typeof VM_FAILURE_CODES)[number]
 

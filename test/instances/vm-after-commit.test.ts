@@ -53,7 +53,7 @@ function hostOf({ store, clock }: Appliance, options: { hostId?: string; memoryM
     diskGibMax: () => 0,
     bootTimeoutMs: 600_000,
     capacityWaitMs: 0,
-    hostRestarted: false,
+    hostLoss: null,
   })
   const instances = new InstanceReconciler({
     bootingPerOrganizationMax: 4,

@@ -14,6 +14,7 @@ export const LAYERS = {
   'src/host': 2,
   'src/store': 2,
   'src/vm': 3,
+  'src/backup': 3,
   'src/instances': 4,
   'src/inference': 4,
   'src/builds': 4,
@@ -84,7 +85,12 @@ export const INNER_ORDERS = {
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],
   'src/contract': [['admin'], ['vm'], ['http'], ['key-rules.ts'], ['check.ts', 'forms.ts']],
-  'src/store': [['directory', 'ledger'], ['db.ts'], ['inspect.ts'], ['quick-check.ts', 'damage.ts', 'migrations']],
+  'src/store': [
+    ['directory', 'ledger'],
+    ['db.ts', 'snapshot.ts', 'restored.ts'],
+    ['inspect.ts'],
+    ['quick-check.ts', 'damage.ts', 'migrations'],
+  ],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 
 type Edge = Import & { readonly from: string; readonly to: string }

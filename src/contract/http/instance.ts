@@ -27,6 +27,7 @@ export const INSTANCE_FAILURES = {
   claim_failed: 'The virtual machine could not be set up for this instance.',
   ssh_unreachable: 'The instance did not become reachable over SSH in time.',
   host_restarted: 'The host restarted while the virtual machine was running.',
+  host_restored: 'The host was replaced and its records were restored; the virtual machine was lost with the old host.',
   internal: 'An unexpected error occurred.',
 } as const satisfies Record<string, string>
 

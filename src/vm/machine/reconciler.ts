@@ -18,7 +18,7 @@ import { closeVm, dismissVm, insertVm, listVms, moveVm, openVm, vmById } from '.
 import type { Vm, VmState } from '../../store/ledger/vm.table.ts'
 import type { Capacity } from '../admission.plan.ts'
 import { type Place, type Pools, placeFor, type VmAddresses } from '../capacity.query.ts'
-import type { VmEngine, VmEvidence, VmSpec, VmView } from '../engine.ts'
+import type { HostLoss, VmEngine, VmEvidence, VmSpec, VmView } from '../engine.ts'
 import { VmBuilds } from '../evidence/build.driver.ts'
 import { EvidenceTaker } from '../evidence/evidence.driver.ts'
 import { VmGateways } from '../evidence/gateway.driver.ts'
@@ -58,8 +58,8 @@ export type VmReconcilerDeps = {
   readonly diskGibMax: () => number
   readonly bootTimeoutMs: number
   readonly capacityWaitMs: number
-  /** The host has rebooted: VMs that had booted before lost their QEMU. */
-  readonly hostRestarted: boolean
+  /** VMs that had booted before lost their QEMU so; null: they may still run. */
+  readonly hostLoss: HostLoss | null
   /** The host is shutting down: VMs that end now end by the restart. */
   readonly isHostStopping: () => Promise<boolean>
   readonly probeSsh: PulseDeps['probeSsh']
@@ -199,7 +199,7 @@ export class VmReconciler implements VmEngine {
   start(): void {
     for (const vm of this.#listVms()) {
       const hadBooted = vm.state === 'booting' || vm.state === 'running'
-      if (this.#deps.hostRestarted && hadBooted) {
+      if (this.#deps.hostLoss !== null && hadBooted) {
         this.#lostWithHost.set(vm.id, egressOf(this.#deps.ledger.db, vm.id)?.observedAtMs ?? null)
       }
       this.wake(vm.id)
@@ -267,7 +267,10 @@ export class VmReconciler implements VmEngine {
     const nowMs = this.#deps.clock.nowMs()
     const changedAtMs =
       to === 'failed' ? Math.min(nowMs, Math.max(this.#lastWellMs(vm, event) ?? nowMs, vm.changedAtMs)) : nowMs
-    const failureCode = to === 'failed' ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id)) : undefined
+    const failureCode =
+      to === 'failed'
+        ? failureOf(vm.state, event, this.#lostWithHost.has(vm.id) ? this.#deps.hostLoss : null)
+        : undefined
     const moved = moveVm(tx, {
       id: vm.id,
       from: vm.state,

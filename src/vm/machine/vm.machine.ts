@@ -5,7 +5,7 @@
 
 import { INSTANCE_FAILURES } from '../../contract/http/instance.ts'
 import type { VmState } from '../../store/ledger/vm.table.ts'
-import { VM_FAILURE_CODES, type VmFailureCode } from '../engine.ts'
+import { type HostLoss, VM_FAILURE_CODES, type VmFailureCode } from '../engine.ts'
 
 export type VmEvent =
   /** There is room and a turn: address and capacity are reserved. */
@@ -102,9 +102,9 @@ export function next(state: VmState, event: VmEvent): VmState | null {
 }
 
 /** The failure code of an event in a state. */
-export function failureOf(state: VmState, event: VmEvent, hostRestarted: boolean): VmFailureCode {
+export function failureOf(state: VmState, event: VmEvent, hostLoss: HostLoss | null): VmFailureCode {
   if (event === 'refused') return 'capacity_exhausted'
-  if (hostRestarted) return 'host_restarted'
+  if (hostLoss !== null) return hostLoss
   if (event === 'launch_mismatch') return 'launch_mismatch'
   if (event === 'deadline') return 'boot_timeout'
   if (event === 'network_lost') return 'network_lost'

@@ -132,7 +132,7 @@ export function engineBench(
       probeSsh: probe => world.ssh(probe),
       pools: { v4: '10.88.0.0/28', v6: null, ...options.pools },
       capacityWaitMs: options.capacityWaitMs ?? 0,
-      hostRestarted,
+      hostLoss: hostRestarted ? 'host_restarted' : null,
       guestNetwork: {
         gateway: '169.254.88.1',
         gatewayV6: 'fd73:7472:6f6e:67::1',

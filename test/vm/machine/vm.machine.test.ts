@@ -62,15 +62,16 @@ test('every state but the last can be dismissed, and gone is reachable from each
 
 test('each failure has the code that its cause deserves', () => {
   // Goal: the closed set of failure codes is used as documented.
-  expect(failureOf('waiting', 'refused', false)).toBe('capacity_exhausted')
-  expect(failureOf('launching', 'spawn_failed', false)).toBe('boot_failed')
-  expect(failureOf('launching', 'launch_mismatch', false)).toBe('launch_mismatch')
-  expect(failureOf('booting', 'deadline', false)).toBe('boot_timeout')
-  expect(failureOf('booting', 'qemu_gone', false)).toBe('boot_failed')
-  expect(failureOf('running', 'qemu_gone', false)).toBe('agent_unreachable')
-  expect(failureOf('running', 'unanswered', false)).toBe('agent_unreachable')
-  expect(failureOf('running', 'network_lost', false)).toBe('network_lost')
-  expect(failureOf('running', 'qemu_gone', true)).toBe('host_restarted')
+  expect(failureOf('waiting', 'refused', null)).toBe('capacity_exhausted')
+  expect(failureOf('launching', 'spawn_failed', null)).toBe('boot_failed')
+  expect(failureOf('launching', 'launch_mismatch', null)).toBe('launch_mismatch')
+  expect(failureOf('booting', 'deadline', null)).toBe('boot_timeout')
+  expect(failureOf('booting', 'qemu_gone', null)).toBe('boot_failed')
+  expect(failureOf('running', 'qemu_gone', null)).toBe('agent_unreachable')
+  expect(failureOf('running', 'unanswered', null)).toBe('agent_unreachable')
+  expect(failureOf('running', 'network_lost', null)).toBe('network_lost')
+  expect(failureOf('running', 'qemu_gone', 'host_restarted')).toBe('host_restarted')
+  expect(failureOf('running', 'qemu_gone', 'host_restored')).toBe('host_restored')
 })
 
 function reachable(from: VmState): Set<VmState> {

@@ -1,0 +1,83 @@
+// Makes a backup beside a running daemon: one sealed file, whole or not there. Effects: reads the state directory and
+// the configuration; writes the file, and a directory of its own below the state directory that it removes.
+
+import { closeSync, fsyncSync, openSync, readdirSync, renameSync, statSync, writeSync } from 'node:fs'
+import { dirname, join } from 'node:path'
+import { Fault, wrapFault } from '../base/fault.ts'
+import type { LoadedConfig } from '../config/load.ts'
+import { ensureDir, removeFile, removeTree, syncDirectory } from '../linux/files.ts'
+import { lockFile } from '../linux/lock.ts'
+import { collect } from './collect.ts'
+import { backupName, surplusOf } from './keep.plan.ts'
+import type { Manifest } from './manifest.ts'
+import { type Seal, seal } from './seal.ts'
+import { tarStream } from './tar.ts'
+
+export type BackupOptions = {
+  readonly stateDir: string
+  readonly loaded: LoadedConfig
+  readonly seal: Seal
+  readonly nowMs: number
+}
+
+export type MadeBackup = { readonly file: string; readonly bytes: number; readonly manifest: Manifest }
+
+const scratchName = 'backup.partial'
+const lockName = 'backup.lock'
+
+/**
+ * Writes `file`, mode 0600; an existing one is replaced by the whole new one. One backup at a time. Faults: conflict
+ * (another one is being made), store.*, host.disk_full, internal, invalid_request (a recipient).
+ */
+export async function makeBackup(file: string, options: BackupOptions): Promise<MadeBackup> {
+  using _ = lockFile(join(options.stateDir, lockName))
+  return await writeBackup(file, options)
+}
+
+/** Writes a file named by the time, then removes the oldest until `keep` are left. Faults as above. */
+export async function keepBackups(
+  directory: string,
+  keep: number,
+  options: BackupOptions,
+): Promise<MadeBackup & { readonly removed: readonly string[] }> {
+  using _ = lockFile(join(options.stateDir, lockName))
+  ensureDir(directory, { mode: 0o700 })
+  const made = await writeBackup(join(directory, backupName(options.nowMs)), options)
+  const removed = surplusOf(readdirSync(directory), keep)
+  for (const name of removed) removeFile(join(directory, name))
+  return { ...made, removed }
+}
+
+async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }: BackupOptions): Promise<MadeBackup> {
+  // A killed run has left it.
+  const scratchDir = join(stateDir, scratchName)
+  removeTree(scratchDir)
+  ensureDir(scratchDir, { mode: 0o700 })
+  try {
+    const { manifest, files } = collect({ stateDir, loaded, scratchDir, nowMs })
+    await writeWhole(file, await seal(tarStream(files, Math.floor(nowMs / 1000)), options.seal))
+    return { file, bytes: statSync(file).size, manifest }
+  } finally {
+    removeTree(scratchDir)
+  }
+}
+
+/** The name appears with the last byte on the disk. */
+async function writeWhole(file: string, stream: ReadableStream<Uint8Array>): Promise<void> {
+  const partial = `${file}.partial`
+  try {
+    removeFile(partial)
+    const fd = openSync(partial, 'wx', 0o600)
+    try {
+      for await (const piece of stream) for (let at = 0; at < piece.length; ) at += writeSync(fd, piece, at)
+      fsyncSync(fd)
+    } finally {
+      closeSync(fd)
+    }
+    renameSync(partial, file)
+    syncDirectory(dirname(file))
+  } catch (error) {
+    removeFile(partial)
+    throw error instanceof Fault ? error : wrapFault(error, `write ${file}`)
+  }
+}

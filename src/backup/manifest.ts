@@ -1,0 +1,74 @@
+// The first entry of a backup: what is in it, from which appliance, and when it was made. Pure.
+//
+// A backup is a tar (ustar) sealed with age (age-encryption.org/v1): `age --decrypt` and `tar --extract` open it, too.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { Fault } from '../base/fault.ts'
+import { checkedJson } from '../contract/check.ts'
+
+export const manifestName = 'manifest.json'
+export const manifestBytesMax = 262_144
+/** Files of a backup: those of the state directory, the configuration, and the files that it names. */
+export const entriesMax = 512
+/** All but the database. */
+export const smallFileBytesMax = 1_048_576
+
+const closed = { additionalProperties: false }
+
+/**
+ * `state`: below the state directory. `configuration`: the configuration file. `named`: a file that it names; the path
+ * is absolute in both.
+ */
+export const ManifestEntry = Type.Object(
+  {
+    kind: Type.Union([Type.Literal('state'), Type.Literal('configuration'), Type.Literal('named')]),
+    path: Type.String({ minLength: 1, maxLength: 4_096 }),
+    bytes: Type.Integer({ minimum: 0 }),
+    sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
+    mode: Type.Integer({ minimum: 0, maximum: 0o777 }),
+  },
+  closed,
+)
+export type ManifestEntry = Static<typeof ManifestEntry>
+
+export const Manifest = Type.Object(
+  {
+    format: Type.Literal(1),
+    /** The executable's that made it. */
+    version: Type.String({ maxLength: 200 }),
+    schema: Type.Integer({ minimum: 1 }),
+    /** Every row that was acknowledged before this time is in it. */
+    made_at: Type.String({ maxLength: 40 }),
+    host_id: Type.String({ maxLength: 100 }),
+    entries: Type.Array(ManifestEntry, { minItems: 1, maxItems: entriesMax }),
+  },
+  closed,
+)
+export type Manifest = Static<typeof Manifest>
+
+/** Fault invalid_request: no manifest of this format, or paths that lead elsewhere. */
+export function readManifest(bytes: Uint8Array): Manifest {
+  const refuse = (why: string) => new Fault('invalid_request', `this is no backup that this executable knows: ${why}`)
+  const manifest = checkedJson(Manifest, bytes, { what: manifestName, code: 'invalid_request' })
+  const { entries } = manifest
+  for (const { kind, path } of entries) {
+    const isPlain = kind === 'state' ? isStatePath(path) : path.startsWith('/') && isNormal(path.slice(1))
+    if (!isPlain) throw refuse(`${path} is no place for a file of a backup`)
+  }
+  if (new Set(entries.map(({ kind, path }) => `${kind} ${path}`)).size !== entries.length)
+    throw refuse('a path is in it twice')
+  return manifest
+}
+
+/** The name of an entry in the tar: the place in the list, since paths may be longer than a header holds. */
+export function entryName(index: number): string {
+  return `files/${index}`
+}
+
+function isStatePath(path: string): boolean {
+  return isNormal(path) && path.split('/').length <= 3
+}
+
+function isNormal(path: string): boolean {
+  return path.split('/').every(part => part !== '' && part !== '.' && part !== '..') && !path.includes('\0')
+}

@@ -1,0 +1,275 @@
+// Puts a backup in place on an empty machine. Effects: writes the state directory, the configuration and the files that
+// it names; nothing before the whole backup has been read and checked.
+//
+// Everything is gathered in one directory below the state directory, then renamed into place, the database last. Killed
+// anywhere, the next run of the same command begins anew, and until then the daemon refuses to start: keys without
+// records.
+
+import { createHash } from 'node:crypto'
+import {
+  closeSync,
+  existsSync,
+  fsyncSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
+import { dirname, join } from 'node:path'
+import { utf8 } from '../base/bytes.ts'
+import { Fault, messageOf, wrapFault } from '../base/fault.ts'
+import { databaseFile, restoringDir } from '../host/state-files.ts'
+import { diskSpace, ensureDir, readTextOrNull, removeTree, syncDirectory, writeFileAtomic } from '../linux/files.ts'
+import { lockFile } from '../linux/lock.ts'
+import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
+import { inspectDatabase } from '../store/inspect.ts'
+import { type Restored, type RestoredKeys, settleRestored } from '../store/restored.ts'
+import {
+  entryName,
+  type Manifest,
+  type ManifestEntry,
+  manifestBytesMax,
+  manifestName,
+  readManifest,
+  smallFileBytesMax,
+} from './manifest.ts'
+import { type Key, unseal } from './seal.ts'
+import { TarReader } from './tar.ts'
+
+export type RestoreOptions = {
+  readonly stateDir: string
+  readonly key: Key
+  readonly keys: RestoredKeys
+  /** False: what is outside of the state directory stays as it is on this machine. */
+  readonly withConfiguration: boolean
+  readonly nowMs: number
+}
+
+export type RestoredBackup = Restored & { readonly manifest: Manifest; readonly written: readonly string[] }
+
+/** A state directory with nothing else counts as empty: the operator puts these there before the first start. */
+const MAY_BE_THERE: ReadonlySet<string> = new Set([
+  'lock',
+  'backup.lock',
+  'images',
+  'models',
+  'worker-root',
+  'lost+found',
+  restoringDir,
+])
+const placingFile = 'placing.txt'
+
+/**
+ * Restores `file`. Faults: conflict (the state directory is not empty, or in use, or a file outside of it differs),
+ * invalid_request (no backup, or another key), not_found (a key to revoke), store.*, host.disk_full.
+ */
+export async function restoreBackup(file: string, options: RestoreOptions): Promise<RestoredBackup> {
+  const { stateDir, keys, nowMs, withConfiguration } = options
+  ensureDir(stateDir, { mode: 0o711 })
+  using _ = lockFile(join(stateDir, 'lock'))
+  const staging = join(stateDir, restoringDir)
+  takeBack(stateDir, staging)
+  refuseOthers(stateDir)
+  ensureDir(staging, { mode: 0o700 })
+  try {
+    const manifest = await unpack(file, options.key, staging)
+    const outside = withConfiguration ? manifest.entries.filter(({ kind }) => kind !== 'state') : []
+    refuseDifferent(outside, manifest, staging)
+    checkDatabase(staged(staging, manifest, databaseFile), manifest)
+    const restored = settleRestored(staged(staging, manifest, databaseFile), { keys, nowMs })
+    const written = placeOutside(outside, manifest, staging)
+    place(stateDir, staging, manifest)
+    return { ...restored, manifest, written: [...written, stateDir] }
+  } catch (error) {
+    takeBack(stateDir, staging)
+    throw error
+  }
+}
+
+/** Reads and checks all of `file`, database included, and keeps nothing. `scratchDir` is empty. Faults as above. */
+export async function checkBackup(file: string, key: Key, scratchDir: string): Promise<Manifest> {
+  const manifest = await unpack(file, key, scratchDir)
+  checkDatabase(staged(scratchDir, manifest, databaseFile), manifest)
+  return manifest
+}
+
+/** Removes files that a killed run has put in place, while there was no database yet. */
+function takeBack(stateDir: string, staging: string): void {
+  if (!existsSync(join(stateDir, databaseFile))) {
+    for (const name of (readTextOrNull(join(staging, placingFile)) ?? '').split('\n')) {
+      // Written by us; still, nothing but a plain name of this directory is removed.
+      if (/^[a-z][a-z.-]*$/.test(name)) removeTree(join(stateDir, name))
+    }
+    syncDirectory(stateDir)
+  }
+  removeTree(staging)
+}
+
+function refuseOthers(stateDir: string): void {
+  const others = readdirSync(stateDir).filter(name => !MAY_BE_THERE.has(name))
+  if (others.length === 0) return
+  const shown = others.toSorted().slice(0, 5).join(', ')
+  throw new Fault(
+    'conflict',
+    `${stateDir} is not empty (${shown}${others.length > 5 ? ', …' : ''}); a backup is restored into an empty one: move this one aside`,
+  )
+}
+
+/** Files of the backup below `directory`, each by its number. */
+async function unpack(file: string, key: Key, directory: string): Promise<Manifest> {
+  if (!existsSync(file)) throw new Fault('not_found', `there is no file ${file}`)
+  try {
+    const reader = new TarReader(await unseal(Bun.file(file).stream(), key))
+    const manifest = readManifest(await firstEntry(reader))
+    checkRoom(directory, manifest)
+    mkdirSync(join(directory, 'files'), { mode: 0o700 })
+    for (const [index, entry] of manifest.entries.entries()) await unpackEntry(reader, entry, { directory, index })
+    if ((await reader.next()) !== null)
+      throw new Fault('invalid_request', 'the backup has more files than its manifest')
+    await reader.end()
+    return manifest
+  } catch (error) {
+    if (error instanceof Fault) throw error
+    throw new Fault('invalid_request', `the backup cannot be read: ${messageOf(error)}`, { cause: error })
+  }
+}
+
+async function firstEntry(reader: TarReader): Promise<Uint8Array> {
+  const first = await reader.next()
+  if (first?.name !== manifestName || first.bytes > manifestBytesMax)
+    throw new Fault('invalid_request', `this is no backup: its first entry is not ${manifestName}`)
+  return new Uint8Array(Buffer.concat(await Array.fromAsync(reader.content(first.bytes))))
+}
+
+const roomBeside = 16_777_216
+
+function checkRoom(directory: string, { entries }: Manifest): void {
+  const database = entries.filter(({ kind, path }) => kind === 'state' && path === databaseFile)
+  const large = entries.filter(entry => !database.includes(entry) && entry.bytes > smallFileBytesMax)
+  if (database.length !== 1 || large.length > 0)
+    throw new Fault(
+      'invalid_request',
+      'the backup is not as one is made: no database, or another file that is too large',
+    )
+  const neededBytes = entries.reduce((sum, { bytes }) => sum + bytes, roomBeside)
+  const { freeBytes } = diskSpace(directory)
+  if (freeBytes >= neededBytes) return
+  const [free, needed] = [freeBytes, neededBytes].map(bytes => Math.ceil(bytes / 1_048_576))
+  throw new Fault('host.disk_full', `${directory} has room for ${free} MiB, and the backup takes ${needed}`)
+}
+
+async function unpackEntry(
+  reader: TarReader,
+  { kind, path, bytes, sha256 }: ManifestEntry,
+  { directory, index }: { readonly directory: string; readonly index: number },
+): Promise<void> {
+  const next = await reader.next()
+  const what = `${kind === 'state' ? 'state: ' : ''}${path}`
+  if (next?.name !== entryName(index) || next.bytes !== bytes)
+    throw new Fault('invalid_request', `the backup does not hold ${what} as its manifest says`)
+  const hash = createHash('sha256')
+  const fd = openSync(join(directory, entryName(index)), 'wx', 0o600)
+  try {
+    for await (const piece of reader.content(bytes)) {
+      hash.update(piece)
+      for (let at = 0; at < piece.length; ) at += writeSync(fd, piece, at)
+    }
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+  if (hash.digest('hex') !== sha256)
+    throw new Fault('invalid_request', `the digest of ${what} is not that of the manifest`)
+}
+
+function checkDatabase(path: string, { schema: promised }: Manifest): void {
+  const { problem, schema } = inspectDatabase(path)
+  if (problem !== null) throw new Fault('store.corrupt', `the database of the backup is damaged: ${problem}`)
+  const [newest, oldest] = [schemaVersionOf(MIGRATIONS), MIGRATIONS.upgrades[0].to - 1]
+  if (schema !== promised)
+    throw new Fault('invalid_request', `the database has schema ${schema}, its manifest says ${promised}`)
+  if (schema > newest)
+    throw new Fault(
+      'store.newer',
+      `the backup has schema ${schema}, this executable knows up to ${newest}; nothing was changed`,
+    )
+  if (schema < oldest)
+    throw new Fault(
+      'store.older',
+      `the backup has schema ${schema}, this executable upgrades from ${oldest}; nothing was changed`,
+    )
+}
+
+/** A file outside of the state directory is written where there is none; an equal one stays. */
+function refuseDifferent(entries: readonly ManifestEntry[], manifest: Manifest, staging: string): void {
+  const differ = entries.filter(entry => {
+    const there = readOrNull(entry.path)
+    return there !== null && Buffer.compare(there, readFileSync(stagedEntry(staging, manifest, entry))) !== 0
+  })
+  if (differ.length === 0) return
+  const paths = differ.map(({ path }) => path).join(', ')
+  throw new Fault(
+    'conflict',
+    `${paths}: there, and not as in the backup; move it aside, or leave what is outside of the state directory as it is with --no-configuration`,
+  )
+}
+
+function placeOutside(entries: readonly ManifestEntry[], manifest: Manifest, staging: string): string[] {
+  return entries.flatMap(entry => {
+    if (readOrNull(entry.path) !== null) return []
+    const { path, mode } = entry
+    mkdirSync(dirname(path), { recursive: true, mode: 0o755 })
+    writeFileAtomic(path, readFileSync(stagedEntry(staging, manifest, entry)), { mode })
+    return [path]
+  })
+}
+
+/** The database last: with it the state directory is whole. */
+function place(stateDir: string, staging: string, manifest: Manifest): void {
+  const state = manifest.entries.filter(({ kind, path }) => kind === 'state' && path !== databaseFile)
+  const ready = join(staging, 'ready')
+  mkdirSync(ready, { mode: 0o700 })
+  for (const entry of state) {
+    const target = join(ready, entry.path)
+    mkdirSync(dirname(target), { recursive: true, mode: 0o700 })
+    writeFileAtomic(target, readFileSync(stagedEntry(staging, manifest, entry)), { mode: entry.mode })
+  }
+  const names = [...new Set(state.map(({ path }) => path.split('/')[0] ?? ''))]
+  writeFileAtomic(join(staging, placingFile), utf8(`${names.join('\n')}\n`), { mode: 0o600 })
+  for (const name of names) renameSync(join(ready, name), join(stateDir, name))
+  syncDirectory(stateDir)
+  syncFile(staged(staging, manifest, databaseFile))
+  renameSync(staged(staging, manifest, databaseFile), join(stateDir, databaseFile))
+  syncDirectory(stateDir)
+  removeTree(staging)
+}
+
+function staged(staging: string, manifest: Manifest, path: string): string {
+  const index = manifest.entries.findIndex(entry => entry.kind === 'state' && entry.path === path)
+  return join(staging, entryName(index))
+}
+
+function stagedEntry(staging: string, manifest: Manifest, entry: ManifestEntry): string {
+  return join(staging, entryName(manifest.entries.indexOf(entry)))
+}
+
+function syncFile(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}
+
+function readOrNull(path: string): Uint8Array | null {
+  try {
+    return statSync(path).size > smallFileBytesMax ? new Uint8Array(0) : new Uint8Array(readFileSync(path))
+  } catch (error) {
+    if (Reflect.get(Object(error), 'code') === 'ENOENT') return null
+    throw wrapFault(error, `read ${path}`)
+  }
+}

@@ -1,0 +1,104 @@
+// Goal: on the command line a backup is never made unsealed, a restore never decides about keys in silence, and what is
+// printed can be followed.
+
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { openStore } from '../../../src/store/db.ts'
+import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { expectUsageError, runHere } from '../../rigs/program.ts'
+
+let dir: string
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-backup-cli-'))
+  mkdirSync(join(dir, 'state'))
+  const store = openStore(join(dir, 'state/strongroom.db'))
+  insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs: 1 })
+  store.close()
+  writeFileSync(join(dir, 'strongroom.toml'), '')
+})
+
+afterEach(() => rmSync(dir, { recursive: true }))
+
+function strongroom(...argv: string[]) {
+  return runHere(argv, {
+    variables: { STRONGROOM_STATE_DIR: join(dir, 'state'), STRONGROOM_CONFIG: join(dir, 'strongroom.toml') },
+  })
+}
+
+test('goal: from a key to a restore, as the help says', async () => {
+  const identity = join(dir, 'identity.txt')
+  const { stdout: recipient } = await strongroom('backup-key', identity)
+  expect(recipient).toMatch(/^age1[a-z0-9]{58}\n$/)
+  expect(statSync(identity).mode & 0o777).toBe(0o600)
+  expect((await strongroom('backup-key', identity)).stderr).toContain('it exists')
+
+  const file = join(dir, 'b.age')
+  const made = await strongroom('backup', '--recipient', recipient.trim(), file, '--json')
+  expect([made.code, JSON.parse(made.stdout)]).toMatchObject([0, { file, manifest: { format: 1 }, removed: [] }])
+
+  rmSync(join(dir, 'state'), { recursive: true })
+  const dry = await strongroom('restore', file, '--identity-file', identity, '--dry-run')
+  expect([dry.code, dry.stdout]).toEqual([0, expect.stringContaining('strongroom.db')])
+  expect(existsSync(join(dir, 'state'))).toBe(false)
+
+  const undecided = await strongroom('restore', file, '--identity-file', identity)
+  expect([undecided.code, undecided.stderr]).toEqual([
+    2,
+    expect.stringContaining('would work again: decide with --keys'),
+  ])
+  expect(existsSync(join(dir, 'state'))).toBe(false)
+
+  const restored = await strongroom('restore', file, '--identity-file', identity, '--keys', 'keep')
+  expect([restored.code, restored.stdout]).toEqual([0, expect.stringContaining('0 were revoked by this restore')])
+  expect(restored.stderr).toContain('the old machine never serves again')
+  openStore(join(dir, 'state/strongroom.db')).close()
+  expect((await strongroom('restore', file, '--identity-file', identity, '--keys', 'keep')).code).toBe(5)
+})
+
+test('goal: --keep rotates, and says what it removed', async () => {
+  const passphrase = join(dir, 'passphrase')
+  writeFileSync(passphrase, 'correct horse battery staple\n')
+  const kept = join(dir, 'kept')
+  mkdirSync(kept)
+  writeFileSync(join(kept, 'strongroom-20200101T000000Z.age'), '')
+  const { code, stdout } = await strongroom('backup', '--keep', '1', '--passphrase-file', passphrase, kept, '--json')
+  expect([code, JSON.parse(stdout).removed]).toEqual([0, ['strongroom-20200101T000000Z.age']])
+  const [name = ''] = readdirSync(kept)
+  const dry = await strongroom('restore', join(kept, name), '--passphrase-file', passphrase, '--dry-run', '--json')
+  expect([dry.code, JSON.parse(dry.stdout).ok]).toEqual([0, true])
+}, 60_000)
+
+test('goal: nothing is written unsealed or by a guess', async () => {
+  const file = join(dir, 'b.age')
+  writeFileSync(join(dir, 'short'), 'password\n')
+  writeFileSync(join(dir, 'empty'), '# none\n')
+  for (const [argv, message] of [
+    [['backup', file], 'say for whom it is sealed'],
+    [['backup', file, '--recipients-file', join(dir, 'empty')], 'say for whom it is sealed'],
+    [['backup', file, '--passphrase-file', join(dir, 'short')], 'the first line has 8 characters'],
+    [['backup', file, '--passphrase-file', join(dir, 'short'), '--recipient', 'age1x'], 'say for whom it is sealed'],
+    [['backup', file, '--recipient', 'age1x', '--keep', '0'], '--keep 0: not a number'],
+    [['restore', file], 'say what opens the backup'],
+    [['restore', file, '--dry-run'], 'say what opens the backup'],
+    [['restore', file, '--keys', 'all', '--identity-file', join(dir, 'empty')], 'choose one of keep, revoke'],
+    [
+      ['restore', file, '--keys', 'revoke', '--revoke', 'x', '--identity-file', join(dir, 'empty')],
+      'choose one of keep, revoke',
+    ],
+  ] as const)
+    await expectUsageError(argv, message)
+  const wrong = await strongroom('backup', file, '--recipient', 'age1wrong')
+  expect([wrong.code, wrong.stderr]).toEqual([2, expect.stringContaining('no age recipient: age1wrong')])
+  expect(existsSync(file)).toBe(false)
+})
+
+test('goal: the units do what the help says: off without recipients, the same directory and number', () => {
+  const unit = (name: string) => readFileSync(join(import.meta.dir, '../../../scripts/systemd', name), 'utf8')
+  const service = unit('strongroom-backup.service')
+  expect(service).toContain('ConditionPathExists=/etc/strongroom/backup-recipients.txt')
+  expect(service).toMatch(/^ExecStart=\S+ backup --keep 14 --recipients-file \S+ \/var\/backups\/strongroom$/m)
+  expect(unit('strongroom-backup.timer')).toContain('WantedBy=timers.target')
+})
