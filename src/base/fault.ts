@@ -69,7 +69,11 @@ export const FAULTS = {
     remedy:
       'put the named file right, or name another in the configuration; under systemd the daemon then starts by itself',
   },
-  'store.newer': { wire: 'internal_error', remedy: 'run the newer executable that wrote this database' },
+  'store.newer': {
+    wire: 'internal_error',
+    remedy:
+      'run the newer executable that wrote this database; or go back with `strongroom downgrade`, which loses what was recorded since the upgrade',
+  },
   'store.older': {
     wire: 'internal_error',
     remedy: 'open it once with the version before this one, which upgrades it; then start this one again',

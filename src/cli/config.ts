@@ -44,14 +44,14 @@ export function addConfig(program: Command): void {
 
 async function check(run: Run, isStrict: boolean): Promise<void> {
   try {
-    const { config, file } = run.config()
+    const { config, file, warnings: removed } = run.config()
     const found = checkFiles(config, Date.now())
     const place = (kind: FileFinding['kind']) =>
       locate(
         file ?? configFileDefault,
         found.filter(finding => finding.kind === kind),
       )
-    const warnings = place('warning')
+    const warnings = [...removed, ...place('warning')]
     const problems = [...place('problem'), ...(isStrict ? warnings : [])]
     if (problems.length > 0) throw new ConfigFault(problems)
     const source = file ?? 'no file, all defaults'

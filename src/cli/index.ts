@@ -7,6 +7,7 @@ import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import { addBackup, addRestore } from './backup/backup.ts'
+import { addDowngrade } from './backup/downgrade.ts'
 import { addBuild } from './build/build.ts'
 import { type Cli, Command, globalOptions } from './cli.ts'
 import { addConfig } from './config.ts'
@@ -88,6 +89,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addOperatorKey,
     addBackup,
     addRestore,
+    addDowngrade,
   ]
   const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
   for (const add of [...operator, ...anyone]) add(program)

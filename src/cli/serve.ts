@@ -19,7 +19,7 @@ export function addServe(program: Command): void {
 
 async function serveUntilSignal(run: Run): Promise<void> {
   const { io, stateDir } = run
-  const { config, file } = run.config()
+  const { config, file, warnings } = run.config()
   const log = createLogger({
     level: config.log_level,
     sink: line => void io.stderr(`${line}\n`),
@@ -43,6 +43,7 @@ async function serveUntilSignal(run: Run): Promise<void> {
 
   // Imported here and not at the top: the appliance takes long to load, and no other command needs it.
   const { serve } = await import('../appliance/appliance.ts')
+  for (const { line, field, message } of warnings) log.warn('configuration', { file, line, field, message })
   log.info('starting', { pid: process.pid, config: file, stateDir })
   const serving = await serve(config, { stateDir, log })
   reload = serving.reload

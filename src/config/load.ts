@@ -16,6 +16,8 @@ export type LoadedConfig = {
   readonly config: Config
   /** Null when there is no file, so that every field has its default. */
   readonly file: string | null
+  /** Fields of an earlier release that the file still has. */
+  readonly warnings: readonly ConfigProblem[]
 }
 
 /** A configuration that cannot be used, with all its mistakes. */
@@ -38,10 +40,10 @@ export function loadConfig({ path, env }: { path: string | undefined; env: Envir
   const explicit = path ?? nonEmpty(env.STRONGROOM_CONFIG)
   const file = resolve(explicit ?? configFileDefault)
   try {
-    return { config: checked(readText(file), file), file }
+    return { ...checked(readText(file), file), file }
   } catch (error) {
     const isAbsent = error instanceof Fault && systemErrorCode(error.cause) === 'ENOENT'
-    if (isAbsent && explicit === undefined) return { config: defaultConfig(), file: null }
+    if (isAbsent && explicit === undefined) return { config: defaultConfig(), file: null, warnings: [] }
     throw error
   }
 }
@@ -71,13 +73,13 @@ export function resolveStateDir({ path, env }: { path: string | undefined; env: 
 
 /** The configuration of an empty file. */
 export function defaultConfig(): Config {
-  return checked('', configFileDefault)
+  return checked('', configFileDefault).config
 }
 
-function checked(text: string, file: string): Config {
+function checked(text: string, file: string): Pick<LoadedConfig, 'config' | 'warnings'> {
   const verdict = parseConfig(text, file)
   if (!verdict.ok) throw new ConfigFault(verdict.problems)
-  return verdict.config
+  return verdict
 }
 
 function nonEmpty(text: string | undefined): string | undefined {

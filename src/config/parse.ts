@@ -4,6 +4,7 @@
 import { Kind, type TObject, type TSchema } from '@sinclair/typebox'
 import { Value, type ValueError, ValueErrorType } from '@sinclair/typebox/value'
 import { crossCheck } from './checks/checks.ts'
+import { takeRemoved } from './removed.ts'
 import { Config } from './schema.ts'
 import { type Lines, lineOf, readToml } from './toml.ts'
 
@@ -16,7 +17,12 @@ export type ConfigProblem = {
 }
 
 type ConfigVerdict =
-  | { readonly ok: true; readonly config: Config }
+  | {
+      readonly ok: true
+      readonly config: Config
+      /** Fields that this release no longer has; the file is read as if they were not in it. */
+      readonly warnings: readonly ConfigProblem[]
+    }
   | { readonly ok: false; readonly problems: readonly ConfigProblem[] }
 
 /** Never throws. Problems come in the order of their lines. */
@@ -26,6 +32,10 @@ export function parseConfig(text: string, file: string): ConfigVerdict {
     return { ok: false, problems: [{ file, line: toml.line, field: '', message: `${toml.message} (TOML syntax)` }] }
   }
   const { table, lines } = toml
+  const warnings = takeRemoved(table).map(({ field, since, instead }) => {
+    const message = `has no effect any more, since ${since}: ${instead}`
+    return { file, line: lineOf(lines, field.split('.')), field, message }
+  })
   const filled = Value.Default(Config, table)
   const problems = [...Value.Errors(Config, filled)].flatMap(error => schemaProblem(error, { file, lines }))
   if (problems.length > 0) return { ok: false, problems: inOrder(problems) }
@@ -33,7 +43,9 @@ export function parseConfig(text: string, file: string): ConfigVerdict {
   const crossed = crossCheck(config).map(({ field, message }) => {
     return { file, line: lineOf(lines, field.split('.')), field, message }
   })
-  return crossed.length > 0 ? { ok: false, problems: inOrder(crossed) } : { ok: true, config }
+  return crossed.length > 0
+    ? { ok: false, problems: inOrder(crossed) }
+    : { ok: true, config, warnings: inOrder(warnings) }
 }
 
 /** One line of text for a problem. */

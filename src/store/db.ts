@@ -8,6 +8,7 @@ import { assert } from '../base/assert.ts'
 import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
+import { copiesOf, copyBeforeMigration } from './copies.ts'
 import { noticeDamage } from './damage.ts'
 import { schemaOf } from './inspect.ts'
 import { buildFetch } from './migrations/0022-build-fetch.ts'
@@ -183,7 +184,10 @@ export function prepareRaw<Row>(db: Db, sql: string): Statement<Row, SQLQueryBin
  */
 function migrate(sqlite: Database, path: string, migrations: Migrations): void {
   sqlite.run('PRAGMA foreign_keys = OFF')
-  for (const { sql, to } of stepsFrom(schemaOf(sqlite), path, migrations)) {
+  const version = schemaOf(sqlite)
+  const steps = stepsFrom(version, path, migrations)
+  if (version > 0 && steps.length > 0) copyBeforeMigration(sqlite, path, version)
+  for (const { sql, to } of steps) {
     sqlite.transaction(() => {
       sqlite.run(sql)
       const [broken] = sqlite.query<{ table: string }, []>('PRAGMA foreign_key_check').all()
@@ -201,7 +205,7 @@ function stepsFrom(version: number, path: string, migrations: Migrations): reado
   if (version > newest) {
     throw new Fault(
       'store.newer',
-      `database ${path} has schema ${version}, this executable knows up to ${newest}; nothing was changed`,
+      `database ${path} has schema ${version}, this executable knows up to ${newest}; nothing was changed${wayBack(path, newest)}`,
     )
   }
   if (version < oldest) {
@@ -211,6 +215,13 @@ function stepsFrom(version: number, path: string, migrations: Migrations): reado
     )
   }
   return upgrades.filter(({ to }) => to > version)
+}
+
+/** Names the copy that this executable could open. */
+function wayBack(path: string, newest: number): string {
+  const copy = copiesOf(path).find(({ schema }) => schema <= newest)
+  if (copy === undefined) return ''
+  return `; the copy from before the upgrade is ${copy.path}: \`strongroom downgrade\` puts it back, without what was recorded since`
 }
 
 function hostIdOf(sqlite: Database): string {

@@ -9,7 +9,7 @@ import { Config } from '../../src/config/schema.ts'
 
 test('goal: the reference is a file that means the defaults, and shows every field', () => {
   const verdict = parseConfig(configReference(), 'f')
-  expect(verdict).toEqual({ ok: true, config: defaultConfig() })
+  expect(verdict).toEqual({ ok: true, config: defaultConfig(), warnings: [] })
   const namesIn = (table: object): string[] =>
     Object.entries(table).flatMap(([name, value]) =>
       typeof value === 'object' && !Array.isArray(value) ? namesIn(value) : [name],
@@ -20,7 +20,7 @@ test('goal: the reference is a file that means the defaults, and shows every fie
 
 test('goal: a configuration written as TOML reads back the same', () => {
   const config = { ...defaultConfig(), domain: 'x.example', tls: { ...defaultConfig().tls, names: ['a', '::1'] } }
-  expect(parseConfig(configToml(config), 'f')).toEqual({ ok: true, config })
+  expect(parseConfig(configToml(config), 'f')).toEqual({ ok: true, config, warnings: [] })
 })
 
 test('goal: every field says what it is for', () => {

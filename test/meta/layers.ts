@@ -87,9 +87,10 @@ export const INNER_ORDERS = {
   'src/contract': [['admin'], ['vm'], ['http'], ['key-rules.ts'], ['check.ts', 'forms.ts']],
   'src/store': [
     ['directory', 'ledger'],
+    ['way-back.ts'],
     ['db.ts', 'snapshot.ts', 'restored.ts'],
     ['inspect.ts'],
-    ['quick-check.ts', 'damage.ts', 'migrations'],
+    ['quick-check.ts', 'damage.ts', 'copies.ts', 'migrations'],
   ],
 } as const satisfies Record<string, readonly (readonly string[])[]>
 

@@ -1,11 +1,12 @@
 // Goal: on the command line a backup is never made unsealed, a restore never decides about keys in silence, and what is
 // printed can be followed.
 
+import { Database } from 'bun:sqlite'
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { openStore } from '../../../src/store/db.ts'
+import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { expectUsageError, runHere } from '../../rigs/program.ts'
 
@@ -101,4 +102,22 @@ test('goal: the units do what the help says: off without recipients, the same di
   expect(service).toContain('ConditionPathExists=/etc/strongroom/backup-recipients.txt')
   expect(service).toMatch(/^ExecStart=\S+ backup --keep 14 --recipients-file \S+ \/var\/backups\/strongroom$/m)
   expect(unit('strongroom-backup.timer')).toContain('WantedBy=timers.target')
+})
+
+test('goal: downgrade says what it put back and where the newer records are, and refuses when there is nothing to do', async () => {
+  const path = join(dir, 'state/strongroom.db')
+  expect((await strongroom('downgrade')).code).toBe(4)
+  const sqlite = new Database(path)
+  const schema = schemaVersionOf(MIGRATIONS)
+  sqlite.run('VACUUM INTO ?', [`${path}.schema-${schema}`])
+  expect((await strongroom('downgrade')).code).toBe(5)
+  sqlite.run(`PRAGMA user_version = ${schema + 1}`)
+  sqlite.close()
+  const { code, stdout, stderr } = await strongroom('downgrade', '--json')
+  expect([code, stderr, JSON.parse(stdout)]).toMatchObject([
+    0,
+    '',
+    { schema, set_aside: `${path}.set-aside-${schema + 1}` },
+  ])
+  openStore(path).close()
 })

@@ -65,7 +65,7 @@ function flipBit(directory: string, role: string): void {
 
 async function imageFact(directory: string) {
   const config = defaultConfig()
-  const loaded = { file: null, config: { ...config, vm: { ...config.vm, image_dir: directory } } }
+  const loaded = { file: null, warnings: [], config: { ...config, vm: { ...config.vm, image_dir: directory } } }
   const told: string[] = []
   const client = createClient(join(directory, 'admin.sock'))
   const facts = await lookAtHost({

@@ -1,0 +1,36 @@
+// strongroom downgrade: back to the copy of the database from before an upgrade. Effects: the database, under the lock
+// of the state directory.
+
+import { join } from 'node:path'
+import { iso } from '../../base/clock.ts'
+import { databaseFile } from '../../host/state-files.ts'
+import { lockFile } from '../../linux/lock.ts'
+import { goBack } from '../../store/way-back.ts'
+import type { Command } from '../cli.ts'
+import { dash, fields } from '../render.ts'
+
+export function addDowngrade(program: Command): void {
+  program
+    .command('downgrade')
+    .description(
+      'put back the copy of the database from before an upgrade, for this older executable; the service must be stopped. What was recorded since stays in a file beside it alone',
+    )
+    .examples('strongroom downgrade', 'strongroom downgrade --json')
+    .runs(async run => {
+      using _ = lockFile(join(run.stateDir, 'lock'))
+      const { copy, madeAtMs, setAside } = goBack(join(run.stateDir, databaseFile))
+      const since = iso(madeAtMs)
+      await run.result(
+        { copy: copy.path, schema: copy.schema, made_at: since, set_aside: setAside },
+        fields(run.paint, [
+          ['put back', copy.path],
+          ['schema', String(copy.schema)],
+          ['made at', since],
+          ['set aside', dash(setAside)],
+        ]),
+      )
+      await run.hint(
+        `what was recorded since ${since} is in the file set aside alone: keys that were revoked since work again, instances created since have no record; systemctl start strongroom`,
+      )
+    })
+}

@@ -1,0 +1,76 @@
+// Puts a copy from before a migration in the place of the database. Effects: the database and files beside it.
+
+import { Database } from 'bun:sqlite'
+import {
+  closeSync,
+  copyFileSync,
+  existsSync,
+  fsyncSync,
+  linkSync,
+  openSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from 'node:fs'
+import { dirname } from 'node:path'
+import { Fault } from '../base/fault.ts'
+import { copiesOf, type DatabaseCopy } from './copies.ts'
+import { MIGRATIONS, schemaVersionOf } from './db.ts'
+import { inspectDatabase } from './inspect.ts'
+
+export type WayBack = {
+  readonly copy: DatabaseCopy
+  /** When the copy was made: what was recorded since is in `setAside` alone. */
+  readonly madeAtMs: number
+  /** The database that was replaced; null: there was none. */
+  readonly setAside: string | null
+}
+
+/**
+ * Replaces the database by the newest copy that this executable can open. The caller holds the lock of the state
+ * directory. Killed anywhere, either the one or the other is there, whole. Faults: not_found (no copy), conflict (the
+ * database is not newer), store.corrupt (the copy is damaged).
+ */
+export function goBack(path: string): WayBack {
+  const newest = schemaVersionOf(MIGRATIONS)
+  const copy = copiesOf(path).find(({ schema }) => schema <= newest)
+  if (copy === undefined) throw new Fault('not_found', `there is no copy of ${path} with schema ${newest} or older`)
+  const { problem, schema } = inspectDatabase(copy.path)
+  if (problem !== null) throw new Fault('store.corrupt', `the copy ${copy.path} is damaged: ${problem}`)
+  const present = existsSync(path) ? inspectDatabase(path) : null
+  if (present !== null && present.problem === null && present.schema <= newest)
+    throw new Fault('conflict', `database ${path} has schema ${present.schema}, which this executable opens as it is`)
+  const setAside = present === null ? null : putAside(path, present.schema)
+  const partial = `${path}.partial`
+  rmSync(partial, { force: true })
+  copyFileSync(copy.path, partial)
+  sync(partial)
+  renameSync(partial, path)
+  sync(dirname(path))
+  return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside }
+}
+
+/** A second name for the file, and no log beside the first: the rename over it is then all that is left to do. */
+function putAside(path: string, schema: number): string {
+  const sqlite = new Database(path, { readwrite: true })
+  try {
+    const result = sqlite.query<{ busy: number }, []>('PRAGMA wal_checkpoint(TRUNCATE)').get()
+    if (result?.busy !== 0) throw new Fault('store.busy', `another program holds the database ${path}`)
+  } finally {
+    sqlite.close()
+  }
+  const aside = `${path}.set-aside-${schema}`
+  rmSync(aside, { force: true })
+  linkSync(path, aside)
+  for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true })
+  return aside
+}
+
+function sync(path: string): void {
+  const fd = openSync(path, 'r')
+  try {
+    fsyncSync(fd)
+  } finally {
+    closeSync(fd)
+  }
+}

@@ -1,0 +1,120 @@
+// Goal: there is a way back from every migration: a whole copy from before it, named where it is needed, and a command.
+
+import { Database } from 'bun:sqlite'
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { Fault } from '../../src/base/fault.ts'
+import { copiesOf } from '../../src/store/copies.ts'
+import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
+import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
+import { inspectDatabase } from '../../src/store/inspect.ts'
+import { goBack } from '../../src/store/way-back.ts'
+
+const newest = schemaVersionOf(MIGRATIONS)
+
+let dir: string
+let path: string
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-copies-'))
+  path = join(dir, 'strongroom.db')
+})
+
+afterEach(() => rmSync(dir, { recursive: true }))
+
+/** A later executable, by so many schemas. */
+function later(count: number): typeof MIGRATIONS {
+  const more = Array.from({ length: count }, (_, index) => ({
+    to: newest + 1 + index,
+    sql: `CREATE TABLE later_${index} (id TEXT) STRICT`,
+  }))
+  return { ...MIGRATIONS, upgrades: [...MIGRATIONS.upgrades, ...more] }
+}
+
+function add(slug: string, migrations = MIGRATIONS): void {
+  const store = openStore(path, { migrations })
+  insertOrganization(store.directory.db, { id: slug, slug, nowMs: 1 })
+  store.close()
+}
+
+function slugs(migrations = MIGRATIONS): string[] {
+  const store = openStore(path, { migrations })
+  const found = listOrganizations(store.directory.db).map(({ slug }) => slug)
+  store.close()
+  return found.toSorted()
+}
+
+function faultOf(work: () => unknown): Fault {
+  try {
+    work()
+  } catch (error) {
+    if (error instanceof Fault) return error
+    throw error
+  }
+  throw new Error('no fault')
+}
+
+test('goal: an upgrade leaves a whole copy from before it; a new database and one that needs none leave nothing', () => {
+  add('acme')
+  expect(slugs()).toEqual(['acme'])
+  expect(copiesOf(path)).toEqual([])
+  expect(slugs(later(2))).toEqual(['acme'])
+  expect(copiesOf(path)).toEqual([{ path: `${path}.schema-${newest}`, schema: newest }])
+  expect(inspectDatabase(`${path}.schema-${newest}`)).toEqual({ problem: null, unchecked: [], schema: newest })
+})
+
+test('goal: rows that are in the log alone are in the copy', () => {
+  add('acme')
+  const other = new Database(path)
+  other.run('PRAGMA wal_autocheckpoint = 0')
+  other.run("INSERT INTO organizations (id, slug, status, created_at_ms) VALUES ('g', 'globex', 'active', 1)")
+  openStore(path, { migrations: later(1) }).close()
+  other.close()
+  const copy = new Database(`${path}.schema-${newest}`, { readonly: true })
+  expect(copy.query('SELECT slug FROM organizations ORDER BY slug').all()).toEqual([
+    { slug: 'acme' },
+    { slug: 'globex' },
+  ])
+  copy.close()
+})
+
+test('goal: three copies are kept, the oldest go, and files of others stay', () => {
+  add('acme')
+  writeFileSync(`${path}.schema-x`, 'not ours')
+  writeFileSync(`${path}.schema-${newest}.partial`, 'of a start that was killed')
+  for (let count = 1; count <= 5; count += 1) openStore(path, { migrations: later(count) }).close()
+  expect(copiesOf(path).map(({ schema }) => schema)).toEqual([newest + 4, newest + 3, newest + 2])
+  expect(readFileSync(`${path}.schema-x`, 'utf8')).toBe('not ours')
+})
+
+test('goal: the older executable names the copy and the command; the command brings back what was there, and keeps the newer', () => {
+  add('acme')
+  add('globex', later(1))
+  const { code, message } = faultOf(() => openStore(path))
+  expect(code).toBe('store.newer')
+  expect(message).toContain(`the copy from before the upgrade is ${path}.schema-${newest}: \`strongroom downgrade\``)
+  const { copy, setAside } = goBack(path)
+  expect([copy.schema, setAside]).toEqual([newest, `${path}.set-aside-${newest + 1}`])
+  expect(slugs()).toEqual(['acme'])
+  const newer = new Database(setAside ?? '', { readonly: true })
+  expect(newer.query('SELECT slug FROM organizations ORDER BY slug').all()).toHaveLength(2)
+  newer.close()
+  expect(faultOf(() => goBack(path)).code).toBe('conflict')
+  // And forward again.
+  expect(slugs(later(1))).toEqual(['acme'])
+})
+
+test('goal: without a copy, or with a damaged one, nothing is changed and no command is promised', () => {
+  add('acme', later(1))
+  const before = readFileSync(path)
+  expect(faultOf(() => openStore(path)).message).toEndWith('nothing was changed')
+  expect(faultOf(() => goBack(path)).code).toBe('not_found')
+  writeFileSync(
+    `${path}.schema-${newest}`,
+    'this is no database, but it is long enough to have a header, so it seems one',
+  )
+  expect(faultOf(() => goBack(path)).code).toBe('store.corrupt')
+  expect(readFileSync(path).equals(before)).toBe(true)
+})
