@@ -342,6 +342,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'builds',
     'certificates',
     'state directory',
+    'database',
     'clock',
     'disk',
     'inodes',

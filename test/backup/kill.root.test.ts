@@ -1,0 +1,178 @@
+// Goal: killed before any of their system calls with an effect, a backup, a restore, a migration and the way back leave
+// what was there or what was asked for, and the same command again ends the work. STRONGROOM_KILL_POINTS=all tries all.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { choosePoints } from '../../scripts/faults/choose.plan.ts'
+import { type KillAfter, trace } from '../../scripts/faults/tracing.ts'
+import { checkBackup } from '../../src/backup/restore.ts'
+import { newIdentity } from '../../src/backup/seal.ts'
+import { leftoversOfRecords } from '../../src/host/state-files.ts'
+import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
+import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
+import { inspectDatabase } from '../../src/store/inspect.ts'
+import { LATER, WORKS } from '../rigs/backup/program.ts'
+
+const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : 24
+const program = join(import.meta.dir, '../rigs/backup/program.ts')
+const schema = schemaVersionOf(MIGRATIONS)
+const KEYS = ['operator-key.pem', 'operator-keys.txt', 'gateway-key.secret', 'ca/ca.key', 'guest-ca/ca.key']
+
+let origin: string
+let identity: string
+
+beforeAll(async () => {
+  origin = mkdtempSync(join(tmpdir(), 'strongroom-kill-'))
+  const pair = await newIdentity()
+  identity = pair.identity
+  writeFileSync(join(origin, 'identity'), pair.identity)
+  writeFileSync(join(origin, 'recipient'), pair.recipient)
+  writeFileSync(join(origin, 'strongroom.toml'), 'domain = "agents.test"\n')
+  for (const name of KEYS) {
+    mkdirSync(join(origin, 'state', name, '..'), { recursive: true })
+    writeFileSync(join(origin, 'state', name), name, { mode: 0o600 })
+  }
+  const store = openStore(join(origin, 'state/strongroom.db'))
+  for (let at = 0; at < 50; at += 1) insertOrganization(store.directory.db, { id: `o${at}`, slug: `o-${at}`, nowMs: 1 })
+  store.close()
+  await WORKS.backup(origin)
+})
+
+afterAll(() => rmSync(origin, { recursive: true }))
+
+/** Runs the program in a copy of what is there; gives the effects, and checks what is left. */
+async function runIn(name: keyof typeof WORKS, killAfter: KillAfter, prepare: (dir: string) => void) {
+  const dir = mkdtempSync(join(tmpdir(), 'strongroom-killed-'))
+  cpSync(origin, dir, { recursive: true })
+  prepare(dir)
+  const child = Bun.spawn(['sh', '-c', 'kill -STOP $$; exec "$@"', 'sh', process.execPath, program, name, dir], {
+    stdout: 'ignore',
+    stderr: 'pipe',
+  })
+  await using tracing = await trace(child.pid, { killAfter, isHeld: true })
+  const [code, stderr] = await Promise.all([child.exited, child.stderr.text()])
+  await tracing.end()
+  return { dir, code, stderr, effects: [...tracing.effects] }
+}
+
+const counted = (path: string, migrations = MIGRATIONS, leftovers: string[] = []) => {
+  const store = openStore(path, { migrations, leftovers })
+  const { length } = listOrganizations(store.directory.db)
+  store.close()
+  return length
+}
+
+type Case = {
+  readonly name: keyof typeof WORKS
+  readonly prepare: (dir: string) => void
+  /** Holds after any kill. */
+  readonly left: (dir: string) => Promise<void>
+  /** Holds once the command was given again. */
+  readonly ended: (dir: string) => Promise<void>
+}
+
+const CASES: Case[] = [
+  {
+    name: 'backup',
+    prepare: dir => writeFileSync(join(dir, 'earlier'), readFileSync(join(dir, 'backup.age'))),
+    left: async dir => {
+      // The earlier one or the new one, never half a one.
+      await checkBackup(join(dir, 'backup.age'), { identities: [identity] }, mkdtempSync(join(dir, 'check-')))
+      expect(counted(join(dir, 'state/strongroom.db'))).toBe(50)
+    },
+    ended: async dir => {
+      await checkBackup(join(dir, 'backup.age'), { identities: [identity] }, mkdtempSync(join(dir, 'check-')))
+      expect(readdirSync(dir).filter(name => name.endsWith('.partial'))).toEqual([])
+      expect(readdirSync(join(dir, 'state'))).not.toContain('backup.partial')
+    },
+  },
+  {
+    name: 'restore',
+    // The backup has its path, which is absolute.
+    prepare: () => rmSync(join(origin, 'strongroom.toml'), { force: true }),
+    left: async dir => {
+      const state = join(dir, 'new')
+      const path = join(state, 'strongroom.db')
+      const leftovers = leftoversOfRecords(state)
+      if (existsSync(path)) expect(counted(path, MIGRATIONS, leftovers)).toBe(50)
+      // Nothing, or what the daemon refuses to start beside.
+      else if (leftovers.length === 0)
+        expect(existsSync(state) ? readdirSync(state) : []).toEqual(existsSync(join(state, 'lock')) ? ['lock'] : [])
+      else expect(() => openStore(path, { leftovers })).toThrow('keys of an appliance')
+    },
+    ended: async dir => {
+      for (const name of KEYS) expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(name)
+      expect(readFileSync(join(origin, 'strongroom.toml'), 'utf8')).toBe('domain = "agents.test"\n')
+      expect(counted(join(dir, 'new/strongroom.db'))).toBe(50)
+    },
+  },
+  {
+    name: 'migration',
+    prepare: () => {},
+    left: async dir => {
+      const path = join(dir, 'state/strongroom.db')
+      const { problem, schema: found } = inspectDatabase(path)
+      expect([problem, found === schema || found === schema + 1]).toEqual([null, true])
+      // Never newer without the way back.
+      if (found > schema) expect(inspectDatabase(`${path}.schema-${schema}`)).toMatchObject({ problem: null, schema })
+    },
+    ended: async dir => {
+      const path = join(dir, 'state/strongroom.db')
+      expect(counted(path, LATER)).toBe(50)
+      expect(counted(`${path}.schema-${schema}`)).toBe(50)
+    },
+  },
+  {
+    name: 'downgrade',
+    prepare: dir => {
+      openStore(join(dir, 'state/strongroom.db'), { migrations: LATER }).close()
+      for (const suffix of ['-wal', '-shm']) rmSync(join(dir, `state/strongroom.db${suffix}`), { force: true })
+    },
+    left: async dir => {
+      const { problem, schema: found } = inspectDatabase(join(dir, 'state/strongroom.db'))
+      expect([problem, found === schema || found === schema + 1]).toEqual([null, true])
+    },
+    ended: async dir => {
+      expect(counted(join(dir, 'state/strongroom.db'))).toBe(50)
+      expect(counted(join(dir, `state/strongroom.db.set-aside-${schema + 1}`), LATER)).toBe(50)
+    },
+  },
+]
+
+// Goal: each of the works is safe at each of its points.
+test.each(CASES.map(work => [work.name, work] as const))(
+  '%s',
+  async (name, { prepare, left, ended }) => {
+    const whole = await runIn(name, 'all', prepare)
+    expect([whole.code, whole.stderr]).toEqual([0, ''])
+    await ended(whole.dir)
+    rmSync(whole.dir, { recursive: true })
+    const chosen = choosePoints(whole.effects, points, 1)
+    expect(chosen.length).toBeGreaterThan(8)
+    let kills = 0
+    for (const point of chosen) {
+      const { dir, code, effects } = await runIn(name, point, prepare)
+      if (code !== 0) kills += 1
+      const at = `${name}:${point} before ${effects.at(-1)?.replaceAll(dir, '')}`
+      try {
+        await left(dir)
+        const again = Bun.spawnSync([process.execPath, program, name, dir])
+        const isDone = /conflict|not empty|opens as it is/.test(again.stderr.toString())
+        expect([again.exitCode === 0 || isDone, again.exitCode === 0 ? '' : again.stderr.toString()]).toEqual([
+          true,
+          isDone ? expect.any(String) : '',
+        ] as never)
+        await ended(dir)
+      } catch (error) {
+        throw new Error(`${at}: ${error instanceof Error ? error.message : String(error)}`)
+      }
+      rmSync(dir, { recursive: true })
+    }
+    // The last points may lie behind what this run did.
+    expect(kills).toBeGreaterThan(chosen.length / 2)
+    process.stdout.write(`${name}: ${whole.effects.length} points, ${kills} kills\n`)
+  },
+  600_000,
+)
