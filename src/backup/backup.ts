@@ -1,7 +1,17 @@
 // Makes a backup beside a running daemon: one sealed file, whole or not there. Effects: reads the state directory and
 // the configuration; writes the file, and a directory of its own below the state directory that it removes.
 
-import { closeSync, fsyncSync, openSync, readdirSync, renameSync, statSync, writeSync } from 'node:fs'
+import {
+  closeSync,
+  fsyncSync,
+  lstatSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  renameSync,
+  statSync,
+  writeSync,
+} from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Fault, wrapFault } from '../base/fault.ts'
 import type { LoadedConfig } from '../config/load.ts'
@@ -41,7 +51,8 @@ export async function keepBackups(
   options: BackupOptions,
 ): Promise<MadeBackup & { readonly removed: readonly string[] }> {
   using _ = lockFile(join(options.stateDir, lockName))
-  ensureDir(directory, { mode: 0o700 })
+  // One that is there keeps its mode: it may be shared.
+  mkdirSync(directory, { recursive: true, mode: 0o700 })
   const made = await writeBackup(join(directory, backupName(options.nowMs)), options)
   const removed = surplusOf(readdirSync(directory), keep)
   for (const name of removed) removeFile(join(directory, name))
@@ -49,6 +60,7 @@ export async function keepBackups(
 }
 
 async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }: BackupOptions): Promise<MadeBackup> {
+  refuseSpecial(file)
   // A killed run has left it.
   const scratchDir = join(stateDir, scratchName)
   removeTree(scratchDir)
@@ -60,6 +72,13 @@ async function writeBackup(file: string, { stateDir, loaded, nowMs, ...options }
   } finally {
     removeTree(scratchDir)
   }
+}
+
+/** The rename would put a file in place of a device or a directory. */
+function refuseSpecial(file: string): void {
+  const there = lstatSync(file, { throwIfNoEntry: false })
+  if (there === undefined || there.isFile()) return
+  throw new Fault('invalid_request', `${file} is there and no regular file`)
 }
 
 /** The name appears with the last byte on the disk. */

@@ -115,7 +115,7 @@ function smallFile(kind: ManifestEntry['kind'], path: string, below?: string): S
   try {
     const { size, mode } = statSync(where)
     if (size > smallFileBytesMax) throw new Error(`${size} bytes, at most ${smallFileBytesMax} are expected`)
-    return { kind, path, mode: mode & 0o777, content: new Uint8Array(readFileSync(where)) }
+    return { kind, path, mode: mode & 0o666, content: new Uint8Array(readFileSync(where)) }
   } catch (error) {
     throw new Fault('internal', `${where}: ${messageOf(error)}`, { cause: error })
   }

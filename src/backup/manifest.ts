@@ -5,6 +5,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Fault } from '../base/fault.ts'
 import { checkedJson } from '../contract/check.ts'
+import { databaseFile, STATE_FILES } from '../host/state-files.ts'
 
 export const manifestName = 'manifest.json'
 export const manifestBytesMax = 262_144
@@ -25,7 +26,8 @@ export const ManifestEntry = Type.Object(
     path: Type.String({ minLength: 1, maxLength: 4_096 }),
     bytes: Type.Integer({ minimum: 0 }),
     sha256: Type.String({ pattern: '^[0-9a-f]{64}$' }),
-    mode: Type.Integer({ minimum: 0, maximum: 0o777 }),
+    /** No file of a backup is a program. */
+    mode: Type.Integer({ minimum: 0, maximum: 0o666 }),
   },
   closed,
 )
@@ -65,8 +67,11 @@ export function entryName(index: number): string {
   return `files/${index}`
 }
 
+/** Files that a backup takes, and no other: a log beside the database would be read as part of it. */
 function isStatePath(path: string): boolean {
-  return isNormal(path) && path.split('/').length <= 3
+  const [first = '', ...rest] = path.split('/')
+  if (path === databaseFile) return true
+  return STATE_FILES.some(name => name === first) && isNormal(path) && rest.length <= 2
 }
 
 function isNormal(path: string): boolean {

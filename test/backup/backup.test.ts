@@ -6,12 +6,14 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import {
   chmodSync,
   existsSync,
+  lstatSync,
   mkdirSync,
   mkdtempSync,
   readdirSync,
   readFileSync,
   rmSync,
   statSync,
+  symlinkSync,
   truncateSync,
   writeFileSync,
 } from 'node:fs'
@@ -299,10 +301,11 @@ test('goal: a sealed file by somebody else with the key leads nowhere else: no p
     return (await faultOf(restore())).code
   }
   const entry = { ...database, bytes: 1, sha256: '6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d' }
-  for (const path of ['../x', 'ca/../../x', '/etc/x', 'a/b/c/d', '', '.', 'ca//x'])
+  for (const path of ['../x', 'ca/../../x', '/etc/x', 'ca/b/c/d', '', '.', 'ca//x', 'strongroom.db-wal', 'lock', 'vms'])
     expect([path, await forge([{ ...entry, path }])]).toEqual([path, 'invalid_request'])
   for (const path of ['etc/passwd', '/etc/../x', '//x'])
     expect([path, await forge([{ ...entry, kind: 'named', path }])]).toEqual([path, 'invalid_request'])
+  expect(await forge([{ ...entry, kind: 'named', path: '/x', mode: 0o755 }])).toBe('invalid_request')
   expect(await forge([entry, entry])).toBe('invalid_request')
   expect(await forge([{ ...entry, path: 'ca/x' }])).toBe('invalid_request')
   expect(await forge([entry], 'files/1')).toBe('invalid_request')
@@ -333,6 +336,21 @@ test('goal: a damaged database is not backed up, and the earlier backup stays', 
   expect((await faultOf(make())).code).toBe('store.corrupt')
   expect(readFileSync(file).equals(earlier)).toBe(true)
   expect(readdirSync(dir).filter(name => name.endsWith('.partial'))).toEqual([])
+})
+
+test('goal: nothing but a regular file is replaced, and a directory that is there keeps its mode', async () => {
+  appliance().close()
+  mkdirSync(file)
+  expect((await faultOf(make())).code).toBe('invalid_request')
+  rmSync(file, { recursive: true })
+  symlinkSync('/dev/null', file)
+  expect((await faultOf(make())).code).toBe('invalid_request')
+  expect(lstatSync(file).isSymbolicLink()).toBe(true)
+  const shared = join(dir, 'shared')
+  mkdirSync(shared)
+  chmodSync(shared, 0o755)
+  await keepBackups(shared, 1, { stateDir: state, loaded: configured(), seal: { recipients: [recipient] }, nowMs })
+  expect([statSync(shared).mode & 0o777, readdirSync(shared).length]).toEqual([0o755, 1])
 })
 
 test('goal: a directory keeps the newest so many, forgets half ones, and touches nothing else', async () => {
