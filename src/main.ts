@@ -35,6 +35,18 @@ function writer(stream: NodeJS.WriteStream): (text: string | Uint8Array) => Prom
     })
 }
 
+/** Asks on stderr, so that stdout stays the command's result. */
+async function askPerson(prompt: string): Promise<string | null> {
+  const { createInterface } = await import('node:readline/promises')
+  const lines = createInterface({ input: process.stdin, output: process.stderr })
+  const ended = new Promise<null>(resolve => lines.once('close', () => resolve(null)))
+  try {
+    return await Promise.race([lines.question(prompt), ended])
+  } finally {
+    lines.close()
+  }
+}
+
 process.on('unhandledRejection', error => die('unhandled rejection', error))
 process.on('uncaughtException', error => die('uncaught exception', error))
 process.stdout.on('error', onStreamError)
@@ -45,6 +57,7 @@ const io: Io = {
   stderr: writer(process.stderr),
   stdoutIsTerminal: process.stdout.isTTY === true,
   stderrIsTerminal: process.stderr.isTTY === true,
+  ...(process.stdin.isTTY === true && process.stderr.isTTY === true ? { ask: askPerson } : {}),
   env: process.env,
   onSignal: (signal, listener) => {
     process.on(signal, listener)

@@ -11,6 +11,7 @@ import { guestDnsPort, guestGateway, listenAddress, listenV4 } from '../config/l
 import type { Config, Platform } from '../config/schema.ts'
 import { egressLimitBytes } from '../contract/http/instance.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
+import { settingsNote } from '../host/changed-settings.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
 import { guardFile, guardTable } from '../host/network/guard.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
@@ -111,8 +112,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     log.warn('this host has run VMs on snp; new ones run without it, as the configuration says', { platform })
   const capacity = capacityOf(config, platform)
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
-  enableForwarding()
-  if (config.network.pool_v6 !== '') enableForwardingV6()
+  enableForwarding(settingsNote({ stateDir }))
+  if (config.network.pool_v6 !== '') enableForwardingV6(settingsNote({ stateDir }))
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)

@@ -14,6 +14,7 @@ import { addConfig } from './config.ts'
 import { addDoctor } from './doctor/doctor.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
 import { addHelp } from './help/help.ts'
+import { addInit } from './init/init.ts'
 import type { Io } from './io.ts'
 import { addIgvm } from './measure/igvm.ts'
 import { addMeasure } from './measure/measure.ts'
@@ -28,6 +29,7 @@ import { addModels } from './operator/model.ts'
 import { addOperatorKey } from './operator/operator-key.ts'
 import { addOrg } from './operator/org.ts'
 import { addStatus } from './operator/status.ts'
+import { addTeardown } from './operator/teardown.ts'
 import { json, paintFor, wantsColour } from './render.ts'
 import { addServe } from './serve.ts'
 import { addSsh } from './ssh.ts'
@@ -73,6 +75,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .examples('strongroom serve', 'strongroom org create acme', 'strongroom key create acme')
   for (const option of globalOptions()) program.addOption(option)
   const operator = [
+    addInit,
     addServe,
     addStatus,
     addOrg,
@@ -90,6 +93,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addBackup,
     addRestore,
     addDowngrade,
+    addTeardown,
   ]
   const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
   for (const add of [...operator, ...anyone]) add(program)

@@ -6,6 +6,8 @@ export type Io = {
   readonly stderr: (text: string) => Promise<void>
   readonly stdoutIsTerminal: boolean
   readonly stderrIsTerminal: boolean
+  /** A line that a person types after this prompt; null at the end of input. Missing where nobody sits. */
+  readonly ask?: (prompt: string) => Promise<string | null>
   readonly env: { readonly [name: string]: string | undefined }
   /** Calls `listener` once per signal instead of the signal ending the program. */
   readonly onSignal: (signal: 'SIGINT' | 'SIGTERM' | 'SIGHUP', listener: () => void) => void

@@ -34,11 +34,16 @@ export async function isHostStopping(
 
 const stateTimeoutMs = 3_000
 
+/** Learns of a setting before it is changed: see changed-settings.ts. */
+type NoteChange = (change: { readonly path: string; readonly was: string; readonly set: string }) => void
+
 /** Lets the host forward IPv4 between interfaces, in this network namespace. Fault host.unsupported. */
-export function enableForwarding(): void {
-  const path = '/proc/sys/net/ipv4/ip_forward'
+export function enableForwarding(note: NoteChange, path = '/proc/sys/net/ipv4/ip_forward'): void {
   try {
-    if (readFileSync(path, 'utf8').trim() !== '1') writeFileSync(path, '1')
+    const was = readFileSync(path, 'utf8').trim()
+    if (was === '1') return
+    note({ path, was, set: '1' })
+    writeFileSync(path, '1')
   } catch (error) {
     throw wrapFault(error, `write ${path}`, 'host.unsupported')
   }
@@ -49,16 +54,20 @@ export function enableForwarding(): void {
  * advertisements go on doing so (Documentation/networking/ip-sysctl.rst, accept_ra): else this host would lose its
  * own. Fault host.unsupported.
  */
-export function enableForwardingV6(directory = '/proc/sys/net/ipv6/conf'): void {
+export function enableForwardingV6(note: NoteChange, directory = '/proc/sys/net/ipv6/conf'): void {
   try {
     const read = (path: string) => readFileSync(`${directory}/${path}`, 'utf8').trim()
+    const change = (name: string, set: string) => {
+      const path = `${directory}/${name}`
+      note({ path, was: read(name), set })
+      writeFileSync(path, set)
+    }
     if (read('all/forwarding') === '1') return
     const interfaces = readdirSync(directory).filter(name => name !== 'all' && name !== 'default')
     for (const name of interfaces) {
-      if (read(`${name}/accept_ra`) === '1' && read(`${name}/forwarding`) === '0')
-        writeFileSync(`${directory}/${name}/accept_ra`, '2')
+      if (read(`${name}/accept_ra`) === '1' && read(`${name}/forwarding`) === '0') change(`${name}/accept_ra`, '2')
     }
-    writeFileSync(`${directory}/all/forwarding`, '1')
+    change('all/forwarding', '1')
   } catch (error) {
     throw wrapFault(error, `let this host forward IPv6, for network.pool_v6, in ${directory}`, 'host.unsupported')
   }

@@ -82,14 +82,14 @@ test('goal: this host forwards IPv6 and still takes its own routes from routers,
   for (const name of ['all', 'default', 'uplink']) write(name, '0', '1')
   write('fixed', '0', '0')
   write('router', '1', '1')
-  enableForwardingV6(directory)
+  enableForwardingV6(() => {}, directory)
   expect(read('all/forwarding')).toBe('1')
   const names = ['uplink', 'fixed', 'router', 'default', 'all']
   expect(names.map(name => read(`${name}/accept_ra`))).toEqual(['2', '0', '1', '1', '1'])
   // Where it forwards already, nothing is touched.
   writeFileSync(join(directory, 'uplink/accept_ra'), '1')
-  enableForwardingV6(directory)
+  enableForwardingV6(() => {}, directory)
   expect(read('uplink/accept_ra')).toBe('1')
   rmSync(directory, { recursive: true })
-  expect(() => enableForwardingV6(directory)).toThrow('network.pool_v6')
+  expect(() => enableForwardingV6(() => {}, directory)).toThrow('network.pool_v6')
 })

@@ -6,10 +6,10 @@ import { chmodSync, copyFileSync, mkdirSync, readFileSync, writeFileSync } from 
 import { join } from 'node:path'
 import { tinyModel } from '../../scripts/model/tiny-model.ts'
 import { type Appliance, executable, imageDir } from '../../scripts/rigs/appliance.ts'
+import { type BootedDebian, bootDebian } from '../../scripts/rigs/booted/container.ts'
 import { buildCachedImage } from '../../scripts/rigs/build/image-build.ts'
 import { gatewayTables } from '../../scripts/rigs/gateway/appliance-gateway.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import { type BootedDebian, bootDebian } from './booted-debian.ts'
 
 const repo = join(import.meta.dir, '../..')
 const unitsDir = join(repo, 'scripts/systemd')

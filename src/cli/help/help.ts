@@ -87,7 +87,7 @@ async function writeManPages(directory: string, run: Run): Promise<void> {
   mkdirSync(directory, { recursive: true })
   const files = TOPICS.map(({ name, summary, text }) => {
     const file = join(directory, `strongroom-${name}.7`)
-    writeFileSync(file, manText(readMarkdown(text), { name, summary, version }))
+    writeFileSync(file, manText(readMarkdown(text), { title: `strongroom-${name}`, section: 7, summary, version }))
     return file
   })
   await run.result({ files }, `${files.length} man pages in ${directory}\n`)

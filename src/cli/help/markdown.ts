@@ -136,14 +136,19 @@ function wrapped(text: string, { columns, first, next }: Wrapping): string {
   return [...lines, line].join('\n')
 }
 
-export type ManPage = { readonly name: string; readonly summary: string; readonly version: string }
+export type ManPage = {
+  readonly title: string
+  readonly section: number
+  readonly summary: string
+  readonly version: string
+}
 
-/** A man page of section 7. A leading heading of level 1 is left out: NAME says the same. */
-export function manText(blocks: readonly Block[], { name, summary, version }: ManPage): string {
+/** A man page. A leading heading of level 1 is left out: NAME says the same. */
+export function manText(blocks: readonly Block[], { title, section, summary, version }: ManPage): string {
   const body = blocks.filter(block => block.kind !== 'heading' || block.level > 1).map(manBlock)
   return [
-    `.TH STRONGROOM-${name.toUpperCase()} 7 "" "strongroom ${version}" "Strongroom"`,
-    `.SH NAME\nstrongroom-${name} \\- ${roff(summary)}`,
+    `.TH ${title.toUpperCase()} ${section} "" "strongroom ${version}" "Strongroom"`,
+    `.SH NAME\n${title} \\- ${roff(summary)}`,
     '.SH DESCRIPTION',
     ...body,
     '',

@@ -28,13 +28,24 @@ export function addPolicyExample(verify: Command): void {
       'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
     )
     .runs(async (run, { image, operatorKey }: ExampleOptions) => {
-      const policy = encodePolicy({
-        ...policyWithFloors(),
-        measurements: await measurementsOf(image),
-        idKeyDigest: operatorKey === undefined ? 'any' : await keyDigestOf(operatorKey),
-      })
+      const policy = await policyFor({ image, operatorKey })
       await run.result(policy, json(policy))
     })
+}
+
+/** AMD's floors, the measurements of the image, and the operator key: as a document. Fault invalid_request. */
+export async function policyFor({
+  image,
+  operatorKey,
+}: {
+  image: string | undefined
+  operatorKey: string | undefined
+}) {
+  return encodePolicy({
+    ...policyWithFloors(),
+    measurements: await measurementsOf(image),
+    idKeyDigest: operatorKey === undefined ? 'any' : await keyDigestOf(operatorKey),
+  })
 }
 
 async function measurementsOf(path: string | undefined): Promise<Policy['measurements']> {

@@ -78,7 +78,8 @@ test('goal: cells of wide tables name their columns, and empty ones are left out
 
 test('goal: man pages are roff: no text starts a request by chance, backslashes and dashes are plain', () => {
   const page = manText(readMarkdown('# x: y\n\n.dot `a-b` \\n\n\n## More\n\n- one\n'), {
-    name: 'x',
+    title: 'strongroom-x',
+    section: 7,
     summary: 'y',
     version: '1',
   })

@@ -7,6 +7,7 @@ import { copyFileSync, existsSync, readFileSync, rmSync, writeFileSync } from 'n
 import { connect } from 'node:net'
 import { join } from 'node:path'
 import { imageDir } from '../../../scripts/rigs/appliance.ts'
+import { buildTimeoutMs, debianTree } from '../../../scripts/rigs/booted/tree.ts'
 import { buildCachedImage } from '../../../scripts/rigs/build/image-build.ts'
 import {
   createGatewayClient,
@@ -17,7 +18,6 @@ import { type Customer, createCustomer } from '../../../scripts/rigs/instances/i
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
-import { buildTimeoutMs, debianTree } from '../../rigs/booted-debian.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 
 /** Kernel, clock and network of a container are the machine's, so their checks are not the container's. */

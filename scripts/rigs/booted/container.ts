@@ -1,5 +1,5 @@
-// A small Debian 12 with systemd, booted in a container, for tests of systemd units. Effects: a directory tree in the
-// cache, processes, a control group named `srt-<pid>-<n>`; needs root.
+// A small Debian with systemd, booted in a container, for tests of systemd units and packages. Effects: processes, a
+// control group named `srt-<pid>-<n>`; needs root.
 //
 // The container is that of systemd-nspawn(1): the kernel is this machine's, everything else is the tree's. It shares
 // the network namespace of the test, which must be its own (`inOwnNetns`), so that the test reaches its listeners. Its
@@ -9,21 +9,12 @@
 // Without control group v2 and controllers on this machine, MemoryMax= and TasksMax= of units are accepted and bound
 // nothing; device policies hold everywhere (they are BPF programs).
 
-import { createHash } from 'node:crypto'
-import {
-  existsSync,
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  renameSync,
-  rmSync,
-  statSync,
-  utimesSync,
-} from 'node:fs'
+import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { until } from '../../scripts/rigs/until.ts'
+import { until } from '../until.ts'
+import { type Executed, outputOf } from './output.ts'
+import { debianTree } from './tree.ts'
 
 export type BootedDebian = AsyncDisposable & {
   /** Its root directory as we see it: files in it can be read and written. */
@@ -44,27 +35,31 @@ export type BootedDebian = AsyncDisposable & {
 }
 
 export type ExecOptions = { readonly stdin?: string; readonly timeoutMs?: number; readonly check?: boolean }
-export type Executed = { readonly exitCode: number; readonly stdout: string; readonly stderr: string }
 
 export type BootOptions = {
   /** Files and directories of this machine that it sees under the same path, read-only. */
   readonly readOnly?: readonly string[]
   /** Device nodes of this machine that it has. */
   readonly devices?: readonly string[]
+  /** Directory of its tree; that of `debianTree` unless given. */
+  readonly tree?: string
 }
 
 const bootTimeoutMs = 30_000
 const execTimeoutMs = 60_000
-export const buildTimeoutMs = 600_000
 
 /** Boots it and waits until systemd has started everything. `await using debian = await bootDebian()`. */
-export async function bootDebian({ readOnly = [], devices = [] }: BootOptions = {}): Promise<BootedDebian> {
+export async function bootDebian({
+  readOnly = [],
+  devices = [],
+  tree: given,
+}: BootOptions = {}): Promise<BootedDebian> {
   const namespace = Bun.spawnSync(['ip', 'netns', 'identify', String(process.pid)])
     .stdout.toString()
     .trim()
   if (!namespace.startsWith('srt-')) throw new Error('the container shares our network: run the test inside inOwnNetns')
   removeStale()
-  const tree = await debianTree()
+  const tree = given ?? (await debianTree())
   count += 1
   const name = `srt-${process.pid}-${count}`
   const scratch = mkdtempSync(join(tmpdir(), `${name}-debian-`))
@@ -259,86 +254,3 @@ function inControlGroups(script: string, ...words: string[]): string {
 process.on('exit', () => {
   for (const name of [...living.keys()]) endContainer(name)
 })
-
-const suite = 'bookworm'
-/** Packages that README and `strongroom doctor` ask of a host. */
-const packages = [
-  'systemd-sysv',
-  'dbus',
-  'nftables',
-  'conntrack',
-  'iproute2',
-  'bubblewrap',
-  'erofs-utils',
-  'procps',
-  'swtpm',
-]
-const backports = ['qemu-system-x86', 'qemu-system-common', 'qemu-system-data', 'seabios']
-const leftOut = ['/usr/share/doc/*', '/usr/share/man/*', '/usr/share/locale/*']
-const keptTreeMs = 30 * 24 * 3_600_000
-
-/**
- * Directory of the tree, from the cache where its inputs are unchanged. Built in a minute; addresses come from this
- * machine's apt sources. That needs the network, so a test that runs in a namespace of its own asks for it outside:
- * `beforeAll(debianTree, buildTimeoutMs)`.
- */
-export async function debianTree(): Promise<string> {
-  const sources = await debianSources()
-  const argv = [
-    ...['mmdebstrap', '--mode=root', '--variant=minbase', '--format=directory'],
-    ...['--aptopt=APT::Install-Recommends "false"', '--aptopt=APT::Sandbox::User "root"', '--dpkgopt=force-unsafe-io'],
-    ...leftOut.map(pattern => `--dpkgopt=path-exclude=${pattern}`),
-    `--include=${[...packages, ...backports.map(name => `${name}/${suite}-backports`)].join(',')}`,
-    suite,
-  ]
-  const digest = createHash('sha256')
-    .update(JSON.stringify([argv, sources]))
-    .digest('hex')
-    .slice(0, 16)
-  const trees = join(process.env.STRONGROOM_CACHE ?? '/var/cache/strongroom', 'trees')
-  const target = join(trees, `booted-debian-${digest}`)
-  mkdirSync(trees, { recursive: true })
-  if (!existsSync(target)) await buildTree(argv, sources, target, join(trees, 'build.lock'))
-  const now = new Date()
-  utimesSync(target, now, now)
-  for (const entry of readdirSync(trees)) {
-    const tree = join(trees, entry)
-    if (entry.startsWith('booted-debian-') && statSync(tree).mtimeMs < now.getTime() - keptTreeMs) {
-      rmSync(tree, { recursive: true, force: true })
-    }
-  }
-  return target
-}
-
-async function buildTree(argv: readonly string[], sources: string, target: string, lock: string): Promise<void> {
-  process.stderr.write(`building ${target}, once\n`)
-  const partial = `${target}.partial`
-  // Another test run may be building it: then there is nothing left to do when the lock is ours.
-  const script = '[ -d "$1" ] && exit 0; rm -rf "$2"; shift 2; exec "$@"'
-  const whole = ['flock', lock, 'sh', '-euc', script, 'sh', target, partial, ...argv, partial, '-']
-  const { exitCode, stderr } = await outputOf(whole, sources, buildTimeoutMs)
-  if (exitCode !== 0) throw new Error(`mmdebstrap: ${exitCode}: ${stderr}`)
-  if (!existsSync(target)) renameSync(partial, target)
-}
-
-/** Lines of sources.list(5) for Debian's own archives, as this machine's apt names them. */
-async function debianSources(): Promise<string> {
-  const format = '$(ORIGIN)\t$(REPO_URI)\t$(RELEASE)\t$(COMPONENT)'
-  const argv = ['apt-get', 'indextargets', '--format', format, 'Created-By: Packages']
-  const { stdout } = await outputOf(argv, '', execTimeoutMs)
-  const rows = stdout.split('\n').map(line => line.split('\t'))
-  const lines = rows.flatMap(([origin = '', address = '', release = '', component = '']) =>
-    origin.startsWith('Debian') && release.startsWith(suite) && component === 'main'
-      ? [`deb ${address.replace(/\/+$/, '')} ${release} ${component}\n`]
-      : [],
-  )
-  const sources = [...new Set(lines)].toSorted().join('')
-  if (!sources.includes(`${suite}-backports`)) throw new Error('no apt source of backports: run scripts/setup')
-  return sources
-}
-
-async function outputOf(argv: readonly string[], stdin: string, timeoutMs: number): Promise<Executed> {
-  const child = Bun.spawn([...argv], { stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
-  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  return { exitCode, stdout, stderr }
-}

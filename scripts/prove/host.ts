@@ -1,0 +1,156 @@
+// A booted Debian as an operator meets it: apt installs packages, commands of the executable do everything else.
+// Effects: those of `bootDebian`; commands in it; ssh.
+
+import { Resolver } from 'node:dns/promises'
+import { readFileSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { type BootedDebian, bootDebian } from '../rigs/booted/container.ts'
+import type { Executed } from '../rigs/booted/output.ts'
+import { bareDebianTree, type Release, recommended } from '../rigs/booted/tree.ts'
+import { until } from '../rigs/until.ts'
+
+export type ProvedHost = AsyncDisposable & {
+  readonly debian: BootedDebian
+  readonly apt: (...words: string[]) => Promise<string>
+  /** Installs packages of this machine, by their paths. */
+  readonly install: (...files: string[]) => Promise<string>
+  readonly strongroom: (words: readonly string[], timeoutMs?: number) => Promise<Executed>
+  readonly systemctl: (...words: string[]) => Promise<string>
+  /** Waits until the daemon answers the operator. */
+  readonly answers: () => Promise<void>
+  /** Service A, with the key of a customer. */
+  readonly api: (method: string, path: string, key: string, body?: unknown) => Promise<ApiAnswer>
+  /** Creates an instance and waits until it is ready. */
+  readonly createInstance: (key: string) => Promise<ApiAnswer['data']>
+  /** A session with an instance that stays open. */
+  readonly session: (hostname: string) => Promise<Session>
+}
+
+export type ApiAnswer = { readonly status: number; readonly data: { name: string; status: string; hostname: string } }
+
+export type Session = {
+  /** Sends the line through the instance's `cat` and waits for it. */
+  readonly echoes: (line: string) => Promise<void>
+  readonly end: () => Promise<void>
+}
+
+export const publicV4 = '192.0.2.10'
+const stateDir = '/var/lib/strongroom'
+const aptTimeoutMs = 180_000
+const commandTimeoutMs = 60_000
+const answerTimeoutMs = 30_000
+const echoTimeoutMs = 30_000
+const readyTimeoutMs = 180_000
+const pollMs = 500
+
+/** Boots a bare Debian with an address and a default route that lead nowhere. `files`: directories it may read. */
+export async function bootHost(release: Release, files: readonly string[]): Promise<ProvedHost> {
+  await using undo = new AsyncDisposableStack()
+  const tree = await bareDebianTree(release)
+  const debian = undo.use(await bootDebian({ tree, devices: ['/dev/net/tun'], readOnly: files }))
+  // The kernel is that of the container's host: what a boot would have set is set here.
+  writeFileSync(`${debian.root}/proc/sys/net/ipv4/ip_forward`, '0')
+  // nspawn mounts a boot id of the container's own, which a service with ProtectProc= does not see.
+  await debian.exec(['sh', '-euc', 'umount /proc/sys/kernel/random/boot_id; systemctl restart systemd-journald'])
+  uplink()
+  const identity = join(debian.scratch, 'client')
+  Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', identity])
+  const publicKey = readFileSync(`${identity}.pub`, 'utf8').trim()
+  const kept = undo.move()
+
+  const quiet = ['env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '--quiet', '--yes', '--no-install-recommends']
+  const apt = async (...words: string[]) => {
+    const { stdout, stderr } = await debian.exec([...quiet, ...words], { timeoutMs: aptTimeoutMs })
+    return `${stdout}${stderr}`
+  }
+  const strongroom = (words: readonly string[], timeoutMs = commandTimeoutMs) =>
+    debian.exec(['strongroom', ...words], { check: false, timeoutMs })
+  const api: ProvedHost['api'] = async (method, path, key, body) => {
+    const response = await fetch(`https://127.0.0.1:8441${path}`, {
+      method,
+      tls: { ca: ca() },
+      headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
+      ...(body === undefined ? {} : { body: JSON.stringify(body) }),
+    })
+    const text = await response.text()
+    if (!response.ok) throw new Error(`${method} ${path}: ${response.status}: ${text}`)
+    return { status: response.status, data: (JSON.parse(text) as { data: ApiAnswer['data'] }).data }
+  }
+  const ca = () => readFileSync(`${debian.root}${stateDir}/ca/ca.pem`, 'utf8')
+  return {
+    debian,
+    apt,
+    install: (...paths) => apt('install', ...paths, ...recommended),
+    strongroom,
+    systemctl: async (...words) => (await debian.exec(['systemctl', ...words], { check: false })).stdout.trim(),
+    answers: () =>
+      until('the daemon answers', answerTimeoutMs, async () => (await strongroom(['status'])).exitCode === 0).catch(
+        error => {
+          throw new Error(`${debian.journal('strongroom.service').slice(-4_000)}\n${error}`)
+        },
+      ),
+    api,
+    createInstance: async key => {
+      const { data } = await api('POST', '/v1/instances', key, { public_key: publicKey })
+      const endMs = performance.now() + readyTimeoutMs
+      // One key may ask ten times a second.
+      for (let found = data; found.status !== 'ready'; await Bun.sleep(pollMs)) {
+        if (found.status === 'failed' || performance.now() > endMs) throw new Error(JSON.stringify(found))
+        found = (await api('GET', `/v1/instances/${data.name}`, key)).data
+      }
+      return data
+    },
+    session: hostname => openSession(hostname, { identity, directory: debian.scratch }),
+    [Symbol.asyncDispose]: () => kept.disposeAsync(),
+  }
+}
+
+/** In the namespace that the container shares with us. */
+function uplink(): void {
+  for (const words of [
+    'link add up0 type veth peer name up1',
+    `address add ${publicV4}/24 dev up0`,
+    'link set up0 up',
+    'link set up1 up',
+    'route add default via 192.0.2.1',
+  ]) {
+    Bun.spawnSync(['ip', ...words.split(' ')])
+  }
+}
+
+type Client = { readonly identity: string; readonly directory: string }
+
+async function openSession(hostname: string, { identity, directory }: Client): Promise<Session> {
+  const resolver = new Resolver({ timeout: 2_000, tries: 2 })
+  resolver.setServers(['127.0.0.1:53'])
+  const [address = ''] = await resolver.resolve4(hostname)
+  const options = ['BatchMode=yes', 'ConnectTimeout=20', 'IdentitiesOnly=yes', 'StrictHostKeyChecking=accept-new']
+  const known = `UserKnownHostsFile=${join(directory, 'known_hosts')}`
+  const child = Bun.spawn(
+    ['ssh', '-q', '-l', 'agent', '-i', identity, ...[...options, known].flatMap(o => ['-o', o]), address, 'cat'],
+    { stdin: 'pipe', stdout: 'pipe', stderr: 'inherit' },
+  )
+  let output = ''
+  void (async () => {
+    for await (const chunk of child.stdout) output += Buffer.from(chunk).toString()
+  })()
+  return {
+    echoes: async line => {
+      child.stdin.write(`${line}\n`)
+      await child.stdin.flush()
+      await until(`the session says ${line}`, echoTimeoutMs, () => {
+        if (child.exitCode !== null) throw new Error(`the session ended with ${child.exitCode}`)
+        return output.includes(`${line}\n`)
+      })
+    },
+    end: async () => {
+      child.stdin.end()
+      await child.exited
+    },
+  }
+}
+
+/** Version of a package by its name, as build-package.ts writes it. */
+export function versionOf(file: string): string {
+  return basename(file).split('_')[1] ?? ''
+}

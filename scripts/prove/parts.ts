@@ -1,0 +1,168 @@
+// The parts of the proof, in the order of a host's life. Each asks for the commands that it needs of the executable.
+// Effects: those of `ProvedHost`.
+
+import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import type { Steps } from '../lib/steps.ts'
+import { difference, tracesOf } from '../rigs/booted/traces.ts'
+import { type Release, recommended } from '../rigs/booted/tree.ts'
+import { type ProvedHost, publicV4, type Session } from './host.ts'
+import type { ProvedPackages } from './packages.ts'
+
+export type Proof = Pick<Steps, 'step' | 'note'> & {
+  readonly host: ProvedHost
+  readonly packages: ProvedPackages
+  readonly release: Release
+  /** A directory of this machine, which the container reads under the same path. */
+  readonly directory: string
+}
+
+export type Part = {
+  readonly name: string
+  /** Commands of the executable: `backup`, `org create`. */
+  readonly needs: readonly string[]
+  readonly run: (proof: Proof) => Promise<void>
+}
+
+const initTimeoutMs = 300_000
+const commandTimeoutMs = 240_000
+const service = 'strongroom.service'
+
+/** Findings of earlier parts that later ones use, by host. */
+type Kept = { key: string; name: string; session: Session; bare: ReadonlySet<string> }
+const kept = new WeakMap<ProvedHost, Partial<Kept>>()
+
+export const PARTS: readonly Part[] = [
+  { name: 'install', needs: ['status', 'doctor'], run: install },
+  { name: 'init and its canary', needs: ['init'], run: init },
+  { name: 'an instance with an open session', needs: ['key create'], run: openInstance },
+  { name: 'upgrade by apt with the session open', needs: [], run: upgradeByApt },
+  { name: 'a failed upgrade and its way back', needs: ['upgrade'], run: failedUpgrade },
+  { name: 'backup, an empty machine, restore', needs: ['backup', 'restore'], run: backupAndRestore },
+  { name: 'removal', needs: ['teardown'], run: removal },
+]
+
+async function install({ host, packages, step }: Proof): Promise<void> {
+  await step('apt-get satisfy: what the package depends on', async () => {
+    await host.apt('satisfy', await dependsOf(host, packages.first), ...recommended)
+    kept.set(host, { bare: await tracesOf(host.debian) })
+  })
+  await step('apt-get install strongroom strongroom-images', async () => {
+    await host.install(packages.first, packages.images)
+    await host.answers()
+  })
+  expectEqual('restarts', await host.systemctl('show', '--value', '--property=NRestarts', service), '0')
+}
+
+async function dependsOf({ debian }: ProvedHost, file: string): Promise<string> {
+  return (await debian.exec(['dpkg-deb', '--field', file, 'Depends'])).stdout.trim()
+}
+
+async function init({ host, step }: Proof): Promise<void> {
+  const preseed = `${host.debian.root}/root/preseed.toml`
+  writeFileSync(preseed, `domain = "agents.test"\n[network]\npublic_v4 = "${publicV4}"\n[listen]\ninference = ""\n`)
+  const words = ['init', '--preseed', '/root/preseed.toml', '--organization', 'acme', '--json']
+  await step('strongroom init: an instance created, verified, logged into, deleted', async () => {
+    const { steps } = JSON.parse(await succeed(host, words, initTimeoutMs)) as {
+      steps: { name: string; took_ms: number }[]
+    }
+    return steps.map(({ name, took_ms }) => `${name} ${(took_ms / 1000).toFixed(1)} s`).join(', ')
+  })
+}
+
+async function openInstance({ host, step }: Proof): Promise<void> {
+  const key = (await succeed(host, ['key', 'create', 'acme'])).trim()
+  const { name, hostname } = await step('create, until ready', () => host.createInstance(key))
+  const session = await host.session(hostname)
+  await session.echoes('opened')
+  kept.set(host, { ...kept.get(host), key, name, session })
+}
+
+async function upgradeByApt({ host, packages, step }: Proof): Promise<void> {
+  const before = await pidOf(host)
+  await step('apt-get install of the next version, until it answers', async () => {
+    await host.install(packages.second)
+    await host.answers()
+  })
+  await stillThere(host, 'upgraded')
+  if ((await pidOf(host)) === before) throw new Error('the daemon is still the old one')
+}
+
+/** `strongroom upgrade` of a version that does not start: the old one serves again, VM and session live on. */
+async function failedUpgrade({ host, packages, step }: Proof): Promise<void> {
+  const before = await succeed(host, ['version'])
+  await step('strongroom upgrade of a version that does not start, and back', async () => {
+    const { exitCode } = await host.strongroom(['upgrade', packages.broken], commandTimeoutMs)
+    if (exitCode === 0) throw new Error('it counts as done')
+    await host.answers()
+  })
+  expectEqual('version', await succeed(host, ['version']), before)
+  await stillThere(host, 'back')
+}
+
+/** Organizations and keys are those of before, on the same container after a purge. */
+async function backupAndRestore({ host, packages, step }: Proof): Promise<void> {
+  const { root, scratch } = host.debian
+  const recipient = (await succeed(host, ['backup-key', '/root/identity.txt'])).trim()
+  await step('strongroom backup', () =>
+    succeed(host, ['backup', '--recipient', recipient, '/root/strongroom.age']).then(() => ''),
+  )
+  const before = await listed(host)
+  await kept.get(host)?.session?.end()
+  await step('purge, so that the machine is empty', async () => {
+    mkdirSync(join(scratch, 'kept'), { recursive: true })
+    for (const name of ['strongroom.age', 'identity.txt'])
+      copyFileSync(`${root}/root/${name}`, join(scratch, 'kept', name))
+    await host.apt('purge', 'strongroom', 'strongroom-images')
+  })
+  await step('install again, strongroom restore', async () => {
+    await host.install(packages.second, packages.images)
+    await host.systemctl('stop', service)
+    await host.debian.exec(['find', '/var/lib/strongroom', '-mindepth', '1', '-not', '-path', '*/images*', '-delete'])
+    await succeed(host, ['restore', '/root/strongroom.age', '--identity-file', '/root/identity.txt', '--keys', 'keep'])
+    await host.systemctl('start', service)
+    await host.answers()
+  })
+  expectEqual('organizations and keys', await listed(host), before)
+  const key = kept.get(host)?.key ?? ''
+  expectEqual('status with a key of the backup', `${(await host.api('GET', '/v1/instances', key)).status}`, '200')
+}
+
+async function listed(host: ProvedHost): Promise<string> {
+  const organizations = JSON.parse(await succeed(host, ['org', 'list', '--json'])) as {
+    organizations: { slug: string }[]
+  }
+  const keys = JSON.parse(await succeed(host, ['key', 'list', 'acme', '--json'])) as { keys: { prefix: string }[] }
+  return [...organizations.organizations.map(({ slug }) => slug), ...keys.keys.map(({ prefix }) => prefix)]
+    .toSorted()
+    .join()
+}
+
+async function removal({ host, step }: Proof): Promise<void> {
+  await step('apt-get remove: VMs, taps, tables, forwarding', () => host.apt('remove', 'strongroom').then(() => ''))
+  await step('apt-get purge: nothing is left', async () => {
+    await host.apt('purge', 'strongroom', 'strongroom-images')
+    const { left, missing } = difference(kept.get(host)?.bare ?? new Set(), await tracesOf(host.debian))
+    if (left.length + missing.length > 0) throw new Error(`left: ${left.join('\n')}\nmissing: ${missing.join('\n')}`)
+  })
+}
+
+async function stillThere(host: ProvedHost, line: string): Promise<void> {
+  const { session, key = '', name } = kept.get(host) ?? {}
+  await session?.echoes(line)
+  expectEqual('status of the instance', (await host.api('GET', `/v1/instances/${name}`, key)).data.status, 'ready')
+}
+
+async function succeed(host: ProvedHost, words: readonly string[], timeoutMs?: number): Promise<string> {
+  const { exitCode, stdout, stderr } = await host.strongroom(words, timeoutMs)
+  if (exitCode !== 0) throw new Error(`strongroom ${words.join(' ')}: ${exitCode}: ${stderr}${stdout}`)
+  return stdout
+}
+
+function pidOf(host: ProvedHost): Promise<string> {
+  return host.systemctl('show', '--value', '--property=MainPID', service)
+}
+
+function expectEqual(what: string, found: string, expected: string): void {
+  if (found !== expected) throw new Error(`${what}: ${found}, not ${expected}`)
+}

@@ -1,0 +1,27 @@
+// The steps of an operator after `strongroom init`, from the configuration and the running service. Pure.
+
+import type { Config } from '../../config/schema.ts'
+import type { AdminStatus } from '../../contract/admin/admin.ts'
+
+type Facts = { readonly config: Config; readonly status: AdminStatus; readonly organization: string }
+
+/** One line each, the most pressing first. */
+export function nextSteps({ config, status, organization }: Facts): string[] {
+  const { network, domain, listen, tls } = config
+  const address = network.public_v4 === '' ? 'this host' : network.public_v4
+  return [
+    ...status.problems.map(({ name, detail, remedy }) => `not ready: ${name}: ${detail}; ${remedy}`),
+    ...(status.evidence_simulated
+      ? ['evidence is SIMULATED on this host: nobody may trust it; `strongroom doctor` says what SEV-SNP lacks']
+      : []),
+    ...(listen.dns === '' ? [] : [`delegate ${domain} to ns.${domain} at ${address}`]),
+    ...(network.pool_v4 === '' ? [] : [`route ${network.pool_v4} to ${address}`]),
+    ...(tls.certificate_file === ''
+      ? [`give clients the authority ${status.tls.ca_file ?? ''}, or set tls.certificate_file`]
+      : []),
+    'publish what `strongroom operator-key` prints, and manifest.json of each image: clients pin both',
+    `give ${organization} a key: strongroom key create ${organization}`,
+    ...(listen.inference === '' ? [] : [`and one for the gateway: strongroom gateway key create ${organization}`]),
+    'keep a backup: strongroom help backup',
+  ]
+}

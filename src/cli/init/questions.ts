@@ -1,0 +1,71 @@
+// The questions of `strongroom init`, and the meaning of an answer. The configuration's schema says which answers are
+// allowed, and has the defaults. No effects.
+
+import { Kind, type TSchema } from '@sinclair/typebox'
+import { inlineToml, type Path, type Setting } from '../../config/edit.ts'
+import { allowedText, parseConfig } from '../../config/parse.ts'
+import { Config } from '../../config/schema.ts'
+import { slugProblem } from '../../contract/admin/admin.ts'
+
+export type Question = {
+  readonly text: string
+  /** Null: the organization, which is no field of the configuration. */
+  readonly field: Path | null
+}
+
+/** At most six: everything else has a default that a first host can live with. */
+export const QUESTIONS: readonly Question[] = [
+  { field: ['domain'], text: 'Domain of the instances, which you delegate to this host' },
+  {
+    field: ['network', 'public_v4'],
+    text: 'IPv4 address at which clients reach this host ("" for that of its default route)',
+  },
+  { field: ['network', 'pool_v4'], text: 'IPv4 network for instances, which you route to this host' },
+  { field: ['listen', 'inference'], text: 'Address of the inference gateway ("" for none)' },
+  { field: ['listen', 'builds'], text: 'Address of attested builds ("" for none)' },
+  { field: null, text: 'Name of the first organization, a part of its host names' },
+]
+
+export type Answer =
+  | { readonly ok: true; readonly setting: Setting | null }
+  | { readonly ok: false; readonly problem: string }
+
+/** An empty answer takes what stands in brackets; `""` means empty. */
+export function readAnswer(question: Question, answer: string): Answer {
+  const text = answer === '""' ? '' : answer
+  if (question.field === null) {
+    const wrong = slugProblem(text)
+    return wrong === null ? { ok: true, setting: null } : { ok: false, problem: `it ${wrong}` }
+  }
+  const setting = { path: question.field, value: text }
+  const schema = schemaAt(question.field)
+  // Alone in a file of its own: what it contradicts elsewhere is found with the whole file.
+  const verdict = parseConfig(documentOf(setting), 'answer')
+  const own = verdict.ok ? undefined : verdict.problems.find(({ field }) => field === question.field?.join('.'))
+  if (own === undefined) return { ok: true, setting }
+  const allowed = own.message.includes('allowed:') ? '' : `; allowed: ${allowedText(schema)}`
+  return { ok: false, problem: `${own.message}${allowed}` }
+}
+
+/** The line that is printed: the question, and what an empty answer takes. */
+export function promptText({ text }: Question, present: string): string {
+  return `${text} [${present === '' ? '""' : present}]: `
+}
+
+/** The value of a field in a checked configuration, as an answer would be typed. */
+export function presentAnswer(config: object, path: Path): string {
+  let value: unknown = config
+  for (const name of path) value = Reflect.get(Object(value), name)
+  return typeof value === 'string' ? value : inlineToml(value)
+}
+
+function documentOf({ path, value }: Setting): string {
+  const table = path.slice(0, -1)
+  return `${table.length === 0 ? '' : `[${table.join('.')}]\n`}${path.at(-1)} = ${inlineToml(value)}\n`
+}
+
+function schemaAt(path: Path): TSchema {
+  let schema: TSchema = Config
+  for (const name of path) schema = schema[Kind] === 'Object' ? schema.properties[name] : schema
+  return schema
+}

@@ -1,0 +1,116 @@
+// Ends what the appliance holds in this host's kernel: VMs and workers with their scopes, taps, firewall tables,
+// settings. Keeps what is on disk. Effects: processes, interfaces, nftables, /proc/sys.
+
+import { existsSync } from 'node:fs'
+import { systemClock } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import { createLogger } from '../../base/log.ts'
+import type { Config } from '../../config/schema.ts'
+import { restoreSettings } from '../../host/changed-settings.ts'
+import { createNft } from '../../host/network/nft.ts'
+import { listTaps, removeTap } from '../../host/network/tap.ts'
+import { run } from '../../linux/command.ts'
+import { lockFileOfDead } from '../../linux/lock.ts'
+import {
+  identifyProcess,
+  isUnderSystemd,
+  listWithUuid,
+  type ProcessIdentity,
+  signalProcess,
+} from '../../linux/process.ts'
+import { listTpms } from '../../vm/launch/tpm.driver.ts'
+
+export type TeardownStep = {
+  readonly name: 'scopes' | 'processes' | 'taps' | 'tables' | 'settings'
+  /** Names of everything that was ended; empty where nothing was there. */
+  readonly ended: readonly string[]
+  /** Null: done. */
+  readonly problem: string | null
+}
+
+type Options = { readonly stateDir: string; readonly network: Pick<Config['network'], 'table' | 'tap_prefix'> }
+
+const lockTimeoutMs = 2_000
+/** A QEMU ends within a second of SIGTERM; systemd kills it after its own bound. */
+const scopesTimeoutMs = 120_000
+const stepTimeoutMs = 30_000
+const outputBytesMax = 4_194_304
+const slice = 'strongroom.slice'
+/** The table that shuts taps while the appliance's own is not there. */
+const guardTable = 'strongroom_guard'
+
+/** Every step is tried, whatever became of those before. Fault conflict while a daemon runs. */
+export async function tearDown({ stateDir, network }: Options): Promise<TeardownStep[]> {
+  // Nobody starts a daemon meanwhile. Without a state directory none has ever run.
+  using _lock = existsSync(stateDir)
+    ? await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock: systemClock })
+    : null
+  const works = [
+    ['scopes', endScopes],
+    ['processes', () => endProcesses(stateDir)],
+    // The kernel removes a tap with its QEMU; what is left has lost it.
+    ['taps', () => removeTaps(network.tap_prefix)],
+    ['tables', () => removeTables(network.table)],
+    ['settings', async () => putSettingsBack(stateDir)],
+  ] as const
+  const steps: TeardownStep[] = []
+  for (const [name, work] of works) {
+    try {
+      steps.push({ name, ended: await work(), problem: null })
+    } catch (error) {
+      steps.push({ name, ended: [], problem: messageOf(error) })
+    }
+  }
+  return steps
+}
+
+/** Scopes of VMs, TPMs and workers: stopping a slice stops all units in it (systemd.slice(5)). */
+async function endScopes(): Promise<string[]> {
+  if (!isUnderSystemd()) return []
+  const list = ['systemctl', 'list-units', '--plain', '--no-legend', '--all', '--type=scope', '--no-pager']
+  const { stdout } = await run(list, { timeoutMs: stepTimeoutMs, outputBytesMax })
+  const units = stdout.split('\n').map(line => line.trim().split(/\s+/)[0] ?? '')
+  const named = units.filter(unit => /^strongroom-.+\.scope$/.test(unit))
+  await run(['systemctl', 'stop', slice, 'strongroom-*.scope'], { timeoutMs: scopesTimeoutMs, outputBytesMax })
+  return named
+}
+
+/** Processes of a host without systemd, and those that outlived their scope. */
+async function endProcesses(stateDir: string): Promise<string[]> {
+  const directory = `${stateDir}/vms/`
+  const isOurs = ({ pid }: ProcessIdentity) =>
+    identifyProcess(pid)?.argv.some(word => word.includes(directory)) === true
+  const qemus = listWithUuid().filter(isOurs)
+  const tpms = listTpms(stateDir).map(({ pid, startTicks }) => ({ pid, startTicks, uuid: directory }))
+  return [...qemus, ...tpms].flatMap(process => (signalProcess(process, 'SIGKILL') ? [`${process.pid}`] : []))
+}
+
+async function removeTaps(prefix: string): Promise<string[]> {
+  const taps = await listTaps(prefix, stepTimeoutMs)
+  for (const tap of taps) await removeTap(tap, stepTimeoutMs)
+  return taps
+}
+
+async function removeTables(table: string): Promise<string[]> {
+  const before = await listTables()
+  const log = createLogger({ level: 'error', sink: () => {}, nowMs: Date.now, priorities: false })
+  await createNft({ table, log }).deleteTables(stepTimeoutMs)
+  if (before.includes(`inet ${guardTable}`)) {
+    await run(['nft', 'delete', 'table', 'inet', guardTable], { timeoutMs: stepTimeoutMs, outputBytesMax })
+  }
+  const left = await listTables()
+  return before.filter(name => !left.includes(name))
+}
+
+/** `FAMILY NAME` of each. */
+async function listTables(): Promise<string[]> {
+  const { stdout } = await run(['nft', 'list', 'tables'], { timeoutMs: stepTimeoutMs, outputBytesMax })
+  return stdout.split('\n').flatMap(line => /^table (.+)$/.exec(line.trim())?.[1] ?? [])
+}
+
+function putSettingsBack(stateDir: string): string[] {
+  const restored = restoreSettings({ stateDir })
+  const failed = restored.filter(({ problem }) => problem !== null)
+  if (failed.length > 0) throw new Error(failed.map(({ path, problem }) => `${path}: ${problem}`).join('; '))
+  return restored.map(({ path, value }) => `${path.slice('/proc/sys/'.length).replaceAll('/', '.')} = ${value}`)
+}

@@ -1,0 +1,225 @@
+// The Debian packages in booted Debians: installed by apt, upgraded under a running VM, removed, purged; and the host
+// afterwards, compared with what it was.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join, resolve } from 'node:path'
+import { DEPENDS } from '../../../scripts/package/control.ts'
+import { bootHost, type ProvedHost, publicV4 } from '../../../scripts/prove/host.ts'
+import { imageDir } from '../../../scripts/rigs/appliance.ts'
+import { difference, type Traces, tracesOf } from '../../../scripts/rigs/booted/traces.ts'
+import { bareDebianTree, buildTimeoutMs, type Release } from '../../../scripts/rigs/booted/tree.ts'
+import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+
+const repo = resolve(import.meta.dir, '../../..')
+const timeoutMs = 300_000
+const wholeTimeoutMs = 1_200_000
+
+/** The namespace of the tests has no way to Debian's mirror. */
+beforeAll(async () => {
+  for (const release of [12, 13] as const) await bareDebianTree(release)
+  await imageDir()
+}, 3 * buildTimeoutMs)
+
+async function build(out: string, ...words: string[]): Promise<string> {
+  const argv = [
+    process.execPath,
+    join(repo, 'scripts/build-package.ts'),
+    '--out',
+    out,
+    '--compression',
+    'none',
+    ...words,
+  ]
+  const child = Bun.spawn(argv, {
+    cwd: repo,
+    stdout: 'pipe',
+    stderr: 'pipe',
+    env: { ...process.env, SOURCE_DATE_EPOCH: '1000000000' },
+  })
+  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
+  if (exitCode !== 0) throw new Error(stderr)
+  return stdout.split('  ')[0] ?? ''
+}
+
+inOwnNetns(
+  import.meta.path,
+  () => {
+    const directory = mkdtempSync('/var/tmp/srt-packages-')
+    const executable = join(repo, 'dist/strongroom')
+    let first = ''
+    let second = ''
+    let images = ''
+    beforeAll(async () => {
+      first = await build(directory, '--executable', executable, '--version', '0.1.0-1')
+      second = await build(directory, '--executable', executable, '--version', '0.1.0-2')
+      images = await build(directory, '--images', await imageDir(), '--version', '0.1.0-1')
+    }, timeoutMs)
+    afterAll(() => rmSync(directory, { recursive: true, force: true }))
+
+    test(
+      'goal: the same inputs give the same bytes',
+      async () => {
+        const again = join(directory, 'again')
+        mkdirSync(again)
+        const file = await build(again, '--executable', executable, '--version', '0.1.0-1')
+        const digest = (path: string) => new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex')
+        expect(digest(file)).toBe(digest(first))
+        rmSync(again, { recursive: true })
+      },
+      timeoutMs,
+    )
+
+    describe.each([12, 13] as const)('Debian %d', (release: Release) => {
+      let host: ProvedHost
+      let bare: Traces
+      beforeAll(async () => {
+        host = await bootHost(release, [directory])
+      }, timeoutMs)
+      afterAll(async () => {
+        await host?.[Symbol.asyncDispose]()
+        Bun.spawnSync(['ip', 'link', 'delete', 'up0'])
+        Bun.spawnSync(['nft', 'flush', 'ruleset'])
+      })
+
+      test(
+        'apt finds what the package needs, and nothing of it is missing',
+        async () => {
+          // Goal: on a bare Debian one command pulls everything that the service does not start without.
+          const planned = await host.apt('--simulate', 'install', first)
+          for (const name of ['qemu-system-x86', 'nftables', 'conntrack']) expect(planned).toContain(`Inst ${name} `)
+          await host.apt('satisfy', ...DEPENDS, 'swtpm', 'bubblewrap', 'erofs-utils', 'openssh-client')
+          bare = await tracesOf(host.debian)
+        },
+        timeoutMs,
+      )
+
+      test(
+        'the service starts by itself, answers, and says what it lacks',
+        async () => {
+          // Goal: no image, no KVM, no SNP: it runs, does not start over and over, and doctor names what is missing.
+          await host.install(first)
+          await host.answers()
+          expect(await host.systemctl('is-enabled', 'strongroom.service')).toBe('enabled')
+          expect(await host.systemctl('show', '--value', '--property=NRestarts', 'strongroom.service')).toBe('0')
+          expect(await host.systemctl('--failed', '--no-legend')).toBe('')
+          const { stdout } = await host.strongroom(['doctor'])
+          expect(stdout).toMatch(/^FAIL +image .*\/var\/lib\/strongroom\/images\/instance/m)
+          expect(stdout).toMatch(/^PASS +canary /m)
+          expect((await host.strongroom(['config', 'check'])).stdout).toContain('/etc/strongroom/strongroom.toml: ok')
+        },
+        timeoutMs,
+      )
+
+      test(
+        'systemd and dpkg find nothing amiss',
+        async () => {
+          // Goal: units parse on this release, no file differs from its sum, the link leads to the executable.
+          const units = await host.debian.exec([
+            'sh',
+            '-c',
+            'dpkg -L strongroom | grep -E "systemd/system/[^/]*[.](service|timer)$"',
+          ])
+          const verified = await host.debian.exec(['systemd-analyze', 'verify', ...units.stdout.trim().split('\n')])
+          expect(verified.stdout + verified.stderr).toBe('')
+          expect((await host.debian.exec(['dpkg', '--verify', 'strongroom'])).stdout).toBe('')
+          expect((await host.debian.exec(['readlink', '-f', '/usr/bin/strongroom'])).stdout.trim()).toBe(
+            '/usr/lib/strongroom/0.1.0-1/strongroom',
+          )
+        },
+        timeoutMs,
+      )
+
+      test(
+        'init refuses before it changes anything, then sets the host up',
+        async () => {
+          // Goal: what is lacking is named with its remedy and nothing is written; the second run changes nothing.
+          const preseed = `${host.debian.root}/root/preseed.toml`
+          writeFileSync(
+            preseed,
+            `domain = "agents.test"\n[network]\npublic_v4 = "${publicV4}"\n[listen]\ninference = ""\n`,
+          )
+          const config = () => readFileSync(`${host.debian.root}/etc/strongroom/strongroom.toml`, 'utf8')
+          const before = config()
+          const refused = await host.strongroom(['init', '--preseed', '/root/preseed.toml'])
+          expect(refused.exitCode).toBe(1)
+          expect(refused.stderr).toContain('nothing was changed')
+          expect(refused.stderr).toContain('image: ')
+          expect(config()).toBe(before)
+          await host.install(images)
+          const dry = await host.strongroom(['init', '--preseed', '/root/preseed.toml', '--dry-run'])
+          expect(dry.stdout + dry.stderr).toContain('domain = "agents.test"')
+          expect(config()).toBe(before)
+          const words = ['init', '--preseed', '/root/preseed.toml', '--organization', 'acme']
+          // The instance is tried on one release: it takes a minute of software emulation.
+          const trial = release === 12 ? [] : ['--no-trial']
+          const done = await host.strongroom([...words, ...trial], timeoutMs)
+          expect(done.exitCode, done.stderr).toBe(0)
+          if (release === 12)
+            for (const step of ['create', 'boot', 'verify', 'log in', 'delete'])
+              expect(done.stderr).toContain(`PASS  ${step}`)
+          expect(done.stdout).toContain('What is next')
+          const after = config()
+          expect(after).toContain('#domain = ')
+          const pid = await host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')
+          expect((await host.strongroom([...words, '--no-trial'])).exitCode).toBe(0)
+          expect(config()).toBe(after)
+          expect(await host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')).toBe(pid)
+        },
+        timeoutMs,
+      )
+
+      test(
+        'an upgrade leaves VM and session alone, and removal ends what the kernel holds',
+        async () => {
+          // Goal: only the service starts anew; `remove` leaves no VM, tap, table or forwarding, but the state.
+          if (release === 12) {
+            const key = (await host.strongroom(['key', 'create', 'acme'])).stdout.trim()
+            const { hostname } = await host.createInstance(key)
+            const session = await host.session(hostname)
+            await session.echoes('before')
+            await upgrade()
+            await session.echoes('after')
+            await session.end()
+            expect(
+              (await host.debian.exec(['systemctl', 'list-units', '--no-legend', 'strongroom-*.scope'])).stdout,
+            ).toContain('.scope')
+          } else await upgrade()
+          await host.apt('remove', 'strongroom')
+          const left = difference(bare, await tracesOf(host.debian)).left
+          const held = /^(?:process|link|address|route|nft|control group|namespace|setting|unit|mount|run) /
+          expect(left.filter(line => held.test(line) && !/^unit .* not-found inactive dead /.test(line))).toEqual([])
+          expect(left.some(line => line.includes('/var/lib/strongroom/strongroom.db'))).toBe(true)
+          expect(left.some(line => line.includes('/etc/strongroom/strongroom.toml'))).toBe(true)
+        },
+        timeoutMs,
+      )
+
+      const upgrade = async () => {
+        const pid = () => host.systemctl('show', '--value', '--property=MainPID', 'strongroom.service')
+        const before = await pid()
+        await host.install(second)
+        await host.answers()
+        expect(await pid()).not.toBe(before)
+        expect((await host.debian.exec(['readlink', '-f', '/usr/bin/strongroom'])).stdout.trim()).toBe(
+          '/usr/lib/strongroom/0.1.0-2/strongroom',
+        )
+        expect((await host.debian.exec(['ls', '/usr/lib/strongroom'])).stdout.trim().split('\n')).toEqual([
+          '0.1.0-2',
+          'current',
+        ])
+      }
+
+      test(
+        'purge leaves nothing, file by file',
+        async () => {
+          // Goal: the host is as it was: files, users, units, kernel.
+          await host.apt('purge', 'strongroom', 'strongroom-images')
+          expect(difference(bare, await tracesOf(host.debian))).toEqual({ left: [], missing: [] })
+        },
+        timeoutMs,
+      )
+    })
+  },
+  { timeoutMs: wholeTimeoutMs },
+)
