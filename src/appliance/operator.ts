@@ -6,7 +6,6 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
-import { adminSocketName } from '../contract/admin/admin.ts'
 import { gatewayLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { sampleEgress } from '../instances/egress.ts'
@@ -14,12 +13,15 @@ import { mintKey } from '../instances/http/auth.ts'
 import type { WarmPool } from '../instances/pool.ts'
 import { createPoolMetrics } from '../instances/pool-metrics.ts'
 import type { InstancesService } from '../instances/service.ts'
+import type { AdminServer } from '../operator/access/socket.ts'
+import { administratorsOf, listenSockets } from '../operator/access/sockets.ts'
 import { createAdmin } from '../operator/api.ts'
 import { createCertificateMetrics } from '../operator/certificates.ts'
 import { createClockMetrics } from '../operator/clock.ts'
 import type { AdminDeps } from '../operator/deps.ts'
 import { diskProblems } from '../operator/disk.ts'
-import { type AdminServer, listenAdmin } from '../operator/socket.ts'
+import { runAuditRetention } from '../operator/record/audit-retention.ts'
+import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
 import { resourceOf } from '../store/ledger/resource.query.ts'
@@ -55,7 +57,7 @@ export type OperatorParts = Runtime & {
 }
 
 /** Faults: conflict (another daemon listens there), host.unsupported. */
-export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
+export async function serveOperator(parts: OperatorParts): Promise<AdminServer> {
   const { config, stateDir, store, engine, service, pool, builds, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
@@ -65,7 +67,22 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     clock,
     log: parts.log.unit('vm'),
   })
+  const deleteInstance: AdminDeps['deleteInstance'] = (instance, organization) => {
+    service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
+  }
+  const cancelBuild: AdminDeps['cancelBuild'] = builds === null ? null : id => builds.service.cancelById(id)
+  const removal = new Removal({
+    store,
+    clock,
+    log,
+    deleteInstance,
+    cancelBuild,
+    removeBuildFiles: builds === null ? null : id => builds.removeFilesOf(id),
+  })
   const admin = createAdmin({
+    administrators: administratorsOf(config, log),
+    ownerUid: process.getuid?.() ?? 0,
+    removeOrganization: id => removal.wake(id),
     store,
     clock,
     clockGuard: parts.clockGuard,
@@ -74,15 +91,13 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     mintKey,
     mintGatewayKey,
     offeredModels: configuredModels(config),
-    deleteInstance: (instance, organization) => {
-      service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
-    },
+    deleteInstance,
     applyEgressLimits: async () => {
       await engine.network.resync()
       await sampleEgress({ store, log: parts.log.unit('egress'), sample: () => engine.network.sample() })
     },
     gateway: parts.gateway,
-    cancelBuild: builds === null ? null : id => builds.service.cancelById(id),
+    cancelBuild,
     vm: id => engine.reconciler.view(id),
     status: createStatus({
       ...parts,
@@ -113,5 +128,19 @@ export function serveOperator(parts: OperatorParts): Promise<AdminServer> {
     ],
     consoleDir: vmId => vmPaths(stateDir, vmId).directory,
   })
-  return listenAdmin(`${stateDir}/${adminSocketName}`, admin)
+  const server = await listenSockets(admin, { config, stateDir, log })
+  const stopping = new AbortController()
+  removal.start()
+  const keptDays = config.operator.events_days
+  const retention = runAuditRetention(
+    { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays },
+    stopping.signal,
+  )
+  return {
+    path: server.path,
+    stop: async () => {
+      stopping.abort()
+      await Promise.all([server.stop(), removal.stop(), retention])
+    },
+  }
 }

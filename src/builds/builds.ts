@@ -58,6 +58,8 @@ export type Builds = {
   readonly vms: BuildVms
   readonly reconciler: BuildReconciler
   readonly fetch: BuildFetch
+  /** Removes the files of an organization's finished builds. */
+  readonly removeFilesOf: (organizationId: string) => void
   readonly start: () => void
   readonly stop: () => Promise<void>
 }
@@ -139,6 +141,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     vms,
     reconciler,
     fetch,
+    removeFilesOf: id => retention.removeFilesOf(id),
     start: () => {
       pulled.refresh()
       vms.start()

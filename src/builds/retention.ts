@@ -13,6 +13,7 @@ import {
   noteRemoved,
   oldestOfLargestOwner,
 } from '../store/directory/build.query.ts'
+import { listBuildsWithFiles } from '../store/directory/deletion.query.ts'
 import type { BuildFiles } from './files.ts'
 
 export type BuildRetentionDeps = {
@@ -54,6 +55,20 @@ export class BuildRetention {
       log.info('the files of a build made room for others', { build: build.id, bytes: build.diskBytes })
     }
     return false
+  }
+
+  /** Removes the files of an organization's finished builds; their records stay for their time. */
+  removeFilesOf(organizationId: string): void {
+    const { directory, hostId, files, clock } = this.#deps
+    for (let rounds = 0; rounds < removalsMax; rounds += 1) {
+      const ids = listBuildsWithFiles(directory.db, { organizationId, hostId, limit: batchMax })
+      for (const id of ids) {
+        // The files first, as nobody is offered them any more: a record without the note is found again.
+        files.remove(id)
+        noteRemoved(directory.db, { id, nowMs: clock.nowMs() })
+      }
+      if (ids.length < batchMax) return
+    }
   }
 
   /** Directories that no record names: of builds that were not accepted when an earlier daemon was killed. */

@@ -24,6 +24,7 @@ import {
   VM_STATES,
 } from '../store/directory/build.query.ts'
 import type { Build, BuildVm } from '../store/directory/build.table.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
 import { nextState } from './build.machine.ts'
 import type { EventLogs } from './events/events.ts'
 import type { BuildFiles } from './files.ts'
@@ -175,6 +176,7 @@ export class BuildsService {
     const { organizationId } = caller
     const expiresAtMs = clock.nowMs() + settings.reservedMs
     const vm = directory.transact(tx => {
+      this.#checkActive(tx, caller)
       this.#checkOrganization(tx, caller)
       this.#checkReserved(tx, caller)
       if (this.#withVm(tx) >= settings.concurrentMax) {
@@ -250,6 +252,7 @@ export class BuildsService {
   #checkLimits(db: DirectoryDb, caller: Caller, hasVm: boolean): void {
     const { hostId, settings, clock } = this.#deps
     const { organizationId } = caller
+    this.#checkActive(db, caller)
     if (!hasVm) {
       this.#checkOrganization(db, caller)
       const free = this.#freeVms(db)
@@ -267,6 +270,12 @@ export class BuildsService {
       const message = `${settings.perDayMax} builds were begun within 24 hours, which is the limit.`
       throw new LimitedFault(message, Math.min(dayMs, first + dayMs - clock.nowMs()))
     }
+  }
+
+  /** A source may take minutes to come; its organization may be suspended or deleted by then. Fault forbidden. */
+  #checkActive(db: DirectoryDb, { organizationId }: Caller): void {
+    if (organizationId === null || organizationById(db, organizationId)?.status === 'active') return
+    throw new Fault('forbidden', 'The organization is suspended.')
   }
 
   #checkOrganization(db: DirectoryDb, { organizationId }: Caller): void {

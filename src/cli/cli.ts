@@ -4,7 +4,7 @@ import { join } from 'node:path'
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Command as BareCommand, Option } from 'commander'
 import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
-import { adminSocketName } from '../contract/admin/admin.ts'
+import { adminSocketName, monitorSocketName } from '../contract/admin/admin.ts'
 import { EXIT_HELP } from './exit.ts'
 import type { Io } from './io.ts'
 import { type AdminClient, type AdminRequest, createClient } from './operator/client.ts'
@@ -76,7 +76,7 @@ export class Command extends BareCommand {
     const { io, exitWith } = this.#cli
     const stateDir = resolveStateDir({ path: globals.stateDir, env: io.env })
     const paint = paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env }))
-    const client = () => createClient(join(stateDir, adminSocketName))
+    const client = () => createClient(join(stateDir, adminSocketName), lookSocket(join(stateDir, monitorSocketName)))
     const result: Run['result'] = (document, text) => io.stdout(asJson ? json(document) : text)
     return {
       io,
@@ -97,6 +97,11 @@ export class Command extends BareCommand {
       exitWith,
     }
   }
+}
+
+/** Root asks the one socket that is always there. */
+function lookSocket(path: string): string | null {
+  return process.geteuid?.() === 0 ? null : path
 }
 
 /** Examples and exit codes under a command's help. */

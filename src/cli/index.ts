@@ -21,6 +21,7 @@ import { addMeasure } from './measure/measure.ts'
 import { addVerity } from './measure/verity.ts'
 import { addBuilds } from './operator/builds.ts'
 import { addClock } from './operator/clock.ts'
+import { addEvents } from './operator/events.ts'
 import { addGateway, addMetrics } from './operator/gateway.ts'
 import { addInference } from './operator/inference.ts'
 import { addInstance } from './operator/instance.ts'
@@ -87,6 +88,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addModels,
     addMetrics,
     addClock,
+    addEvents,
     addDoctor,
     addConfig,
     addOperatorKey,

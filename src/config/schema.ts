@@ -21,6 +21,7 @@ import {
 } from './fields.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
+import { OperatorConfig } from './operator.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
 export type Platform = (typeof PLATFORMS)[number]
@@ -349,6 +350,7 @@ export const Config = Type.Object(
     builds: BuildsConfig,
     kds: KdsConfig,
     billing: BillingConfig,
+    operator: OperatorConfig,
   },
   closed,
 )

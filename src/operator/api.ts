@@ -1,17 +1,21 @@
 // The admin interface: one Elysia app of its nouns, and the only place that words refusals and failures. Effects: the
-// store; the rest comes in as functions. Only root reaches the socket, so nothing here authenticates. Every change
-// commits in the directory first; its event follows in this host's journal.
+// store; the rest comes in as functions. Every request comes with the ids of its caller (access/socket.ts); its route
+// decides which right it needs, before its body is read. A change is recorded before it begins. It commits in the
+// directory first; its event follows in this host's journal.
 
 import { Elysia, ParseError, ValidationError } from 'elysia'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
 import { metricsContentType } from '../base/prometheus.ts'
 import { createDeadlines } from '../base/work/deadlines.ts'
 import { AdminLeaks, type AdminProblem, AdminStatus } from '../contract/admin/admin.ts'
+import { operationOf } from '../contract/admin/roles.ts'
 import { readJson } from '../http/body.ts'
 import { retryAfterOf, storageFault } from '../http/limited.ts'
 import { failureHeaders, isInternal } from '../http/problem.ts'
+import { type Caller, type Known, knownCaller, refusalOf, strangerFault } from './access/caller.ts'
 import { buildRoutes } from './builds.ts'
 import { clockRoutes } from './clock.ts'
+import { deletionRoutes } from './deletion.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { egressRoutes } from './egress.ts'
 import { gatewayKeyRoutes } from './gateway-keys.ts'
@@ -19,43 +23,143 @@ import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
 import { keyRoutes } from './keys.ts'
 import { organizationRoutes } from './organizations.ts'
+import { Audit, type Command } from './record/audit.ts'
+import { eventRoutes } from './record/events.ts'
 import { usageRoutes } from './usage.ts'
 
-/** A request handler for `listenAdmin`. */
-export type AdminHandler = (request: Request) => Response | Promise<Response>
+/** For `listenAdmin`. */
+export type Admin = {
+  readonly handle: (request: Request, caller: Caller) => Promise<Response>
+  /** A problem for a caller who has no role at all, before anything of the connection is read; null: it has one. */
+  readonly turnAway: (caller: Caller) => AdminProblem | null
+  /** Method and path of every route, for tests. */
+  readonly routes: readonly string[]
+}
 
 const BODY_LIMITS = { bytesMax: 65_536, timeoutMs: 10_000, depthMax: 16 } as const
 
-export function createAdmin(deps: AdminDeps): AdminHandler {
-  const { log, collectors } = deps
-  const deadlines = createDeadlines(deps.clock)
-  const readBody: ReadBody = ({ request }) => readJson(request, BODY_LIMITS, deadlines)
-  const app = new Elysia({ normalize: false })
-    .onError(({ error, set }) => {
-      const fault = toFault(error)
-      if (isInternal(fault)) log.error('admin request failed', { error })
-      set.status = fault.status
-      const retryAfterSeconds = retryAfterOf(fault)
-      Object.assign(set.headers, failureHeaders(fault.status))
-      if (retryAfterSeconds !== null) set.headers['retry-after'] = String(retryAfterSeconds)
+/** A request under way. */
+type Asked = {
+  readonly by: Known
+  readonly isChange: boolean
+  /** Set once its route is known. */
+  command: Command | null
+  /** Parsed, and checked against its schema before the change begins. */
+  body: unknown
+  /** The row that was written before the change began. */
+  seq: number | null
+  /** A fault code; null: none. */
+  failure: string | null
+}
+
+export function createAdmin(deps: AdminDeps): Admin {
+  const audit = new Audit({ ledger: deps.store.ledger, clock: deps.clock, log: deps.log })
+  audit.start()
+  const asked = new WeakMap<Request, Asked>()
+  const app = adminApp(deps, { audit, asked })
+  const knownOf = (caller: Caller) => knownCaller(caller, deps)
+  return {
+    routes: app.routes.map(({ method, path }) => `${method} ${path}`),
+    turnAway: caller => {
+      const by = knownOf(caller)
+      if (by.role !== null) return null
+      const fault = strangerFault(by)
+      audit.refuse({ by, operation: 'connect', arguments: {} }, fault.code)
       return toProblem(fault)
-    })
-    .get('/status', () => deps.status(), { response: AdminStatus })
-    .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
-    .get('/metrics', () => {
-      const text = collectors.map(collector => collector.render()).join('')
-      return new Response(text, { headers: { 'content-type': metricsContentType } })
-    })
-    .use(organizationRoutes(deps, readBody))
-    .use(keyRoutes(deps, readBody))
-    .use(gatewayKeyRoutes(deps, readBody))
-    .use(instanceRoutes(deps))
-    .use(egressRoutes(deps, readBody))
-    .use(buildRoutes(deps))
-    .use(inferenceRoutes(deps))
-    .use(clockRoutes(deps))
-    .use(usageRoutes(deps))
-  return request => app.fetch(request)
+    },
+    handle: async (request, caller) => {
+      const isChange = request.method !== 'GET' && request.method !== 'HEAD'
+      const pending: Asked = { by: knownOf(caller), isChange, command: null, body: null, seq: null, failure: null }
+      asked.set(request, pending)
+      const response = await app.fetch(request)
+      settle(audit, pending)
+      return response
+    },
+  }
+}
+
+/** A reading request that fails was no attempt to change anything; one that was forbidden is recorded. */
+function settle(audit: Audit, { command, seq, failure, isChange }: Asked): void {
+  if (command === null) return
+  if (seq !== null) audit.end(command, { seq, result: failure ?? 'ok' })
+  else if (failure !== null && (isChange || failure === 'forbidden')) audit.refuse(command, failure)
+}
+
+type Recording = { readonly audit: Audit; readonly asked: WeakMap<Request, Asked> }
+
+function adminApp(deps: AdminDeps, recording: Recording) {
+  const { log, collectors } = deps
+  const { audit, asked } = recording
+  const deadlines = createDeadlines(deps.clock)
+  const admit = ({ request, route }: { readonly request: Request; readonly route: string }) =>
+    admitted(asked.get(request), request.method, route)
+  const readBody: ReadBody = async context => {
+    const pending = admit(context)
+    pending.body = await readJson(context.request, BODY_LIMITS, deadlines)
+    return pending.body
+  }
+  return (
+    new Elysia({ normalize: false })
+      .onError(({ error, set, request }) => {
+        const fault = toFault(error)
+        const pending = asked.get(request)
+        if (pending !== undefined) pending.failure = fault.code
+        if (isInternal(fault)) log.error('admin request failed', { error })
+        set.status = fault.status
+        const retryAfterSeconds = retryAfterOf(fault)
+        Object.assign(set.headers, failureHeaders(fault.status))
+        if (retryAfterSeconds !== null) set.headers['retry-after'] = String(retryAfterSeconds)
+        return toProblem(fault)
+      })
+      // Before anything is checked; `readBody` asked the same before a body was read.
+      // Field by field, and without `body`: Elysia reads the source of these functions, and a body where they want one.
+      .onTransform(({ request, route }) => {
+        admit({ request, route })
+      })
+      .onBeforeHandle(({ request, params, query }) => {
+        const pending = asked.get(request)
+        if (pending?.command === null || pending?.command === undefined)
+          throw new Fault('internal', 'nobody admitted the request')
+        pending.command = { ...pending.command, arguments: argumentsOf([params, query, pending.body]) }
+        if (pending.isChange) pending.seq = audit.begin(pending.command)
+      })
+      .get('/status', () => deps.status(), { response: AdminStatus })
+      .get('/leaks', async () => ({ leaks: [...(await deps.leaks())] }), { response: AdminLeaks })
+      .get('/metrics', () => {
+        const text = collectors.map(collector => collector.render()).join('')
+        return new Response(text, { headers: { 'content-type': metricsContentType } })
+      })
+      .use(eventRoutes(audit))
+      .use(organizationRoutes(deps, readBody))
+      .use(deletionRoutes(deps))
+      .use(keyRoutes(deps, readBody))
+      .use(gatewayKeyRoutes(deps, readBody))
+      .use(instanceRoutes(deps))
+      .use(egressRoutes(deps, readBody))
+      .use(buildRoutes(deps))
+      .use(inferenceRoutes(deps))
+      .use(clockRoutes(deps))
+      .use(usageRoutes(deps))
+  )
+}
+
+/** Called more than once for a request. Fault forbidden. */
+function admitted(pending: Asked | undefined, method: string, route: string): Asked {
+  if (pending === undefined) throw new Fault('internal', 'a request without a caller')
+  if (pending.command !== null) return pending
+  pending.command = { by: pending.by, operation: operationOf(method, route)?.name ?? 'unknown', arguments: {} }
+  const refusal = refusalOf(pending.by, method, route)
+  if (refusal !== null) throw refusal
+  return pending
+}
+
+/** As they were checked: what did not fit its schema is not recorded. */
+function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
+  const all: Record<string, unknown> = {}
+  for (const part of parts) {
+    if (typeof part === 'object' && part !== null) Object.assign(all, part)
+  }
+  return all
 }
 
 /** Anything thrown in a handler, as a fault. */
@@ -82,7 +186,7 @@ function toFault(error: unknown): Fault {
 }
 
 function toProblem(fault: Fault): AdminProblem {
-  // Operators see the whole message, internal ones too: nobody else reaches this socket.
+  // Administrators see the whole message, internal ones too.
   const param = fault.param === undefined ? {} : { param: fault.param }
   return { error: { code: fault.code, message: fault.message, ...param } }
 }

@@ -12,9 +12,13 @@ import type { Build } from '../store/directory/build.table.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
+import type { Administrator } from './access/caller.ts'
 import type { OperatorClock } from './clock.ts'
 
 export type AdminDeps = Runtime & {
+  /** Named ones of the configuration. Root and the daemon's own user always are. */
+  readonly administrators: readonly Administrator[]
+  readonly ownerUid: number
   readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly mintKey: (random: RandomBytes) => MintedKey
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey
@@ -22,6 +26,8 @@ export type AdminDeps = Runtime & {
   readonly offeredModels: OfferedModels
   /** Accepts a deletion as the owner's would be. Idempotent. */
   readonly deleteInstance: (instance: Instance, organization: Organization) => void
+  /** Carries out an accepted deletion soon (removal.ts). */
+  readonly removeOrganization: (organizationId: string) => void
   /** Applies the ledger's egress limits to firewall and instances. Safe to repeat. Faults: host.*. */
   readonly applyEgressLimits: () => Promise<void>
   /** Cancels a build as its owner would. No effect on one that has ended. Null: service C is off. */
@@ -68,5 +74,5 @@ export type GatewayVmControl = {
 
 export type VmSummary = { readonly state: string; readonly address: string | null; readonly addressV6: string | null }
 
-/** Reads the JSON body of a request: the `parse` of every route that has a body. */
-export type ReadBody = (context: { readonly request: Request }) => Promise<unknown>
+/** Reads the JSON body of an admitted request: the `parse` of every route that has a body. */
+export type ReadBody = (context: { readonly request: Request; readonly route: string }) => Promise<unknown>

@@ -33,7 +33,7 @@ import { budgetTerms, budgetView } from './budget.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
 import { putInForce } from './in-force.ts'
 import { byPrefix } from './keys.ts'
-import { bySlug, organizationBySlug } from './organizations.ts'
+import { bySlug, organizationBySlug, presentOrganization } from './organizations.ts'
 
 /** Half of what a control snapshot may have (contract/vm/enclave.ts). */
 const rulesBytesMax = documentBytesMax.control / 2
@@ -94,7 +94,7 @@ function create(deps: GatewayKeysDeps, slug: string, terms: AdminGatewayKeyCreat
   const rules = checkedRules({ models: terms.models ?? null, aliases: terms.aliases ?? null }, deps.offeredModels)
   const budget = budgetTerms(terms, { budgetNanoUsd: null, budgetTokens: null })
   const { organizationId, key, prefix, expiresAtMs } = store.directory.transact(tx => {
-    const { id: organizationId } = organizationBySlug(tx, slug)
+    const { id: organizationId } = presentOrganization(tx, slug)
     const expiresAtMs = terms.expires_at === null ? null : parseExpiry(terms.expires_at, nowMs)
     const { key, prefix } = mintUnused(
       () => mintGatewayKey(random),

@@ -92,7 +92,7 @@ export function instanceByReference(db: DirectoryDb, reference: string): OwnedIn
     const organization = present(organizationById(db, byId.organizationId), 'an instance has an organization')
     return { instance: byId, organization }
   }
-  const named = listOrganizations(db).flatMap(organization => {
+  const named = listOrganizations(db, { deleted: true }).flatMap(organization => {
     const instance = findInstance(db, { organizationId: organization.id, name: reference })
     return instance === null ? [] : [{ instance, organization }]
   })
@@ -113,7 +113,7 @@ function unknownInstance(reference: string): Fault {
 /** Instances of one organization, or of all where `slug` is null. Fault not_found. */
 function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
   const { db } = deps.store.directory
-  const organizations = slug === null ? listOrganizations(db) : [organizationBySlug(db, slug)]
+  const organizations = slug === null ? listOrganizations(db, { deleted: true }) : [organizationBySlug(db, slug)]
   return organizations.flatMap(organization =>
     listInstances(db, organization.id).map(instance => instanceView(deps, { instance, organization })),
   )

@@ -13,7 +13,7 @@ import type { Key, KeyScope } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps, ReadBody } from './deps.ts'
-import { bySlug, organizationBySlug } from './organizations.ts'
+import { bySlug, organizationBySlug, presentOrganization } from './organizations.ts'
 
 type KeysDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'random' | 'mintKey'>
 
@@ -46,7 +46,7 @@ function list({ store }: KeysDeps, slug: string): AdminKey[] {
 function create({ store, clock, log, random, mintKey }: KeysDeps, slug: string, scope: KeyScope): AdminKeyCreated {
   const nowMs = clock.nowMs()
   const { organizationId, key, prefix } = store.directory.transact(tx => {
-    const { id: organizationId } = organizationBySlug(tx, slug)
+    const { id: organizationId } = presentOrganization(tx, slug)
     const { key, prefix } = mintUnused(
       () => mintKey(random),
       minted => {

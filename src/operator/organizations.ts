@@ -2,7 +2,7 @@
 // this host's journal.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Elysia } from 'elysia'
+import { Elysia, t } from 'elysia'
 import { iso } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid } from '../base/ids.ts'
@@ -40,8 +40,11 @@ export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) 
   return new Elysia({ normalize: false })
     .get(
       '/organizations',
-      () => ({ organizations: listOrganizations(db).map(row => organizationView(db, row, deps.clock.nowMs())) }),
+      ({ query }) => ({
+        organizations: listOrganizations(db, query).map(row => organizationView(db, row, deps.clock.nowMs())),
+      }),
       {
+        query: Type.Object({ deleted: t.Boolean({ default: false }) }),
         response: AdminOrganizationList,
       },
     )
@@ -88,6 +91,14 @@ export function organizationBySlug(db: DirectoryDb, slug: string): Organization 
   return organization
 }
 
+/** One that is not being deleted. Faults: not_found, conflict. */
+export function presentOrganization(db: DirectoryDb, slug: string): Organization {
+  const organization = organizationBySlug(db, slug)
+  if (organization.deletingAtMs === null) return organization
+  const state = organization.deletedAtMs === null ? 'is being deleted' : 'was deleted'
+  throw new Fault('conflict', `organization ${slug} ${state}; it gets nothing new`, { param: 'organization' })
+}
+
 /** Faults: invalid_request, conflict. */
 function createOrganization({ store, clock, log, random }: OrganizationsDeps, slug: string): Organization {
   const problem = slugProblem(slug)
@@ -96,7 +107,12 @@ function createOrganization({ store, clock, log, random }: OrganizationsDeps, sl
   const id = newUuid(random)
   const nowMs = clock.nowMs()
   if (!insertOrganization(directory.db, { id, slug, nowMs })) {
-    throw new Fault('conflict', `organization ${slug} exists already`, { param: 'slug' })
+    const { deletedAtMs } = organizationBySlug(directory.db, slug)
+    const why =
+      deletedAtMs === null
+        ? 'exists already'
+        : `was deleted at ${iso(deletedAtMs)}; host names, receipts and bills name it, so no other gets its slug: choose another`
+    throw new Fault('conflict', `organization ${slug} ${why}`, { param: 'slug' })
   }
   noteEvent(ledger.db, log, { nowMs, kind: 'organization.created', subject: id, detail: { slug } })
   return organizationBySlug(directory.db, slug)
@@ -106,7 +122,7 @@ function createOrganization({ store, clock, log, random }: OrganizationsDeps, sl
 async function setStatus(deps: OrganizationsDeps, slug: string, status: Organization['status']): Promise<Organization> {
   const { store, clock, log } = deps
   const { organization, isChanged } = store.directory.transact(tx => {
-    const before = organizationBySlug(tx, slug)
+    const before = presentOrganization(tx, slug)
     if (before.status === status) return { organization: before, isChanged: false }
     setOrganizationStatus(tx, { slug, status })
     return { organization: organizationBySlug(tx, slug), isChanged: true }
@@ -127,7 +143,7 @@ async function setBudget(
 ): Promise<Organization> {
   const { store, clock, log } = deps
   const { organization, isChanged } = store.directory.transact(tx => {
-    const before = organizationBySlug(tx, slug)
+    const before = presentOrganization(tx, slug)
     const budget = budgetTerms(asked, before)
     const isChanged = budget.budgetNanoUsd !== before.budgetNanoUsd || budget.budgetTokens !== before.budgetTokens
     if (isChanged) setOrganizationBudget(tx, slug, budget)
@@ -145,10 +161,15 @@ function organizationView(db: DirectoryDb, organization: Organization, nowMs: nu
   const sum = prepareMonthSum(db)({ organizationId: organization.id, keyPrefix: '', month: monthOf(nowMs) })
   return {
     slug: organization.slug,
-    status: organization.status,
+    status: stateOf(organization),
     created_at: iso(organization.createdAtMs),
     instances_living: countLiving(db, organization.id),
     keys_active: listKeys(db, organization.id).filter(key => key.revokedAtMs === null).length,
     ...budgetView(organization, sum),
   }
+}
+
+function stateOf({ status, deletingAtMs, deletedAtMs }: Organization): AdminOrganization['status'] {
+  if (deletedAtMs !== null) return 'deleted'
+  return deletingAtMs === null ? status : 'deleting'
 }

@@ -12,6 +12,7 @@ import { copiesOf, copyBeforeMigration } from './copies.ts'
 import { noticeDamage } from './damage.ts'
 import { schemaOf } from './inspect.ts'
 import { buildFetch } from './migrations/0022-build-fetch.ts'
+import { auditAndDeletion } from './migrations/0023-audit.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -67,7 +68,7 @@ type Migrations = {
   readonly upgrades: readonly [Migration, ...Migration[]]
 }
 
-export const MIGRATIONS: Migrations = { initial, upgrades: [buildFetch] }
+export const MIGRATIONS: Migrations = { initial, upgrades: [buildFetch, auditAndDeletion] }
 
 /** The newest schema. */
 export function schemaVersionOf({ initial, upgrades }: Migrations): number {

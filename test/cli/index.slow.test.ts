@@ -13,14 +13,15 @@ import type { AdminLeak, AdminStatus } from '../../src/contract/admin/admin.ts'
 import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
+import { type AdminServer, listenAdmin } from '../../src/operator/access/socket.ts'
 import { createAdmin } from '../../src/operator/api.ts'
-import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
 import { appendEvent } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { NO_ADMINISTRATORS } from '../rigs/admin.ts'
 import { STATUS } from '../rigs/admin-status.ts'
 import { main, type Result, runWith } from '../rigs/program.ts'
 
@@ -39,6 +40,7 @@ beforeAll(async () => {
   dir = mkdtempSync(join(tmpdir(), 'strongroom-cli-'))
   store = openStore(join(dir, 'strongroom.db'))
   const admin = createAdmin({
+    ...NO_ADMINISTRATORS,
     store,
     clock: { ...systemClock, nowMs: () => Date.parse('2026-11-20T12:00:00.000Z') },
     random: systemRandom,

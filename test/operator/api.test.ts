@@ -29,9 +29,9 @@ import {
 import { offeredModels } from '../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
+import { type AdminServer, listenAdmin } from '../../src/operator/access/socket.ts'
 import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
-import { type AdminServer, listenAdmin } from '../../src/operator/socket.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { storeAttestation } from '../../src/store/directory/attestation.query.ts'
 import { insertInstance } from '../../src/store/directory/instance.query.ts'
@@ -41,6 +41,7 @@ import { findOrganization } from '../../src/store/directory/organization.query.t
 import { recordEgress } from '../../src/store/ledger/egress.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
 import { STATUS } from '../rigs/admin-status.ts'
 import { holdLock } from '../rigs/lock-holder.ts'
 
@@ -66,6 +67,7 @@ beforeEach(async () => {
   deleted = []
   leaks = []
   deps = {
+    ...NO_ADMINISTRATORS,
     store,
     clock: { ...systemClock, nowMs: () => nowMs },
     random: systemRandom,
@@ -273,13 +275,11 @@ test('goal: a taken key prefix is drawn again, and never for ever', async () => 
   await ask('POST', '/organizations', { slug: 'acme' })
   const fixed = mintKey(systemRandom)
   let drawn = 0
-  const stubborn = createAdmin({
-    ...deps,
-    mintKey: random => {
-      drawn += 1
-      return drawn % 10 < 4 || drawn > 10 ? fixed : mintKey(random)
-    },
-  })
+  const mintStubborn: typeof mintKey = random => {
+    drawn += 1
+    return drawn % 10 < 4 || drawn > 10 ? fixed : mintKey(random)
+  }
+  const stubborn = asRoot(createAdmin({ ...deps, mintKey: mintStubborn }))
   const create = () =>
     stubborn(
       new Request('http://admin/organizations/acme/keys', {
@@ -410,9 +410,7 @@ test('goal: while another program holds the database, a change is refused whole,
 
 test('goal: a key that was made is shown also when its entry in the journal cannot be written', async () => {
   await ask('POST', '/organizations', { slug: 'acme' })
-  store.ledger.db.run(
-    "CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'the journal cannot be written'); END",
-  )
+  store.ledger.db.run("CREATE TRIGGER full BEFORE INSERT ON events BEGIN SELECT RAISE(ABORT, 'no room'); END")
   const { status, body } = await ask('POST', '/organizations/acme/keys', { scope: 'write' })
   expect([status < 300, [...Value.Errors(AdminKeyCreated, body)]]).toEqual([true, []])
   store.ledger.db.run('DROP TRIGGER full')

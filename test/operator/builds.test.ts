@@ -9,6 +9,7 @@ import type { AdminDeps } from '../../src/operator/deps.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { asRoot } from '../rigs/admin.ts'
 import { addQueuedBuild, buildsAdmin, cancelQueuedBuild } from '../rigs/build/queued-build.ts'
 
 let store: Store
@@ -30,7 +31,7 @@ async function ask(
   cancelBuild: AdminDeps['cancelBuild'] = id => cancelQueuedBuild(store, id),
 ) {
   const admin = buildsAdmin(store, { cancelBuild, nowMs: () => nowMs })
-  const response = await admin(new Request(`http://admin${path}`, { method }))
+  const response = await asRoot(admin)(new Request(`http://admin${path}`, { method }))
   return { status: response.status, body: await response.json() }
 }
 

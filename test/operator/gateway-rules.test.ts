@@ -9,23 +9,27 @@ import { createAdmin } from '../../src/operator/api.ts'
 import type { AdminDeps } from '../../src/operator/deps.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { listEvents } from '../../src/store/ledger/event.query.ts'
+import { asRoot, NO_ADMINISTRATORS } from '../rigs/admin.ts'
 import { openLedger, prefixOf } from '../rigs/gateway/keys.ts'
 
 function opened() {
   const ledger = openLedger()
-  const admin = createAdmin({
-    offeredModels: offeredModels([
-      { models: ['inside'], isInside: true },
-      { models: ['outside'], isInside: false },
-    ]),
-    store: ledger.store,
-    clock: ledger.clock,
-    random: systemRandom,
-    log: ledger.log,
-    mintGatewayKey,
-    gateway: 'off',
-    collectors: [],
-  } as unknown as AdminDeps)
+  const admin = asRoot(
+    createAdmin({
+      ...NO_ADMINISTRATORS,
+      offeredModels: offeredModels([
+        { models: ['inside'], isInside: true },
+        { models: ['outside'], isInside: false },
+      ]),
+      store: ledger.store,
+      clock: ledger.clock,
+      random: systemRandom,
+      log: ledger.log,
+      mintGatewayKey,
+      gateway: 'off',
+      collectors: [],
+    } as unknown as AdminDeps),
+  )
   const post = async (path: string, body: unknown) => {
     const headers = { 'content-type': 'application/json' }
     const response = await admin(

@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { listGoodGatewayKeys } from '../../src/store/directory/gateway-key.query.ts'
+import { asRoot } from '../rigs/admin.ts'
 import { egressAdmin } from '../rigs/instances/egress-admin.ts'
 
 test('goal: a change of keys is answered once the VMs of the gateway have them, or could not be told in time', async () => {
@@ -23,7 +24,7 @@ test('goal: a change of keys is answered once the VMs of the gateway have them, 
     },
   })
   const ask = (method: string, path: string, body?: object) =>
-    admin(
+    asRoot(admin)(
       new Request(`http://admin${path}`, {
         method,
         headers: { 'content-type': 'application/json' },

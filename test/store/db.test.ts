@@ -21,6 +21,7 @@ import { poolVms } from '../../src/store/directory/pool.table.ts'
 import { usage } from '../../src/store/directory/usage/usage.table.ts'
 import { usageDays } from '../../src/store/directory/usage/usage-day.table.ts'
 import { usageMonths } from '../../src/store/directory/usage/usage-month.table.ts'
+import { audit } from '../../src/store/ledger/audit.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { gateways } from '../../src/store/ledger/gateway.table.ts'
@@ -46,7 +47,7 @@ const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
     buildNonces,
     buildVms,
   ],
-  ledger: [vms, resources, restingAddresses, egress, launches, gateways, nonces, events],
+  ledger: [vms, resources, restingAddresses, egress, launches, gateways, nonces, events, audit],
 }
 const newest = schemaVersionOf(MIGRATIONS)
 

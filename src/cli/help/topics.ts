@@ -19,6 +19,7 @@ import instances from './instances.md' with { type: 'text' }
 import ipv6 from './ipv6.md' with { type: 'text' }
 import limits from './limits.md' with { type: 'text' }
 import names from './names.md' with { type: 'text' }
+import operators from './operators.md' with { type: 'text' }
 import verifierPackage from './package.md' with { type: 'text' }
 import receipts from './receipts.md' with { type: 'text' }
 import threats from './threats.md' with { type: 'text' }
@@ -35,6 +36,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'install', reader: 'operator', text: install },
   { name: 'configure', reader: 'operator', text: configure },
   { name: 'daily', reader: 'operator', text: daily },
+  { name: 'operators', reader: 'operator', text: operators },
   { name: '3am', reader: 'operator', text: threeAm },
   { name: 'egress', reader: 'operator', text: egress },
   { name: 'names', reader: 'operator', text: names },

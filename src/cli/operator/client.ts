@@ -1,8 +1,10 @@
 // The daemon's client: requests over the admin socket, responses checked against the contract. Effects: one socket.
+// A user who is not root asks the read-only socket for what that one shows, if it is there for the user.
 
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Fault, messageOf, systemErrorCode } from '../../base/fault.ts'
 import { AdminProblem } from '../../contract/admin/admin.ts'
+import { isLook } from '../../contract/admin/roles.ts'
 import { checkValue } from '../../contract/check.ts'
 import { AdvisedFault, isFaultCode } from '../exit.ts'
 
@@ -26,8 +28,23 @@ export type AdminClient = {
 
 const responseTimeoutMs = 30_000
 
-export function createClient(socketPath: string): AdminClient {
+/** `lookPath`: the read-only socket; null for the admin socket alone. */
+export function createClient(socketPath: string, lookPath: string | null = null): AdminClient {
   const send = async (
+    request: Omit<AdminRequest<TSchema>, 'response'>,
+    signal: AbortSignal | null,
+  ): Promise<Response> => {
+    if (lookPath !== null && (request.method ?? 'GET') === 'GET' && isLook(request.path)) {
+      try {
+        return await sendTo(lookPath, request, signal)
+      } catch (error) {
+        if (!(error instanceof Fault) || error.code !== 'admin.unreachable') throw error
+      }
+    }
+    return sendTo(socketPath, request, signal)
+  }
+  const sendTo = async (
+    path: string,
     request: Omit<AdminRequest<TSchema>, 'response'>,
     signal: AbortSignal | null,
   ): Promise<Response> => {
@@ -38,7 +55,7 @@ export function createClient(socketPath: string): AdminClient {
     const body = request.body === undefined ? {} : { body: JSON.stringify(request.body) }
     try {
       const response = await fetch(url, {
-        unix: socketPath,
+        unix: path,
         method: request.method ?? 'GET',
         headers: { 'content-type': 'application/json' },
         ...body,
@@ -49,7 +66,7 @@ export function createClient(socketPath: string): AdminClient {
       if (response.ok) return response
       throw await refusal(response)
     } catch (error) {
-      throw error instanceof Fault ? error : unreachable(error, socketPath)
+      throw error instanceof Fault ? error : unreachable(error, path)
     }
   }
   return {
@@ -86,7 +103,7 @@ async function refusal(response: Response): Promise<Fault> {
 
 function unreachable(error: unknown, socketPath: string): Fault {
   if (systemErrorCode(error) === 'EACCES') {
-    const message = `permission denied at ${socketPath}: only root may use this socket`
+    const message = `permission denied at ${socketPath}: only root and [[operator.admins]] may use this socket`
     return new AdvisedFault('admin.unreachable', message, { remedy: 'run the command as root (sudo)', cause: error })
   }
   const why = REASONS[systemErrorCode(error) ?? ''] ?? (isTimeout(error) ? 'no response in time' : messageOf(error))

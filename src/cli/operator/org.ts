@@ -3,15 +3,16 @@
 import type { Static } from '@sinclair/typebox'
 import { Fault } from '../../base/fault.ts'
 import { AdminOrganization, AdminOrganizationList, slugProblem } from '../../contract/admin/admin.ts'
+import { AdminDeletion } from '../../contract/admin/deletion.ts'
 import { type Command, path, type Run } from '../cli.ts'
 import { budgetTokensMax, countOption, nullFor, orWord } from '../options.ts'
-import { fields, type Paint, table, timeText } from '../render.ts'
+import { bytesText, fields, type Paint, table, timeText } from '../render.ts'
 import { budgetFields } from './budget.ts'
 
 export function addOrg(program: Command): void {
   const org = program
     .command('org')
-    .description('organizations: create, list, show, budget, suspend, resume')
+    .description('organizations: create, list, show, budget, suspend, resume, delete')
     .examples('strongroom org create acme', 'strongroom org list')
 
   org
@@ -37,10 +38,13 @@ export function addOrg(program: Command): void {
   org
     .command('list')
     .description('list organizations')
+    .option('--deleted', 'deleted ones, too, whose records and usage are kept')
     .examples('strongroom org list', 'strongroom org list --json')
-    .runs(async run => {
-      await run.show({ path: '/organizations', response: AdminOrganizationList }, listText)
+    .runs(async (run, { deleted }: { deleted?: boolean }) => {
+      await run.show({ path: '/organizations', query: { deleted }, response: AdminOrganizationList }, listText)
     })
+
+  addDelete(org)
 
   org
     .command('budget')
@@ -64,6 +68,48 @@ export function addOrg(program: Command): void {
         await item(run, { method, path: `${path`/organizations/${slug}`}${suffix}` })
       })
   }
+}
+
+function addDelete(org: Command): void {
+  org
+    .command('delete')
+    .description('delete an organization: its keys end at once, its instances and builds with --force')
+    .argument('<slug>', 'organization; its slug is given to no other')
+    .option('--force', 'end what runs')
+    .option('--dry-run', 'print what would become of it, and change nothing')
+    .examples('strongroom org delete acme --dry-run', 'strongroom org delete acme --force')
+    .runs(async (run, slug: string, { force = false, dryRun = false }: { force?: boolean; dryRun?: boolean }) => {
+      const found = dryRun
+        ? await run.show({ path: path`/organizations/${slug}/deletion`, response: AdminDeletion }, deletionText)
+        : await run.show(
+            { method: 'DELETE', path: path`/organizations/${slug}`, query: { force }, response: AdminDeletion },
+            deletionText,
+          )
+      if (found.deleting_at !== null && found.deleted_at === null)
+        await run.hint(`It goes on by itself; see how far it is: strongroom org delete ${slug} --dry-run`)
+    })
+}
+
+function deletionText(plan: AdminDeletion, paint: Paint): string {
+  const names = (list: readonly string[]) => (list.length === 0 ? 'none' : `${list.length}: ${list.join(', ')}`)
+  const state =
+    plan.deleted_at !== null
+      ? `deleted at ${plan.deleted_at}`
+      : plan.deleting_at === null
+        ? 'not asked for; this is what it would do'
+        : `accepted at ${plan.deleting_at}; waits for ${plan.waits_for.join(', ') || 'its last look'}`
+  return fields(paint, [
+    ['slug', plan.slug],
+    ['deletion', state],
+    ['instances', `${names(plan.instances)}; they and their names end, with --force`],
+    ['builds', `${names(plan.builds)}; cancelled, with --force`],
+    ['build VMs', `${plan.reserved_vms} reserved; they end when they expire`],
+    ['build files', `${bytesText(plan.build_file_bytes)}; removed`],
+    ['keys', `${plan.keys_active} of A and C, ${plan.gateway_keys_active} of the gateway; revoked at once`],
+    ['records', `${plan.records} of terminated instances; kept for instances.retention_days`],
+    ['usage', 'kept; `strongroom gateway usage` shows it'],
+    ['slug after', 'given to nobody else: names, receipts and bills hold it'],
+  ])
 }
 
 /** Commands on one organization. Suspending or resuming it again has no effect. */

@@ -45,6 +45,13 @@ const CHECKS: readonly Check[] = [
         message: `${JSON.stringify(name)} is not allowed; allowed: a DNS name in lowercase (*. may lead it) or an IP address`,
       }),
     ),
+  ({ operator: { admins } }) =>
+    admins.flatMap(({ user }, index) =>
+      when(admins.findIndex(other => other.user === user) !== index, {
+        field: `operator.admins.${index}.user`,
+        message: `${user} stands here twice; one user has one role`,
+      }),
+    ),
   ({ network }) => (network.pool_v4 === '' ? [] : poolProblems(network.pool_v4)),
   familyProblems,
   ({ network }) =>

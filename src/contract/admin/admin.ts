@@ -12,6 +12,8 @@ import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFi
 import { AdminNames } from './names.ts'
 
 export const adminSocketName = 'admin.sock'
+/** Shows states only, to a group of the configuration. */
+export const monitorSocketName = 'monitor.sock'
 
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = OrNull(Time)
@@ -51,7 +53,7 @@ export type AdminProblem = Static<typeof AdminProblem>
 
 export const AdminOrganization = Closed({
   slug: Slug,
-  status: OneOf(['active', 'suspended']),
+  status: OneOf(['active', 'suspended', 'deleting', 'deleted']),
   created_at: Time,
   instances_living: Type.Integer({ minimum: 0 }),
   keys_active: Type.Integer({ minimum: 0 }),

@@ -1,6 +1,6 @@
 // Organizations in the store. Effects: SQL.
 
-import { eq } from 'drizzle-orm'
+import { eq, isNull } from 'drizzle-orm'
 import type { DirectoryDb } from '../db.ts'
 import { type Organization, organizations } from './organization.table.ts'
 
@@ -28,9 +28,10 @@ export function organizationById(db: DirectoryDb, id: string): Organization | nu
   return db.select().from(organizations).where(eq(organizations.id, id)).get() ?? null
 }
 
-/** All, by slug. */
-export function listOrganizations(db: DirectoryDb): Organization[] {
-  return db.select().from(organizations).orderBy(organizations.slug).all()
+/** By slug; deleted ones with `deleted`. */
+export function listOrganizations(db: DirectoryDb, { deleted = false } = {}): Organization[] {
+  const where = deleted ? undefined : isNull(organizations.deletedAtMs)
+  return db.select().from(organizations).where(where).orderBy(organizations.slug).all()
 }
 
 /** False: there is no such organization. */

@@ -11,6 +11,10 @@ export const organizations = sqliteTable('organizations', {
   /** For all its gateway keys together, per calendar month (UTC). Null: no bound. */
   budgetNanoUsd: integer('budget_nano_usd'),
   budgetTokens: integer('budget_tokens'),
+  /** A deletion was accepted: `status` is `suspended` from then on. */
+  deletingAtMs: integer('deleting_at_ms'),
+  /** Nothing is left but records. The row stays, so that its slug is given to nobody else. */
+  deletedAtMs: integer('deleted_at_ms'),
 })
 
 export type Organization = typeof organizations.$inferSelect

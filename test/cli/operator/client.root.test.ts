@@ -5,14 +5,15 @@ import { chmodSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { adminSocketName } from '../../../src/contract/admin/admin.ts'
-import { listenAdmin } from '../../../src/operator/socket.ts'
+import { listenAdmin } from '../../../src/operator/access/socket.ts'
+import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { main } from '../../rigs/program.ts'
 
 // Goal: who may not use the socket learns that, not that no daemon answers: the daemon is not to be started again.
 test('a user who is not root', async () => {
   const dir = mkdtempSync(join(tmpdir(), 'strongroom-client-'))
   chmodSync(dir, 0o711)
-  const server = await listenAdmin(join(dir, adminSocketName), () => Response.json({}))
+  const server = await listenAdmin(join(dir, adminSocketName), egressAdmin().admin)
   const ask = async (...user: string[]) => {
     const child = Bun.spawn([...user, process.execPath, main, 'status'], {
       env: { PATH: process.env.PATH ?? '', STRONGROOM_STATE_DIR: dir },

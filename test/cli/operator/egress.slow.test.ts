@@ -4,7 +4,7 @@ import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
+import { type AdminServer, listenAdmin } from '../../../src/operator/access/socket.ts'
 import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
 import { runWith } from '../../rigs/program.ts'
 

@@ -13,12 +13,13 @@ import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inferenc
 import { createClusterMetrics } from '../../../src/inference/metrics/cluster.ts'
 import { createMetrics } from '../../../src/inference/metrics/requests.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
+import { type AdminServer, listenAdmin } from '../../../src/operator/access/socket.ts'
 import { createAdmin } from '../../../src/operator/api.ts'
-import { type AdminServer, listenAdmin } from '../../../src/operator/socket.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { prepareUsageAppend } from '../../../src/store/directory/usage/usage.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
+import { NO_ADMINISTRATORS } from '../../rigs/admin.ts'
 import { main } from '../../rigs/program.ts'
 
 /** Tests here start several processes one after the other. */
@@ -54,6 +55,7 @@ beforeAll(async () => {
     throw new Error('these tests ask for nothing of this kind')
   }
   const admin = createAdmin({
+    ...NO_ADMINISTRATORS,
     store,
     clock: { ...systemClock, nowMs: () => nowMs },
     random: systemRandom,

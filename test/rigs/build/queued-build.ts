@@ -7,12 +7,13 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { offeredModels } from '../../../src/contract/key-rules.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../../src/instances/http/auth.ts'
-import { type AdminHandler, createAdmin } from '../../../src/operator/api.ts'
+import { type Admin, createAdmin } from '../../../src/operator/api.ts'
 import type { AdminDeps } from '../../../src/operator/deps.ts'
 import type { Store } from '../../../src/store/db.ts'
 import { buildById, insertBuild, moveBuild } from '../../../src/store/directory/build.query.ts'
 import type { Build } from '../../../src/store/directory/build.table.ts'
 import { findOrganization } from '../../../src/store/directory/organization.query.ts'
+import { NO_ADMINISTRATORS } from '../admin.ts'
 
 /** Its name and its reference would retitle a terminal. `slug`: null for nobody's. Returns its id. */
 export function addQueuedBuild(
@@ -55,11 +56,12 @@ export function cancelQueuedBuild({ directory: { db } }: Store, id: string): Bui
 export function buildsAdmin(
   store: Store,
   { cancelBuild, nowMs }: Pick<AdminDeps, 'cancelBuild'> & { readonly nowMs: () => number },
-): AdminHandler {
+): Admin {
   const notAskedHere = () => {
     throw new Error('these tests ask for nothing of this kind')
   }
   return createAdmin({
+    ...NO_ADMINISTRATORS,
     store,
     cancelBuild,
     mintKey,

@@ -15,13 +15,16 @@ import { insertInstance } from '../../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
+import { asRoot, NO_ADMINISTRATORS } from '../admin.ts'
 
 export const nowMs = Date.parse('2026-11-20T12:00:00.000Z')
 export const vmId = '00000001-0000-4000-8000-000000000000'
 
 /** The instance is `acme/abcd2345`. Its VM waits until `run` says otherwise. */
-export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'>> = {}) {
-  const store = openStore(':memory:')
+export function egressAdmin(
+  changes: Partial<Pick<AdminDeps, 'clock' | 'gateway' | 'administrators' | 'log' | 'removeOrganization'>> = {},
+  store = openStore(':memory:'),
+) {
   insertOrganization(store.directory.db, { id: 'o1', slug: 'acme', nowMs })
   insertVm(store.ledger.db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs })
   insertInstance(store.directory.db, {
@@ -42,6 +45,7 @@ export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'
     throw new Error('these tests ask for nothing of this kind')
   }
   const admin = createAdmin({
+    ...NO_ADMINISTRATORS,
     store,
     mintKey,
     mintGatewayKey,
@@ -68,7 +72,7 @@ export function egressAdmin(changes: Partial<Pick<AdminDeps, 'clock' | 'gateway'
     const terms = { to_bytes: null, by_bytes: null, reason: null, operator: 'alice', ...body }
     const url = `http://admin/instance/egress-limit?ref=${ref}`
     const headers = { 'content-type': 'application/json' }
-    const response = await admin(new Request(url, { method: 'POST', headers, body: JSON.stringify(terms) }))
+    const response = await asRoot(admin)(new Request(url, { method: 'POST', headers, body: JSON.stringify(terms) }))
     const answer = (await response.json()) as Record<string, unknown>
     const problem = (answer.error ?? {}) as { code?: string; param?: string; message?: string }
     return { status: response.status, limit: answer.egress_limit_bytes, ...problem }

@@ -72,6 +72,8 @@ describe('organizations', () => {
       slug: 'acme',
       status: 'active',
       createdAtMs: 1,
+      deletingAtMs: null,
+      deletedAtMs: null,
       budgetNanoUsd: null,
       budgetTokens: null,
     })

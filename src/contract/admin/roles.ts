@@ -1,0 +1,92 @@
+// Which operation of the admin interface needs which right, and which role has it. Pure. The daemon refuses a route
+// that does not stand here; `test/operator/access/roles.test.ts` walks all routes.
+
+/**
+ * `look`: states without secrets or customers' output. `audit`: the record of commands, and usage. `operate`: takes
+ * away or starts again, and shows consoles. `administer`: gives something to somebody, or changes what was promised.
+ */
+export const RIGHTS = ['look', 'audit', 'operate', 'administer'] as const
+export type Right = (typeof RIGHTS)[number]
+
+/** Roles that the configuration may give. */
+export const ADMIN_ROLES = ['admin', 'operator', 'auditor'] as const
+export type AdminRole = (typeof ADMIN_ROLES)[number]
+
+/** `monitor`: whoever comes by the read-only socket, root too. */
+export type Role = AdminRole | 'monitor'
+
+export const RIGHTS_OF = {
+  monitor: ['look'],
+  auditor: ['look', 'audit'],
+  operator: ['look', 'audit', 'operate'],
+  admin: ['look', 'audit', 'operate', 'administer'],
+} as const satisfies Record<Role, readonly Right[]>
+
+type Operation = { readonly name: string; readonly right: Right }
+
+/** By method and route. The name stands in the record of commands. */
+export const OPERATIONS: Readonly<Record<string, Operation>> = {
+  'GET /status': { name: 'status', right: 'look' },
+  'GET /leaks': { name: 'leaks', right: 'look' },
+  'GET /metrics': { name: 'metrics', right: 'look' },
+  'GET /events': { name: 'events', right: 'audit' },
+  'GET /organizations': { name: 'org.list', right: 'look' },
+  'POST /organizations': { name: 'org.create', right: 'administer' },
+  'GET /organizations/:slug': { name: 'org.show', right: 'look' },
+  'GET /organizations/:slug/deletion': { name: 'org.deletion', right: 'look' },
+  'DELETE /organizations/:slug': { name: 'org.delete', right: 'administer' },
+  'POST /organizations/:slug/budget': { name: 'org.budget', right: 'administer' },
+  'POST /organizations/:slug/suspend': { name: 'org.suspend', right: 'operate' },
+  'POST /organizations/:slug/resume': { name: 'org.resume', right: 'administer' },
+  'GET /organizations/:slug/keys': { name: 'key.list', right: 'look' },
+  'POST /organizations/:slug/keys': { name: 'key.create', right: 'administer' },
+  'POST /keys/:prefix/revoke': { name: 'key.revoke', right: 'operate' },
+  'GET /organizations/:slug/gateway-keys': { name: 'gateway-key.list', right: 'look' },
+  'POST /organizations/:slug/gateway-keys': { name: 'gateway-key.create', right: 'administer' },
+  'POST /gateway-keys/:prefix/terms': { name: 'gateway-key.set', right: 'administer' },
+  'POST /gateway-keys/:prefix/revoke': { name: 'gateway-key.revoke', right: 'operate' },
+  'GET /organizations/:slug/usage': { name: 'usage', right: 'audit' },
+  'GET /organizations/:slug/usage.csv': { name: 'usage.csv', right: 'audit' },
+  'GET /instances': { name: 'instance.list', right: 'look' },
+  'GET /instance': { name: 'instance.show', right: 'look' },
+  'DELETE /instance': { name: 'instance.delete', right: 'operate' },
+  'GET /instance/events': { name: 'instance.events', right: 'look' },
+  'GET /instance/console': { name: 'instance.console', right: 'operate' },
+  'POST /instance/egress-limit': { name: 'instance.egress-raise', right: 'administer' },
+  'GET /builds': { name: 'builds.list', right: 'look' },
+  'GET /builds/:id': { name: 'builds.show', right: 'look' },
+  'POST /builds/:id/cancel': { name: 'builds.cancel', right: 'operate' },
+  'GET /inference': { name: 'inference.show', right: 'look' },
+  'POST /inference/update': { name: 'inference.update', right: 'operate' },
+  'GET /clock': { name: 'clock', right: 'look' },
+  // It lets records be deleted.
+  'POST /clock/confirm': { name: 'clock.confirm', right: 'administer' },
+  'GET /inference/log': { name: 'inference.log', right: 'operate' },
+}
+
+/** Null: there is no such operation, so nobody may. HEAD needs what GET needs. */
+export function operationOf(method: string, route: string): Operation | null {
+  const key = `${method === 'HEAD' ? 'GET' : method} ${route}`
+  return Object.hasOwn(OPERATIONS, key) ? (OPERATIONS[key] ?? null) : null
+}
+
+export function mayDo(role: Role, right: Right): boolean {
+  const rights: readonly Right[] = RIGHTS_OF[role]
+  return rights.includes(right)
+}
+
+/** The roles that have a right, for messages. */
+export function rolesWith(right: Right): string {
+  return ADMIN_ROLES.filter(role => mayDo(role, right)).join(' or ')
+}
+
+/** Whether the read-only socket answers this path, by which a client chooses its socket. The daemon decides again. */
+export function isLook(path: string): boolean {
+  const parts = path.split('/')
+  const fits = (route: string) => {
+    const wanted = route.split('/')
+    return wanted.length === parts.length && wanted.every((part, at) => part.startsWith(':') || part === parts[at])
+  }
+  const found = Object.entries(OPERATIONS).filter(([key]) => key.startsWith('GET ') && fits(key.slice(4)))
+  return found.length > 0 && found.every(([, { right }]) => right === 'look')
+}

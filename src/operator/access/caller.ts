@@ -1,0 +1,54 @@
+// The caller of the admin interface, by the ids that the kernel noted for the connection. Pure.
+
+import { Fault } from '../../base/fault.ts'
+import { type AdminRole, mayDo, operationOf, type Right, type Role, rolesWith } from '../../contract/admin/roles.ts'
+import type { Peer } from '../../host/peer.ts'
+
+/** `monitor`: the socket that only reads, whoever comes by it. */
+export type AdminSocket = 'admin' | 'monitor'
+
+export type Caller = Peer & { readonly socket: AdminSocket }
+
+/** A named administrator of the configuration. */
+export type Administrator = { readonly uid: number; readonly user: string; readonly role: AdminRole }
+
+export type Known = Caller & {
+  readonly actor: string
+  /** Null: no administrator. */
+  readonly role: Role | null
+}
+
+/** `ownerUid`: that of the daemon. It and root are always administrators. */
+export function knownCaller(
+  caller: Caller,
+  { administrators, ownerUid }: { readonly administrators: readonly Administrator[]; readonly ownerUid: number },
+): Known {
+  const named = administrators.find(({ uid }) => uid === caller.uid)
+  const isOwner = caller.uid === 0 || caller.uid === ownerUid
+  const actor = caller.uid === 0 ? 'root' : (named?.user ?? `uid ${caller.uid}`)
+  if (caller.socket === 'monitor') return { ...caller, actor, role: 'monitor' }
+  return { ...caller, actor, role: isOwner ? 'admin' : (named?.role ?? null) }
+}
+
+/** Fault forbidden, in words for the caller; null: the operation is allowed. A route without a role is nobody's. */
+export function refusalOf({ actor, role, uid }: Known, method: string, route: string): Fault | null {
+  const operation = operationOf(method, route)
+  if (operation === null) return new Fault('forbidden', `${method} ${route} has no role, so that nobody may use it`)
+  if (role === null) return strangerFault({ actor, uid })
+  if (mayDo(role, operation.right)) return null
+  return new Fault('forbidden', `${actor} may not use ${operation.name} as ${role}; ${needed(operation.right, role)}`)
+}
+
+function needed(right: Right, role: Role): string {
+  const roles = `it needs the role ${rolesWith(right)} ([[operator.admins]] in the configuration)`
+  return role === 'monitor' ? `this socket only reads, and ${roles} on admin.sock` : roles
+}
+
+/** For a connection whose user is no administrator, before anything of it is read. */
+export function strangerFault({ actor, uid }: Pick<Known, 'actor' | 'uid'>): Fault {
+  const who = actor === `uid ${uid}` ? `the user with id ${uid}` : actor
+  return new Fault(
+    'forbidden',
+    `${who} is no administrator here; be root, or let root add the user to [[operator.admins]] in the configuration`,
+  )
+}

@@ -1,0 +1,103 @@
+// Carries out accepted deletions of organizations. Effects: the store; instances, builds and files through functions.
+// One level-triggered worker per organization: it looks at what is left and ends that, so a daemon that was killed at
+// any point goes on from there.
+
+import type { Clock } from '../base/clock.ts'
+import type { Logger } from '../base/log.ts'
+import { createWorkers, type Workers } from '../base/work/workers.ts'
+import type { Store } from '../store/db.ts'
+import { endDeletion, listDeleting, type Remains, remainsOf, revokeAll } from '../store/directory/deletion.query.ts'
+import { instanceById } from '../store/directory/instance.query.ts'
+import { organizationById } from '../store/directory/organization.query.ts'
+import type { Organization } from '../store/directory/organization.table.ts'
+import { noteEvent } from '../store/ledger/event.query.ts'
+import type { AdminDeps } from './deps.ts'
+
+export type RemovalDeps = {
+  readonly store: Pick<Store, 'directory' | 'ledger'>
+  readonly clock: Clock
+  readonly log: Logger
+  readonly deleteInstance: AdminDeps['deleteInstance']
+  readonly cancelBuild: AdminDeps['cancelBuild']
+  /** Removes the files of an organization's finished builds. Null: service C is off. */
+  readonly removeBuildFiles: ((organizationId: string) => void) | null
+}
+
+/** Instances end in seconds; nothing calls when a build's VM is gone. */
+const sweepMs = 5_000
+
+export class Removal {
+  readonly #deps: RemovalDeps
+  readonly #workers: Workers
+
+  constructor(deps: RemovalDeps) {
+    this.#deps = deps
+    this.#workers = createWorkers({
+      clock: deps.clock,
+      work: async id => this.look(id),
+      onFailure: ({ key, error, retryMs }) =>
+        deps.log.warn('an organization was not wholly deleted; it will be tried again', {
+          organization: key,
+          retryMs,
+          error,
+        }),
+    })
+  }
+
+  start(): void {
+    this.#workers.sweep(sweepMs, () => {
+      try {
+        for (const { id } of listDeleting(this.#deps.store.directory.db)) this.wake(id)
+      } catch (error) {
+        this.#deps.log.error('organizations to delete could not be looked up', { error })
+      }
+    })
+  }
+
+  /** Call when a deletion was accepted. Never throws, never waits. */
+  wake(organizationId: string): void {
+    this.#workers.wake(organizationId)
+  }
+
+  stop(): Promise<void> {
+    return this.#workers.stop()
+  }
+
+  /** One turn: ends what is left, and the deletion when nothing is. */
+  look(id: string): void {
+    const { store, clock, log, deleteInstance, cancelBuild, removeBuildFiles } = this.#deps
+    const { db } = store.directory
+    const organization = organizationById(db, id)
+    if (organization === null || !isDeleting(organization)) return
+    // A claim under way may have made a key for its instance since.
+    store.directory.transact(tx => revokeAll(tx, { id, nowMs: clock.nowMs() }))
+    const remains = remainsOf(db, id)
+    for (const { id: instanceId, desired } of remains.instances) {
+      const instance = desired === 'present' ? instanceById(db, instanceId) : null
+      if (instance !== null) deleteInstance(instance, organization)
+    }
+    for (const build of remains.builds) cancelBuild?.(build)
+    removeBuildFiles?.(id)
+    if (waitsFor(remainsOf(db, id)).length > 0) return
+    const nowMs = clock.nowMs()
+    if (!store.directory.transact(tx => endDeletion(tx, { id, nowMs }))) return
+    const { slug } = organization
+    noteEvent(store.ledger.db, log, { nowMs, kind: 'organization.deleted', subject: id, detail: { slug } })
+    log.info('organization deleted', { organization: id, slug })
+  }
+}
+
+function isDeleting({ deletingAtMs, deletedAtMs }: Organization): boolean {
+  return deletingAtMs !== null && deletedAtMs === null
+}
+
+/** For what a deletion waits, in words; empty: nothing. Pure. */
+export function waitsFor(remains: Remains): string[] {
+  const parts: [number, string, string][] = [
+    [remains.instances.length, 'instance', 'instances'],
+    [remains.buildsOpen, 'build', 'builds'],
+    [remains.reservedVms, 'reserved build VM', 'reserved build VMs'],
+    [remains.buildsWithFiles - remains.buildsOpen, 'build with files', 'builds with files'],
+  ]
+  return parts.filter(([n]) => n > 0).map(([n, what, plural]) => `${n} ${n === 1 ? what : plural}`)
+}

@@ -1,0 +1,91 @@
+// Goal: every route of the admin interface has a role, each role may do what its word says and nothing else, and a
+// route that somebody forgot is nobody's.
+
+import { expect, test } from 'bun:test'
+import { ADMIN_ROLES, isLook, mayDo, OPERATIONS, operationOf, RIGHTS } from '../../../src/contract/admin/roles.ts'
+import { type Caller, knownCaller, refusalOf } from '../../../src/operator/access/caller.ts'
+import type { Admin } from '../../../src/operator/api.ts'
+import { egressAdmin } from '../../rigs/instances/egress-admin.ts'
+
+const administrators = ADMIN_ROLES.map((role, at) => ({ uid: 1001 + at, user: role, role }))
+const setting = { administrators, ownerUid: 0 }
+const callerOf = (uid: number, socket: Caller['socket'] = 'admin'): Caller => ({ uid, gid: uid, pid: 7, socket })
+const uidOf = (role: string) => administrators.find(known => known.role === role)?.uid ?? 0
+
+async function ask(admin: Admin, caller: Caller, [method, route]: readonly [string, string]) {
+  const path = route.replaceAll(/:(slug|prefix|id)/g, 'nobody0')
+  const request = new Request(`http://strongroom${path}`, { method })
+  const response = await admin.handle(request, caller)
+  const body: unknown = await response.json().catch(() => null)
+  const error: unknown = Reflect.get(Object(body), 'error')
+  return { status: response.status, code: Reflect.get(Object(error), 'code') }
+}
+
+const partsOf = (key: string) => key.split(' ') as [string, string]
+
+test('goal: the table of operations has each route once, and no other', () => {
+  const { admin } = egressAdmin()
+  expect([...admin.routes].sort()).toEqual(Object.keys(OPERATIONS).sort())
+  const names = Object.values(OPERATIONS).map(({ name }) => name)
+  expect(new Set(names).size).toBe(names.length)
+})
+
+test('goal: over every route and role, the daemon forbids exactly what the role has no right to', async () => {
+  const { admin } = egressAdmin({ administrators })
+  for (const [key, { right }] of Object.entries(OPERATIONS)) {
+    for (const role of ADMIN_ROLES) {
+      const { code } = await ask(admin, callerOf(uidOf(role)), partsOf(key))
+      expect([key, role, code === 'forbidden']).toEqual([key, role, !mayDo(role, right)])
+    }
+    for (const [caller, isAllowed] of [
+      [callerOf(0), true],
+      [callerOf(0, 'monitor'), right === 'look'],
+      [callerOf(uidOf('admin'), 'monitor'), right === 'look'],
+      [callerOf(4242), false],
+      [callerOf(4242, 'monitor'), right === 'look'],
+    ] as const) {
+      const { code } = await ask(admin, caller, partsOf(key))
+      expect([key, caller, code === 'forbidden']).toEqual([key, caller, !isAllowed])
+    }
+  }
+})
+
+test('goal: what changes something is no look, a look is not all that reads, and a higher role has what a lower one has', () => {
+  for (const [key, { right }] of Object.entries(OPERATIONS)) {
+    if (!key.startsWith('GET ')) expect([key, right === 'operate' || right === 'administer']).toEqual([key, true])
+  }
+  for (const path of ['/events', '/instance/console', '/inference/log', '/organizations/acme/usage']) {
+    expect([path, isLook(path)]).toEqual([path, false])
+  }
+  for (const path of ['/status', '/metrics', '/organizations/acme/keys', '/builds/b1']) {
+    expect([path, isLook(path)]).toEqual([path, true])
+  }
+  const counts = (['monitor', 'auditor', 'operator', 'admin'] as const).map(
+    role => RIGHTS.filter(right => mayDo(role, right)).length,
+  )
+  expect(counts).toEqual([1, 2, 3, 4])
+})
+
+test('goal: a route without a role is refused to root, and HEAD needs what GET needs', () => {
+  const root = knownCaller(callerOf(0), setting)
+  expect(operationOf('PUT', '/organizations')).toBeNull()
+  expect(operationOf('GET', 'constructor')).toBeNull()
+  expect(refusalOf(root, 'POST', '/forgotten')?.message).toContain('has no role')
+  expect(refusalOf(knownCaller(callerOf(4242, 'monitor'), setting), 'HEAD', '/events')?.code).toBe('forbidden')
+  expect(refusalOf(knownCaller(callerOf(4242, 'monitor'), setting), 'HEAD', '/status')).toBeNull()
+})
+
+test('goal: a refusal is for who has no right, before anything of the request is looked at', async () => {
+  const { admin } = egressAdmin({ administrators })
+  const request = new Request('http://strongroom/organizations', {
+    method: 'POST',
+    headers: { 'content-type': 'text/plain' },
+    body: '{"slug": not json',
+  })
+  const response = await admin.handle(request, callerOf(uidOf('auditor')))
+  expect(response.status).toBe(403)
+  expect(await response.json()).toMatchObject({
+    error: { message: expect.stringContaining('it needs the role admin ([[operator.admins]]') },
+  })
+  expect(request.bodyUsed).toBe(false)
+})

@@ -1,0 +1,14 @@
+// The admin interface without a socket, asked as root; and what tests of it that name no administrators give it.
+
+import type { Admin } from '../../src/operator/api.ts'
+import type { AdminDeps } from '../../src/operator/deps.ts'
+
+export const NO_ADMINISTRATORS = {
+  administrators: [],
+  ownerUid: 0,
+  removeOrganization: () => {},
+} as const satisfies Partial<AdminDeps>
+
+export function asRoot(admin: Admin): (request: Request) => Promise<Response> {
+  return request => admin.handle(request, { uid: 0, gid: 0, pid: 1, socket: 'admin' })
+}
