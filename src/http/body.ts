@@ -20,7 +20,12 @@ export type AcceptedBody = {
 
 /** The body as strict JSON. Faults: invalid_request, body_too_large, body_timeout. */
 export async function readJson(request: Request, limits: JsonLimits, deadlines: Deadlines): Promise<unknown> {
-  checkBodyHeaders(request.headers, { bytesMax: limits.bytesMax, charset: 'utf-8' })
+  try {
+    checkBodyHeaders(request.headers, { bytesMax: limits.bytesMax, charset: 'utf-8' })
+  } catch (error) {
+    await discardTooLarge(error, request, deadlines)
+    throw error
+  }
   return parseJson(await readBody(request, limits, deadlines), limits)
 }
 
@@ -71,17 +76,26 @@ function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadl
   // A single promise for all outcomes: every request pays for each further promise.
   return new Promise(resolve => {
     const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
-    const stop = deadlines.after(timeoutMs, () => {
+    const stopLate = deadlines.after(timeoutMs, () => {
       resolve({ kind: 'late' })
       void reader?.cancel().catch(() => {})
     })
+    let stop = stopLate
     const end = (read: Read) => {
       stop()
       resolve(read)
     }
     const cut = (cause: unknown) => end({ kind: 'cut', cause })
     if (reader === null) request.arrayBuffer().then(buffer => end(wholeOf(new Uint8Array(buffer), bytesMax)), cut)
-    else readPieces(reader, bytesMax).then(end, cut)
+    else {
+      readPieces(reader, bytesMax, () => {
+        stop()
+        stop = deadlines.after(discardMs, () => {
+          resolve({ kind: 'too_large' })
+          void reader.cancel().catch(() => {})
+        })
+      }).then(end, cut)
+    }
   })
 }
 
@@ -91,19 +105,50 @@ function wholeOf(bytes: Uint8Array, bytesMax: number): Read {
 
 type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>
 
-async function readPieces(reader: Reader, bytesMax: number): Promise<Read> {
+async function readPieces(reader: Reader, bytesMax: number, onTooLarge: () => void): Promise<Read> {
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     lengthBytes += next.value.length
     if (lengthBytes > bytesMax) {
-      // Does not wait for the rest of the body.
-      void reader.cancel().catch(() => {})
+      onTooLarge()
+      await discard(reader)
       return { kind: 'too_large' }
     }
     chunks.push(next.value)
   }
   return { kind: 'whole', bytes: Buffer.concat(chunks) }
+}
+
+/**
+ * How much of the rest of a body that is too large is read and thrown away before the refusal is sent, and for how
+ * long. A client that writes its whole body before it reads would lose the refusal: the connection is reset while bytes
+ * wait unread.
+ */
+const discardBytes = 64 * 1024 * 1024
+const discardMs = 10_000
+
+/** Before a body that its headers call too large is refused; no effect for another failure. Never rejects. */
+export async function discardTooLarge(error: unknown, request: Request, deadlines: Deadlines): Promise<void> {
+  if (!(error instanceof Fault) || error.code !== 'body_too_large' || request.bodyUsed) return
+  const reader = request.body?.getReader()
+  if (reader !== undefined) await discardRest(reader, deadlines)
+}
+
+/** Reads the rest of a body that is too large. Never rejects. */
+export async function discardRest(reader: Reader, deadlines: Deadlines): Promise<void> {
+  const stop = deadlines.after(discardMs, () => void reader.cancel().catch(() => {}))
+  await discard(reader)
+  stop()
+}
+
+/** Never rejects: a client that goes away needs no refusal. */
+async function discard(reader: Reader): Promise<void> {
+  let left = discardBytes
+  try {
+    for (let next = await reader.read(); !next.done && left > 0; next = await reader.read()) left -= next.value.length
+    if (left <= 0) await reader.cancel()
+  } catch {}
 }
 
 function tooLarge(bytesMax: number): Fault {

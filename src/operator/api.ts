@@ -101,7 +101,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
   return (
     new Elysia({ normalize: false })
       .onError(({ error, set, request }) => {
-        const fault = toFault(error)
+        const fault = toFault(error, request)
         const pending = asked.get(request)
         if (pending !== undefined) pending.failure = fault.code
         if (isInternal(fault)) log.error('admin request failed', { error })
@@ -163,26 +163,43 @@ function argumentsOf(parts: readonly unknown[]): Record<string, unknown> {
 }
 
 /** Anything thrown in a handler, as a fault. */
-function toFault(error: unknown): Fault {
+function toFault(error: unknown, request: Request): Fault {
   const stored = storageFault(error, `nothing was changed: the database says: ${messageOf(error)}`)
   if (stored !== null) return stored
   if (error instanceof Fault) return error
   // Elysia wraps what `parse` throws.
   if (error instanceof ParseError && error.cause instanceof Fault) return error.cause
-  if (error instanceof ValidationError) {
-    const [first] = error.all
-    const path = first !== undefined && 'path' in first ? String(first.path).slice(1) : ''
-    // Our own responses are checked too; a wrong one is our failure, not the caller's.
-    if (error.type === 'response')
-      return new Fault('internal', `the response does not fit its schema at ${path || '/'}`)
-    return new Fault('invalid_request', `${error.type} does not fit its schema at ${path || '/'}`, {
-      ...(path === '' ? {} : { param: path }),
-    })
-  }
+  if (error instanceof ValidationError) return mismatch(error, request)
   if (systemErrorCode(error) === 'NOT_FOUND') {
     return new Fault('not_found', 'there is no such route; the daemon may be of another version')
   }
   return new Fault('internal', messageOf(error), { cause: error })
+}
+
+const namedFields = 5
+
+/** Names each field that does not fit, and why; `param` is the first of them. */
+function mismatch(error: ValidationError, request: Request): Fault {
+  const faults = new Map<string, string>()
+  for (const found of error.all) {
+    const path = 'path' in found ? String(found.path).slice(1).replaceAll('/', '.') : ''
+    const name = path === '' && error.type === 'property' ? parameterOf(error, request) : path
+    if (!faults.has(name)) faults.set(name, 'message' in found ? String(found.message) : 'does not fit')
+  }
+  const named = [...faults].slice(0, namedFields).map(([name, why]) => (name === '' ? why : `${name}: ${why}`))
+  const more = faults.size > named.length ? `; and ${faults.size - named.length} more` : ''
+  const what = error.type === 'property' ? 'query' : error.type
+  const message = `the ${what} does not fit its schema: ${named.join('; ')}${more}`
+  // Our own responses are checked too; a wrong one is our failure, not the caller's.
+  if (error.type === 'response') return new Fault('internal', message)
+  const [param = ''] = faults.keys()
+  return new Fault('invalid_request', message, param === '' ? {} : { param })
+}
+
+/** Elysia tells the value alone of a number in the query. */
+function parameterOf({ value }: ValidationError, request: Request): string {
+  const asked = [...new URL(request.url).searchParams]
+  return asked.find(([, text]) => text !== '' && Number(text) === value)?.[0] ?? ''
 }
 
 function toProblem(fault: Fault): AdminProblem {

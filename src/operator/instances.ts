@@ -14,13 +14,18 @@ import {
   consoleTailBytesMax,
   eventCountMax,
   InstanceReference,
-  Slug,
 } from '../contract/admin/admin.ts'
+import { AdminInstanceQuery, listedCountDefault, listedCountMax } from '../contract/admin/instance-query.ts'
 import { egressLimitBytes } from '../contract/http/instance.ts'
 import { followConsole, readConsole } from '../host/qemu/console.ts'
 import type { DirectoryDb, LedgerDb } from '../store/db.ts'
 import { attestedKeyOf } from '../store/directory/attestation.query.ts'
-import { findInstance, instanceById, listChangesOverlapping, listInstances } from '../store/directory/instance.query.ts'
+import {
+  findInstance,
+  instanceById,
+  listChangesOverlapping,
+  searchInstances,
+} from '../store/directory/instance.query.ts'
 import type { Instance, InstanceChange } from '../store/directory/instance.table.ts'
 import { listOrganizations, organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
@@ -40,8 +45,8 @@ export function instanceRoutes(deps: InstancesDeps) {
   const find = (reference: string) => instanceByReference(db, reference)
   const byReference = Type.Object({ ref: InstanceReference })
   return new Elysia({ normalize: false })
-    .get('/instances', ({ query }) => ({ instances: list(deps, query.organization ?? null) }), {
-      query: Type.Object({ organization: Type.Optional(Slug) }),
+    .get('/instances', ({ query }) => list(deps, query), {
+      query: AdminInstanceQuery,
       response: AdminInstanceList,
     })
     .get('/instance', ({ query }) => instanceView(deps, find(query.ref)), {
@@ -110,13 +115,35 @@ function unknownInstance(reference: string): Fault {
   return new Fault('not_found', `there is no instance ${reference}`, { param: 'instance' })
 }
 
-/** Instances of one organization, or of all where `slug` is null. Fault not_found. */
-function list(deps: InstancesDeps, slug: string | null): AdminInstance[] {
+/** Faults: not_found (the organization), invalid_request. */
+function list(deps: InstancesDeps, query: AdminInstanceQuery): AdminInstanceList {
   const { db } = deps.store.directory
-  const organizations = slug === null ? listOrganizations(db, { deleted: true }) : [organizationBySlug(db, slug)]
-  return organizations.flatMap(organization =>
-    listInstances(db, organization.id).map(instance => instanceView(deps, { instance, organization })),
+  const limit = query.limit === undefined ? listedCountDefault : Number(query.limit)
+  if (limit < 1 || limit > listedCountMax) throw wrong('limit', `must be a number from 1 to ${listedCountMax}`)
+  const createdFromMs = query.since === undefined ? null : Date.parse(query.since)
+  if (Number.isNaN(createdFromMs)) throw wrong('since', 'must be a time like 2026-11-25T00:00:00Z')
+  const only = query.organization === undefined ? null : organizationBySlug(db, query.organization)
+  const organizations = new Map(
+    (only === null ? listOrganizations(db, { deleted: true }) : [only]).map(row => [row.id, row]),
   )
+  const organizationId = only?.id ?? null
+  const found = searchInstances(db, {
+    organizationId,
+    status: query.status ?? null,
+    nameBegins: query.name ?? null,
+    createdFromMs,
+    // One beyond tells that there are more.
+    limit: limit + 1,
+  })
+  const shown = found.slice(-limit).map(instance => {
+    const organization = present(organizations.get(instance.organizationId), 'an instance has an organization')
+    return instanceView(deps, { instance, organization })
+  })
+  return { instances: shown, more: found.length > limit }
+}
+
+function wrong(param: string, why: string): Fault {
+  return new Fault('invalid_request', `${param} ${why}`, { param })
 }
 
 /** Goes to the service each time; only the first deletion is an event. */

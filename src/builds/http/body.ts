@@ -8,7 +8,7 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
-import { checkBodyHeaders } from '../../http/body.ts'
+import { checkBodyHeaders, discardRest, discardTooLarge } from '../../http/body.ts'
 import { removeFile } from '../../linux/files.ts'
 import type { Upload } from '../request.codec.ts'
 import { type ScanLimits, SourceScan } from './source-scan.ts'
@@ -41,7 +41,12 @@ export async function readSourceBody(
   { limits, deadlines }: { readonly limits: SourceBodyLimits; readonly deadlines: Deadlines },
 ): Promise<SourceBody> {
   const bytesMax = bodyBytesMax(limits)
-  checkBodyHeaders(request.headers, { bytesMax, charset: 'utf-8' })
+  try {
+    checkBodyHeaders(request.headers, { bytesMax, charset: 'utf-8' })
+  } catch (error) {
+    await discardTooLarge(error, request, deadlines)
+    throw error
+  }
   const file = new SourceFile(path)
   try {
     const scan = new SourceScan(limits)
@@ -100,8 +105,8 @@ async function readPieces(
       }
     }
   } catch (error) {
-    // Does not wait for the rest of the body.
-    void reader.cancel().catch(() => {})
+    if (error instanceof Fault && error.code === 'body_too_large') await discardRest(reader, deadlines)
+    else void reader.cancel().catch(() => {})
     throw error
   } finally {
     stopWhole()

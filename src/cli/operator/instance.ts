@@ -1,5 +1,7 @@
 // strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
+import { Option } from 'commander'
+import { iso } from '../../base/clock.ts'
 import { harmless } from '../../base/harmless.ts'
 import {
   type AdminEvent,
@@ -9,9 +11,10 @@ import {
   consoleTailBytesMax,
 } from '../../contract/admin/admin.ts'
 import { type AdminEgressRaise, egressLimitBytesMax } from '../../contract/admin/egress.ts'
+import { LISTED_STATUSES, listedCountDefault, listedCountMax } from '../../contract/admin/instance-query.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
-import { bytesOption, countOption } from '../options.ts'
+import { bytesOption, countOption, timeOption } from '../options.ts'
 import { bytesText, dash, fields, type Paint, table, timeText } from '../render.ts'
 
 const tailBytesDefault = 65_536
@@ -26,12 +29,23 @@ export function addInstance(program: Command): void {
     .command('list')
     .description('list instances, including terminated ones that are still on record')
     .option('--org <slug>', 'only those of this organization')
-    .examples('strongroom instance list', 'strongroom instance list --org acme --json')
-    .runs(async (run, options: { org?: string }) => {
-      const query = { organization: options.org }
-      await run.show({ path: '/instances', query, response: AdminInstanceList }, ({ instances }, paint) =>
+    .addOption(
+      new Option('--status <status>', 'only those in this state; living: all but terminated').choices(LISTED_STATUSES),
+    )
+    .option('--name <text>', 'only those whose names begin so')
+    .option('--since <time>', 'only those created at this time in UTC or later, like 2026-11-25T00:00:00Z', timeOption)
+    .option('--limit <n>', 'at most so many, the newest', countOption(1, listedCountMax), listedCountDefault)
+    .examples(
+      'strongroom instance list',
+      'strongroom instance list --org acme --json',
+      'strongroom instance list --status failed --since 2026-11-25T00:00:00Z',
+    )
+    .runs(async (run, { org: organization, status, name, since, limit }: ListOptions) => {
+      const query = { organization, status, name, since: since === undefined ? undefined : iso(since), limit }
+      const shown = await run.show({ path: '/instances', query, response: AdminInstanceList }, ({ instances }, paint) =>
         listText(instances, paint),
       )
+      if (shown.more) await run.hint(`only the newest ${limit} are shown; see --limit, --status, --name, --since`)
     })
 
   onOne(instance, 'show', 'show one instance')
@@ -72,6 +86,8 @@ export function addInstance(program: Command): void {
 
   addEgress(instance)
 }
+
+type ListOptions = { org?: string; status?: string; name?: string; since?: number; limit: number }
 
 type RaiseOptions = { to?: number; by?: number; reason?: string }
 

@@ -158,7 +158,9 @@ export const AdminInstance = Closed({
   vm: OrNull(AdminVm),
 })
 export type AdminInstance = Static<typeof AdminInstance>
-export const AdminInstanceList = Closed({ instances: Type.Array(AdminInstance) })
+/** `more`: older ones fit the query, too, and were left out by its limit. */
+export const AdminInstanceList = Closed({ instances: Type.Array(AdminInstance), more: Type.Boolean() })
+export type AdminInstanceList = Static<typeof AdminInstanceList>
 
 export const AdminEvent = Closed({
   id: Type.Integer(),

@@ -3,7 +3,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { checkBodyHeaders, readBody } from '../../http/body.ts'
+import { checkBodyHeaders, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
 import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
@@ -16,7 +16,7 @@ import { parseRequest } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
-import type { Enter, EnteredCaller } from './enter.ts'
+import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
@@ -87,14 +87,16 @@ export function createMeteredHandler<Asked extends Operation>(
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const dialect = dialectOf(operation)
-    const asked = deps.enter({
-      id,
-      operation,
-      headers: keyHeadersOf(request.headers, dialect),
-      fault: bodyFault(request.headers, bytesMaxOf(deps.limits, exchange)),
-      tokens: tokensToReserve(request.headers, { operation, exchange }),
-    })
-    const entry = asked instanceof Promise ? await asked : asked
+    const fault = bodyFault(request.headers, bytesMaxOf(deps.limits, exchange))
+    const tokens = tokensToReserve(request.headers, { operation, exchange })
+    let entry: Entry
+    try {
+      const asked = deps.enter({ id, operation, headers: keyHeadersOf(request.headers, dialect), fault, tokens })
+      entry = asked instanceof Promise ? await asked : asked
+    } catch (error) {
+      if (fault !== null) await discardTooLarge(error, request, deps.deadlines)
+      throw error
+    }
     if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id), dialect)
     const { caller } = entry
     const headers = { ...commonHeaders(id), ...entry.headers }

@@ -100,6 +100,41 @@ export function listInstances(db: DirectoryDb, organizationId: string): Instance
     .all()
 }
 
+export type InstanceSearch = {
+  readonly organizationId: string | null
+  /** `living`: all but terminated. */
+  readonly status: InstanceStatus | 'living' | null
+  /** Letters, digits and hyphens; null: any. */
+  readonly nameBegins: string | null
+  readonly createdFromMs: number | null
+  readonly limit: number
+}
+
+/** The newest `limit` records of all organizations that fit, oldest first. */
+export function searchInstances(db: DirectoryDb, search: InstanceSearch): Instance[] {
+  const { organizationId, status, nameBegins, createdFromMs, limit } = search
+  return db
+    .select()
+    .from(instances)
+    .where(
+      and(
+        organizationId === null ? undefined : eq(instances.organizationId, organizationId),
+        status === null
+          ? undefined
+          : status === 'living'
+            ? inArray(instances.status, [...LIVING])
+            : eq(instances.status, status),
+        // No character of a name has a meaning in GLOB.
+        nameBegins === null ? undefined : sql`${instances.name} GLOB ${`${nameBegins}*`}`,
+        createdFromMs === null ? undefined : gte(instances.createdAtMs, createdFromMs),
+      ),
+    )
+    .orderBy(desc(instances.createdAtMs), desc(instances.id))
+    .limit(limit)
+    .all()
+    .reverse()
+}
+
 export type InstanceState = Pick<Instance, 'id' | 'status' | 'platform'>
 
 /** Ids and states in the order of `listInstances`. Prepared once, and raw, because every list needs it. */

@@ -1,0 +1,104 @@
+// Filters of the operator's list of instances, and refusals that name the field; real database.
+
+import { afterAll, beforeAll, expect, test } from 'bun:test'
+import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { newUuid } from '../../src/base/ids.ts'
+import type { AdminHandler } from '../../src/operator/api.ts'
+import { openStore, type Store } from '../../src/store/db.ts'
+import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
+import { insertOrganization } from '../../src/store/directory/organization.query.ts'
+import { buildsAdmin } from '../rigs/build/queued-build.ts'
+
+const startMs = Date.parse('2026-11-20T00:00:00.000Z')
+const hourMs = 3_600_000
+let store: Store
+let admin: AdminHandler
+
+/** Names a0 to a5 of acme, b0 to b2 of globex, an hour apart, in turns; every third one is terminated. */
+beforeAll(() => {
+  store = openStore(':memory:')
+  const { db } = store.directory
+  const names = { acme: ['a0', 'a1', 'a2', 'a3', 'a4', 'a5'], globex: ['b0', 'b1', 'b2'] }
+  for (const [slug, own] of Object.entries(names)) {
+    const organizationId = newUuid()
+    insertOrganization(db, { id: organizationId, slug, nowMs: startMs })
+    for (const [index, name] of own.entries()) {
+      const id = newUuid()
+      const nowMs = startMs + index * hourMs
+      const fixed = { hostId: store.hostId, organizationId, agent: 'opencode', publicKey, vmId: null } as const
+      const mode = { inferenceMode: 'default_gateway', inferenceModel: 'tiny' } as const
+      insertInstance(db, { id, name, hostname: `${name}.x`, ...fixed, ...mode, nowMs })
+      if (index % 3 !== 2) continue
+      moveInstance(db, { id, from: 'provisioning', to: 'terminating', nowMs })
+      moveInstance(db, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
+    }
+  }
+  admin = buildsAdmin(store, { cancelBuild: null, nowMs: () => startMs })
+})
+afterAll(() => store.close())
+
+type Listed = {
+  readonly instances: readonly { readonly name: string }[]
+  readonly more: boolean
+  readonly error: { readonly message: string; readonly param?: string }
+}
+const noProblem: Listed['error'] = { message: '' }
+
+async function ask(path: string, body?: string) {
+  const init = body === undefined ? {} : { method: 'POST', body, headers: { 'content-type': 'application/json' } }
+  const response = await admin(new Request(`http://admin${path}`, init))
+  const text = await response.text()
+  const { instances, more, error }: Listed = { instances: [], more: false, error: noProblem, ...JSON.parse(text) }
+  return { status: response.status, instances, more, error }
+}
+
+async function names(query: string): Promise<string> {
+  const { instances, more } = await ask(`/instances${query}`)
+  return `${instances.map(({ name }) => name).join(' ')}${more ? ' +' : ''}`
+}
+
+// Goal: each filter alone and all together leave what they say, the newest within the limit, the oldest of these first.
+test('filters', async () => {
+  const since = (hours: number) => `since=${new Date(startMs + hours * hourMs).toISOString()}`
+  const all = (await names('')).split(' ').sort().join(' ')
+  expect(all).toBe('a0 a1 a2 a3 a4 a5 b0 b1 b2')
+  expect(await names('?organization=acme')).toBe('a0 a1 a2 a3 a4 a5')
+  expect(await names('?organization=acme&status=terminated')).toBe('a2 a5')
+  expect(await names('?organization=acme&status=living')).toBe('a0 a1 a3 a4')
+  expect(await names('?name=b')).toBe('b0 b1 b2')
+  expect(await names('?name=b1')).toBe('b1')
+  expect(await names(`?organization=acme&${since(3)}`)).toBe('a3 a4 a5')
+  expect(await names('?organization=acme&limit=2')).toBe('a4 a5 +')
+  expect(await names('?organization=acme&limit=6')).toBe('a0 a1 a2 a3 a4 a5')
+  expect(await names(`?organization=acme&status=provisioning&name=a&${since(1)}&limit=2`)).toBe('a3 a4 +')
+})
+
+// Goal: a filter that cannot be is refused with its name, and none reaches the database as a pattern.
+test('filters that are wrong', async () => {
+  const wrong = { organization: 'a'.repeat(64), status: 'gone', name: 'a*', since: 'soon', limit: '0' }
+  for (const [name, value] of Object.entries(wrong)) {
+    const { status, error } = await ask(`/instances?${name}=${encodeURIComponent(value)}`)
+    expect([name, status, error.param]).toEqual([name, 400, name])
+    expect(error.message).toContain(name)
+  }
+  expect((await ask('/instances?limit=10001')).error.param).toBe('limit')
+})
+
+// Goal: a refusal names every field at fault and says what is wrong with it.
+test('bodies and queries that do not fit', async () => {
+  const table: [path: string, body: string | undefined, param: string | undefined, words: string[]][] = [
+    ['/organizations', '{}', 'slug', ['slug: Expected required property']],
+    ['/organizations', '{"slug":5}', 'slug', ['body', 'slug: Expected string']],
+    ['/organizations', '{"slug":"a","x":1}', 'x', ['x: Unexpected property']],
+    ['/organizations', '[]', undefined, ['body', 'Expected object']],
+    ['/organizations/acme/budget', '{"budget_usd":5}', undefined, ['budget_usd: Expected union value']],
+    ['/instance/events?ref=x&limit=0', undefined, 'limit', ['query', 'limit: Expected integer']],
+    ['/instance', undefined, 'ref', ['ref: Expected required property']],
+  ]
+  for (const [path, body, param, words] of table) {
+    const found = await ask(path, body)
+    expect([path, body, found.status]).toEqual([path, body, 400])
+    for (const word of words) expect(found.error.message).toContain(word)
+    if (param !== undefined) expect([path, found.error.param]).toEqual([path, param])
+  }
+})
