@@ -4,43 +4,58 @@
 import { present } from '../base/assert.ts'
 import { createSerial } from '../base/work/serial.ts'
 import type { DirectoryDb } from '../store/db.ts'
-import { type InstanceState, instancesByIds, prepareInstanceStates } from '../store/directory/instance.query.ts'
+import {
+  type InstanceState,
+  instancesByIds,
+  prepareInstanceStates,
+  prepareRecordsMark,
+  type RecordsMark,
+} from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /**
  * A record changes only with its status, and no status returns (instance.machine), so id and status name its text.
  */
-type Kept = { readonly key: string; readonly texts: ReadonlyMap<string, string>; readonly list: string }
+type Kept = RecordTexts & {
+  readonly mark: RecordsMark
+  readonly texts: ReadonlyMap<string, string>
+}
 
 /** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
 const textsPerTurn = 25
 /** After so many rounds of changes that came meanwhile the rest is made at once. */
 const roundsMax = 8
 /** Bound for all organizations together. Beyond it, the least recently read list is evicted. */
-const keptCharsMax = 64 * 1024 * 1024
+const keptBytesMax = 64 * 1024 * 1024
 
 export type RecordTexts = {
-  /** `[record,…]`, oldest first. */
-  readonly list: string
+  /** `[record,…]`, oldest first, as UTF-8. Not to be written to. */
+  readonly list: Uint8Array
   /** Platforms of instances that are not terminated, each once. */
   readonly platforms: readonly Instance['platform'][]
 }
 
 /** Which records there are at this moment, and the name of each one's text. */
-type Found = { readonly states: readonly InstanceState[]; readonly names: readonly string[]; readonly key: string }
+type Found = {
+  readonly states: readonly InstanceState[]
+  readonly names: readonly string[]
+  readonly mark: RecordsMark
+}
 
 export class RecordLists {
   readonly #db: DirectoryDb
+  readonly #markOf: ReturnType<typeof prepareRecordsMark>
   readonly #statesOf: (organizationId: string) => InstanceState[]
   readonly #nextTurn: () => Promise<void>
   readonly #kept = new Map<string, Kept>()
-  #keptChars = 0
+  #keptBytes = 0
   /** Builds one long list at a time: several would take one long turn and hold all their texts in memory. */
   readonly #long = createSerial()
 
   constructor(db: DirectoryDb, nextTurn: () => Promise<void> = immediate) {
     this.#db = db
+    this.#markOf = prepareRecordsMark(db)
     this.#statesOf = prepareInstanceStates(db)
     this.#nextTurn = nextTurn
   }
@@ -51,9 +66,12 @@ export class RecordLists {
   }
 
   #madeNow(organizationId: string): RecordTexts | null {
-    const found = this.#find(organizationId)
     const before = this.#kept.get(organizationId)
-    if (before?.key === found.key) return this.#keep(organizationId, found, before)
+    if (before !== undefined) {
+      const { mark, isSame } = this.#markOf(organizationId, before.mark)
+      if (isSame) return this.#keep(organizationId, { ...before, mark })
+    }
+    const found = this.#find(organizationId)
     if (missing(found, before?.texts).length > textsPerTurn) return null
     return this.#assemble(organizationId, found, before?.texts ?? new Map())
   }
@@ -75,9 +93,10 @@ export class RecordLists {
   }
 
   #find(organizationId: string): Found {
+    const { mark } = this.#markOf(organizationId, null)
     const states = this.#statesOf(organizationId)
     const names = states.map(nameOf)
-    return { states, names, key: names.join() }
+    return { states, names, mark }
   }
 
   /** Adds the texts of instances that still exist. */
@@ -97,25 +116,27 @@ export class RecordLists {
     const texts = new Map(
       found.names.map(name => [name, present(added.get(name) ?? known.get(name), 'every record has its text')]),
     )
-    return this.#keep(organizationId, found, { key: found.key, texts, list: `[${[...texts.values()].join()}]` })
+    const living = found.states.filter(({ status }) => status !== 'terminated')
+    const platforms = [...new Set(living.map(({ platform }) => platform))]
+    const list = Buffer.from(`[${[...texts.values()].join()}]`)
+    return this.#keep(organizationId, { mark: found.mark, texts, list, platforms })
   }
 
-  #keep(organizationId: string, { states }: Found, made: Kept): RecordTexts {
+  #keep(organizationId: string, made: Kept): RecordTexts {
     this.#forget(organizationId)
     this.#kept.set(organizationId, made)
-    this.#keptChars += made.list.length
+    this.#keptBytes += made.list.length
     for (const oldest of this.#kept.keys()) {
-      if (this.#keptChars <= keptCharsMax) break
+      if (this.#keptBytes <= keptBytesMax) break
       this.#forget(oldest)
     }
-    const living = states.filter(({ status }) => status !== 'terminated')
-    return { list: made.list, platforms: [...new Set(living.map(({ platform }) => platform))] }
+    return made
   }
 
   #forget(organizationId: string): void {
     const before = this.#kept.get(organizationId)
     if (before === undefined) return
-    this.#keptChars -= before.list.length
+    this.#keptBytes -= before.list.length
     this.#kept.delete(organizationId)
   }
 }

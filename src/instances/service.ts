@@ -90,14 +90,17 @@ export type Principal = {
 /** Data of instances with the platforms they run on, each once; null: not known. */
 export type Shown<T> = { readonly data: T; readonly platforms: readonly Instance['platform'][] }
 
+/** A long document whose parts are kept as bytes. */
+export type JsonPieces = readonly (string | Uint8Array)[]
+
 export type InstancesService = {
   /**
    * Faults: invalid_request, conflict, forbidden, unauthenticated, rate_limited. A repeated key gets its first
    * response, verbatim.
    */
   readonly create: (caller: Principal, request: CreateRequest, idempotencyKey: string | null) => Shown<InstanceCreated>
-  /** An InstanceList, as JSON text. */
-  readonly list: (caller: Principal) => Promise<Shown<string>>
+  /** An InstanceList: pieces of its JSON, one after the other. */
+  readonly list: (caller: Principal) => Promise<Shown<JsonPieces>>
   /** Faults: not_found. */
   readonly retrieve: (caller: Principal, name: string) => Shown<InstanceRecord>
   /** Accepted in every state; repeating it changes nothing. Faults: not_found. */
@@ -153,7 +156,7 @@ export function createInstancesService(deps: InstancesDeps): InstancesService {
 
     list: async caller => {
       const { list, platforms } = await recordLists.of(caller.organization.id)
-      return { data: `{"instances":${list},"next_cursor":null}`, platforms }
+      return { data: ['{"instances":', list, ',"next_cursor":null}'], platforms }
     },
 
     retrieve: (caller, name) => shown(ownInstance(directory.db, caller, name)),

@@ -58,8 +58,10 @@ function organization(count = recordCount) {
   return { id, names, add, terminate }
 }
 
-const shown = (list: string) =>
-  (JSON.parse(list) as { name: string; status: string }[]).map(({ name, status }) => `${name} ${status}`)
+const shown = (list: Uint8Array) =>
+  (JSON.parse(Buffer.from(list).toString()) as { name: string; status: string }[]).map(
+    ({ name, status }) => `${name} ${status}`,
+  )
 
 test('a first list takes a turn for every few records, and a second one none', async () => {
   // Goal: what is done in one go does not grow with the number of records.
@@ -127,4 +129,38 @@ test('records that change in every turn do not keep a list for ever', async () =
     for (let at = 0; at < textsPerTurn + 1; at += 1) add()
   })
   expect(shown((await lists.of(id)).list).length).toBe(names.length)
+})
+
+test('a kept list is that of the moment, whoever changes what', async () => {
+  // Goal: what is kept as bytes is never older than the records: after each change of either organization, one that
+  // goes and one that comes at once among them, kept lists equal fresh ones; what has not changed is not made again.
+  const [own, other] = [organization(8), organization(8)]
+  const lists = new RecordLists(store.directory.db)
+  const steps: (() => void)[] = [
+    () => {},
+    () => other.terminate(other.names[0] ?? ''),
+    () => own.terminate(own.names[3] ?? ''),
+    () => own.add(),
+    () => other.add(),
+    () => {
+      expect(deleteExpired(store.directory.db, { terminatedBeforeMs: 6, limit: 1 })).toBe(1)
+      own.add()
+    },
+    () => void deleteExpired(store.directory.db, { terminatedBeforeMs: 6, limit: 10 }),
+    () => own.terminate(own.names[7] ?? ''),
+    () => void deleteExpired(store.directory.db, { terminatedBeforeMs: 6, limit: 10 }),
+    () => own.add(),
+  ]
+  for (const [index, step] of steps.entries()) {
+    step()
+    for (const { id } of [own, other]) {
+      const kept = await lists.of(id)
+      const fresh = await new RecordLists(store.directory.db).of(id)
+      expect([index, kept.platforms, shown(kept.list)]).toEqual([index, fresh.platforms, shown(fresh.list)])
+      expect((await lists.of(id)).list).toBe(kept.list)
+    }
+    const before = (await lists.of(own.id)).list
+    other.add()
+    expect((await lists.of(own.id)).list).toBe(before)
+  }
 })

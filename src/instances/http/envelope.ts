@@ -1,8 +1,9 @@
 // The envelope of service A's responses (contract 2.1): request id, correlation id, and `data` or `error`. Pure.
 
-import { fromUtf8 } from '../../base/bytes.ts'
+import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import type { FailureEnvelope, Problem } from '../../contract/http/problem.ts'
 import type { EdgeContext } from '../../http/edge.ts'
+import type { JsonPieces } from '../service.ts'
 
 type Asked = Pick<EdgeContext, 'request' | 'requestId'>
 
@@ -21,20 +22,23 @@ export class Reply {
 
 type ReplyOptions = { readonly status?: number; readonly headers?: Readonly<Record<string, string>> }
 
-/** `data` that is JSON text already. */
-export class JsonText {
-  readonly text: string
+/** `data` that is JSON already, in pieces. */
+export class JsonData {
+  readonly pieces: JsonPieces
 
-  constructor(text: string) {
-    this.text = text
+  constructor(pieces: JsonPieces) {
+    this.pieces = pieces
   }
 }
 
 export function successResponse(asked: Asked, { data, status, headers: own }: Reply): Response {
-  if (!(data instanceof JsonText)) return Response.json({ ...ids(asked), data }, { status, headers: own })
+  if (!(data instanceof JsonData)) return Response.json({ ...ids(asked), data }, { status, headers: own })
   const head = JSON.stringify(ids(asked)).slice(0, -1)
   const headers = { ...own, 'Content-Type': 'application/json;charset=utf-8' }
-  return new Response(`${head},"data":${data.text}}`, { status, headers })
+  const pieces = [`${head},"data":`, ...data.pieces, '}'].map(piece =>
+    typeof piece === 'string' ? utf8(piece) : piece,
+  )
+  return new Response(Buffer.concat(pieces), { status, headers })
 }
 
 export function failureEnvelope(asked: Asked, error: Problem): FailureEnvelope {

@@ -6,7 +6,7 @@ import { readNonce } from '../attestation.codec.ts'
 import type { Attestations } from '../attestation.ts'
 import { parseCreate, parseIdempotencyKey } from '../create.codec.ts'
 import type { InstancesService, Principal, Shown } from '../service.ts'
-import { JsonText, Reply } from './envelope.ts'
+import { JsonData, Reply } from './envelope.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
 export type InstanceApi = {
@@ -37,7 +37,7 @@ const HANDLERS: Readonly<Record<InstanceOperation, InstanceHandler>> = {
   },
   listInstances: async ({ service, caller }, context) => {
     const { data, platforms } = await service.list(caller(context, 'read'))
-    return reply({ data: new JsonText(data), platforms })
+    return reply({ data: new JsonData(data), platforms })
   },
   retrieveInstance: ({ service, caller }, context) => reply(service.retrieve(caller(context, 'read'), nameOf(context))),
   retrieveInstanceAttestation: async ({ attestations, caller }, context) => {

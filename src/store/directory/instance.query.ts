@@ -146,6 +146,33 @@ export function prepareInstanceStates(db: DirectoryDb): (organizationId: string)
   return organizationId => select.all(organizationId)
 }
 
+/** What records an organization has, as the newest change of any record and the number of its own. */
+export type RecordsMark = { readonly changeId: number; readonly count: number }
+
+/**
+ * Prepared once, and raw: it replaces the look at every record. `isSame`: no record of the organization has come,
+ * changed or gone since the mark `since`, for the change log has each change.
+ */
+export function prepareRecordsMark(
+  db: DirectoryDb,
+): (organizationId: string, since: RecordsMark | null) => { readonly mark: RecordsMark; readonly isSame: boolean } {
+  const newest = prepareRaw<{ id: number | null }>(db, 'SELECT max(id) AS id FROM instance_changes')
+  const counted = prepareRaw<{ count: number }>(db, 'SELECT count(*) AS count FROM instances WHERE organization_id = ?')
+  // CROSS JOIN keeps this order: by the newest changes, not by all records of the organization (sqlite.org, optimizer).
+  const changed = prepareRaw<{ id: number }>(
+    db,
+    `SELECT c.id FROM instance_changes c CROSS JOIN instances i ON i.id = c.instance_id
+     WHERE c.id > ? AND i.organization_id = ? LIMIT 1`,
+  )
+  return (organizationId, since) => {
+    const count = counted.get(organizationId)?.count ?? 0
+    // The newest change goes with its record; numbers are never given twice.
+    const changeId = Math.max(newest.get()?.id ?? 0, since?.changeId ?? 0)
+    const isSame = since !== null && since.count === count && changed.get(since.changeId, organizationId) === null
+    return { mark: { changeId, count }, isSame }
+  }
+}
+
 export function findInstance(db: DirectoryDb, key: { organizationId: string; name: string }): Instance | null {
   const found = db
     .select()
