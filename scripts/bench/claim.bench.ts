@@ -9,10 +9,10 @@ import { type Customer, createCustomer } from '../rigs/instances/instances-clien
 import { qemuProcesses } from '../rigs/leftovers.ts'
 import { until } from '../rigs/until.ts'
 import type { Figures } from './bench-report.ts'
+import { plainBootMs } from './boot/plain-boot.ts'
+import { PHASES, type Timeline, watchVm } from './boot/vm-timeline.ts'
 import { loggedIn, measureInNetns, percentile, round, type Say } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
-import { plainBootMs } from './plain-boot.ts'
-import { PHASES, type Timeline, watchVm } from './vm-timeline.ts'
 
 const warmRuns = 8
 const coldRuns = 3

@@ -15,9 +15,9 @@ import type { CpioEntry } from '../image/tree/cpio.ts'
 import { builtImage } from '../rigs/appliance.ts'
 import { bootGuest } from '../rigs/guest/boot.ts'
 import type { Figures } from './bench-report.ts'
+import { initrdWith } from './boot/plain-boot.ts'
 import { round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
-import { initrdWith } from './plain-boot.ts'
 
 const rounds = 5
 const sizeMib = 64

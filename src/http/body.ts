@@ -76,11 +76,10 @@ function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadl
   // A single promise for all outcomes: every request pays for each further promise.
   return new Promise(resolve => {
     const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
-    const stopLate = deadlines.after(timeoutMs, () => {
+    const stop = deadlines.after(timeoutMs, () => {
       resolve({ kind: 'late' })
       void reader?.cancel().catch(() => {})
     })
-    let stop = stopLate
     const end = (read: Read) => {
       stop()
       resolve(read)
@@ -88,13 +87,11 @@ function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadl
     const cut = (cause: unknown) => end({ kind: 'cut', cause })
     if (reader === null) request.arrayBuffer().then(buffer => end(wholeOf(new Uint8Array(buffer), bytesMax)), cut)
     else {
-      readPieces(reader, bytesMax, () => {
+      const discardAll = () => {
         stop()
-        stop = deadlines.after(discardMs, () => {
-          resolve({ kind: 'too_large' })
-          void reader.cancel().catch(() => {})
-        })
-      }).then(end, cut)
+        return discardRest(reader, deadlines)
+      }
+      readPieces(reader, bytesMax, discardAll).then(end, cut)
     }
   })
 }
@@ -105,14 +102,13 @@ function wholeOf(bytes: Uint8Array, bytesMax: number): Read {
 
 type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>
 
-async function readPieces(reader: Reader, bytesMax: number, onTooLarge: () => void): Promise<Read> {
+async function readPieces(reader: Reader, bytesMax: number, discardAll: () => Promise<void>): Promise<Read> {
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     lengthBytes += next.value.length
     if (lengthBytes > bytesMax) {
-      onTooLarge()
-      await discard(reader)
+      await discardAll()
       return { kind: 'too_large' }
     }
     chunks.push(next.value)
@@ -123,10 +119,11 @@ async function readPieces(reader: Reader, bytesMax: number, onTooLarge: () => vo
 /**
  * How much of the rest of a body that is too large is read and thrown away before the refusal is sent, and for how
  * long. A client that writes its whole body before it reads would lose the refusal: the connection is reset while bytes
- * wait unread.
+ * wait unread. One that sends nothing for a moment waits for the refusal.
  */
 const discardBytes = 64 * 1024 * 1024
 const discardMs = 10_000
+const discardIdleMs = 2_000
 
 /** Before a body that its headers call too large is refused; no effect for another failure. Never rejects. */
 export async function discardTooLarge(error: unknown, request: Request, deadlines: Deadlines): Promise<void> {
@@ -135,20 +132,27 @@ export async function discardTooLarge(error: unknown, request: Request, deadline
   if (reader !== undefined) await discardRest(reader, deadlines)
 }
 
-/** Reads the rest of a body that is too large. Never rejects. */
-export async function discardRest(reader: Reader, deadlines: Deadlines): Promise<void> {
-  const stop = deadlines.after(discardMs, () => void reader.cancel().catch(() => {}))
-  await discard(reader)
-  stop()
-}
-
-/** Never rejects: a client that goes away needs no refusal. */
-async function discard(reader: Reader): Promise<void> {
-  let left = discardBytes
-  try {
-    for (let next = await reader.read(); !next.done && left > 0; next = await reader.read()) left -= next.value.length
-    if (left <= 0) await reader.cancel()
-  } catch {}
+/** Reads the rest of a body that is too large. Never rejects: a client that goes away needs no refusal. */
+export function discardRest(reader: Reader, deadlines: Deadlines): Promise<void> {
+  return new Promise(resolve => {
+    const end = () => {
+      stop()
+      idle.clear()
+      resolve()
+      void reader.cancel().catch(() => {})
+    }
+    const stop = deadlines.after(discardMs, end)
+    const idle = deadlines.moving(end)
+    const read = async () => {
+      let left = discardBytes
+      idle.set(discardIdleMs)
+      for (let next = await reader.read(); !next.done && left > 0; next = await reader.read()) {
+        left -= next.value.length
+        idle.set(discardIdleMs)
+      }
+    }
+    read().then(end, end)
+  })
 }
 
 function tooLarge(bytesMax: number): Fault {

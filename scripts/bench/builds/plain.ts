@@ -9,7 +9,7 @@ import { cargoBuildArgv, cargoEnvironment } from '../../../src/builder/cargo/car
 import { places } from '../../../src/builder/phase.ts'
 import type { CpioEntry } from '../../image/tree/cpio.ts'
 import type { SourceFiles } from '../../rigs/build/sources.ts'
-import { initrdWith, programEntry } from '../plain-boot.ts'
+import { initrdWith, programEntry } from '../boot/plain-boot.ts'
 
 export type PlainVm = {
   /** Directory of the builder image. */

@@ -146,7 +146,7 @@ export function prepareInstanceStates(db: DirectoryDb): (organizationId: string)
   return organizationId => select.all(organizationId)
 }
 
-/** What records an organization has, as the newest change of any record and the number of its own. */
+/** Which records an organization has, as the newest change of any record and the number of its own. */
 export type RecordsMark = { readonly changeId: number; readonly count: number }
 
 /**

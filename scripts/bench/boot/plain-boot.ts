@@ -4,9 +4,9 @@
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { assert } from '../../src/base/assert.ts'
-import { type CpioEntry, cpioArchive } from '../image/tree/cpio.ts'
-import { bootGuest } from '../rigs/guest/boot.ts'
+import { assert } from '../../../src/base/assert.ts'
+import { type CpioEntry, cpioArchive } from '../../image/tree/cpio.ts'
+import { bootGuest } from '../../rigs/guest/boot.ts'
 
 const mark = 'plain boot: userland'
 const timeoutMs = 120_000

@@ -3,8 +3,8 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
-import type { AdminEvent } from '../../src/contract/admin/admin.ts'
-import type { Appliance } from '../rigs/appliance.ts'
+import type { AdminEvent } from '../../../src/contract/admin/admin.ts'
+import type { Appliance } from '../../rigs/appliance.ts'
 
 /** Each begins where the one before it ends. */
 export const PHASES = [
