@@ -54,7 +54,7 @@ function inVm(parts: GatewayParts): PlacedGateway {
   const { config, tls } = parts
   const { keeper, traces, collectors, start, stop } = composeGatewayVm({
     ...parts,
-    certify: csr => tls.certify(csr),
+    certify: (csr, options) => tls.certify(csr, options),
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
   return { url, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }

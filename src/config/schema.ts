@@ -50,6 +50,18 @@ const TlsConfig = Type.Object(
       maxItems: 64,
       description: 'DNS names and IP addresses that certificates of the local CA hold besides the usual ones.',
     }),
+    announced_names: Type.Array(Type.String({ minLength: 1, maxLength: 253 }), {
+      default: [],
+      maxItems: 64,
+      description:
+        'DNS names that this appliance will have, such as a new `domain`. The local CA permits them already, so that clients can take its new certificate before the change.',
+    }),
+    overlap_days: Count(
+      30,
+      0,
+      365,
+      'After a change of `domain` certificates of the earlier names are served for so long, to clients that have the earlier certificate of the local CA.',
+    ),
     validity_days: Count(90, 1, 397, 'How long a certificate of the local CA is valid.'),
     renew_before_days: Count(
       30,

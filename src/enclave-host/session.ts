@@ -267,10 +267,10 @@ export class GatewaySession {
     await this.#tell({ op: 'evidence_for', want: want.id, ...answer })
   }
 
-  async #certify({ id, csr }: WantOf<'certificate'>): Promise<void> {
+  async #certify({ id, csr, byName }: WantOf<'certificate'>): Promise<void> {
     const { certify, clock } = this.#deps
     try {
-      const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0))
+      const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0), { byName: byName === true })
       await this.#tell({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
       // Known until then: a VM that sends nonsense is not asked for more of it at once.

@@ -24,7 +24,15 @@ export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onCh
  * Certificates for a key that stays in its VM. `csr`: PKCS #10, DER. Fault invalid_request: malformed, or not signed
  * by its key.
  */
-export type Certify = (csr: Uint8Array) => Promise<{ readonly clients: string; readonly guests: string }>
+export type Certify = (
+  csr: Uint8Array,
+  options: { readonly byName: boolean },
+) => Promise<{
+  readonly clients: string
+  readonly guests: string
+  /** Only by name. */
+  readonly named?: { readonly serverName: string; readonly cert: string }[]
+}>
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>
 

@@ -106,7 +106,11 @@ export class Enclave {
         return ok
       }
       case 'certificate_for':
-        wants.answer(request.want, 'certificate', { clients: request.clients, guests: request.guests })
+        wants.answer(request.want, 'certificate', {
+          clients: request.clients,
+          guests: request.guests,
+          named: request.named ?? [],
+        })
         return ok
       case 'spent_for':
         wants.answer(request.want, 'spent', request.sums)

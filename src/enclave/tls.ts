@@ -8,11 +8,15 @@ import { toBase64Url } from '../base/bytes.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
-import { readPair, type TlsPair } from '../http/pair.ts'
+import { type NamedCertificate, readPair, type TlsPair } from '../http/pair.ts'
 import type { ServedTls } from '../http/serve.ts'
 import type { Wants } from './wants.ts'
 
-export type CertificateAnswer = { readonly clients: string; readonly guests: string }
+export type CertificateAnswer = {
+  readonly clients: string
+  readonly guests: string
+  readonly named: readonly NamedCertificate[]
+}
 
 export type EnclaveTlsDeps = {
   readonly wants: Pick<Wants, 'ask'>
@@ -33,13 +37,15 @@ export class EnclaveTls implements ServedTls {
   readonly #listeners: (() => void)[] = []
   #pair: TlsPair
   #guests: string
+  #named: readonly NamedCertificate[]
 
-  private constructor(parts: { csr: string; key: string; pair: TlsPair; guests: string }, deps: EnclaveTlsDeps) {
+  private constructor(parts: Certified & { csr: string; key: string }, deps: EnclaveTlsDeps) {
     this.#deps = deps
     this.#csr = parts.csr
     this.#key = parts.key
     this.#pair = parts.pair
     this.#guests = parts.guests
+    this.#named = parts.named
   }
 
   /** A new key, certified; asks until it is. Rejects when the signal is aborted. */
@@ -64,6 +70,10 @@ export class EnclaveTls implements ServedTls {
     return this.#guests
   }
 
+  named(): readonly NamedCertificate[] {
+    return this.#named
+  }
+
   onChange(listener: () => void): void {
     this.#listeners.push(listener)
   }
@@ -75,9 +85,10 @@ export class EnclaveTls implements ServedTls {
       await pause(clock, checkIntervalMs, signal)
       if (signal.aborted || !this.#isDue(clock.nowMs())) continue
       try {
-        const { pair, guests } = await certified(this.#deps, this.#csr, this.#key)
+        const { pair, guests, named } = await certified(this.#deps, this.#csr, this.#key)
         this.#pair = pair
         this.#guests = guests
+        this.#named = named
         for (const listener of this.#listeners) listener()
         log.info('certificates renewed', { fingerprint: pair.fingerprint })
       } catch (error) {
@@ -91,6 +102,8 @@ export class EnclaveTls implements ServedTls {
     return notAfterMs - nowMs < (notAfterMs - notBeforeMs) / 3 || notBeforeMs > nowMs
   }
 }
+
+type Certified = Omit<CertificateAnswer, 'clients'> & { readonly pair: TlsPair }
 
 async function newRequest(): Promise<{ key: string; csr: string }> {
   const x509 = await loadX509()
@@ -106,12 +119,9 @@ async function newRequest(): Promise<{ key: string; csr: string }> {
 }
 
 /** Fault attest.unavailable: no answer, or certificates that are not for this key or not for now. */
-async function certified(
-  { wants, clock }: EnclaveTlsDeps,
-  csr: string,
-  key: string,
-): Promise<{ pair: TlsPair; guests: string }> {
-  const { clients, guests } = (await wants.ask({ kind: 'certificate', csr }, askTimeoutMs)) as CertificateAnswer
+async function certified({ wants, clock }: EnclaveTlsDeps, csr: string, key: string): Promise<Certified> {
+  const want = { kind: 'certificate', csr, byName: true } as const
+  const { clients, guests, named } = (await wants.ask(want, askTimeoutMs)) as CertificateAnswer
   const usable = (cert: string, whose: string): TlsPair => {
     const verdict = readPair(cert, key)
     const problem = verdict.ok ? whyUntimely(verdict.pair, clock.nowMs()) : verdict.reason
@@ -119,7 +129,8 @@ async function certified(
     throw new Fault('attest.unavailable', `certificate for ${whose}: ${problem}`)
   }
   usable(guests, 'instances')
-  return { pair: usable(clients, 'clients'), guests }
+  for (const { serverName, cert } of named) usable(cert, serverName)
+  return { pair: usable(clients, 'clients'), guests, named }
 }
 
 function whyUntimely({ notBeforeMs, notAfterMs }: TlsPair, nowMs: number): string | null {

@@ -2,35 +2,32 @@
 // timer. A pair that cannot be used never replaces a working one: the old pair stays; log and journal get the reason.
 
 import { createPublicKey, X509Certificate } from 'node:crypto'
-import { readFileSync, statSync } from 'node:fs'
+import { readFileSync } from 'node:fs'
 import { isIP } from 'node:net'
 import { join } from 'node:path'
 import { loadX509 } from '../attest/x509/runtime.ts'
 import { type Clock, iso } from '../base/clock.ts'
-import { Fault, messageOf, systemErrorCode, wrapFault } from '../base/fault.ts'
-import type { Runtime } from '../base/runtime.ts'
+import { Fault, messageOf } from '../base/fault.ts'
 import { createSerial } from '../base/work/serial.ts'
 import { sweepLater } from '../base/work/sweep.ts'
-import { parseListen } from '../config/listen.ts'
-import type { Config } from '../config/schema.ts'
 import type { CERTIFICATE_NAMES } from '../contract/admin/admin.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
-import { ensureDir, writeFileAtomic } from '../linux/files.ts'
+import { ensureDir, readTextOrNull, writeFileAtomic } from '../linux/files.ts'
 import { type Authority, openAuthority, type Replacement } from './authority.ts'
-import { isIssuedBy, readPair, sameNames, type TlsPair } from './pair.ts'
+import {
+  certificateNames,
+  expiryWarnMs,
+  type Leaves,
+  type Shown,
+  type Source,
+  type TlsDeps,
+} from './certificate-source.ts'
+import { operatorSource } from './operator-certificate.ts'
+import { isIssuedBy, type NamedCertificate, namesIn, readPair, sameNames, type TlsPair } from './pair.ts'
+import { type FormerNames, followNames, otherNames, writeNames } from './served-names.ts'
 
 const dayMs = 86_400_000
-const watchIntervalMs = 2_000
 const renewIntervalMs = 3_600_000
-/** Within this time before the end of the operator's certificate the log warns at start and every day. */
-const expiryWarnMs = 14 * dayMs
-
-export type TlsDeps = Runtime & {
-  readonly config: NamingConfig
-  readonly stateDir: string
-  /** `tls.changed`, `tls.refused`, `tls.expiring`, `tls.authority_replaced`, for the journal. */
-  readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
-}
 
 /**
  * Faults at start: config.file (the operator's files cannot be used), internal (the authority cannot). Later failures
@@ -41,11 +38,17 @@ export async function createTls(deps: TlsDeps): Promise<Tls> {
   const source = config.tls.certificate_file === '' ? await localSource(deps) : operatorSource(deps)
   const names = [guestGatewayName]
   const guests = await openAuthority({ kind: 'guests', stateDir, names, nowMs: clock.nowMs, random })
-  return new Tls({ source, guests, guest: await certifyGuest(guests, source.first, clock) }, deps)
+  const guest = await certifyGuest(guests, source.first, clock)
+  return new Tls({ source, guests, guest, shown: await source.show(source.first) }, deps)
 }
 
 /** Certificates for the key of a gateway VM, as PEM. */
-export type GatewayChains = { readonly clients: string; readonly guests: string }
+export type GatewayChains = {
+  readonly clients: string
+  readonly guests: string
+  /** Only by name. */
+  readonly named?: NamedCertificate[]
+}
 
 type GuestCertificate = { readonly cert: string; readonly notBeforeMs: number; readonly notAfterMs: number }
 
@@ -82,24 +85,37 @@ class Tls {
   readonly #checks = createSerial()
   #pair: TlsPair
   #guest: GuestCertificate
+  #shown: Shown
   #warnedAtMs = Number.NEGATIVE_INFINITY
 
-  constructor(parts: { source: Source; guests: Authority; guest: GuestCertificate }, deps: TlsDeps) {
-    const { source, guests, guest } = parts
+  constructor(parts: { source: Source; guests: Authority; guest: GuestCertificate; shown: Shown }, deps: TlsDeps) {
+    const { source, guests, guest, shown } = parts
     this.source = source.kind
     this.caFile = source.caFile
     this.guestCaPem = guests.caPem
     this.#source = source
     this.#guests = guests
     this.#guest = guest
+    this.#shown = shown
     this.#deps = deps
     this.#pair = source.first
     this.#warnOfExpiry()
     void this.#checkRepeatedly()
   }
 
+  /** For clients that send no name, or one that `named` has not. */
   current(): TlsPair {
-    return this.#pair
+    return this.#shown.first
+  }
+
+  /** Certificates of other names, for the same key. */
+  named(): readonly NamedCertificate[] {
+    return this.#shown.named
+  }
+
+  /** Names from before a change of the domain, which are still served; null: none. */
+  former(): FormerNames | null {
+    return this.#source.former()
   }
 
   /** When each certificate of this appliance ends. Nothing is known here of the authority of the operator's own. */
@@ -120,16 +136,18 @@ class Tls {
 
   /**
    * Certificates by this appliance's authorities, for clients and for instances, for a key that stays in its VM. `csr`:
-   * PKCS #10, DER; only its key counts. Fault invalid_request: malformed, or not signed by its key.
+   * PKCS #10, DER; only its key counts.
+   * Without `byName` one certificate has all names. Fault invalid_request: malformed, or not signed by its key.
    */
-  async certify(csr: Uint8Array): Promise<GatewayChains> {
+  async certify(csr: Uint8Array, { byName }: { readonly byName: boolean }): Promise<GatewayChains> {
     const { config } = this.#deps
     const spki = await requestedKey(csr)
+    const guests = await this.#guests.certify(spki, [guestGatewayName], config.tls.validity_days)
+    const leaves = byName ? await this.#source.leaves(spki) : null
+    if (leaves !== null && charsOf(leaves) <= namedChars)
+      return { clients: leaves.first, guests, named: [...leaves.named] }
     const clients = await this.#source.authority()
-    return {
-      clients: await clients.certify(spki, certificateNames(config), config.tls.validity_days),
-      guests: await this.#guests.certify(spki, [guestGatewayName], config.tls.validity_days),
-    }
+    return { clients: await clients.certify(spki, certificateNames(config), config.tls.validity_days), guests }
   }
 
   /** Calls `listener` after every change; its exceptions are logged. */
@@ -159,7 +177,8 @@ class Tls {
         const next = await this.#source.check({ current: this.#pair, forced })
         if (next !== null || isGuestDue(this.#guest, this.#deps.clock.nowMs())) {
           const pair = next ?? this.#pair
-          this.#replace(pair, await certifyGuest(this.#guests, pair, this.#deps.clock))
+          const guest = await certifyGuest(this.#guests, pair, this.#deps.clock)
+          this.#replace(pair, guest, await this.#source.show(pair))
         }
         this.#warnOfExpiry()
       } catch (error) {
@@ -169,12 +188,13 @@ class Tls {
     })
   }
 
-  #replace(next: TlsPair, guest: GuestCertificate): void {
+  #replace(next: TlsPair, guest: GuestCertificate, shown: Shown): void {
     const { log, onEvent, clock } = this.#deps
     const { fingerprint, key, cert } = this.#pair
     const isSame = next.fingerprint === fingerprint && next.key === key && next.cert === cert
     if (isSame && !isGuestDue(this.#guest, clock.nowMs())) return
     this.#guest = guest
+    this.#shown = shown
     if (!isSame) {
       this.#pair = next
       this.#warnedAtMs = Number.NEGATIVE_INFINITY
@@ -204,47 +224,27 @@ class Tls {
   }
 }
 
-type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'>
-
-/** DNS names and addresses of a local certificate. Instances of earlier releases use the gateway's address. */
-export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
-  const address = parseListen(listen.instances)?.hostname ?? ''
-  const specific = isIP(address) !== 0 && !['0.0.0.0', '::'].includes(address) ? [address] : []
-  const own = [
-    domain,
-    `instances.${domain}`,
-    `inference.${domain}`,
-    ...(listen.builds === '' ? [] : [`builds.${domain}`]),
-    'localhost',
-    '127.0.0.1',
-    '::1',
-    network.gateway_v4,
-  ]
-  return [...new Set([...own, ...specific, ...tls.names])]
-}
-
-type Source = {
-  readonly kind: Tls['source']
-  readonly first: TlsPair
-  readonly caFile: string | null
-  /** Null: nothing is known of it. */
-  readonly authorityEndsMs: number | null
-  readonly intervalMs: number
-  readonly warnMs: number
-  /** Signs for keys of other processes. */
-  readonly authority: () => Promise<Pick<Authority, 'certify'>>
-  /** The pair to serve from now on, or null for no change. */
-  readonly check: (now: { readonly current: TlsPair; readonly forced: boolean }) => Promise<TlsPair | null>
-}
-
 async function localSource(deps: TlsDeps): Promise<Source> {
   const { config, stateDir, clock } = deps
   const dir = join(stateDir, 'tls')
   // Key and chain share a file, so a crash cannot separate them.
   const file = join(dir, 'server.pem')
   ensureDir(dir, { mode: 0o700 })
-  const names = certificateNames(config)
-  const authority = await openAuthority({ kind: 'clients', stateDir, names, nowMs: clock.nowMs, random: deps.random })
+  const all = certificateNames(config)
+  const others = otherNames(config.tls.names, config.domain)
+  const names = all.filter(name => !others.includes(name))
+  const namesFile = join(dir, 'names.json')
+  let former = followNames(namesFile, {
+    own: names,
+    all,
+    served: servedNames(file),
+    nowMs: clock.nowMs(),
+    overlapMs: config.tls.overlap_days * dayMs,
+  })
+  if (former !== null) tellOfFormer(former, deps)
+  const permitted = [...new Set([...all, ...config.tls.announced_names, ...(former?.names ?? [])])]
+  const opened = { kind: 'clients', stateDir, names: permitted, nowMs: clock.nowMs, random: deps.random } as const
+  const authority = await openAuthority(opened)
   tellOfReplacement(authority, deps)
   const renew = async (): Promise<TlsPair> => {
     const pair = await issuePair(authority, names, config.tls.validity_days)
@@ -258,6 +258,28 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     // After the wall clock jumped back, the certificate is not yet valid.
     return pair.notBeforeMs > nowMs || left <= 0 || (left < config.tls.renew_before_days * dayMs && !atEndOfAuthority)
   }
+  const certifyFor = (spki: Uint8Array, leafNames: readonly string[]) =>
+    authority.certify(spki, leafNames, config.tls.validity_days)
+  /** `own`: the leaf of the appliance's names, where there is one for this key. */
+  const leaves = async (spki: Uint8Array, own?: string): Promise<Leaves> => {
+    const leaf = own ?? (await certifyFor(spki, names))
+    const named = await Promise.all(
+      others.map(async serverName => ({ serverName, cert: await certifyFor(spki, [serverName]) })),
+    )
+    if (former === null) return { first: leaf, named }
+    // Clients that know this host by an address send no name: they get a leaf that the root from before permits.
+    const called = names.filter(name => isIP(name) === 0 && name !== 'localhost')
+    const byName = called.map(serverName => ({ serverName, cert: leaf }))
+    return { first: await certifyFor(spki, former.names), named: [...named, ...byName] }
+  }
+  const show = async (pair: TlsPair): Promise<Shown> => {
+    const spki = createPublicKey(pair.key).export({ format: 'der', type: 'spki' })
+    const { first, named } = await leaves(spki, pair.cert)
+    if (former === null) return { first: pair, named }
+    const verdict = readPair(first, pair.key)
+    if (!verdict.ok) throw new Fault('internal', `certificate of former names: ${verdict.reason}`)
+    return { first: verdict.pair, named }
+  }
   const stored = readStored(file, authority, names)
   return {
     kind: 'local',
@@ -268,21 +290,49 @@ async function localSource(deps: TlsDeps): Promise<Source> {
     // Renewal starts long before. So little time left means that renewal keeps failing or the authority itself ends.
     warnMs: Math.min(expiryWarnMs, (config.tls.renew_before_days * dayMs) / 2),
     authority: async () => authority,
-    check: async ({ current }) => (isDue(current) ? await renew() : null),
+    show,
+    former: () => former,
+    leaves: spki => leaves(spki),
+    check: async ({ current }) => {
+      const hasEnded = former !== null && former.endsAtMs <= clock.nowMs()
+      if (hasEnded) {
+        former = null
+        writeNames(namesFile, { own: names, former })
+      }
+      return hasEnded || isDue(current) ? await renew() : null
+    },
   }
 }
 
 const REPLACED = {
   unconstrained: 'the earlier one could sign for any name',
-  names: 'the names of this appliance have changed',
+  names: 'the names of this appliance have changed; its key and its subject have not',
 } as const satisfies Record<Replacement, string>
 
 function tellOfReplacement({ replaced, caFile }: Authority, { log, onEvent }: TlsDeps): void {
   if (replaced === null) return
   const remedy =
-    'give clients the new ca_file; who holds the earlier one, running instances included, may refuse this appliance'
+    replaced === 'names'
+      ? 'give clients the new ca_file to reach the new names; who holds the earlier one goes on by the names that it has'
+      : 'give clients the new ca_file; who holds the earlier one, running instances included, may refuse this appliance'
   log.warn('certificate authority replaced', { reason: REPLACED[replaced], caFile, remedy })
   onEvent('tls.authority_replaced', { reason: REPLACED[replaced], ca_file: caFile })
+}
+
+function tellOfFormer({ names, endsAtMs }: FormerNames, { log, onEvent }: TlsDeps): void {
+  const detail = { names: names.filter(name => isIP(name) === 0), until: iso(endsAtMs) }
+  const remedy = 'give clients the new ca_file and the new names before then'
+  log.warn('the names of before are still served', { ...detail, remedy })
+  onEvent('tls.former_names', detail)
+}
+
+/** Names of the stored certificate; null without one. */
+function servedNames(file: string): string[] | null {
+  const text = readTextOrNull(file)
+  const certAt = text?.indexOf('-----BEGIN CERTIFICATE-----') ?? -1
+  if (text === null || certAt < 0) return null
+  const verdict = readPair(text.slice(certAt), text.slice(0, certAt))
+  return verdict.ok ? namesIn(verdict.pair.names) : null
 }
 
 /** SubjectPublicKeyInfo, DER. Fault invalid_request. */
@@ -318,71 +368,9 @@ function readStored(file: string, authority: Authority, names: readonly string[]
   return sameNames(verdict.pair.names, names) ? verdict.pair : null
 }
 
-function operatorSource({ config, stateDir, clock, random, log, onEvent }: TlsDeps): Source {
-  const { certificate_file: certificateFile, key_file: keyFile } = config.tls
-  const read = () => readPair(readFileSync(certificateFile, 'utf8'), readFileSync(keyFile, 'utf8'))
-  const stamp = () => `${stampOf(certificateFile)} ${stampOf(keyFile)}`
-  let seen = stamp()
-  let unsettled: string | null = null
-  let first: TlsPair
-  try {
-    const verdict = read()
-    if (!verdict.ok) throw new Error(verdict.reason)
-    first = verdict.pair
-  } catch (error) {
-    const why = `tls.certificate_file ${certificateFile}, tls.key_file ${keyFile}`
-    throw new Fault('config.file', wrapFault(error, why).message, { param: 'tls.certificate_file', cause: error })
-  }
-  const refuse = (reason: string): null => {
-    log.warn('certificate refused, the old one stays', { reason, certificateFile, keyFile })
-    onEvent('tls.refused', { reason, certificate_file: certificateFile })
-    return null
-  }
-  return {
-    kind: 'operator',
-    first,
-    caFile: null,
-    authorityEndsMs: null,
-    intervalMs: watchIntervalMs,
-    warnMs: expiryWarnMs,
-    // The operator's certificate cannot sign, so a gateway VM gets its certificate from an authority of this appliance.
-    authority: () =>
-      openAuthority({ kind: 'clients', stateDir, names: certificateNames(config), nowMs: clock.nowMs, random }),
-    check: async ({ current, forced }) => {
-      const now = stamp()
-      if (now === seen && !forced) return null
-      const verdict = readQuietly(read)
-      // Two files cannot be replaced atomically: a mismatched pair is refused once it stayed unchanged for an interval.
-      if (!verdict.ok && !forced && unsettled !== now) {
-        unsettled = now
-        return null
-      }
-      seen = now
-      unsettled = null
-      if (!verdict.ok) return refuse(verdict.reason)
-      const nowMs = clock.nowMs()
-      if (verdict.pair.notAfterMs <= nowMs && current.notAfterMs > nowMs) {
-        return refuse(`the certificate expired at ${iso(verdict.pair.notAfterMs)}`)
-      }
-      return verdict.pair
-    },
-  }
-}
+/** One message to a VM holds about 64 KiB; some 30 other names fit. With more, one certificate has all names. */
+const namedChars = 32_768
 
-function readQuietly(read: () => ReturnType<typeof readPair>): ReturnType<typeof readPair> {
-  try {
-    return read()
-  } catch (error) {
-    return { ok: false, reason: messageOf(error) }
-  }
-}
-
-/** Changes with the file, also through symbolic links. */
-function stampOf(file: string): string {
-  try {
-    const { dev, ino, size, mtimeMs, ctimeMs } = statSync(file)
-    return [dev, ino, size, mtimeMs, ctimeMs].join(':')
-  } catch (error) {
-    return String(systemErrorCode(error))
-  }
+function charsOf({ named }: Leaves): number {
+  return named.reduce((sum, { serverName, cert }) => sum + serverName.length + cert.length, 0)
 }

@@ -17,6 +17,9 @@ export type TlsPair = {
   readonly names: string
 }
 
+/** A certificate by SNI (RFC 6066 section 3), for the key of the pair in service: receipts name one key for all. */
+export type NamedCertificate = { readonly serverName: string; readonly cert: string }
+
 export type PairVerdict =
   | { readonly ok: true; readonly pair: TlsPair }
   | { readonly ok: false; readonly reason: string }
@@ -66,8 +69,12 @@ export function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string })
 
 /** Whether a certificate has exactly these names, in any order. */
 export function sameNames(subjectAltName: string, names: readonly string[]): boolean {
-  const found = subjectAltName.split(', ').map(entry => entry.slice(entry.indexOf(':') + 1))
-  return canonical(found) === canonical(names)
+  return canonical(namesIn(subjectAltName)) === canonical(names)
+}
+
+/** The names of a certificate, from `TlsPair.names`. */
+export function namesIn(subjectAltName: string): string[] {
+  return subjectAltName.split(', ').map(entry => entry.slice(entry.indexOf(':') + 1))
 }
 
 function canonical(names: readonly string[]): string {

@@ -5,9 +5,11 @@
 import { Fault, messageOf } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import type { Tls } from './certificate.ts'
-import type { TlsPair } from './pair.ts'
+import type { NamedCertificate, TlsPair } from './pair.ts'
 
 export type ServedTls = Pick<Tls, 'guestCertificate' | 'onChange'> & {
+  /** Certificates of other names than those of `current`. Absent: all get that. */
+  readonly named?: () => readonly NamedCertificate[]
   readonly current: () => Pick<TlsPair, 'cert' | 'key'>
 }
 
@@ -58,11 +60,9 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
   const { hostname, tls, guestName, log } = options
   const certificates = () => {
     const { cert, key } = tls.current()
-    if (guestName === undefined) return { cert, key }
-    return [
-      { cert, key },
-      { serverName: guestName, cert: tls.guestCertificate(), key },
-    ]
+    const guests = guestName === undefined ? [] : [{ serverName: guestName, cert: tls.guestCertificate() }]
+    const named = [...guests, ...(tls.named?.() ?? [])]
+    return [{ cert, key }, ...named.map(row => ({ ...row, key }))]
   }
   const listen = (port: number, reusePort: boolean): Bun.Server<undefined> =>
     Bun.serve({

@@ -50,7 +50,7 @@ export type StatusDeps = {
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null: there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
-  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries'>
+  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries' | 'former'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
@@ -81,6 +81,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
       clock: clockView(deps.clockGuard),
       listen: deps.listening,
       tls: {
+        former: formerStatus(tls.former()),
         source: tls.source,
         expires_at: iso(tls.current().notAfterMs),
         ca_file: tls.caFile,
@@ -147,6 +148,10 @@ function databaseProblems(store: Pick<Store, 'damage'>): AdminStatus['problems']
   const damage = store.damage()
   if (damage === null) return []
   return [{ name: 'database', detail: `a statement met damage: ${damage}`, remedy: FAULTS['store.corrupt'].remedy }]
+}
+
+function formerStatus(former: ReturnType<Tls['former']>): AdminStatus['tls']['former'] {
+  return former === null ? null : { names: former.names, until: iso(former.endsAtMs) }
 }
 
 function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {

@@ -16,7 +16,7 @@ export const STATUS: AdminStatus = {
   names: null,
   problems: [],
   listen: { instances: 'https://127.0.0.1:1', inference: null, builds: null, dns: null },
-  tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem', certificates: [] },
+  tls: { source: 'local', expires_at: '2027-01-01T00:00:00.000Z', ca_file: '/ca.pem', former: null, certificates: [] },
   operator_key: { digest: 'ab'.repeat(48), public_key: 'PEM' },
   collateral: null,
   organizations: 0,

@@ -261,7 +261,7 @@ export class EnclaveBench {
   }
 
   certify(csr: Uint8Array): Promise<{ clients: string; guests: string }> {
-    return this.#tls.certify(csr)
+    return this.#tls.certify(csr, { byName: true })
   }
 
   newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewaySession {

@@ -35,6 +35,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ...namesFields(status),
     ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
     ['authority', dash(status.tls.ca_file)],
+    ...formerFields(status),
     ['operator key', status.operator_key.digest],
     ...collateralFields(status, paint),
     ['organizations', countText(status.organizations)],
@@ -48,6 +49,11 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ['vCPUs', `${countText(capacity.vcpus_used)} of ${capacity.vcpus_total}`],
     ['addresses', addressesText(capacity)],
   ])
+}
+
+function formerFields({ tls: { former } }: AdminStatus): [string, string][] {
+  if (former === null) return []
+  return [['earlier names', oneLine(`${former.names.join(', ')}, served until ${former.until}`)]]
 }
 
 function addressesText(capacity: AdminStatus['capacity']): string {

@@ -39,6 +39,13 @@ const CHECKS: readonly Check[] = [
       message: `must be less than validity_days (${tls.validity_days}), else every certificate is already due for renewal`,
     }),
   ({ tls }) =>
+    tls.announced_names.flatMap((name, index) =>
+      when(isIP(name) !== 0 || !DNS_NAME.test(name), {
+        field: `tls.announced_names.${index}`,
+        message: `${JSON.stringify(name)} is not allowed; allowed: a DNS name in lowercase (*. may lead it)`,
+      }),
+    ),
+  ({ tls }) =>
     tls.names.flatMap((name, index) =>
       when(isIP(name) === 0 && !DNS_NAME.test(name), {
         field: `tls.names.${index}`,

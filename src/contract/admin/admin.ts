@@ -280,6 +280,8 @@ export const AdminStatus = Closed({
     expires_at: Time,
     /** The certificate of the authority that clients must trust; null with the operator's own certificate. */
     ca_file: OrNull(Type.String()),
+    /** Names from before a change of the domain, which are served until then; null: none. */
+    former: OrNull(Closed({ names: Type.Array(Type.String()), until: Time })),
     /** Every certificate that the daemon serves or signs by. */
     certificates: Type.Array(Closed({ name: OneOf(CERTIFICATE_NAMES), expires_at: Time })),
   }),

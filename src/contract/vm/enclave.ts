@@ -127,6 +127,12 @@ export function controlMessage(snapshot: Uint8Array): Uint8Array {
   return concat(utf8(controlDomain), snapshot)
 }
 
+/** A certificate for clients that call this name, a wildcard perhaps. */
+const NamedCertificate = Closed({
+  serverName: Type.String({ minLength: 1, maxLength: 255 }),
+  cert: Type.String({ maxLength: 8_192 }),
+})
+
 /** A request of the VM. `id` stays the same until it is answered. */
 export const Want = Type.Union([
   Closed({
@@ -136,7 +142,13 @@ export const Want = Type.Union([
     /** The SNP report over these bytes; null where the host's simulation makes it. */
     report: OrNull(Base64Url(1184, 1184)),
   }),
-  Closed({ id, kind: Type.Literal('certificate'), csr: Base64Url(1, 4096) }),
+  /** `byName`: this VM chooses certificates by the name that a client calls; those from before that do not ask so. */
+  Closed({
+    id,
+    kind: Type.Literal('certificate'),
+    csr: Base64Url(1, 4096),
+    byName: Type.Optional(Type.Literal(true)),
+  }),
   /** Booked usage of a key and its organization in a calendar month (UTC). */
   Closed({
     id,
@@ -298,6 +310,8 @@ export const ENCLAVE_REQUESTS = [
     want: id,
     clients: Type.String({ maxLength: 32_768 }),
     guests: Type.String({ maxLength: 32_768 }),
+    /** For clients that call these names; only for a VM that asked `byName`. */
+    named: Type.Optional(Type.Array(NamedCertificate, { maxItems: 128 })),
   }),
   /** The answer to a want of kind `spent`. */
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),

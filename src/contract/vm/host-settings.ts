@@ -71,6 +71,8 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'certificate_for.want': protocol,
   'certificate_for.clients': attested('the key is the VM’s own, and its digest is in the receipt'),
   'certificate_for.guests': attested('the key is the VM’s own, and its digest is in the receipt'),
+  'certificate_for.named.serverName': attested('the key is the VM’s own, and its digest is in the receipt'),
+  'certificate_for.named.cert': attested('the key is the VM’s own, and its digest is in the receipt'),
   'spent_for.want': protocol,
   'spent_for.sums.key.requests': miscount,
   'spent_for.sums.key.promptTokens': miscount,

@@ -226,6 +226,10 @@ class FollowedTls {
     return this.#now.guests
   }
 
+  named(): RelayTls['named'] {
+    return this.#now.named
+  }
+
   onChange(listener: () => void): void {
     this.#listeners.push(listener)
   }

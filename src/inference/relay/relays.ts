@@ -135,7 +135,7 @@ export class Relays {
     const { tls, guestName } = this.#deps
     if (tls === null) return null
     const { cert, key } = tls.current()
-    return { cert, key, guests: tls.guestCertificate(), guestName }
+    return { cert, key, guests: tls.guestCertificate(), guestName, named: tls.named?.() ?? [] }
   }
 
   #tellTls(): void {

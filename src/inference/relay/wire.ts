@@ -6,6 +6,7 @@
 
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
+import type { NamedCertificate } from '../../http/pair.ts'
 import type { UpstreamReason } from '../failure.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { RequestEnd } from '../metering/account.ts'
@@ -51,6 +52,7 @@ export type RelayTls = {
   readonly key: string
   readonly guests: string
   readonly guestName: string
+  readonly named: readonly NamedCertificate[]
 }
 
 export type FromOwner =
