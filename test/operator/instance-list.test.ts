@@ -3,16 +3,16 @@
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { newUuid } from '../../src/base/ids.ts'
-import type { AdminHandler } from '../../src/operator/api.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
 import { insertInstance, moveInstance } from '../../src/store/directory/instance.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
+import { asRoot } from '../rigs/admin.ts'
 import { buildsAdmin } from '../rigs/build/queued-build.ts'
 
 const startMs = Date.parse('2026-11-20T00:00:00.000Z')
 const hourMs = 3_600_000
 let store: Store
-let admin: AdminHandler
+let admin: ReturnType<typeof asRoot>
 
 /** Names a0 to a5 of acme, b0 to b2 of globex, an hour apart, in turns; every third one is terminated. */
 beforeAll(() => {
@@ -33,7 +33,7 @@ beforeAll(() => {
       moveInstance(db, { id, from: 'terminating', to: 'terminated', nowMs, terminatedAtMs: nowMs })
     }
   }
-  admin = buildsAdmin(store, { cancelBuild: null, nowMs: () => startMs })
+  admin = asRoot(buildsAdmin(store, { cancelBuild: null, nowMs: () => startMs }))
 })
 afterAll(() => store.close())
 

@@ -48,6 +48,7 @@ function statusOf(): AdminStatus {
       source: 'local',
       caFile: null,
       expiries: () => [],
+      former: () => null,
       current: () => ({ cert: '', key: '', names: [], notBeforeMs: 0, notAfterMs: 0 }) as never,
     },
     operatorKey: { digest: new Uint8Array(48), publicPem: 'PEM' },
