@@ -123,8 +123,12 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
 const damaged = 'the database is damaged'
 const NO_REST = { count: 0, nextFreeMs: null }
 const UNKNOWN_POOL: PoolSummary = {
-  ...{ wanted: 0, warm: 0, booting: 0, lacking: damaged },
-  ...{ lastFailure: null, nextAttemptAtMs: null },
+  wanted: 0,
+  warm: 0,
+  booting: 0,
+  lacking: damaged,
+  lastFailure: null,
+  nextAttemptAtMs: null,
 }
 const UNKNOWN_BUILD_VMS: BuildVmsSummary = { wanted: 0, warm: 0, booting: 0, reserved: 0, lacking: damaged }
 const UNKNOWN_GATEWAY: ReturnType<typeof gatewaySummary> = {
