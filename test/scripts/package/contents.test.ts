@@ -30,6 +30,14 @@ test('goal: every file of scripts/systemd is in the package, with the path of th
   for (const { path } of files) expect(paths).toContain(path)
 })
 
+test('goal: each man page that a unit names is in the package', () => {
+  const units = readdirSync(join(repo, 'scripts/systemd'))
+  const texts = units.map(name => readFileSync(join(repo, 'scripts/systemd', name), 'utf8')).join('\n')
+  const named = [...texts.matchAll(/\bman:([^\s(]+)\((\d)\)/g)].map(([, page, section]) => `${page}.${section}`)
+  expect(named).not.toEqual([])
+  expect(manPages(tree, '1').map(({ name }) => name)).toEqual(expect.arrayContaining(named))
+})
+
 test('goal: an upgrade restarts what serves, not what holds', () => {
   const unit = (name: string, text: string) => ({ name, text })
   const { files, enabled, restarted } = unitsOf([
