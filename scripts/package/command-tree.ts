@@ -31,6 +31,11 @@ export type CommandNode = {
 
 /** Every command, each before its subcommands. The program itself comes first and has the options of all. */
 export function commandTree(): CommandNode[] {
+  return nodesOf(silentProgram(), [])
+}
+
+/** The whole program, to look at: it writes nothing and never exits. */
+export function silentProgram(): Command {
   const io = {
     stdout: async () => {},
     stderr: async () => {},
@@ -39,7 +44,7 @@ export function commandTree(): CommandNode[] {
     env: {},
     onSignal: () => {},
   }
-  return nodesOf(createProgram({ io, exitWith: () => {} }, { asJson: false, written: [] }), [])
+  return createProgram({ io, exitWith: () => {} }, { asJson: false, written: [] })
 }
 
 function nodesOf(command: Command, above: readonly string[]): CommandNode[] {

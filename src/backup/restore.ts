@@ -22,7 +22,15 @@ import { dirname, join } from 'node:path'
 import { utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../base/fault.ts'
 import { databaseFile, restoringDir } from '../host/state-files.ts'
-import { diskSpace, ensureDir, readTextOrNull, removeTree, syncDirectory, writeFileAtomic } from '../linux/files.ts'
+import {
+  diskSpace,
+  ensureDir,
+  readTextOrNull,
+  removeTree,
+  syncDirectory,
+  syncFile,
+  writeFileAtomic,
+} from '../linux/files.ts'
 import { lockFile } from '../linux/lock.ts'
 import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import { inspectDatabase } from '../store/inspect.ts'
@@ -254,15 +262,6 @@ function staged(staging: string, manifest: Manifest, path: string): string {
 
 function stagedEntry(staging: string, manifest: Manifest, entry: ManifestEntry): string {
   return join(staging, entryName(manifest.entries.indexOf(entry)))
-}
-
-function syncFile(path: string): void {
-  const fd = openSync(path, 'r')
-  try {
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
-  }
 }
 
 function readOrNull(path: string): Uint8Array | null {

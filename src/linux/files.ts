@@ -57,7 +57,16 @@ function writeAll(fd: number, bytes: Uint8Array): void {
 
 /** Waits until renames in this directory are on disk. */
 export function syncDirectory(path: string): void {
-  const fd = openSync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
+  sync(path, fsConstants.O_RDONLY | fsConstants.O_DIRECTORY)
+}
+
+/** Waits until the bytes of a file that somebody else wrote are on disk. */
+export function syncFile(path: string): void {
+  sync(path, fsConstants.O_RDONLY)
+}
+
+function sync(path: string, flags: number): void {
+  const fd = openSync(path, flags)
   try {
     fsyncSync(fd)
   } finally {

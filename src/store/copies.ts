@@ -2,9 +2,10 @@
 // beside the database.
 
 import type { Database } from 'bun:sqlite'
-import { closeSync, existsSync, fsyncSync, openSync, readdirSync, renameSync, rmSync, statfsSync } from 'node:fs'
+import { existsSync, readdirSync, renameSync, rmSync, statfsSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
 import { Fault } from '../base/fault.ts'
+import { syncDirectory, syncFile } from '../linux/files.ts'
 
 export type DatabaseCopy = { readonly path: string; readonly schema: number }
 
@@ -23,10 +24,10 @@ export function copyBeforeMigration(sqlite: Database, path: string, schema: numb
   const partial = `${target}.partial`
   rmSync(partial, { force: true })
   sqlite.run('VACUUM INTO ?', [partial])
-  sync(partial)
+  syncFile(partial)
   renameSync(partial, target)
   for (const { path: old } of copiesOf(path).slice(copiesMax)) rmSync(old, { force: true })
-  sync(dirname(path))
+  syncDirectory(dirname(path))
 }
 
 /** The newest schema first. */
@@ -52,13 +53,4 @@ function checkRoom(sqlite: Database, path: string): void {
   const [free, needed] = [bavail * bsize, neededBytes].map(bytes => Math.ceil(bytes / 1_048_576))
   const detail = `the upgrade of ${path} and the copy from before it take ${needed} MiB, and ${free} are free`
   throw new Fault('host.disk_full', `${detail}; nothing was changed`)
-}
-
-function sync(path: string): void {
-  const fd = openSync(path, 'r')
-  try {
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
-  }
 }

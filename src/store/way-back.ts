@@ -1,19 +1,10 @@
 // Puts a copy from before a migration in the place of the database. Effects: the database and files beside it.
 
 import { Database } from 'bun:sqlite'
-import {
-  closeSync,
-  copyFileSync,
-  existsSync,
-  fsyncSync,
-  linkSync,
-  openSync,
-  renameSync,
-  rmSync,
-  statSync,
-} from 'node:fs'
+import { copyFileSync, existsSync, linkSync, renameSync, rmSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { Fault } from '../base/fault.ts'
+import { syncDirectory, syncFile } from '../linux/files.ts'
 import { copiesOf, type DatabaseCopy } from './copies.ts'
 import { MIGRATIONS, schemaVersionOf } from './db.ts'
 import { inspectDatabase } from './inspect.ts'
@@ -44,9 +35,9 @@ export function goBack(path: string): WayBack {
   const partial = `${path}.partial`
   rmSync(partial, { force: true })
   copyFileSync(copy.path, partial)
-  sync(partial)
+  syncFile(partial)
   renameSync(partial, path)
-  sync(dirname(path))
+  syncDirectory(dirname(path))
   return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside }
 }
 
@@ -64,13 +55,4 @@ function putAside(path: string, schema: number): string {
   linkSync(path, aside)
   for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true })
   return aside
-}
-
-function sync(path: string): void {
-  const fd = openSync(path, 'r')
-  try {
-    fsyncSync(fd)
-  } finally {
-    closeSync(fd)
-  }
 }

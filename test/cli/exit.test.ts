@@ -3,9 +3,9 @@
 import { expect, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { silentProgram } from '../../scripts/package/command-tree.ts'
 import { FAULTS, Fault, type FaultCode } from '../../src/base/fault.ts'
 import { EXIT, exitCodeOf, remedyOf } from '../../src/cli/exit.ts'
-import { createProgram } from '../../src/cli/index.ts'
 
 const codes = Object.keys(FAULTS) as FaultCode[]
 const remedies = [
@@ -22,20 +22,7 @@ test.each(remedies)(
   },
 )
 
-const program = createProgram(
-  {
-    io: {
-      stdout: async () => {},
-      stderr: async () => {},
-      stdoutIsTerminal: false,
-      stderrIsTerminal: false,
-      env: {},
-      onSignal: () => {},
-    },
-    exitWith: () => {},
-  },
-  { asJson: false, written: [] },
-)
+const program = silentProgram()
 
 test('goal: a command that a remedy names is one that there is', () => {
   const named = remedies.flatMap(([code, remedy]) =>

@@ -5,12 +5,12 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Fault } from '../../src/base/fault.ts'
 import { copiesOf } from '../../src/store/copies.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
 import { goBack } from '../../src/store/way-back.ts'
+import { faultOf } from '../rigs/fault-of.ts'
 
 const newest = schemaVersionOf(MIGRATIONS)
 
@@ -44,16 +44,6 @@ function slugs(migrations = MIGRATIONS): string[] {
   const found = listOrganizations(store.directory.db).map(({ slug }) => slug)
   store.close()
   return found.toSorted()
-}
-
-function faultOf(work: () => unknown): Fault {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof Fault) return error
-    throw error
-  }
-  throw new Error('no fault')
 }
 
 test('goal: an upgrade leaves a whole copy from before it; a new database and one that needs none leave nothing', () => {

@@ -16,12 +16,13 @@ import {
 } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { FAULTS, Fault } from '../../src/base/fault.ts'
+import { FAULTS } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { openStore, prepareRaw } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
 import { quickCheck } from '../../src/store/quick-check.ts'
+import { faultOf } from '../rigs/fault-of.ts'
 
 const pageBytes = 4_096
 
@@ -34,16 +35,6 @@ beforeEach(() => {
 })
 
 afterEach(() => rmSync(dir, { recursive: true }))
-
-function faultOf(work: () => unknown): Fault {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof Fault) return error
-    throw error
-  }
-  throw new Error('no fault')
-}
 
 function fill(): void {
   const store = openStore(path)

@@ -6,7 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { getTableConfig, type SQLiteTable } from 'drizzle-orm/sqlite-core'
-import { FAULTS, Fault } from '../../src/base/fault.ts'
+import { FAULTS } from '../../src/base/fault.ts'
 import { storageCodeOf } from '../../src/base/storage-failure.ts'
 import { type DatabaseName, MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { instanceAttestations } from '../../src/store/directory/attestation.table.ts'
@@ -28,6 +28,7 @@ import { gateways } from '../../src/store/ledger/gateway.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
+import { faultOf } from '../rigs/fault-of.ts'
 import { holdLock } from '../rigs/lock-holder.ts'
 
 const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
@@ -62,16 +63,6 @@ const TABLES = [...ROOMS.directory, ...ROOMS.ledger]
 function place(): { path: string } & Disposable {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-db-'))
   return { path: join(directory, 'strongroom.db'), [Symbol.dispose]: () => rmSync(directory, { recursive: true }) }
-}
-
-function faultOf(work: () => unknown): Fault {
-  try {
-    work()
-  } catch (error) {
-    if (error instanceof Fault) return error
-    throw error
-  }
-  throw new Error('no fault')
 }
 
 /** As SQLite shows it: texts in quotes. */

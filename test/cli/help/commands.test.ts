@@ -4,18 +4,10 @@ import { expect, test } from 'bun:test'
 import { existsSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Command } from 'commander'
-import { createProgram } from '../../../src/cli/index.ts'
+import { silentProgram } from '../../../scripts/package/command-tree.ts'
 import { readTree, root } from '../../meta/tree.ts'
 
-const io = {
-  stdout: async () => {},
-  stderr: async () => {},
-  stdoutIsTerminal: false,
-  stderrIsTerminal: false,
-  env: {},
-  onSignal: () => {},
-}
-const program = createProgram({ io, exitWith: () => {} }, { asJson: false, written: [] })
+const program = silentProgram()
 const pages = readTree('README.md', 'CONTRIBUTING.md', 'SECURITY.md', 'src/cli/help/*.md')
 
 /** Lines of code blocks, joined where a backslash ends them, without comments. */
