@@ -291,15 +291,16 @@ test('goal: a sealed file by somebody else with the key leads nowhere else: no p
   const { manifest } = await make()
   const database = manifest.entries.at(-1)
   if (database === undefined) throw new Error('the backup has files')
-  const forge = async (entries: unknown, name = 'files/0') => {
+  const faultOn = async (entries: unknown, name = 'files/0') => {
     const text = new TextEncoder().encode(JSON.stringify({ ...manifest, entries }))
     const files = [
       { name: 'manifest.json', bytes: text.length, content: text },
       { name, bytes: 1, content: new Uint8Array(1) },
     ]
     await Bun.write(file, new Response(await seal(tarStream(files, 0), { recipients: [recipient] })))
-    return (await faultOf(restore())).code
+    return await faultOf(restore())
   }
+  const forge = async (...forged: Parameters<typeof faultOn>) => (await faultOn(...forged)).code
   const entry = { ...database, bytes: 1, sha256: '6e340b9cffb37a989ca544e6bb780a2c78901d3fb33738768511a30617afa01d' }
   for (const path of ['../x', 'ca/../../x', '/etc/x', 'ca/b/c/d', '', '.', 'ca//x', 'strongroom.db-wal', 'lock', 'vms'])
     expect([path, await forge([{ ...entry, path }])]).toEqual([path, 'invalid_request'])
@@ -311,6 +312,7 @@ test('goal: a sealed file by somebody else with the key leads nowhere else: no p
   expect(await forge([entry], 'files/1')).toBe('invalid_request')
   expect(await forge([{ ...entry, bytes: 2 }])).toBe('invalid_request')
   expect(await forge([{ ...entry, bytes: 2 ** 50 }])).toBe('host.disk_full')
+  expect((await faultOn([{ ...entry, sha256: '00'.repeat(32) }])).message).toContain('is not that of the manifest')
   // One NUL byte holds no records.
   expect(await forge([entry])).toBe('invalid_request')
   expect(readdirSync(join(dir, 'new'))).toEqual(['lock'])
