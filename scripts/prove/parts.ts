@@ -118,8 +118,8 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
   await step('install again, strongroom restore', async () => {
     await host.install(packages.second, packages.images)
     await host.systemctl('stop', service)
-    await host.debian.exec(['find', '/var/lib/strongroom', '-mindepth', '1', '-not', '-path', '*/images*', '-delete'])
-    await succeed(host, ['restore', '/root/strongroom.age', '--identity-file', '/root/identity.txt', '--keys', 'keep'])
+    const words = ['restore', '/root/strongroom.age', '--identity-file', '/root/identity.txt', '--keys', 'keep']
+    await succeed(host, [...words, '--set-aside'])
     await host.systemctl('start', service)
     await host.answers()
   })

@@ -21,6 +21,7 @@ import {
 import { dirname, join } from 'node:path'
 import { utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, wrapFault } from '../base/fault.ts'
+import { changedSettingsFile } from '../host/changed-settings.ts'
 import { databaseFile, restoringDir } from '../host/state-files.ts'
 import {
   diskSpace,
@@ -53,13 +54,24 @@ export type RestoreOptions = {
   readonly keys: RestoredKeys
   /** False: what is outside of the state directory stays as it is on this machine. */
   readonly withConfiguration: boolean
+  /** True: what is in the way moves aside once the backup is known to be good. False: it is refused. */
+  readonly setAside: boolean
   readonly nowMs: number
 }
 
-export type RestoredBackup = Restored & { readonly manifest: Manifest; readonly written: readonly string[] }
+export type RestoredBackup = Restored & {
+  readonly manifest: Manifest
+  readonly written: readonly string[]
+  /** Where the files are that were in the way. */
+  readonly setAside: readonly string[]
+}
 
-/** A state directory with nothing else counts as empty: the operator puts these there before the first start. */
+/**
+ * A state directory with nothing else counts as empty: the operator puts images and models there before the first
+ * start, and what was changed in the kernel is still to be put back.
+ */
 const MAY_BE_THERE: ReadonlySet<string> = new Set([
+  changedSettingsFile,
   'lock',
   'backup.lock',
   'images',
@@ -75,22 +87,24 @@ const placingFile = 'placing.txt'
  * invalid_request (no backup, or another key), not_found (a key to revoke), store.*, host.disk_full.
  */
 export async function restoreBackup(file: string, options: RestoreOptions): Promise<RestoredBackup> {
-  const { stateDir, keys, nowMs, withConfiguration } = options
+  const { stateDir, keys, nowMs, withConfiguration, setAside: maySetAside } = options
   ensureDir(stateDir, { mode: 0o711 })
   using _ = lockFile(join(stateDir, 'lock'))
   const staging = join(stateDir, restoringDir)
   takeBack(stateDir, staging)
-  refuseOthers(stateDir)
+  if (!maySetAside) refuseOthers(stateDir)
   ensureDir(staging, { mode: 0o700 })
   try {
     const manifest = await unpack(file, options.key, staging)
     const outside = withConfiguration ? manifest.entries.filter(({ kind }) => kind !== 'state') : []
-    refuseDifferent(outside, manifest, staging)
+    const different = differentOf(outside, manifest, staging)
+    if (!maySetAside) refuseDifferent(different)
     checkDatabase(staged(staging, manifest, databaseFile), manifest)
     const restored = settleRestored(staged(staging, manifest, databaseFile), { keys, nowMs })
+    const setAside = [...setStateAside(stateDir), ...different.map(setFileAside)]
     const written = placeOutside(outside, manifest, staging)
     place(stateDir, staging, manifest)
-    return { ...restored, manifest, written: [...written, stateDir] }
+    return { ...restored, manifest, written: [...written, stateDir], setAside }
   } catch (error) {
     takeBack(stateDir, staging)
     throw error
@@ -116,14 +130,51 @@ function takeBack(stateDir: string, staging: string): void {
   removeTree(staging)
 }
 
+/** Directories of the state directory that hold what was in the way of a restore. */
+const asideName = /^set-aside-[1-9]\d*(\.partial)?$/
+
+function othersIn(stateDir: string): string[] {
+  return readdirSync(stateDir).filter(name => !MAY_BE_THERE.has(name) && !asideName.test(name))
+}
+
 function refuseOthers(stateDir: string): void {
-  const others = readdirSync(stateDir).filter(name => !MAY_BE_THERE.has(name))
+  const others = othersIn(stateDir).toSorted()
   if (others.length === 0) return
-  const shown = others.toSorted().slice(0, 5).join(', ')
+  const shown = others.slice(0, 5).join(', ')
   throw new Fault(
     'conflict',
-    `${stateDir} is not empty (${shown}${others.length > 5 ? ', …' : ''}); a backup is restored into an empty one: move this one aside`,
+    `${stateDir} is not empty (${shown}${others.length > 5 ? ', …' : ''}); a backup is restored into an empty one: --set-aside moves all of it into a directory there, but images and models`,
   )
+}
+
+/**
+ * Moves all that is in the way into one directory beside it. The database goes first: from then on the daemon refuses
+ * to start, since keys stand without records. Killed in between, the next run goes on in the same directory.
+ */
+function setStateAside(stateDir: string): string[] {
+  const isDatabase = (name: string) => name === databaseFile
+  const others = othersIn(stateDir).toSorted((a, b) => Number(isDatabase(b)) - Number(isDatabase(a)))
+  const before = readdirSync(stateDir).filter(name => asideName.test(name))
+  const begun = before.find(name => name.endsWith('.partial'))
+  if (others.length === 0 && begun === undefined) return []
+  const number = Math.max(0, ...before.map(name => Number.parseInt(name.slice('set-aside-'.length), 10))) + 1
+  const partial = join(stateDir, begun ?? `set-aside-${number}.partial`)
+  ensureDir(partial, { mode: 0o700 })
+  for (const name of others) renameSync(join(stateDir, name), join(partial, name))
+  const whole = partial.slice(0, -'.partial'.length)
+  renameSync(partial, whole)
+  syncDirectory(stateDir)
+  return [whole]
+}
+
+/** Returns the new path, the first of its kind that is free. */
+function setFileAside({ path }: ManifestEntry): string {
+  let number = 1
+  while (existsSync(`${path}.set-aside-${number}`)) number++
+  const aside = `${path}.set-aside-${number}`
+  renameSync(path, aside)
+  syncDirectory(dirname(path))
+  return aside
 }
 
 /** Files of the backup below `directory`, each by its number. */
@@ -211,17 +262,20 @@ function checkDatabase(path: string, { schema: promised }: Manifest): void {
     )
 }
 
-/** A file outside of the state directory is written where there is none; an equal one stays. */
-function refuseDifferent(entries: readonly ManifestEntry[], manifest: Manifest, staging: string): void {
-  const differ = entries.filter(entry => {
+/** Files outside of the state directory that are there with other content; an equal one stays. */
+function differentOf(entries: readonly ManifestEntry[], manifest: Manifest, staging: string): ManifestEntry[] {
+  return entries.filter(entry => {
     const there = readOrNull(entry.path)
     return there !== null && Buffer.compare(there, readFileSync(stagedEntry(staging, manifest, entry))) !== 0
   })
-  if (differ.length === 0) return
-  const paths = differ.map(({ path }) => path).join(', ')
+}
+
+function refuseDifferent(different: readonly ManifestEntry[]): void {
+  if (different.length === 0) return
+  const paths = different.map(({ path }) => path).join(', ')
   throw new Fault(
     'conflict',
-    `${paths}: there, and not as in the backup; move it aside, or leave what is outside of the state directory as it is with --no-configuration`,
+    `${paths}: there, and not as in the backup; --set-aside moves it aside, --no-configuration leaves what is outside of the state directory as it is`,
   )
 }
 

@@ -9,6 +9,9 @@ import { checkedJson } from '../contract/check.ts'
 import { readTextOrNull, removeFile, writeFileAtomic } from '../linux/files.ts'
 import { hostBootId } from './system.ts'
 
+/** Name in the state directory. It speaks of this machine's boot, whatever records lie beside it. */
+export const changedSettingsFile = 'changed-settings.json'
+
 /** A setting before and after the change. */
 export type SettingChange = { readonly path: string; readonly was: string; readonly set: string }
 
@@ -59,7 +62,7 @@ export function restoreSettings({ stateDir, bootId = hostBootId(), write = write
 }
 
 function fileOf(stateDir: string): string {
-  return `${stateDir}/changed-settings.json`
+  return `${stateDir}/${changedSettingsFile}`
 }
 
 /** None for a file of an earlier boot, or one that cannot be read. */

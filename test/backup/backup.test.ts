@@ -112,6 +112,7 @@ function restore(change: Partial<Parameters<typeof restoreBackup>[1]> = {}) {
     key: { identities: [identity] },
     keys: { kind: 'keep', revoke: [] },
     withConfiguration: true,
+    setAside: false,
     nowMs: nowMs + 1,
     ...change,
   })
@@ -249,6 +250,34 @@ test('goal: a file outside of the state directory is never overwritten: an equal
   expect(readdirSync(join(dir, 'new'))).toEqual(['lock'])
   const { written } = await restore({ withConfiguration: false })
   expect([written, readFileSync(join(dir, 'tls.key'), 'utf8')]).toEqual([[join(dir, 'new')], 'ANOTHER'])
+})
+
+test('goal: what is in the way of a restore moves aside, nothing of it is lost, and a bad backup moves nothing', async () => {
+  appliance().close()
+  await make()
+  const target = join(dir, 'new')
+  mkdirSync(join(target, 'images/instance'), { recursive: true })
+  writeFileSync(join(target, 'operator-key.pem'), 'mine')
+  // `strongroom teardown` still has to put these back.
+  writeFileSync(join(target, 'changed-settings.json'), '{}')
+  writeFileSync(join(dir, 'tls.key'), 'ANOTHER')
+  const whole = readFileSync(file)
+  writeFileSync(file, whole.subarray(0, -1))
+  expect((await faultOf(restore({ setAside: true }))).code).toBe('invalid_request')
+  expect([readdirSync(target).toSorted(), readFileSync(join(dir, 'tls.key'), 'utf8')]).toEqual([
+    ['changed-settings.json', 'images', 'lock', 'operator-key.pem'],
+    'ANOTHER',
+  ])
+  writeFileSync(file, whole)
+  const { setAside } = await restore({ setAside: true })
+  expect(setAside).toEqual([join(target, 'set-aside-1'), join(dir, 'tls.key.set-aside-1')])
+  expect(readFileSync(join(target, 'set-aside-1/operator-key.pem'), 'utf8')).toBe('mine')
+  expect(readFileSync(join(dir, 'tls.key.set-aside-1'), 'utf8')).toBe('ANOTHER')
+  for (const name of ['images/instance', 'changed-settings.json']) expect(existsSync(join(target, name))).toBe(true)
+  expect(readFileSync(join(dir, 'tls.key'), 'utf8')).toBe('KEY')
+  // Once more: what was restored goes aside as well, and the first is still there.
+  expect((await restore({ setAside: true })).setAside).toEqual([join(target, 'set-aside-2')])
+  expect(readFileSync(join(target, 'set-aside-1/operator-key.pem'), 'utf8')).toBe('mine')
 })
 
 type Change = { readonly key: Key } | null

@@ -109,6 +109,38 @@ const CASES: Case[] = [
     },
   },
   {
+    name: 'restore over',
+    prepare: dir => {
+      const files = readdirSync(origin).filter(name => name.startsWith('strongroom.toml'))
+      for (const file of files) rmSync(join(origin, file))
+      writeFileSync(join(origin, 'strongroom.toml'), '# of another installation\n')
+      mkdirSync(join(dir, 'new/ca'), { recursive: true })
+      for (const name of ['operator-key.pem', 'ca/ca.key']) writeFileSync(join(dir, 'new', name), 'another')
+      openStore(join(dir, 'new/strongroom.db')).close()
+    },
+    left: async dir => {
+      const state = join(dir, 'new')
+      const path = join(state, 'strongroom.db')
+      const leftovers = leftoversOfRecords(state)
+      // All of the one or all of the other, or the daemon refuses to start.
+      if (existsSync(path)) {
+        const key = readFileSync(join(state, 'ca/ca.key'), 'utf8')
+        expect([key, counted(path, MIGRATIONS, leftovers)]).toEqual(
+          key === 'another' ? ['another', 0] : ['ca/ca.key', 50],
+        )
+      } else expect(() => openStore(path, { leftovers })).toThrow('keys of an appliance')
+    },
+    ended: async dir => {
+      for (const name of KEYS) expect(readFileSync(join(dir, 'new', name), 'utf8')).toBe(name)
+      expect(readFileSync(join(origin, 'strongroom.toml'), 'utf8')).toBe('domain = "agents.test"\n')
+      expect(counted(join(dir, 'new/strongroom.db'))).toBe(50)
+      // In one piece, though a run was killed; a command that was given again after its end sets the whole aside.
+      const aside = join(dir, 'new/set-aside-1')
+      expect(readFileSync(join(aside, 'ca/ca.key'), 'utf8')).toBe('another')
+      expect(counted(join(aside, 'strongroom.db'))).toBe(0)
+    },
+  },
+  {
     name: 'migration',
     prepare: () => {},
     left: async dir => {

@@ -64,10 +64,15 @@ export function addRestore(program: Command): void {
     )
     .option('--revoke <prefix>', 'with --keys keep: but not this key; may be repeated', collected, [])
     .option('--no-configuration', 'write nothing outside of the state directory')
+    .option(
+      '--set-aside',
+      'move what is in the way aside, once the backup is known to be good: the state of a new installation, another configuration; images and models stay',
+    )
     .option('--dry-run', 'read and check all of it, list what is in it, change nothing')
     .examples(
       'strongroom restore strongroom.age --identity-file backup-identity.txt --dry-run',
       'strongroom restore strongroom.age --identity-file backup-identity.txt --keys keep --revoke sk_1a2b3c4d',
+      'strongroom restore strongroom.age --identity-file backup-identity.txt --keys keep --set-aside',
     )
     .runs(async (run, file: string, options: RestoreOptions) => {
       if (options.dryRun === true) await dryRun(run, resolve(file), options)
@@ -79,6 +84,7 @@ type RestoreOptions = KeyOptions & {
   keys?: string
   revoke: string[]
   configuration: boolean
+  setAside?: boolean
   dryRun?: boolean
 }
 
@@ -133,21 +139,30 @@ async function dryRun(run: Run, file: string, options: RestoreOptions): Promise<
 }
 
 async function putBack(run: Run, file: string, options: RestoreOptions): Promise<void> {
-  const { manifest, written, ...restored } = await restoreBackup(file, {
+  const { manifest, written, setAside, ...restored } = await restoreBackup(file, {
     stateDir: run.stateDir,
     key: keyOf(options),
     keys: decisionOf(options),
     withConfiguration: options.configuration,
+    setAside: options.setAside === true,
     nowMs: Date.now(),
   })
   const { keysLive, keysRevoked, vmsLost } = restored
   const text = fields(run.paint, [
     ['written', written.join(', ')],
+    ...(setAside.length === 0 ? [] : [['set aside', setAside.join(', ')] satisfies [string, string]]),
     ['keys', `${keysLive} work, ${keysRevoked} were revoked by this restore`],
     ['VMs', `${vmsLost} ran on the old machine: they end as failed, host_restored, at the first start`],
     ['lost', `what happened after ${manifest.made_at}: strongroom help backup says what that means`],
   ])
-  const document = { manifest, written, keys_live: keysLive, keys_revoked: keysRevoked, vms_lost: vmsLost }
+  const document = {
+    manifest,
+    written,
+    set_aside: setAside,
+    keys_live: keysLive,
+    keys_revoked: keysRevoked,
+    vms_lost: vmsLost,
+  }
   await run.result(document, `${headOf(run, manifest)}${text}`)
   await run.hint(
     `next: make sure that the old machine never serves again, then: systemctl start strongroom (images lie in ${dirname(run.stateDir) === '/' ? run.stateDir : `${run.stateDir}/images`}; doctor says what is missing)`,

@@ -28,17 +28,22 @@ export const WORKS = {
       seal: { recipients: [readFileSync(join(dir, 'recipient'), 'utf8')] },
       nowMs,
     }),
-  restore: (dir: string) =>
-    restoreBackup(join(dir, 'backup.age'), {
-      stateDir: join(dir, 'new'),
-      key: { identities: [readFileSync(join(dir, 'identity'), 'utf8')] },
-      keys: { kind: 'keep', revoke: [] },
-      withConfiguration: true,
-      nowMs,
-    }),
+  restore: (dir: string) => restore(dir, { setAside: false }),
+  'restore over': (dir: string) => restore(dir, { setAside: true }),
   migration: async (dir: string) => openStore(join(dir, 'state/strongroom.db'), { migrations: LATER }).close(),
   downgrade: async (dir: string) => void goBack(join(dir, 'state/strongroom.db')),
 } satisfies Record<string, (dir: string) => Promise<unknown>>
+
+function restore(dir: string, { setAside }: { readonly setAside: boolean }) {
+  return restoreBackup(join(dir, 'backup.age'), {
+    stateDir: join(dir, 'new'),
+    key: { identities: [readFileSync(join(dir, 'identity'), 'utf8')] },
+    keys: { kind: 'keep', revoke: [] },
+    withConfiguration: true,
+    setAside,
+    nowMs,
+  })
+}
 
 if (import.meta.main) {
   const [name = '', dir = ''] = process.argv.slice(2)
