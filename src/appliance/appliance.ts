@@ -94,7 +94,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const names = composeNames({ config, store, engine, clock, log })
   undo.defer(() => names.stop())
   const trust = createTrust({ platform, simulatedPlatform, operatorKeys: operatorKey.owned })
-  const firewall = composeFirewall({ config, clock, log, onEvent })
+  const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const shared = { ...basis, engine, tls, firewall: firewall.watch }

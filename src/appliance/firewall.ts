@@ -1,17 +1,15 @@
-// Puts together the watch over other firewalls of this host. Effects: reads with nft and iptables-save; writes the
-// journal.
+// Puts together the watch over other firewalls of this host. Effects: the probe's packets; writes the journal.
 
 import type { Clock } from '../base/clock.ts'
+import type { RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { metricsText } from '../base/prometheus.ts'
 import type { Config } from '../config/schema.ts'
-import { guardTable } from '../host/network/guard.ts'
-import { uplinkInterface } from '../host/network/uplink.ts'
-import { lookAtFirewalls } from '../vm/foreign-firewalls/foreign.driver.ts'
-import { firewallSite } from '../vm/foreign-firewalls/site.plan.ts'
-import { FirewallWatch, type FirewallWatchDeps } from '../vm/foreign-firewalls/watch.ts'
+import { ForwardProbe } from '../vm/firewall-probe/probe.driver.ts'
+import { FirewallWatch, type FirewallWatchDeps } from '../vm/firewall-probe/watch.ts'
+import type { VmNetwork } from '../vm/network/network.driver.ts'
 
-const reads = { timeoutMs: 10_000, outputBytesMax: 1_048_576 } as const
+const timeoutMs = 10_000
 
 export type WatchedFirewall = {
   readonly watch: FirewallWatch
@@ -21,39 +19,41 @@ export type WatchedFirewall = {
 
 export function composeFirewall({
   config,
+  network,
   clock,
+  random,
   log,
   onEvent,
 }: {
   readonly config: Config
+  readonly network: Pick<VmNetwork, 'sync'>
   readonly clock: Clock
+  readonly random: RandomBytes
   readonly log: Logger
   readonly onEvent: FirewallWatchDeps['onEvent']
 }): WatchedFirewall {
-  const watch = new FirewallWatch({
-    look: () => lookAtFirewalls(reads),
-    site: () => firewallSite(config, uplinkInterface()),
-    own: new Set([config.network.table, guardTable]),
-    clock,
-    log: log.unit('firewall'),
-    onEvent,
-  })
+  const probe = new ForwardProbe({ config, who: 'daemon', random, timeoutMs })
+  const look = () => probe.look()
+  const watch = new FirewallWatch({ config, look, clock, log: log.unit('firewall'), onEvent })
   const stopping = new AbortController()
   let loop: Promise<void> = Promise.resolve()
   return {
     watch,
     start: () => {
-      loop = watch.run(stopping.signal)
+      // The table of an earlier release drops the probe.
+      const begun = network.sync().catch(() => {})
+      loop = begun.then(() => watch.run(stopping.signal))
     },
-    stop: () => {
+    stop: async () => {
       stopping.abort()
-      return loop
+      await loop
+      probe.close()
     },
   }
 }
 
-export function createFirewallMetrics(watch: Pick<FirewallWatch, 'problems'>): { readonly render: () => string } {
-  const help = 'Base chains of other firewalls that drop what this appliance needs for certain.'
+export function createFirewallMetrics(watch: Pick<FirewallWatch, 'droppedCount'>): { readonly render: () => string } {
+  const help = 'Kinds of packets of instances that other firewalls of this host drop.'
   return {
     render: () =>
       metricsText([
@@ -61,7 +61,7 @@ export function createFirewallMetrics(watch: Pick<FirewallWatch, 'problems'>): {
           name: 'strongroom_foreign_firewall_drops',
           help,
           type: 'gauge',
-          samples: [{ labels: {}, value: watch.problems().length }],
+          samples: [{ labels: {}, value: watch.droppedCount() }],
         },
       ]),
   }

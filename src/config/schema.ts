@@ -181,6 +181,18 @@ const NetworkConfig = Type.Object(
       description:
         'This host forwards packets between its interfaces, because instances need that. What it forwards for others, with no instance at either end: "leave" leaves that to other rules of this host, "drop" drops it, which ends containers and VPNs that are routed here.',
     }),
+    probe_peers: Type.Array(
+      Type.String({
+        pattern: `${ipv4Pattern}/([0-9]|[12][0-9]|3[0-2])$|^[0-9a-f:]{2,39}/[0-9]{1,3}$`,
+        allowed: 'a network ADDRESS/N',
+      }),
+      {
+        default: ['192.175.48.0/24', '2620:4f:8000::/48'],
+        maxItems: 2,
+        description:
+          'Networks of the world, one of each family, as which this host tests every 30 s whether its other firewalls let instances through. Nothing is sent there: the packets end in this host. Where SSH is open to one office alone, name that network. [] for no tests. As they stand: networks that take what nobody else does (RFC 7534).',
+      },
+    ),
     egress: EgressConfig,
   },
   { ...closed, default: {} },

@@ -22,6 +22,9 @@ inOwnNetns(
   import.meta.path,
   () => {
     test('goal: status is not ready, metrics count it, and the journal has it', async () => {
+      const uplink =
+        'ip link add up0 type veth peer name up1; ip link set up0 up; ip link set up1 up; ip address add 192.0.2.1/24 dev up0'
+      Bun.spawnSync(['sh', '-c', `${uplink}; ip route add default via 192.0.2.9`])
       Bun.spawnSync([
         'nft',
         'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }',
@@ -35,11 +38,11 @@ inOwnNetns(
         expect(await problems()).toEqual([
           {
             name: 'firewall',
-            detail: expect.stringMatching(/^ip f forward drops SSH to instances, .* \(policy drop of ip f forward\)$/),
-            remedy: expect.stringContaining(`nft insert rule ip f forward iifname '"sr*"' accept`),
+            detail: 'a firewall of this host drops SSH to instances, what instances send',
+            remedy: expect.stringContaining('"iifname sr* accept"'),
           },
         ])
-        expect(await (await ask('/metrics')).text()).toContain('\nstrongroom_foreign_firewall_drops 1\n')
+        expect(await (await ask('/metrics')).text()).toContain('\nstrongroom_foreign_firewall_drops 2\n')
       } finally {
         await serving.stop()
       }

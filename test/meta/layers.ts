@@ -78,9 +78,9 @@ export const INNER_ORDERS = {
     ['types.ts', 'json-text.ts'],
   ],
   'src/vm': [
-    ['machine', 'held'],
+    ['machine', 'held', 'firewall-probe'],
     ['evidence'],
-    ['launch', 'network', 'foreign-firewalls'],
+    ['launch', 'network'],
     ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],

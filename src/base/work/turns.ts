@@ -30,11 +30,3 @@ export function createSharedTurns(): <Result>(work: Turns<Result>) => Promise<Re
     }
   }
 }
-
-/** Runs the generator to its end without yielding. */
-export function runToEnd<Result>(work: Turns<Result>): Result {
-  for (;;) {
-    const { done, value } = work.next()
-    if (done === true) return value
-  }
-}

@@ -1,33 +1,34 @@
 // Collects the facts about this host's network for `strongroom doctor`: forwarding, firewalls, ports. Effects: reads
-// /proc, runs commands that change nothing.
+// /proc, runs commands that change nothing but for the probe's tap and table, which go at once.
 
 import { messageOf } from '../../base/fault.ts'
+import { systemRandom } from '../../base/ids.ts'
 import type { Config } from '../../config/schema.ts'
 import { lookAtForwarding } from '../../host/network/forwarding.ts'
-import { guardTable } from '../../host/network/guard.ts'
 import { listListening } from '../../host/network/listening.ts'
-import { uplinkInterface } from '../../host/network/uplink.ts'
-import { lookAtFirewalls } from '../../vm/foreign-firewalls/foreign.driver.ts'
+import { ForwardProbe } from '../../vm/firewall-probe/probe.driver.ts'
 import type { NetworkFacts } from './network.plan.ts'
 
 const commandTimeoutMs = 10_000
-const outputBytesMax = 67_108_864
 
 /** Never throws. */
-export async function lookAtNetwork(
-  { network }: Config,
-  { isRoot }: { readonly isRoot: boolean },
-): Promise<NetworkFacts> {
-  const { table, tap_prefix: tapPrefix } = network
-  const timeoutMs = commandTimeoutMs
-  const forwardingOf = (family: 'ipv4' | 'ipv6') =>
-    isRoot ? lookAtForwarding({ family, table, tapPrefix, timeoutMs }).catch(messageOf) : null
-  const [forwarding, forwardingV6, firewalls, listening] = await Promise.all([
-    forwardingOf('ipv4'),
-    forwardingOf('ipv6'),
-    isRoot ? lookAtFirewalls({ timeoutMs, outputBytesMax }) : null,
-    listListening(timeoutMs).catch(messageOf),
-  ])
-  const ownTables = new Set([table, guardTable])
-  return { forwarding, forwardingV6, firewalls, ownTables, uplink: uplinkInterface(), listening, isRoot }
+export async function lookAtNetwork(config: Config, { isRoot }: { readonly isRoot: boolean }): Promise<NetworkFacts> {
+  const { tap_prefix: tapPrefix, pool_v6: poolV6 } = config.network
+  const forwarding = lookAtForwarding('ipv4', tapPrefix)
+  const forwardingV6 = lookAtForwarding('ipv6', tapPrefix)
+  const forwards = forwarding.forwards && (poolV6 === '' || forwardingV6.forwards)
+  const firewalls = !isRoot ? null : forwards ? await probe(config) : { dropped: [], unknown: notForwarding }
+  const listening = await listListening(commandTimeoutMs).catch(messageOf)
+  return { forwarding, forwardingV6, firewalls, listening, isRoot }
+}
+
+const notForwarding = 'this host forwards nothing yet; the daemon turns it on: start strongroom and ask again'
+
+async function probe(config: Config): Promise<NetworkFacts['firewalls']> {
+  const probe = new ForwardProbe({ config, who: 'doctor', random: systemRandom, timeoutMs: commandTimeoutMs })
+  try {
+    return await probe.look()
+  } finally {
+    probe.close()
+  }
 }

@@ -1,27 +1,18 @@
 // Judges the facts about this host's network: obstacles to the appliance, and needless openness. Pure.
 
-import { runToEnd } from '../../base/work/turns.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenAddress, listenOverlap } from '../../config/listen.ts'
 import type { Config } from '../../config/schema.ts'
-import type { OtherForwarding } from '../../host/network/forwarding.ts'
+import type { Forwarding } from '../../host/network/forwarding.ts'
 import type { Listening } from '../../host/network/listening.ts'
-import type { Firewalls } from '../../vm/foreign-firewalls/foreign.driver.ts'
-import { dropText, foreignDrops } from '../../vm/foreign-firewalls/foreign.plan.ts'
-import { firewallSite } from '../../vm/foreign-firewalls/site.plan.ts'
-import { anywhere, anywhereV6, chainName, type Packet, passesBy, trace } from '../../vm/foreign-firewalls/trace.plan.ts'
+import type { ProbeLook } from '../../vm/firewall-probe/probe.driver.ts'
+import { droppedRemedy, droppedText, type Family } from '../../vm/firewall-probe/probe.plan.ts'
 import { type Check, fail, pass, skip, warn } from './check.ts'
 
 export type NetworkFacts = {
-  /** Null when not run as root. Text: why it is not known. */
-  readonly forwarding: OtherForwarding | string | null
-  /** The same of IPv6. */
-  readonly forwardingV6: OtherForwarding | string | null
+  readonly forwarding: Forwarding
+  readonly forwardingV6: Forwarding
   /** Null when not run as root. */
-  readonly firewalls: Firewalls | null
-  /** Tables of family inet that are ours. */
-  readonly ownTables: ReadonlySet<string>
-  /** Interface of the default route. */
-  readonly uplink: string | null
+  readonly firewalls: ProbeLook | null
   /** Text: why it is not known. */
   readonly listening: readonly Listening[] | string
   readonly isRoot: boolean
@@ -29,12 +20,9 @@ export type NetworkFacts = {
 
 /** `daemonPid`: null when no daemon answers. */
 export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: number | null): Check[] {
-  const { network } = config
   return [
-    forwardingCheck('forwarding', facts.forwarding, droppingRules(facts, 'ipv4'), network),
-    ...(network.pool_v6 === ''
-      ? []
-      : [forwardingCheck('forwarding of IPv6', facts.forwardingV6, droppingRules(facts, 'ipv6'), network)]),
+    forwardingCheck(facts, config, 'ipv4'),
+    ...(config.network.pool_v6 === '' ? [] : [forwardingCheck(facts, config, 'ipv6')]),
     ...firewallChecks(facts, config),
     portsCheck(facts, config, daemonPid),
     ...namesChecks(facts, config, daemonPid),
@@ -42,21 +30,17 @@ export function networkChecks(facts: NetworkFacts, config: Config, daemonPid: nu
 }
 
 /** The daemon turns forwarding on; then the host forwards for everybody, unless a firewall keeps it from that. */
-function forwardingCheck(
-  name: string,
-  forwarding: NetworkFacts['forwarding'],
-  ruledOutBy: string | null,
-  network: Config['network'],
-): Check {
-  if (forwarding === null) return skip(name, 'needs root')
-  if (typeof forwarding === 'string') return skip(name, forwarding)
-  const { forwards, interfaces, droppedBy, droppedByUs } = forwarding
+function forwardingCheck(facts: NetworkFacts, { network }: Config, family: Family): Check {
+  const name = family === 'ipv4' ? 'forwarding' : 'forwarding of IPv6'
+  const { forwards, interfaces } = family === 'ipv4' ? facts.forwarding : facts.forwardingV6
   if (!forwards) return pass(name, 'off; the daemon turns it on')
+  const { firewalls } = facts
+  if (firewalls === null) return skip(name, 'needs root')
   const others = 'what is forwarded for others'
-  if (droppedByUs) return pass(name, `on; our own rules drop ${others} (network.forward_others)`)
-  const dropping = droppedBy[0] ?? ruledOutBy
-  if (dropping !== null) return pass(name, `on; ${dropping} drops ${others}`)
+  if (firewalls.dropped.some(need => need.kind === 'others' && need.family === family))
+    return pass(name, `on; a firewall drops ${others}`)
   if (interfaces.length < 2) return pass(name, `on; beside instances this host is in one network only`)
+  if (firewalls.unknown !== null) return skip(name, firewalls.unknown)
   const between = `between ${interfaces.join(', ')}`
   const detail = `on, and nothing drops ${others}: every neighbour can use this host as a router ${between}`
   const remedy =
@@ -66,43 +50,16 @@ function forwardingCheck(
   return warn(name, detail, remedy)
 }
 
-/** The base chain whose rules, not its policy, drop a stranger's packet; null: none does for certain. */
-function droppingRules({ firewalls, uplink }: NetworkFacts, family: Packet['family']): string | null {
-  const everybody = family === 'ipv4' ? anywhere : anywhereV6
-  const chains = firewalls?.chains ?? []
-  const stranger: Packet = {
-    name: 'a stranger',
-    family,
-    iifname: uplink,
-    oifname: null,
-    saddr: everybody,
-    daddr: everybody,
-    protocol: 'tcp',
-    sport: null,
-    dport: null,
-    ct_state: 'new',
-    ct_status: 'none',
-  }
-  const forward = chains.filter(chain => chain.base?.hook === 'forward' && passesBy(chain, stranger))
-  const found = forward.find(chain => trace(chain, chains, stranger).fate === 'drops')
-  return found === undefined ? null : chainName(found)
-}
-
-function firewallChecks({ firewalls, ownTables, uplink }: NetworkFacts, config: Config): Check[] {
+function firewallChecks({ firewalls }: NetworkFacts, config: Config): Check[] {
   const name = 'firewalls'
   if (firewalls === null) return [skip(name, 'needs root')]
-  const { chains, unread } = firewalls
-  const drops = runToEnd(foreignDrops(chains, firewallSite(config, uplink), ownTables))
-  const found = drops.map(drop => {
-    const cutsOff = drop.kind === 'instances' && drop.drops.length > 0
-    return (cutsOff ? fail : warn)(name, dropText(drop), drop.remedy)
+  if (firewalls.unknown !== null) return [skip(name, firewalls.unknown)]
+  const found = ([fail, warn] as const).flatMap((verdict, index) => {
+    const dropped = firewalls.dropped.filter(({ kind }) => kind === (['instances', 'services'] as const)[index])
+    const detail = droppedText(dropped)
+    return detail === null ? [] : [verdict(name, detail, droppedRemedy(dropped, config))]
   })
-  if (unread.length > 0) return [...found, skip(name, `not all can be read: ${unread.join('; ')}`)]
-  if (found.length > 0) return found
-  const others = new Set(chains.filter(chain => chain.base !== null).map(({ family, table }) => `${family} ${table}`))
-  for (const own of ownTables) others.delete(`inet ${own}`)
-  const who = others.size === 0 ? 'no other firewall' : [...others].join(', ')
-  return [pass(name, `${who}: nothing that instances or services need is dropped`)]
+  return found.length > 0 ? found : [pass(name, 'what instances and services need passes all of them')]
 }
 
 function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonPid: number | null): Check {

@@ -19,6 +19,7 @@ import {
   signalProcess,
 } from '../../linux/process.ts'
 import { listTpms } from '../../vm/launch/tpm.driver.ts'
+import { probeTaps } from '../../vm/network/nft.plan.ts'
 
 export type TeardownStep = {
   readonly name: 'scopes' | 'processes' | 'taps' | 'tables' | 'settings'
@@ -50,7 +51,7 @@ export async function tearDown({ stateDir, network }: Options): Promise<Teardown
     ['processes', () => endProcesses(stateDir)],
     // The kernel removes a tap with its QEMU; what is left has lost it.
     ['taps', () => removeTaps(network.tap_prefix)],
-    ['tables', () => removeTables(network.table)],
+    ['tables', () => removeTables(network)],
     ['settings', async () => putSettingsBack(stateDir)],
   ] as const
   const steps: TeardownStep[] = []
@@ -91,13 +92,12 @@ async function removeTaps(prefix: string): Promise<string[]> {
   return taps
 }
 
-async function removeTables(table: string): Promise<string[]> {
+async function removeTables({ table, tap_prefix: tapPrefix }: Options['network']): Promise<string[]> {
   const before = await listTables()
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: Date.now, priorities: false })
   await createNft({ table, log }).deleteTables(stepTimeoutMs)
-  if (before.includes(`inet ${guardTable}`)) {
-    await run(['nft', 'delete', 'table', 'inet', guardTable], { timeoutMs: stepTimeoutMs, outputBytesMax })
-  }
+  for (const other of [guardTable, ...probeTaps(tapPrefix)].filter(name => before.includes(`inet ${name}`)))
+    await run(['nft', 'delete', 'table', 'inet', other], { timeoutMs: stepTimeoutMs, outputBytesMax })
   const left = await listTables()
   return before.filter(name => !left.includes(name))
 }

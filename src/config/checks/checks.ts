@@ -4,6 +4,7 @@ import { isIP } from 'node:net'
 import { canonicalNetwork, covers, parseIpv4, rangeOf } from '../../base/ipv4.ts'
 import { allowNamesProblems } from '../allow-names.ts'
 import { egressProblems } from '../egress.ts'
+import { isNetworkV6 } from '../egress-v6.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from '../listen.ts'
 import { type Config, ListenConfig } from '../schema.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
@@ -89,6 +90,13 @@ const CHECKS: readonly Check[] = [
       when(!resolver.includes(':') && inPool(resolver, network.pool_v4), {
         field: `network.resolvers.${index}`,
         message: `${resolver} is in pool_v4 (${network.pool_v4}), whose addresses instances get`,
+      }),
+    ),
+  ({ network }) =>
+    network.probe_peers.flatMap((peers, index) =>
+      when(peers.includes(':') && !isNetworkV6(peers), {
+        field: `network.probe_peers.${index}`,
+        message: `${JSON.stringify(peers)} is not an IPv6 network ADDRESS/N`,
       }),
     ),
   ({ network }) => egressProblems(network),

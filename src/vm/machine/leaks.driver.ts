@@ -17,7 +17,7 @@ import type { Pools } from '../capacity.query.ts'
 import { listTpms } from '../launch/tpm.driver.ts'
 import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
 import { type UidRange, vmPaths } from '../launch.plan.ts'
-import { tapOfQuota } from '../network/nft.plan.ts'
+import { probeTaps, tapOfQuota } from '../network/nft.plan.ts'
 import { idleQemus } from './idle-qemu.driver.ts'
 import {
   connectionLeaks,
@@ -66,7 +66,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
     disk: names
       .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))
       .filter(disk => existsSync(disk.name)),
-    tap: (await listTaps(tapPrefix, timeoutMs)).map(ownerless),
+    tap: (await listTaps(tapPrefix, timeoutMs)).filter(tap => !isProbe(tap, tapPrefix)).map(ownerless),
     nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(ownerless),
     qemu: listWithUuid()
       .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
@@ -101,7 +101,12 @@ function strayRoutes({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
     const tap = taps.get(vmId)
     return tap === undefined ? [] : [{ vm: vmId, tap, address, isRunning: vmById(db, vmId)?.state === 'running' }]
   })
-  return routeLeaks(poolRoutes({ pools, tapPrefix }), vms)
+  const routes = poolRoutes({ pools, tapPrefix }).filter(({ device }) => !isProbe(device, tapPrefix))
+  return routeLeaks(routes, vms)
+}
+
+function isProbe(device: string, tapPrefix: string): boolean {
+  return probeTaps(tapPrefix).includes(device)
 }
 
 async function strayConnections({ db, pools }: LeaksDeps): Promise<Leak[]> {

@@ -132,6 +132,7 @@ export function rulesetText(plan: NftPlan): string {
       ),
     ...plan.vms.flatMap(vm => objectLines(table, vm)),
     ...elementLines(table, [
+      ...probeTaps(plan.tapPrefix).map((tap): Element => ['taps', `"${tap}"`]),
       ...plan.vms.flatMap(vm => vmElements(vm, plan.v6 !== null)),
       ...(plan.gatewayService?.upstreams ?? []).map(
         ({ address, port }): Element => ['gateway_upstreams', `${address} . ${port}`],
@@ -193,7 +194,7 @@ const CHAINS = [
   ['charge', 'filter hook prerouting priority mangle'],
   ['input', 'filter hook input priority filter'],
   ['forward', 'filter hook forward priority filter'],
-  // See host/network/forwarding.ts.
+  // Drops packets without a VM at either end, or is empty.
   ['forward_others', 'filter hook forward priority filter'],
   ['output', 'filter hook output priority filter'],
   ['services', 'filter hook input priority filter - 20'],
@@ -249,6 +250,11 @@ const openedSets = { world: 'opened', fetch: 'fetching', gateway: 'serving' } as
   string
 >
 
+/** Taps of the probes of other firewalls (firewall-probe/): the daemon's and doctor's. */
+export function probeTaps(tapPrefix: string): readonly [daemon: string, doctor: string] {
+  return [`${tapPrefix}probe`, `${tapPrefix}doctor`]
+}
+
 /** Bit of a packet's mark that says we accepted it. strongroom-guard.nft drops guests' packets without it. */
 export const acceptedMark = 0x0800_0000
 
@@ -260,12 +266,18 @@ function rules(plan: NftPlan): Rule[] {
   const { gateway, gatewayPorts, pool, gatewayService, egress, uids, v6 } = plan
   const names = plan.names === null ? null : { gateway, gatewayV6: v6?.gateway ?? null, port: plan.names.port }
   const withV6 = (rulesOf: (v6: EgressPlanV6) => Rule[]): Rule[] => (v6 === null ? [] : rulesOf(v6))
+  const probes = `{ ${probeTaps(plan.tapPrefix).join(', ')} }`
   const unknown = (way: 'i' | 'o') => `${unknownTap(way, plan.tapPrefix)} drop`
   return [
     // A tap that belongs to no VM.
     ['entry', unknown('i')],
     ['forward', unknown('o')],
     ['output', unknown('o')],
+    // Only the daemon sends through these. No guest reaches them.
+    ['entry', `iifname ${probes} accept`],
+    ['input', `iifname ${probes} ${acceptGuest}`],
+    ['forward', `iifname ${probes} ${acceptGuest}`],
+    ['forward', `iifname != @taps oifname ${probes} ${acceptGuest}`],
     // Most packets of most VMs take this rule.
     ['forward', `iifname @opened oifname != @taps ${acceptGuest}`],
     // A guest sends only from its own addresses.

@@ -90,11 +90,9 @@ const SNP: HostFacts = {
   },
   canary: { kind: 'ran', tookMs: 90 },
   network: {
-    ownTables: new Set(),
-    forwarding: { forwards: false, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false },
-    forwardingV6: null,
-    firewalls: { chains: [], unread: [] },
-    uplink: 'eth0',
+    forwarding: { forwards: false, interfaces: ['eth0', 'eth1'] },
+    forwardingV6: { forwards: false, interfaces: [] },
+    firewalls: { dropped: [], unknown: null },
     listening: [],
     isRoot: true,
   },
@@ -267,7 +265,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
       ...SNP,
       network: {
         ...SNP.network,
-        forwarding: { forwards: true, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false },
+        forwarding: { forwards: true, interfaces: ['eth0', 'eth1'] },
       },
     },
     { forwarding: 'WARN' },

@@ -3,27 +3,22 @@
 import { expect, test } from 'bun:test'
 import { type NetworkFacts, networkChecks } from '../../../src/cli/doctor/network.plan.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
-import type { OtherForwarding } from '../../../src/host/network/forwarding.ts'
+import type { Forwarding } from '../../../src/host/network/forwarding.ts'
 import type { Listening } from '../../../src/host/network/listening.ts'
-import type { Chain, Rule } from '../../../src/vm/foreign-firewalls/trace.plan.ts'
+import { type Need, neededPackets } from '../../../src/vm/firewall-probe/probe.plan.ts'
 
 const config = defaultConfig()
-const chain = (
-  policy: 'accept' | 'drop',
-  { table = 'filter', family = 'ip', hook = 'forward', rules = [] as Rule[] } = {},
-): Chain => ({ family, table, name: 'FORWARD', rules, base: { hook: hook as 'forward' | 'input', policy } })
-const forwarding: OtherForwarding = { forwards: true, interfaces: ['eth0', 'eth1'], droppedBy: [], droppedByUs: false }
+const forwarding: Forwarding = { forwards: true, interfaces: ['eth0', 'eth1'] }
 const facts = (change: Partial<NetworkFacts>): NetworkFacts => ({
   forwarding,
   forwardingV6: forwarding,
-  uplink: 'eth0',
   listening: [],
   isRoot: true,
-  ownTables: new Set(['strongroom', 'strongroom_guard']),
-  firewalls: { chains: [], unread: [] },
+  firewalls: { dropped: [], unknown: null },
   ...change,
 })
-const with_ = (...chains: Chain[]) => facts({ firewalls: { chains, unread: [] } })
+const dropping = (is: (need: Need) => boolean, of = config) =>
+  facts({ firewalls: { dropped: neededPackets(of).filter(is), unknown: null } })
 const results = (of: NetworkFacts, daemonPid: number | null = null) =>
   networkChecks(of, config, daemonPid).map(check => `${check.name} ${check.result}`)
 const find = (of: NetworkFacts, name: string, daemonPid: number | null = null) =>
@@ -35,49 +30,42 @@ test('goal: forwarding for others between networks is a warning, unless somethin
     detail: expect.stringContaining('as a router between eth0, eth1'),
     remedy: expect.stringContaining('network.forward_others = "drop"'),
   })
-  const of = (change: Partial<OtherForwarding>) =>
-    find(facts({ forwarding: { ...forwarding, ...change } }), 'forwarding')
+  const of = (change: Partial<Forwarding>) => find(facts({ forwarding: { ...forwarding, ...change } }), 'forwarding')
   expect(of({ forwards: false })?.result).toBe('PASS')
   expect(of({ interfaces: ['eth0'] })?.result).toBe('PASS')
-  expect(of({ droppedByUs: true })?.detail).toContain('network.forward_others')
-  expect(of({ droppedBy: ['ip filter FORWARD'] })?.detail).toContain('ip filter FORWARD drops')
-  expect(find(facts({ forwarding: null }), 'forwarding')?.result).toBe('SKIP')
-  expect(find(facts({ forwarding: 'nft: exit code 1' }), 'forwarding')).toMatchObject({
+  expect(find(facts({ firewalls: { dropped: [], unknown: 'no route' } }), 'forwarding')).toMatchObject({
     result: 'SKIP',
-    detail: 'nft: exit code 1',
+    detail: 'no route',
   })
   const drop = { ...config, network: { ...config.network, forward_others: 'drop' } } as const
   expect(networkChecks(facts({}), drop, null)[0]?.remedy).toStartWith('start strongroom')
 })
 
-test('goal: rules that drop count as a policy does, those that may drop do not', () => {
-  const rejecting = chain('accept', {
-    table: 'firewalld',
-    family: 'inet',
-    rules: [{ matches: [], verdict: { kind: 'drop' } }],
-  })
-  expect(find(with_(rejecting), 'forwarding')?.detail).toContain('inet firewalld FORWARD drops')
-  const may = chain('accept', { rules: [{ matches: ['unknown'], verdict: { kind: 'drop' } }] })
-  expect(find(with_(may), 'forwarding')?.result).toBe('WARN')
+test('goal: a rule that drops what is forwarded for others counts as a policy does', () => {
+  const others = dropping(({ kind }) => kind === 'others')
+  expect(find(others, 'forwarding')?.detail).toBe('on; a firewall drops what is forwarded for others')
+  expect(find(others, 'firewalls')?.result).toBe('PASS')
 })
 
-test('goal: what cuts instances off fails; what only may, or concerns our services, warns', () => {
-  const cut = find(with_(chain('drop')), 'firewalls')
-  expect(cut).toMatchObject({
-    result: 'FAIL',
-    remedy: expect.stringContaining('iptables --table filter --insert FORWARD'),
+test('goal: what cuts instances off fails, what concerns our services warns, what is not known is not claimed', () => {
+  const cut = find(
+    dropping(({ name }) => name === 'SSH to instances'),
+    'firewalls',
+  )
+  expect(cut).toMatchObject({ result: 'FAIL', remedy: expect.stringContaining('"oifname sr* accept"') })
+  expect(cut?.detail).toBe('a firewall of this host drops SSH to instances')
+  const all = networkChecks(
+    dropping(() => true),
+    config,
+    null,
+  ).filter(({ name }) => name === 'firewalls')
+  expect(all.map(({ result }) => result)).toEqual(['FAIL', 'WARN'])
+  expect(all[1]?.detail).toContain('clients to service A (tcp 8441)')
+  expect(find(facts({ firewalls: { dropped: [], unknown: 'tc: exit code 2' } }), 'firewalls')).toMatchObject({
+    result: 'SKIP',
+    detail: 'tc: exit code 2',
   })
-  expect(cut?.detail).toStartWith('ip filter FORWARD drops SSH to instances, ')
-  const may = chain('drop', { rules: [{ matches: ['unknown'], verdict: { kind: 'accept' } }] })
-  expect(find(with_(may), 'firewalls')).toMatchObject({ result: 'WARN', detail: expect.stringContaining('may drop') })
-  const input = with_(chain('drop', { hook: 'input' }))
-  expect(find(input, 'firewalls')).toMatchObject({ result: 'WARN', detail: expect.stringContaining('service A') })
-  expect(results(facts({ firewalls: { chains: [], unread: ['nft: x'] } }))).toEqual([
-    'forwarding WARN',
-    'firewalls SKIP',
-    'ports PASS',
-  ])
-  expect(results(facts({ forwarding: null, firewalls: null, isRoot: false }))).toEqual([
+  expect(results(facts({ firewalls: null, isRoot: false }))).toEqual([
     'forwarding SKIP',
     'firewalls SKIP',
     'ports PASS',
@@ -139,13 +127,13 @@ test('goal: whoever has the place where instances ask for names is named; withou
 
 test('goal: rules count for the family whose packets they drop, and for no other', () => {
   const v6 = { ...config, network: { ...config.network, pool_v6: '2001:db8:88::/64' } }
-  const dropping = (family: string): Chain =>
-    chain('accept', { family, rules: [{ matches: [], verdict: { kind: 'drop' } }] })
-  const found = (family: string) =>
-    networkChecks(with_(dropping(family)), v6, null).flatMap(({ name, result }) =>
-      name.startsWith('forwarding') ? [`${name} ${result}`] : [],
-    )
-  expect(found('ip6')).toEqual(['forwarding WARN', 'forwarding of IPv6 PASS'])
-  expect(found('ip')).toEqual(['forwarding PASS', 'forwarding of IPv6 WARN'])
-  expect(found('inet')).toEqual(['forwarding PASS', 'forwarding of IPv6 PASS'])
+  const found = (...families: string[]) =>
+    networkChecks(
+      dropping(({ kind, family }) => kind === 'others' && families.includes(family), v6),
+      v6,
+      null,
+    ).flatMap(({ name, result }) => (name.startsWith('forwarding') ? [`${name} ${result}`] : []))
+  expect(found('ipv6')).toEqual(['forwarding WARN', 'forwarding of IPv6 PASS'])
+  expect(found('ipv4')).toEqual(['forwarding PASS', 'forwarding of IPv6 WARN'])
+  expect(found('ipv4', 'ipv6')).toEqual(['forwarding PASS', 'forwarding of IPv6 PASS'])
 })

@@ -3,7 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { base64Of, vectorOf } from '../../../scripts/rigs/gateway/embeddings-upstream.ts'
 import { Fault } from '../../../src/base/fault.ts'
-import { runToEnd } from '../../../src/base/work/turns.ts'
+import { inTurns } from '../../../src/base/work/turns.ts'
 import { UpstreamFault } from '../../../src/inference/failure.ts'
 import {
   type Embeddings,
@@ -28,13 +28,13 @@ function parsing(answer: unknown, changes: Partial<EmbeddingsRequest> = {}) {
 }
 
 async function parse(answer: unknown, changes: Partial<EmbeddingsRequest> = {}): Promise<Embeddings> {
-  return runToEnd(parsing(answer, changes))
+  return inTurns(parsing(answer, changes))
 }
 
 async function write(embeddings: Embeddings, changes: Partial<EmbeddingsRequest>, charsMax = 1e9): Promise<string> {
   const taken: string[] = []
   const take = (piece: string) => void taken.push(piece)
-  const text = runToEnd(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
+  const text = await inTurns(writeEmbeddings(embeddings, asked(changes), { charsMax, take }))
   expect(taken.join('')).toBe(text)
   return text
 }

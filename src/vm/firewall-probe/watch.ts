@@ -1,19 +1,16 @@
-// Looks every 30 s for other firewalls of this host that drop traffic of instances, and reports each change. Effects:
+// Looks every 30 s whether other firewalls of this host drop traffic of instances, and reports each change. Effects:
 // the look that it is given, the log, the journal; sleeps.
 
 import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { inTurns } from '../../base/work/turns.ts'
-import type { Firewalls } from './foreign.driver.ts'
-import { certainDrops, dropText, type FirewallSite, type ForeignDrop, foreignDrops } from './foreign.plan.ts'
+import type { Config } from '../../config/schema.ts'
+import type { ProbeLook } from './probe.driver.ts'
+import { droppedRemedy, droppedText, type Need } from './probe.plan.ts'
 
 export type FirewallWatchDeps = {
+  readonly config: Pick<Config, 'network'>
   /** Never rejects. */
-  readonly look: () => Promise<Firewalls>
-  /** The current one: the default route may change. */
-  readonly site: () => FirewallSite
-  /** Tables of family inet that are ours. */
-  readonly own: ReadonlySet<string>
+  readonly look: () => Promise<ProbeLook>
   readonly clock: Clock
   readonly log: Logger
   /** A line for the journal. */
@@ -22,16 +19,16 @@ export type FirewallWatchDeps = {
 
 /** Docker or an administrator may change the rules at any time, and only changes of our own table are announced. */
 const lookEveryMs = 30_000
-/** Instances that become ready together share one look. */
-const freshMs = 1_000
+/** Instances that become ready together share one look: rules that count packets by time are not to count many. */
+const freshMs = 5_000
 
 export type FirewallProblem = { readonly name: 'firewall'; readonly detail: string; readonly remedy: string }
 
 export class FirewallWatch {
   readonly #deps: FirewallWatchDeps
-  #drops: readonly ForeignDrop[] = []
+  #dropped: readonly Need[] = []
   #reason: string | null = null
-  #unread = ''
+  #unknown: string | null = null
   #lookedMs = Number.NEGATIVE_INFINITY
   #looking: Promise<void> | null = null
 
@@ -47,15 +44,22 @@ export class FirewallWatch {
     }
   }
 
-  /** Drops that cut instances off, at most a second old, as text. Null: none for certain. Never rejects. */
+  /** Packets of instances that are dropped, as of 5 s ago at most, as text. Null: none. Never rejects. */
   async cutOff(): Promise<string | null> {
     if (this.#deps.clock.monotonicMs() - this.#lookedMs >= freshMs) await this.#look()
     return this.#reason
   }
 
-  /** Certain drops of instances' traffic at the last look. */
+  /** As of the last look. */
   problems(): FirewallProblem[] {
-    return certainDrops(this.#drops).map(drop => ({ name: 'firewall', detail: dropText(drop), remedy: drop.remedy }))
+    if (this.#reason === null) return []
+    const remedy = droppedRemedy(this.#dropped, this.#deps.config)
+    return [{ name: 'firewall', detail: this.#reason, remedy }]
+  }
+
+  /** How many kinds of packets are dropped. */
+  droppedCount(): number {
+    return this.#dropped.length
   }
 
   #look(): Promise<void> {
@@ -66,29 +70,28 @@ export class FirewallWatch {
   }
 
   async #lookOnce(): Promise<void> {
-    const { look, site, own, clock, log } = this.#deps
-    const { chains, unread } = await look()
+    const { look, clock, log } = this.#deps
+    const { dropped, unknown } = await look()
     this.#lookedMs = clock.monotonicMs()
-    const missing = unread.join('; ')
-    if (missing !== this.#unread && missing !== '')
-      log.warn('not all firewalls of this host can be read', { reason: missing })
-    this.#unread = missing
-    this.#drops = await inTurns(foreignDrops(chains, site(), own))
-    this.#report(certainDrops(this.#drops))
+    if (unknown !== this.#unknown && unknown !== null)
+      log.warn('whether other firewalls let instances through is not known', { reason: unknown })
+    this.#unknown = unknown
+    this.#dropped = dropped.filter(({ kind }) => kind === 'instances')
+    this.#report()
   }
 
   /** Logs and journals each change once. */
-  #report(drops: readonly ForeignDrop[]): void {
-    const reason = drops.map(dropText).join('; ') || null
+  #report(): void {
+    const reason = droppedText(this.#dropped)
     if (reason === this.#reason) return
-    const { log, onEvent } = this.#deps
+    const { config, log, onEvent } = this.#deps
     this.#reason = reason
     if (reason === null) {
       log.info('no firewall of this host drops what instances need any more')
       onEvent('host.reachable', {})
       return
     }
-    const remedy = drops.map(drop => drop.remedy)
+    const remedy = droppedRemedy(this.#dropped, config)
     log.error('a firewall of this host drops what instances need: they cannot be reached', { reason, remedy })
     onEvent('host.cut_off', { reason })
   }

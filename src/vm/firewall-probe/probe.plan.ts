@@ -1,0 +1,218 @@
+// Which packets must pass all firewalls of this host, and the table that counts those of them that do. Pure.
+//
+// The appliance sends one packet of each kind through this host's kernel and counts it behind every firewall, where it
+// is dropped: what passes is known whatever the firewalls are written in, and nothing leaves the host.
+
+import { formatIpv4, rangeOf } from '../../base/ipv4.ts'
+import { formatIpv6, rangeOfV6 } from '../../base/ipv6.ts'
+import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } from '../../config/listen.ts'
+import type { Config } from '../../config/schema.ts'
+import { guestGatewayName } from '../../contract/vm/agent.ts'
+import { gatewayVmPort } from '../../contract/vm/enclave.ts'
+import { acceptedMark, probeTaps } from '../network/nft.plan.ts'
+import type { ProbePacket } from './frame.codec.ts'
+
+export const FAMILIES = ['ipv4', 'ipv6'] as const
+export type Family = (typeof FAMILIES)[number]
+
+/**
+ * `instances`: dropping it makes a ready instance unreachable or cuts it off. `services`: it comes from clients
+ * outside. `others`: what this host forwards for strangers.
+ */
+export type NeedKind = 'instances' | 'services' | 'others'
+
+/** `world` and `stranger`: addresses outside. `host`: of this host, as clients outside know it. */
+type End = 'world' | 'stranger' | 'instance' | 'gateway' | 'host'
+
+/** A packet that must pass. It enters by the uplink if it is from the world, else by a tap. */
+export type Need = Pick<ProbePacket, 'family' | 'protocol' | 'port'> & {
+  readonly kind: NeedKind
+  /** Shown to the operator. */
+  readonly name: string
+  readonly from: End
+  readonly to: End
+  /** Port of an instance that the connection is translated to, as those for the gateway's VM are. Null: none. */
+  readonly mappedPort: number | null
+}
+
+/** Addresses of one family, and the interface by which this host reaches the world. */
+export type Ends = Readonly<Record<End | 'uplink', string>>
+
+/** Null: this host has no way to the world by that family, or nothing is asked of it. */
+export type EndsOf = Readonly<Record<Family, Ends | null>>
+
+type Probe = Need & ProbePacket
+
+export function neededPackets(config: Config): Need[] {
+  const { listen, network, inference, builds } = config
+  const isGatewayInVm = listen.inference !== '' && inference.placement === 'vm'
+  const mappedPort = isGatewayInVm ? gatewayVmPort : null
+  const fetchPorts = listen.builds !== '' && builds.fetch_hosts.length > 0 ? [builds.fetch_port] : []
+  const inFamily = (family: Family, guestPorts: readonly number[]): Need[] => {
+    const of = { kind: 'instances', family, protocol: 'tcp', mappedPort: null } as const
+    const here = { ...of, from: 'instance', to: 'gateway' } as const
+    const by = family === 'ipv6' ? ' by IPv6' : ''
+    return [
+      { ...of, name: `SSH to instances${by}`, from: 'world', to: 'instance', port: 22 },
+      { ...of, name: `what instances send${by}`, from: 'instance', to: 'world', port: 443 },
+      ...guestGateway(config, guestGatewayName).ports.map(port => ({
+        ...here,
+        name: `instances to the gateway (tcp ${port})${by}`,
+        port,
+        mappedPort: family === 'ipv4' ? mappedPort : null,
+      })),
+      ...guestPorts.map(port => ({ ...here, name: `instances to port ${port} of this host${by}`, port })),
+      ...(network.allow_names.length === 0
+        ? []
+        : [{ ...here, name: `questions of instances for names${by}`, protocol: 'udp' as const, port: guestDnsPort }]),
+      { ...of, kind: 'others', name: `what is forwarded for others${by}`, from: 'world', to: 'stranger', port: 443 },
+    ]
+  }
+  return [
+    ...(network.pool_v4 === '' ? [] : inFamily('ipv4', fetchPorts)),
+    ...(network.pool_v6 === '' ? [] : inFamily('ipv6', [])),
+    ...LISTENERS.filter(name => isFromOutside(listen[name])).flatMap(name => {
+      const { port } = listenAddress(listen[name])
+      const protocols = name === 'dns' ? (['tcp', 'udp'] as const) : (['tcp'] as const)
+      return protocols.map(
+        (protocol): Need => ({
+          kind: 'services',
+          family: 'ipv4',
+          name: `clients to ${NAMES[name]} (${protocol} ${port})`,
+          from: 'world',
+          to: 'host',
+          protocol,
+          port,
+          mappedPort: name === 'inference' ? mappedPort : null,
+        }),
+      )
+    }),
+  ]
+}
+
+const NAMES = {
+  instances: 'service A',
+  inference: 'service B',
+  builds: 'service C',
+  dns: 'the DNS',
+} as const satisfies Record<Listener, string>
+
+/** Not when off, on a port that the kernel chooses (tests) or on a loopback address. */
+function isFromOutside(listen: string): boolean {
+  if (listen === '') return false
+  const { hostname, port } = listenAddress(listen)
+  return port !== 0 && !hostname.startsWith('127.') && hostname !== '::1'
+}
+
+/** The address of a pool that a probe has: of the first and the last, which no VM gets (vm/launch.plan.ts). */
+export function probeAddress(pool: string, which: 'first' | 'last'): string {
+  return pool.includes(':') ? formatIpv6(rangeOfV6(pool)[which]) : formatIpv4(rangeOf(pool)[which])
+}
+
+/** An address of a network of either family, by a random number below 2^32. */
+export function addressIn(network: string, random: number): string {
+  if (!network.includes(':')) {
+    const { first, last } = rangeOf(network)
+    return formatIpv4(first + (random % (last - first + 1)))
+  }
+  const { first, last } = rangeOfV6(network)
+  return formatIpv6(first + (BigInt(random) % (last - first + 1n)))
+}
+
+/** The packets to send where both ends are known. `random`: numbers below 2^32. */
+export function probesOf(needs: readonly Need[], endsOf: EndsOf, random: () => number): Probe[] {
+  return needs.flatMap(need => {
+    const ends = endsOf[need.family]
+    if (ends === null) return []
+    const sourcePort = 32_768 + (random() % 28_000)
+    return [{ ...need, source: ends[need.from], destination: ends[need.to], sourcePort, nonce: random() }]
+  })
+}
+
+/** Commands for `tc -batch -`: what comes out of the tap from the world enters this host by the uplink instead. */
+export function uplinkBatch(tap: string, endsOf: EndsOf): string {
+  const filters = FAMILIES.flatMap((family, index) => {
+    const { uplink, world } = endsOf[family] ?? {}
+    const [protocol, match] = family === 'ipv4' ? ['ip', 'ip'] : ['ipv6', 'ip6']
+    const filter = `filter replace dev ${tap} ingress protocol ${protocol} prio ${index + 1} handle 800::800`
+    return uplink === undefined
+      ? []
+      : [`${filter} u32 match ${match} src ${world} action mirred ingress redirect dev ${uplink}`]
+  })
+  return `${[`qdisc replace dev ${tap} clsact`, ...filters].join('\n')}\n`
+}
+
+/** Before the connection is kept (NF_IP_PRI_CONNTRACK_CONFIRM, 2^31 - 1), so that none is. */
+const last = 2_147_483_646
+
+/**
+ * A table named as the tap. It counts and drops each probe behind the chains of all others, drops a firewall's answers
+ * and marks probes for strongroom-guard.nft, which is there without our own table, too.
+ */
+export function observerText(tap: string, probes: readonly Probe[], endsOf: EndsOf): string {
+  const marked = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')}`
+  const matchOf = ({ protocol, port, mappedPort, nonce }: Probe) =>
+    protocol === 'tcp'
+      ? `tcp dport ${mappedPort ?? port} tcp sequence ${nonce}`
+      : `udp dport ${port} @th,64,32 ${nonce}`
+  const counted = probes.map((probe, index) => `    ${matchOf(probe)} counter name ${counterName(index)} drop`)
+  const mapped = probes.flatMap(({ family, protocol, port, mappedPort, nonce }) => {
+    const instance = endsOf[family]?.instance
+    return mappedPort === null || instance === undefined
+      ? []
+      : [`    ${protocol} dport ${port} tcp sequence ${nonce} dnat ip to ${instance}:${mappedPort}`]
+  })
+  const answers = FAMILIES.flatMap(family => {
+    const world = endsOf[family]?.world
+    return world === undefined ? [] : [`    ${family === 'ipv4' ? 'ip' : 'ip6'} daddr ${world} drop`]
+  })
+  const chain = (name: string, hook: string, rules: readonly string[]) =>
+    [`  chain ${name} {`, `    type ${hook}; policy accept;`, ...rules, '  }'].join('\n')
+  return `${[
+    `add table inet ${tap}`,
+    `delete table inet ${tap}`,
+    `table inet ${tap} {`,
+    ...probes.map((_, index) => `  counter ${counterName(index)} { }`),
+    chain('mapped', 'nat hook prerouting priority dstnat - 1', mapped),
+    chain('mark_in', 'filter hook input priority filter + 5', [`    iifname ${tap} ${marked}`]),
+    chain('mark_through', 'filter hook forward priority filter + 5', [
+      `    iifname ${tap} ${marked}`,
+      `    oifname ${tap} ${marked}`,
+    ]),
+    chain('arrived', `filter hook input priority ${last}`, counted),
+    chain('left', `filter hook postrouting priority ${last}`, [...counted, ...answers]),
+    '}',
+  ].join('\n')}\n`
+}
+
+export function counterName(index: number): string {
+  return `probe${index}`
+}
+
+/** One line for the operator. Null: nothing is dropped. */
+export function droppedText(dropped: readonly Need[]): string | null {
+  const names = dropped.map(({ name }) => name)
+  return names.length === 0 ? null : `a firewall of this host drops ${names.join(', ')}`
+}
+
+/** The rules that let the packets pass. Our own table still decides about each packet of a tap. */
+export function droppedRemedy(dropped: readonly Need[], { network }: Pick<Config, 'network'>): string {
+  const ports = dropped
+    .filter(({ kind, mappedPort }) => kind === 'services' && mappedPort === null)
+    .map(({ protocol, port }) => `"${protocol} dport ${port} accept"`)
+  const isTap = dropped.some(({ kind, mappedPort }) => kind === 'instances' || mappedPort !== null)
+  const taps = ['iifname', 'oifname'].map(way => `"${way} ${network.tap_prefix}* accept"`)
+  const rules = [...(isTap ? taps : []), ...ports].join(', ')
+  const peers = network.probe_peers.join(' or ')
+  return `let it pass, as ${rules} do in nft, where it drops (nft monitor trace shows that); or, where it lets others pass than ${peers}, name those in network.probe_peers`
+}
+
+/** A probe's tap, and the address of each pool that it has: the daemon's and doctor's do not meet. */
+export const PROBES = {
+  daemon: { address: 'last', name: 0 },
+  doctor: { address: 'first', name: 1 },
+} as const
+
+export function probeTapOf(who: keyof typeof PROBES, tapPrefix: string): string {
+  return probeTaps(tapPrefix)[PROBES[who].name]
+}
