@@ -3,7 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalNetwork, covers, type Ipv4Range, rangeOf } from '../base/ipv4.ts'
 import { egressAllowedV6, entryProblemV6, parseEgressEntryV6, sourceProblemV6 } from './egress-v6.ts'
-import { Count, closed, ipv4Pattern } from './fields.ts'
+import { Count, ipv4Pattern, Section } from './fields.ts'
 
 export const egressAllowed = `an IPv4 address or network A.B.C.D/N; :PORT or :FIRST-LAST may follow, for these TCP and UDP ports alone; ${egressAllowedV6}`
 
@@ -12,43 +12,36 @@ const SOURCES = ['masquerade', 'pool'] as const
 /** `kind` of `masquerade`: the address of the interface. `pool`: the instance's own. */
 export type EgressSource = { readonly kind: (typeof SOURCES)[number] } | { readonly kind: 'snat'; readonly to: string }
 
-export const EgressConfig = Type.Object(
-  {
-    allow: Type.Array(Type.String({ minLength: 1, maxLength: 64, allowed: egressAllowed }), {
-      default: [],
-      maxItems: 128,
-      description:
-        'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" and "[::/0]:25" open the latter. Of IPv6, all that is not given out for the world is denied (what is not in 2000::/3), and of that documentation, 6to4 and Teredo; of NAT64 (64:ff9b::/96) the IPv4 addresses that are denied. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
-    }),
-    source: Type.String({
-      default: 'masquerade',
-      pattern: `^(${SOURCES.join('|')})$|${ipv4Pattern}$`,
-      allowed: '"masquerade", "pool" or an IPv4 address',
-      description:
-        'Source address of what instances send to the world. "masquerade": that of the interface by which it leaves. An address: this one, which must be of this host or routed to it, so that what instances do is not taken for what this host does. "pool": the own address of each instance, where `pool_v4` is routed to this host.',
-    }),
-    source_v6: Type.String({
-      default: 'pool',
-      pattern: `^(${SOURCES.join('|')})$|^[0-9a-f:]{2,39}$`,
-      allowed: '"masquerade", "pool" or an IPv6 address',
-      description:
-        'The same of IPv6. "pool" is right where `pool_v6` is routed to this host from the world; a private one (fc00::/7) needs another.',
-    }),
-    new_flows_per_s_max: Count(
-      250,
-      1,
-      100_000,
-      'How many connections and other flows one VM may begin per second; four times as many in a burst. What is over it is dropped.',
-    ),
-    flows_max: Count(
-      2048,
-      1,
-      1_000_000,
-      'How many flows one VM may have at a time that it began. All VMs share the connection table of this host (net.netfilter.nf_conntrack_max).',
-    ),
-  },
-  { ...closed, default: {} },
-)
+export const EgressConfig = Section({
+  allow: Type.Array(Type.String({ minLength: 1, maxLength: 64, allowed: egressAllowed }), {
+    default: [],
+    maxItems: 128,
+    description:
+      'What instances may reach although it is denied by default: private networks (RFC 1918, 100.64.0.0/10, 169.254.0.0/16), the networks that this host is in, and TCP port 25 everywhere; "0.0.0.0/0:25" and "[::/0]:25" open the latter. Of IPv6, all that is not given out for the world is denied (what is not in 2000::/3), and of that documentation, 6to4 and Teredo; of NAT64 (64:ff9b::/96) the IPv4 addresses that are denied. Other instances, and ports of this host besides the gateway, stay closed whatever stands here. The `resolvers` are open at port 53 without an entry.',
+  }),
+  source: Type.String({
+    default: 'masquerade',
+    pattern: `^(${SOURCES.join('|')})$|${ipv4Pattern}$`,
+    allowed: '"masquerade", "pool" or an IPv4 address',
+    description:
+      'Source address of what instances send to the world. "masquerade": that of the interface by which it leaves. An address: this one, which must be of this host or routed to it, so that what instances do is not taken for what this host does. "pool": the own address of each instance, where `pool_v4` is routed to this host.',
+  }),
+  source_v6: Type.String({
+    default: 'pool',
+    pattern: `^(${SOURCES.join('|')})$|^[0-9a-f:]{2,39}$`,
+    allowed: '"masquerade", "pool" or an IPv6 address',
+    description:
+      'The same of IPv6. "pool" is right where `pool_v6` is routed to this host from the world; a private one (fc00::/7) needs another.',
+  }),
+  new_flows_per_s_max: Count(
+    [250, 1, 100_000],
+    'How many connections and other flows one VM may begin per second; four times as many in a burst. What is over it is dropped.',
+  ),
+  flows_max: Count(
+    [2048, 1, 1_000_000],
+    'How many flows one VM may have at a time that it began. All VMs share the connection table of this host (net.netfilter.nf_conntrack_max).',
+  ),
+})
 export type EgressConfig = Static<typeof EgressConfig>
 
 export type EgressEntry = Ipv4Range & {

@@ -1,11 +1,11 @@
 // Kinds of configuration fields, each with what it allows in words. Pure.
 
-import { Type } from '@sinclair/typebox'
+import { type TProperties, Type } from '@sinclair/typebox'
 
 /** Allowed addresses to listen on, in words. The pattern is coarse; the cross-checks read the address (listen.ts). */
 const listenAllowed = 'ADDRESS:PORT with an IPv4 address or an IPv6 address in brackets, port 0 to 65535'
 
-export const closed = { additionalProperties: false } as const
+const closed = { additionalProperties: false } as const
 const addressPort = '[0-9a-fA-F.:\\[\\]]+:[0-9]{1,5}'
 export const AddressPort = (fallback: string, description: string) =>
   Type.String({ default: fallback, pattern: `^${addressPort}$`, allowed: listenAllowed, description })
@@ -24,8 +24,14 @@ export const OneOf = <const Choice extends string>(
     choices.map(choice => Type.Literal(choice)),
     options,
   )
-export const Count = (fallback: number, minimum: number, maximum: number, description: string) =>
-  Type.Integer({ default: fallback, minimum, maximum, description })
+export const Count = (
+  [fallback, minimum, maximum]: readonly [fallback: number, minimum: number, maximum: number],
+  description: string,
+) => Type.Integer({ default: fallback, minimum, maximum, description })
+/** A table of an array of tables. */
+export const Entry = <Fields extends TProperties>(fields: Fields) => Type.Object(fields, closed)
+/** A table of the file. */
+export const Section = <Fields extends TProperties>(fields: Fields) => Type.Object(fields, { ...closed, default: {} })
 export const Path = (fallback: string, description: string) =>
   Type.String({ default: fallback, pattern: '^/', maxLength: 4096, allowed: 'an absolute path', description })
 export const PathOrNone = (description: string) =>

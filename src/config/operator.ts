@@ -1,7 +1,7 @@
 // Configuration of who may ask the admin interface besides root. Pure.
 
 import { Type } from '@sinclair/typebox'
-import { Count, closed } from './fields.ts'
+import { Count, Entry, Section } from './fields.ts'
 
 /** The rights of each: contract/admin/roles.ts. */
 const ADMIN_ROLES = ['admin', 'operator', 'auditor'] as const
@@ -10,45 +10,37 @@ const accountPattern = '[a-z_][a-z0-9_.-]{0,31}'
 const accountAllowed =
   'a name of this host: 1 to 32 lowercase letters, digits, dots, hyphens and underscores, no digit first'
 
-const Administrator = Type.Object(
-  {
-    user: Type.String({
-      pattern: `^${accountPattern}$`,
-      allowed: accountAllowed,
-      description: 'A user of this host. Commands are recorded under this name.',
-    }),
-    role: Type.Union(
-      ADMIN_ROLES.map(role => Type.Literal(role)),
-      {
-        description:
-          '"admin" may do everything; "operator" shows, suspends, revokes, cancels, deletes instances and updates the gateway, but gives nothing to anybody; "auditor" shows states, usage and the record of commands.',
-      },
-    ),
-  },
-  closed,
-)
+const Administrator = Entry({
+  user: Type.String({
+    pattern: `^${accountPattern}$`,
+    allowed: accountAllowed,
+    description: 'A user of this host. Commands are recorded under this name.',
+  }),
+  role: Type.Union(
+    ADMIN_ROLES.map(role => Type.Literal(role)),
+    {
+      description:
+        '"admin" may do everything; "operator" shows, suspends, revokes, cancels, deletes instances and updates the gateway, but gives nothing to anybody; "auditor" shows states, usage and the record of commands.',
+    },
+  ),
+})
 
-export const OperatorConfig = Type.Object(
-  {
-    admins: Type.Array(Administrator, {
-      default: [],
-      maxItems: 64,
-      description:
-        'Users who may ask admin.sock in the state directory, each with a role. Root may always, and alone where this is empty.',
-    }),
-    monitor_group: Type.String({
-      default: '',
-      pattern: `^$|^${accountPattern}$`,
-      allowed: `"" or ${accountAllowed}`,
-      description:
-        'Group whose members may ask monitor.sock in the state directory, which only shows states: no usage, consoles, record of commands or secrets. "" for no such socket.',
-    }),
-    events_days: Count(
-      400,
-      30,
-      3650,
-      'How long the record of commands is kept (`strongroom events`): of its newest 100,000 commands and 10,000 refusals.',
-    ),
-  },
-  { ...closed, default: {} },
-)
+export const OperatorConfig = Section({
+  admins: Type.Array(Administrator, {
+    default: [],
+    maxItems: 64,
+    description:
+      'Users who may ask admin.sock in the state directory, each with a role. Root may always, and alone where this is empty.',
+  }),
+  monitor_group: Type.String({
+    default: '',
+    pattern: `^$|^${accountPattern}$`,
+    allowed: `"" or ${accountAllowed}`,
+    description:
+      'Group whose members may ask monitor.sock in the state directory, which only shows states: no usage, consoles, record of commands or secrets. "" for no such socket.',
+  }),
+  events_days: Count(
+    [400, 30, 3650],
+    'How long the record of commands is kept (`strongroom events`): of its newest 100,000 commands and 10,000 refusals.',
+  ),
+})

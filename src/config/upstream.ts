@@ -1,7 +1,7 @@
 // Configuration of one upstream of the gateway. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Count, closed, Name, OneOf, PathOrNone } from './fields.ts'
+import { Count, Entry, Name, OneOf, PathOrNone } from './fields.ts'
 
 const ModelId = Type.String({ minLength: 1, maxLength: 256 })
 
@@ -13,56 +13,51 @@ export type Engine = (typeof ENGINES)[number]
 export const CONTENT_KINDS = ['image', 'audio', 'file'] as const
 export type ContentKind = (typeof CONTENT_KINDS)[number]
 
-export const UpstreamConfig = Type.Object(
-  {
-    name: Name('Name of the upstream in logs, metrics and the receipts of its responses, which clients see.'),
-    url: Type.String({
-      pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
-      maxLength: 512,
-      allowed: 'an http or https URL up to and including /v1, without credentials',
-      description: 'Base URL of an OpenAI-compatible server.',
-    }),
-    engine: OneOf(ENGINES, {
-      default: 'openai',
-      description: 'Kind of server. It decides which request fields beyond those of OpenAI are sent.',
-    }),
-    key_file: PathOrNone('File with the API key that is sent to the upstream. "" for none.'),
-    models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that the upstream serves.' }),
-    embedding_models: Type.Array(ModelId, {
-      default: [],
-      maxItems: 64,
-      uniqueItems: true,
-      description: 'Which of its models make embeddings (POST /v1/embeddings). The others make completions.',
-    }),
-    weight: Count(1, 1, 1000, 'Share of the requests among the upstreams that serve the same model.'),
-    concurrency_max: Count(64, 1, 65_536, 'How many requests the upstream gets at the same time.'),
-    choices_max: Count(128, 1, 128, 'How many choices (n) one request to the upstream may ask for.'),
-    context_tokens: Count(
-      0,
-      0,
-      16_777_216,
-      'Context size of its models, prompt and completion together. 0 for unknown.',
-    ),
-    content: Type.Array(Type.Union(CONTENT_KINDS.map(kind => Type.Literal(kind))), {
-      default: [],
-      maxItems: 3,
-      uniqueItems: true,
-      description: 'Kinds of content parts beside text that the upstream takes.',
-    }),
-    remote_urls: Type.Boolean({
-      default: false,
-      description: 'Whether content parts may name http and https URLs, which the upstream then fetches by itself.',
-    }),
-    ca_file: PathOrNone(
-      'File with the PEM certificates of the authorities to trust for the upstream. "" for those of the system.',
-    ),
-    spki_sha256: Type.String({
-      default: '',
-      pattern: '^$|^[0-9a-f]{64}$',
-      allowed: '"" or 64 lowercase hexadecimal digits',
-      description: 'SHA-256 of the public key (SPKI) that the certificate of the upstream must hold. "" for any.',
-    }),
-  },
-  closed,
-)
+export const UpstreamConfig = Entry({
+  name: Name('Name of the upstream in logs, metrics and the receipts of its responses, which clients see.'),
+  url: Type.String({
+    pattern: '^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
+    maxLength: 512,
+    allowed: 'an http or https URL up to and including /v1, without credentials',
+    description: 'Base URL of an OpenAI-compatible server.',
+  }),
+  engine: OneOf(ENGINES, {
+    default: 'openai',
+    description: 'Kind of server. It decides which request fields beyond those of OpenAI are sent.',
+  }),
+  key_file: PathOrNone('File with the API key that is sent to the upstream. "" for none.'),
+  models: Type.Array(ModelId, { minItems: 1, maxItems: 64, description: 'Models that the upstream serves.' }),
+  embedding_models: Type.Array(ModelId, {
+    default: [],
+    maxItems: 64,
+    uniqueItems: true,
+    description: 'Which of its models make embeddings (POST /v1/embeddings). The others make completions.',
+  }),
+  weight: Count([1, 1, 1000], 'Share of the requests among the upstreams that serve the same model.'),
+  concurrency_max: Count([64, 1, 65_536], 'How many requests the upstream gets at the same time.'),
+  choices_max: Count([128, 1, 128], 'How many choices (n) one request to the upstream may ask for.'),
+  context_tokens: Count(
+    [0, 0, 16_777_216],
+    'Context size of its models, prompt and completion together. 0 for unknown.',
+  ),
+  content: Type.Array(Type.Union(CONTENT_KINDS.map(kind => Type.Literal(kind))), {
+    default: [],
+    maxItems: 3,
+    uniqueItems: true,
+    description: 'Kinds of content parts beside text that the upstream takes.',
+  }),
+  remote_urls: Type.Boolean({
+    default: false,
+    description: 'Whether content parts may name http and https URLs, which the upstream then fetches by itself.',
+  }),
+  ca_file: PathOrNone(
+    'File with the PEM certificates of the authorities to trust for the upstream. "" for those of the system.',
+  ),
+  spki_sha256: Type.String({
+    default: '',
+    pattern: '^$|^[0-9a-f]{64}$',
+    allowed: '"" or 64 lowercase hexadecimal digits',
+    description: 'SHA-256 of the public key (SPKI) that the certificate of the upstream must hold. "" for any.',
+  }),
+})
 export type UpstreamConfig = Static<typeof UpstreamConfig>

@@ -282,5 +282,5 @@ inOwnNetns(
       sh('ip link del srtest000001')
     })
   },
-  { timeoutMs: 60_000 },
+  { timeoutMs: 180_000 },
 )
