@@ -5,6 +5,7 @@ import { closeSync, existsSync, openSync, readFileSync, readSync } from 'node:fs
 import { join } from 'node:path'
 import { type Cpuid, type Product, productOfCpuid } from '../attest/amd/product.ts'
 import { Fault, messageOf } from '../base/fault.ts'
+import { resultOr } from '../base/result-or.ts'
 import type { Platform } from '../config/schema.ts'
 
 export type HostRoot = {
@@ -128,9 +129,5 @@ function readCpuid(root: string, leaf: number): Uint8Array {
 }
 
 function readText(root: string, path: string): string | null {
-  try {
-    return readFileSync(join(root, path), 'utf8')
-  } catch {
-    return null
-  }
+  return resultOr(() => readFileSync(join(root, path), 'utf8'), null)
 }

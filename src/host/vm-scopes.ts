@@ -2,6 +2,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { resultOr } from '../base/result-or.ts'
 
 export type VmScope = {
   readonly vmId: string
@@ -33,17 +34,9 @@ export function listVmScopes(root = '/sys/fs/cgroup'): VmScope[] {
 const SCOPE = /^strongroom-([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-tpm)?\.scope$/
 
 function namesIn(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
-  }
+  return resultOr(() => readdirSync(directory), [])
 }
 
 function pidsIn(file: string): number[] {
-  try {
-    return readFileSync(file, 'utf8').split('\n').filter(Boolean).map(Number)
-  } catch {
-    return []
-  }
+  return resultOr(() => readFileSync(file, 'utf8').split('\n').filter(Boolean).map(Number), [])
 }

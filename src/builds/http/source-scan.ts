@@ -2,6 +2,7 @@
 // as a small document with a placeholder, which the strict JSON reader checks. No I/O; state of one body.
 
 import { Fault } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 
 const quote = 0x22
 const backslash = 0x5c
@@ -236,11 +237,7 @@ function hexDigit(byte: number): number {
 
 /** Null: not base64. */
 function decoded(text: string): Uint8Array | null {
-  try {
-    return Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' })
-  } catch {
-    return null
-  }
+  return resultOr(() => Uint8Array.fromBase64(text, { alphabet: 'base64', lastChunkHandling: 'strict' }), null)
 }
 
 /** Null: too long for `source_data`, or not a JSON string; the strict reader reports that later. */

@@ -2,6 +2,7 @@
 
 import { existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { readAuthorities } from '../../builds/fetch/authorities.ts'
 import type { Config } from '../../config/schema.ts'
 import { freeDiskGib } from '../../vm/launch/disk.driver.ts'
@@ -32,11 +33,7 @@ export async function lookAtBuilds(config: Config, stateDir: string): Promise<Bu
 function freeGib({ capacity }: Config, stateDir: string): number | null {
   if (capacity.scratch_gib !== 0) return capacity.scratch_gib
   if (!existsSync(`${stateDir}/vms`)) return null
-  try {
-    return freeDiskGib(stateDir)
-  } catch {
-    return null
-  }
+  return resultOr(() => freeDiskGib(stateDir), null)
 }
 
 async function outcomeOf(work: () => string | Promise<string>): Promise<BuildFacts['image']> {

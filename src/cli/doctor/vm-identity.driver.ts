@@ -3,6 +3,7 @@
 
 import { readFileSync, statSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { groupsOfDevices } from '../../host/system.ts'
 import { run } from '../../linux/command.ts'
 import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan.ts'
@@ -32,11 +33,7 @@ async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
 
 /** Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason. */
 export function groupsOfVms(platform: Confinement['platform']): number[] {
-  try {
-    return groupsOfDevices(platform)
-  } catch {
-    return []
-  }
+  return resultOr(() => groupsOfDevices(platform), [])
 }
 
 /** The number where the group has no name (group(5)). */

@@ -5,6 +5,7 @@ import { readdirSync, statSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Type } from '@sinclair/typebox'
 import { parsedJson } from '../../attest/encoding/json.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import type { BootImage } from '../../verifier/build/question.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
@@ -59,11 +60,7 @@ function openDirectory(directory: string, param: string): ImageDirectory {
 
 /** Null if the text is no OCI manifest; the reader of the other form then reports why. */
 function safeJson(bytes: Uint8Array): unknown {
-  try {
-    return parsedJson('manifest', bytes)
-  } catch {
-    return null
-  }
+  return resultOr(() => parsedJson('manifest', bytes), null)
 }
 
 function isDirectory(path: string): boolean {

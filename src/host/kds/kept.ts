@@ -5,6 +5,7 @@ import { join } from 'node:path'
 import type { Product } from '../../attest/amd/product.ts'
 import { decodeCrl } from '../../attest/x509/crl.ts'
 import { iso } from '../../base/clock.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { collateralRemedy } from './collateral.ts'
 import { chainRequest, crlRequest } from './request.ts'
 
@@ -65,11 +66,7 @@ export function collateralProblem(kept: KeptCollateral, nowMs: number): Collater
 }
 
 function listOf(directory: string): string[] {
-  try {
-    return readdirSync(directory)
-  } catch {
-    return []
-  }
+  return resultOr(() => readdirSync(directory), [])
 }
 
 function timeOf(path: string): number | null {

@@ -6,6 +6,7 @@ import { isIP, isIPv6 } from 'node:net'
 import { type Answer, decode, encode, type Packet, RECURSION_DESIRED } from 'dns-packet'
 import { Fault, messageOf } from '../../base/fault.ts'
 import { type RandomBytes, systemRandom } from '../../base/ids.ts'
+import { resultOr } from '../../base/result-or.ts'
 
 export type DnsQuestion = {
   readonly server: string
@@ -106,11 +107,7 @@ function readAnswer(
 
 /** Addresses of resolv.conf(5), at most three; empty where there is none. Never throws. */
 export function systemResolvers(file = '/etc/resolv.conf'): string[] {
-  try {
-    return parseResolvers(readFileSync(file, 'utf8'))
-  } catch {
-    return []
-  }
+  return resultOr(() => parseResolvers(readFileSync(file, 'utf8')), [])
 }
 
 export function parseResolvers(text: string): string[] {

@@ -1,6 +1,7 @@
 // GET /v1/models: the models that the gateway serves. Pure.
 
 import { Fault } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/http/inference.ts'
 import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
 import { invalidField } from '../json-text.ts'
@@ -68,11 +69,7 @@ export function createModelCatalog(
 
 /** Null for text that is not percent-encoded UTF-8. */
 function decoded(item: string): string | null {
-  try {
-    return decodeURIComponent(item)
-  } catch {
-    return null
-  }
+  return resultOr(() => decodeURIComponent(item), null)
 }
 
 /** Fault not_found. */

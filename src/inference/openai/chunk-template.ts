@@ -6,6 +6,7 @@
 // is the text's own; the event reader accepts only strings that JSON.stringify would write identically.
 
 import { stringEnd } from '../../base/json.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 
 export type ChunkTemplate = {
@@ -103,9 +104,5 @@ function skipBlanks(data: string, from: number): number {
 }
 
 function parseOrNull(data: string): unknown {
-  try {
-    return JSON.parse(data)
-  } catch {
-    return null
-  }
+  return resultOr(() => JSON.parse(data), null)
 }

@@ -6,6 +6,7 @@
 
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import type { Gateway } from '../gateway/gateway.ts'
@@ -284,9 +285,5 @@ function readLine(line: string): Line | null {
 
 /** A text that no header can have is no key. */
 function headersOf(authorization: string | null): Headers {
-  try {
-    return new Headers(authorization === null ? {} : { authorization })
-  } catch {
-    return new Headers()
-  }
+  return resultOr(() => new Headers(authorization === null ? {} : { authorization }), new Headers())
 }

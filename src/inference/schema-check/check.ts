@@ -4,6 +4,7 @@
 
 import { Ajv2020 } from 'ajv/dist/2020.js'
 import { messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { isObject, type JsonObject } from '../json-text.ts'
 import { linearPattern } from './pattern.ts'
 
@@ -73,22 +74,14 @@ function compile(own: JsonObject, counted: JsonObject): (value: unknown) => bool
   }
   return value => {
     steps = 0
-    try {
-      return validate(value) === true
-    } catch {
-      return false
-    }
+    return resultOr(() => validate(value) === true, false)
   }
 }
 
 const metaSchema = new Ajv2020({ strict: false, validateFormats: false, logger: false })
 
 function isJsonSchema(schema: JsonObject): boolean {
-  try {
-    return metaSchema.validateSchema(schema) === true
-  } catch {
-    return false
-  }
+  return resultOr(() => metaSchema.validateSchema(schema) === true, false)
 }
 
 const stepKeyword = 'x-strongroom-step'

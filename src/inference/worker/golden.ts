@@ -4,6 +4,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
 import type { GoldenAnswer } from '../../contract/vm/workload.ts'
 
@@ -75,11 +76,7 @@ export function certainAnswer(prompt: string, completion: Completion): GoldenAns
 }
 
 function textOf(bytes: readonly number[]): string | null {
-  try {
-    return fromUtf8(Uint8Array.from(bytes))
-  } catch {
-    return null
-  }
+  return resultOr(() => fromUtf8(Uint8Array.from(bytes)), null)
 }
 
 /** The part of llama-server's response to /completion that is used here. */

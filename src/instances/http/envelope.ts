@@ -1,6 +1,7 @@
 // The envelope of service A's responses (contract 2.1): request id, correlation id, and `data` or `error`. Pure.
 
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { FailureEnvelope, Problem } from '../../contract/http/problem.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import type { JsonPieces } from '../service.ts'
@@ -66,9 +67,5 @@ function correlationOf(request: Request): string | null {
 /** Bytes that are UTF-8 are shown as such, others as Latin-1. */
 function readable(correlation: string | null): string | null {
   if (correlation === null || /^[\x00-\x7f]*$/.test(correlation)) return correlation
-  try {
-    return fromUtf8(Buffer.from(correlation, 'latin1'))
-  } catch {
-    return correlation
-  }
+  return resultOr(() => fromUtf8(Buffer.from(correlation, 'latin1')), correlation)
 }

@@ -1,5 +1,6 @@
 // The handlers of service A: each parses its request and makes one call, whose result becomes the envelope's `data`.
 
+import { resultOr } from '../../base/result-or.ts'
 import type { EdgeContext } from '../../http/edge.ts'
 import { joined } from '../../http/operations.ts'
 import { readNonce } from '../attestation.codec.ts'
@@ -68,9 +69,5 @@ function reply({ data, platforms }: Shown<unknown>, status = 200): Reply {
 
 /** Accepts percent-encoding. Text that cannot be decoded is no instance's name. */
 function nameOf({ params: { name = '' } }: EdgeContext): string {
-  try {
-    return decodeURIComponent(name)
-  } catch {
-    return name
-  }
+  return resultOr(() => decodeURIComponent(name), name)
 }

@@ -3,6 +3,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { Value } from '@sinclair/typebox/value'
 import { desc } from 'drizzle-orm'
+import { resultOr } from '../../base/result-or.ts'
 import type { LedgerDb } from '../db.ts'
 import { events } from './event.table.ts'
 import { readMeta, swapMeta } from './meta.query.ts'
@@ -26,9 +27,5 @@ export function writeClockMark(db: LedgerDb, { wallMs, bootId, uptimeMs }: Stati
 
 /** Null: somebody else has written it. */
 function parsed(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return null
-  }
+  return resultOr(() => JSON.parse(text), null)
 }

@@ -1,5 +1,6 @@
 // Objects of the Messages API out of what a chat completion has. Pure. UpstreamFault bad_arguments.
 
+import { resultOr } from '../../../base/result-or.ts'
 import type { GatewayError, GatewayErrorCode } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
@@ -115,9 +116,5 @@ function callBlock({ id, name, args }: ChatCall): JsonObject {
 
 /** Null for a call whose arguments were cut, because half of them are unusable. */
 function cutCallBlock(call: ChatCall): JsonObject | null {
-  try {
-    return callBlock(call)
-  } catch {
-    return null
-  }
+  return resultOr(() => callBlock(call), null)
 }
