@@ -26,7 +26,10 @@ export type ProvedHost = AsyncDisposable & {
   readonly session: (hostname: string) => Promise<Session>
 }
 
-export type ApiAnswer = { readonly status: number; readonly data: { name: string; status: string; hostname: string } }
+export type ApiAnswer = {
+  readonly status: number
+  readonly data: { name: string; status: string; hostname: string; failure_code?: string | null }
+}
 
 export type Session = {
   /** Sends the line through the instance's `cat` and waits for it. */

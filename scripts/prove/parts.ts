@@ -1,7 +1,7 @@
 // The parts of the proof, in the order of a host's life. Each asks for the commands that it needs of the executable.
 // Effects: those of `ProvedHost`.
 
-import { copyFileSync, mkdirSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Steps } from '../lib/steps.ts'
 import { difference, tracesOf } from '../rigs/booted/traces.ts'
@@ -107,6 +107,14 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
   await step('strongroom backup', () =>
     succeed(host, ['backup', '--recipient', recipient, '/root/strongroom.age']).then(() => ''),
   )
+  await step('the backup timer, enabled; its service run once', async () => {
+    writeFileSync(`${root}/etc/strongroom/backup-recipients.txt`, `${recipient}\n`)
+    await host.systemctl('enable', '--now', 'strongroom-backup.timer')
+    await host.systemctl('start', 'strongroom-backup.service')
+    expectEqual('the timer', await host.systemctl('is-active', 'strongroom-backup.timer'), 'active')
+    expectEqual('backups that it keeps', `${readdirSync(`${root}/var/backups/strongroom`).length}`, '1')
+    await host.debian.exec(['rm', '--recursive', '/var/backups/strongroom', '/etc/strongroom/backup-recipients.txt'])
+  })
   const before = await listed(host)
   await kept.get(host)?.session?.end()
   await step('purge, so that the machine is empty', async () => {
@@ -124,8 +132,12 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
     await host.answers()
   })
   expectEqual('organizations and keys', await listed(host), before)
-  const key = kept.get(host)?.key ?? ''
-  expectEqual('status with a key of the backup', `${(await host.api('GET', '/v1/instances', key)).status}`, '200')
+  const { key = '', name } = kept.get(host) ?? {}
+  await step('the lost instance has failed, a new one is ready with a key of the backup', async () => {
+    const { data } = await host.api('GET', `/v1/instances/${name}`, key)
+    expectEqual('the instance of the old machine', `${data.status} ${data.failure_code}`, 'failed host_restored')
+    await host.createInstance(key)
+  })
 }
 
 async function listed(host: ProvedHost): Promise<string> {
