@@ -20,6 +20,7 @@ import { lockFileOfDead } from '../linux/lock.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
+import { openGate, trialGate } from '../upgrade/gate.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
@@ -33,7 +34,12 @@ import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
 import { createTrust } from './trust.ts'
 
-export type ServeOptions = { readonly stateDir: string; readonly log: Logger }
+export type ServeOptions = {
+  readonly stateDir: string
+  readonly log: Logger
+  /** Changes are accepted once the upgrade under way is (upgrade/gate.ts). */
+  readonly onTrial: boolean
+}
 
 export type Serving = {
   /** Where clients reach service A. */
@@ -58,7 +64,7 @@ const lockTimeoutMs = 2_000
  * Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported,
  * host.listen_failed, config.invalid, config.file, image.invalid.
  */
-export async function serve(config: Config, { stateDir, log }: ServeOptions): Promise<Serving> {
+export async function serve(config: Config, { stateDir, log, onTrial }: ServeOptions): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
@@ -67,6 +73,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   process.umask(0o077)
   ensureDir(stateDir, { mode: 0o711 })
   undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
+  const gate = onTrial ? trialGate(stateDir, clock) : openGate
   const store = openRecords(stateDir, log)
   undo.defer(() => store.close())
   const onEvent = (kind: string, detail: Record<string, unknown>) =>
@@ -76,7 +83,7 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
   const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
-  const basis = { config, stateDir, store, clock, clockGuard, random, log, operatorKey }
+  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey }
   const engine = composeEngine({
     ...basis,
     simulatedPlatform,
@@ -124,15 +131,22 @@ export async function serve(config: Config, { stateDir, log }: ServeOptions): Pr
   const admin = await serveOperator({ ...parts, service, pool, builds, listening, gateway: vms, traces, collectors })
   undo.defer(() => admin.stop())
 
-  // Last, so that no instance changes before the interfaces that report it are there.
-  background.start()
-  if (builds === null) dismissBuildVms(parts)
-  else builds.start()
   collateral?.start()
   firewall.start()
+  background.watch()
   // Its keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
-  gateway.start()
+  // Last, so that no instance changes before the interfaces that report it are there.
+  const stopping = new AbortController()
+  undo.defer(() => stopping.abort())
+  void gate.whenOpen(() => {
+    if (onTrial) log.info('the upgrade is accepted: changes are accepted from now on')
+    background.start()
+    if (builds === null) dismissBuildVms(parts)
+    else builds.start()
+    gateway.start()
+    admin.start()
+  }, stopping.signal)
   const running = undo.move()
   return {
     instancesUrl: listening.instances,

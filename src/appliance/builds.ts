@@ -22,6 +22,7 @@ import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
+import type { ChangeGate } from '../upgrade/gate.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import { admissionFor } from '../vm/capacity.query.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
@@ -34,6 +35,7 @@ import type { Engine } from './engine.ts'
 import { operatorKeyWords } from './pool.ts'
 
 export type BuildsParts = Runtime & {
+  readonly gate: Pick<ChangeGate, 'admitChange'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -120,6 +122,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     },
     http: {
       ...callers(parts),
+      admitChange: parts.gate.admitChange,
       baseUrl: builds.base_url,
       limits,
       openapi: JSON.stringify(buildsOpenapiDocument()),

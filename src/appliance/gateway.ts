@@ -36,8 +36,12 @@ export function placementOf({ listen, inference }: Config): 'vm' | 'host' | 'off
 export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> {
   const placement = placementOf(parts.config)
   if (placement === 'vm') return inVm(parts)
-  dismissGatewayVms(parts)
-  return placement === 'host' ? onHost(parts) : off
+  const placed = placement === 'host' ? await onHost(parts) : off
+  const start = () => {
+    dismissGatewayVms(parts)
+    placed.start()
+  }
+  return { ...placed, start }
 }
 
 const off: PlacedGateway = {

@@ -37,10 +37,12 @@ import { writeFileAtomic } from '../linux/files.ts'
 import { isUnderSystemd } from '../linux/process.ts'
 import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
+import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import { composeTraces } from './traces.ts'
 
 export type InferenceParts = Runtime & {
+  readonly gate: Pick<ChangeGate, 'admitChange'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -83,11 +85,21 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       configured.map(target => target.ca),
     ),
   )
+  const authenticate = createGatewayAuthenticate({
+    db: store.directory.db,
+    clock,
+    log,
+    defaults: keyDefaults(settings),
+  })
   const service = createInferenceService({
     settings,
     upstreams: [...configured, ...(worker === null ? [] : [workerTarget(worker.upstream, workerBounds(config))])],
     inside: new Set(worker === null ? [] : [worker.upstream.name]),
-    authenticate: createGatewayAuthenticate({ db: store.directory.db, clock, log, defaults: keyDefaults(settings) }),
+    // Each request with a key may become a row of usage, and each fresh attestation a used nonce.
+    authenticate: headers => {
+      deps.gate.admitChange()
+      return authenticate(headers)
+    },
     offerSpan: span => traces?.offer(span),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
     spent: metering,
@@ -100,7 +112,10 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     configurationDigest: configuration.digest,
     workload: null,
     // The simulator's keys take seconds to make, once; until then there is no evidence.
-    openEvidence: () => evidenceOrigin(deps, workloads),
+    openEvidence: () => {
+      deps.gate.admitChange()
+      return evidenceOrigin(deps, workloads)
+    },
     clock,
     random,
     log,

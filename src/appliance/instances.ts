@@ -26,6 +26,7 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
+import type { ChangeGate } from '../upgrade/gate.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { runPurge } from '../vm/machine/purge.driver.ts'
@@ -34,6 +35,7 @@ import { composeGuestGateway } from './guest-gateway.ts'
 import { composePool } from './pool.ts'
 
 export type InstancesParts = Runtime & {
+  readonly gate: Pick<ChangeGate, 'admitChange'>
   readonly config: Config
   readonly store: Store
   readonly engine: Engine
@@ -61,7 +63,11 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     db: store.directory.db,
     engine: engine.reconciler,
     trust,
-    admit: keyPrefix => attestationRate.take(keyPrefix),
+    admit: keyPrefix => {
+      // Fresh evidence takes the engine, which does not run on trial.
+      parts.gate.admitChange()
+      attestationRate.take(keyPrefix)
+    },
     clock,
     log: log.unit('instances'),
   })
@@ -75,6 +81,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
       depthMax: config.http.json_depth_max,
     },
     rate: createRequestRate({ clock, requestsPerMinute: config.instances.requests_per_minute }),
+    admitChange: parts.gate.admitChange,
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     service,
     attestations,
@@ -90,7 +97,12 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
   })
 }
 
-export type Background = { readonly start: () => void; readonly stop: () => Promise<void> }
+/** `watch`: what is kept up without a change of any instance: the firewall, the count of egress. */
+export type Background = {
+  readonly watch: () => void
+  readonly start: () => void
+  readonly stop: () => Promise<void>
+}
 
 export type Instances = {
   readonly service: InstancesService
@@ -181,27 +193,29 @@ function backgroundWork(
     intervalMs: config.network.sample_interval_ms,
     sample: () => engine.network.sample(),
   }
+  let watching: Promise<unknown> = Promise.resolve()
   let loops: Promise<unknown> = Promise.resolve()
   return {
-    start: () => {
+    watch: () => {
       // A reboot of the host removed the firewall's table. It is rebuilt from the ledger before the first VM is
       // looked at.
       engine.network.sync().catch(error => log.error('the firewall could not be applied', { error }))
+      watching = Promise.all([runEgressSampler(sampling, stopping.signal), engine.watchNetwork(stopping.signal)])
+    },
+    start: () => {
       pool.start()
       reconciler.start()
       engine.reconciler.start()
       loops = Promise.all([
         runRetention(retention, stopping.signal),
-        runEgressSampler(sampling, stopping.signal),
         engine.readAhead(vmSpec),
-        engine.watchNetwork(stopping.signal),
         guard.run(stopping.signal),
         runPurge({ ledger: store.ledger, clock, guard, log: log.unit('vm') }, stopping.signal),
       ])
     },
     stop: async () => {
       stopping.abort()
-      await Promise.all([pool.stop(), reconciler.stop(), engine.reconciler.stop(), loops])
+      await Promise.all([pool.stop(), reconciler.stop(), engine.reconciler.stop(), watching, loops])
     },
   }
 }

@@ -6,6 +6,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Builds } from '../builds/builds.ts'
 import { createBuildMetrics } from '../builds/metrics.ts'
 import type { Config } from '../config/schema.ts'
+import type { AdminStatus } from '../contract/admin/admin.ts'
 import { gatewayLeaks } from '../enclave-host/leaks.ts'
 import { mintGatewayKey } from '../inference/keys/authenticate.ts'
 import { sampleEgress } from '../instances/egress.ts'
@@ -25,6 +26,7 @@ import { Removal } from '../operator/removal.ts'
 import { createStatus, type StatusDeps } from '../operator/status.ts'
 import type { Store } from '../store/db.ts'
 import { resourceOf } from '../store/ledger/resource.query.ts'
+import type { ChangeGate } from '../upgrade/gate.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import { findLeaks } from '../vm/machine/leaks.driver.ts'
@@ -36,6 +38,7 @@ import type { GuestDns } from './guest-dns.ts'
 import { reportFailures } from './last-words.ts'
 
 export type OperatorParts = Runtime & {
+  readonly gate: ChangeGate
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -56,8 +59,8 @@ export type OperatorParts = Runtime & {
   readonly clockGuard: ClockGuard
 }
 
-/** Faults: conflict (another daemon listens there), host.unsupported. */
-export async function serveOperator(parts: OperatorParts): Promise<AdminServer> {
+/** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
+export async function serveOperator(parts: OperatorParts): Promise<AdminServer & { readonly start: () => void }> {
   const { config, stateDir, store, engine, service, pool, builds, clock, random } = parts
   const log = parts.log.unit('admin')
   reportFailures({
@@ -81,6 +84,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer> 
   })
   const admin = createAdmin({
     administrators: administratorsOf(config, log),
+    admitChange: parts.gate.admitChange,
     ownerUid: process.getuid?.() ?? 0,
     removeOrganization: id => removal.wake(id),
     store,
@@ -103,7 +107,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer> 
       ...parts,
       buildVms: builds === null ? null : () => builds.vms.status(),
       names: parts.guestDns?.status ?? null,
-      problems: () => [...parts.firewall.problems(), ...diskProblems(stateDir)],
+      problems: () => [...trialProblems(parts.gate), ...parts.firewall.problems(), ...diskProblems(stateDir)],
     }),
     collectors: [
       ...parts.collectors,
@@ -130,17 +134,26 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer> 
   })
   const server = await listenSockets(admin, { config, stateDir, log })
   const stopping = new AbortController()
-  removal.start()
   const keptDays = config.operator.events_days
-  const retention = runAuditRetention(
-    { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays },
-    stopping.signal,
-  )
+  let retention: Promise<void> = Promise.resolve()
   return {
     path: server.path,
+    start: () => {
+      removal.start()
+      retention = runAuditRetention(
+        { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays },
+        stopping.signal,
+      )
+    },
     stop: async () => {
       stopping.abort()
       await Promise.all([server.stop(), removal.stop(), retention])
     },
   }
+}
+
+function trialProblems({ isOpen }: ChangeGate): AdminStatus['problems'] {
+  if (isOpen()) return []
+  const detail = 'an upgrade is on trial: no change is accepted until it is found good, or the former version is back'
+  return [{ name: 'upgrade', detail, remedy: 'wait; systemctl status strongroom-upgrade says how far it is' }]
 }

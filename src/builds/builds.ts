@@ -41,7 +41,10 @@ export type BuildsDeps = Runtime & {
     readonly imageDigest: () => string
     readonly room: () => Admission
   }
-  readonly http: Pick<BuildRoutesDeps, 'caller' | 'count' | 'admitPublic' | 'baseUrl' | 'limits' | 'openapi'>
+  readonly http: Pick<
+    BuildRoutesDeps,
+    'caller' | 'count' | 'admitPublic' | 'admitChange' | 'baseUrl' | 'limits' | 'openapi'
+  >
   /** For what is printed before any client has named us, and where the configuration names nothing. */
   readonly ownUrl: string
   /** Directory of the image that build VMs boot. */

@@ -19,6 +19,8 @@ export type Run = {
   /** For stdout. */
   readonly paint: Paint
   readonly stateDir: string
+  /** The value of --config; null: it was not given. */
+  readonly configFile: string | null
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
   readonly config: () => LoadedConfig
@@ -83,6 +85,7 @@ export class Command extends BareCommand {
       json: asJson,
       paint,
       stateDir,
+      configFile: config ?? null,
       client,
       config: () => loadConfig({ path: config, env: io.env }),
       result,

@@ -34,6 +34,7 @@ import { addTeardown } from './operator/teardown.ts'
 import { json, paintFor, wantsColour } from './render.ts'
 import { addServe } from './serve.ts'
 import { addSsh } from './ssh.ts'
+import { addUpgrade } from './upgrade/upgrade.ts'
 import { addVerify } from './verify/verify.ts'
 import { addVersion } from './version.ts'
 
@@ -94,6 +95,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     addOperatorKey,
     addBackup,
     addRestore,
+    addUpgrade,
     addDowngrade,
     addTeardown,
   ]

@@ -13,11 +13,12 @@ export function addServe(program: Command): void {
     .description(
       'run the appliance until SIGTERM or SIGINT; VMs keep running after it. SIGHUP reads the certificate files again',
     )
+    .option('--trial', 'accept no change until an upgrade under way is found good; `strongroom upgrade` starts it so')
     .examples('strongroom serve', 'strongroom serve --config ./dev.toml --state-dir ./state')
     .runs(serveUntilSignal)
 }
 
-async function serveUntilSignal(run: Run): Promise<void> {
+async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: boolean }): Promise<void> {
   const { io, stateDir } = run
   const { config, file, warnings } = run.config()
   const log = createLogger({
@@ -45,7 +46,7 @@ async function serveUntilSignal(run: Run): Promise<void> {
   const { serve } = await import('../appliance/appliance.ts')
   for (const { line, field, message } of warnings) log.warn('configuration', { file, line, field, message })
   log.info('starting', { pid: process.pid, config: file, stateDir })
-  const serving = await serve(config, { stateDir, log })
+  const serving = await serve(config, { stateDir, log, onTrial })
   reload = serving.reload
   const ready = {
     instances_url: serving.instancesUrl,

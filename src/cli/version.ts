@@ -1,16 +1,21 @@
 // strongroom version: the version of this executable, of the Bun inside it, and the digests of what it is made of.
 
 import { type Provenance, provenance, version } from '../base/version.ts'
+import { MIGRATIONS, schemaVersionOf } from '../store/db.ts'
 import type { Command } from './cli.ts'
 
 export function addVersion(program: Command): void {
   program
     .command('version')
-    .description('print the version of this executable, and the digests of what it is made of')
+    .description(
+      'print the version of this executable, and the digests of what it is made of; with --json also the schema of its database',
+    )
     .examples('strongroom version', 'strongroom version --json')
     .runs(async run => {
       const lines = [`strongroom ${version} (Bun ${Bun.version})`, ...linesOf(provenance)]
-      await run.result({ version, bun: Bun.version, provenance: fieldsOf(provenance) }, `${lines.join('\n')}\n`)
+      const schema = schemaVersionOf(MIGRATIONS)
+      const document = { version, schema, bun: Bun.version, provenance: fieldsOf(provenance) }
+      await run.result(document, `${lines.join('\n')}\n`)
     })
 }
 

@@ -42,6 +42,8 @@ export type EdgeDeps<Peer> = {
   readonly routes: readonly EdgeRoute<Peer>[]
   /** Longest part of a path that matches a parameter; no limit when left out. */
   readonly paramCharsMax?: number
+  /** Asked before each request that is no read; may throw. */
+  readonly admitChange: () => void
   /** The JSON document of a failure. */
   readonly failureDocument: (context: EdgeContext, error: Problem) => object
   /** Headers of every response, besides the common ones. */
@@ -74,7 +76,10 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
     const { routes, allow } = found.template
     const method = context.request.method === 'HEAD' ? 'GET' : context.request.method
     const route = routes.find(route => route.method === method)
-    if (route !== undefined) return route.respond(context)
+    if (route !== undefined) {
+      if (route.method !== 'GET') deps.admitChange()
+      return route.respond(context)
+    }
     const headers = { Allow: allow }
     if (method === 'OPTIONS') return new Response(null, { status: 204, headers })
     if (!routes.some(({ isPublic }) => isPublic === true)) deps.beforeMethods?.(context)

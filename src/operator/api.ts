@@ -92,7 +92,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
   const { audit, asked } = recording
   const deadlines = createDeadlines(deps.clock)
   const admit = ({ request, route }: { readonly request: Request; readonly route: string }) =>
-    admitted(asked.get(request), request.method, route)
+    admitted(asked.get(request), { method: request.method, route, admitChange: deps.admitChange })
   const readBody: ReadBody = async context => {
     const pending = admit(context)
     pending.body = await readJson(context.request, BODY_LIMITS, deadlines)
@@ -143,13 +143,17 @@ function adminApp(deps: AdminDeps, recording: Recording) {
   )
 }
 
-/** Called more than once for a request. Fault forbidden. */
-function admitted(pending: Asked | undefined, method: string, route: string): Asked {
+/** Called more than once for a request. Faults: forbidden, attestation_unavailable (an upgrade is on trial). */
+function admitted(
+  pending: Asked | undefined,
+  { method, route, admitChange }: { method: string; route: string } & Pick<AdminDeps, 'admitChange'>,
+): Asked {
   if (pending === undefined) throw new Fault('internal', 'a request without a caller')
   if (pending.command !== null) return pending
   pending.command = { by: pending.by, operation: operationOf(method, route)?.name ?? 'unknown', arguments: {} }
   const refusal = refusalOf(pending.by, method, route)
   if (refusal !== null) throw refusal
+  if (pending.isChange) admitChange()
   return pending
 }
 

@@ -19,6 +19,8 @@ export type AdminDeps = Runtime & {
   /** Named ones of the configuration. Root and the daemon's own user always are. */
   readonly administrators: readonly Administrator[]
   readonly ownerUid: number
+  /** Throws UnavailableFault while an upgrade is on trial. */
+  readonly admitChange: () => void
   readonly store: Pick<Store, 'directory' | 'ledger'>
   readonly mintKey: (random: RandomBytes) => MintedKey
   readonly mintGatewayKey: (random: RandomBytes) => MintedKey

@@ -32,13 +32,33 @@ export function goBack(path: string): WayBack {
   if (present !== null && present.problem === null && present.schema <= newest)
     throw new Fault('conflict', `database ${path} has schema ${present.schema}, which this executable opens as it is`)
   const setAside = present === null ? null : putAside(path, present.schema)
+  putInPlace(path, copy.path)
+  return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside }
+}
+
+/**
+ * Puts this copy in the place of a database that nobody has open. What was there is gone, its log first: SQLite would
+ * read it into the copy. Killed anywhere, the same call again ends the work. Fault store.corrupt: the copy is damaged.
+ */
+export function replaceDatabase(path: string, copy: string): void {
+  const { problem } = inspectDatabase(copy)
+  if (problem !== null) throw new Fault('store.corrupt', `the copy ${copy} is damaged: ${problem}`)
+  removeLog(path)
+  syncDirectory(dirname(path))
+  putInPlace(path, copy)
+}
+
+function putInPlace(path: string, copy: string): void {
   const partial = `${path}.partial`
   rmSync(partial, { force: true })
-  copyFileSync(copy.path, partial)
+  copyFileSync(copy, partial)
   syncFile(partial)
   renameSync(partial, path)
   syncDirectory(dirname(path))
-  return { copy: { ...copy, schema }, madeAtMs: statSync(copy.path).mtimeMs, setAside }
+}
+
+function removeLog(path: string): void {
+  for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true })
 }
 
 /** A second name for the file, and no log beside the first: the rename over it is then all that is left to do. */
@@ -53,6 +73,6 @@ function putAside(path: string, schema: number): string {
   const aside = `${path}.set-aside-${schema}`
   rmSync(aside, { force: true })
   linkSync(path, aside)
-  for (const suffix of ['-wal', '-shm']) rmSync(`${path}${suffix}`, { force: true })
+  removeLog(path)
   return aside
 }

@@ -17,6 +17,7 @@ import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
 import { openStore } from '../../src/store/db.ts'
+import { openGate } from '../../src/upgrade/gate.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-compose-builds-'))
@@ -49,7 +50,7 @@ function partsOf(toml: string) {
     log: silentLogger,
   }
   const operatorKey = { digest: new Uint8Array(48) }
-  return { ...common, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
+  return { ...common, gate: openGate, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }
 }
 
 async function serve(toml: string) {

@@ -15,6 +15,7 @@ import { NameTableReader } from '../../src/instances/dns/name-table.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertInstance, instanceById, listInstances } from '../../src/store/directory/instance.query.ts'
 import { findOrganization, insertOrganization } from '../../src/store/directory/organization.query.ts'
+import { openGate } from '../../src/upgrade/gate.ts'
 import type { VmView } from '../../src/vm/engine.ts'
 
 test('goal: no name outlives the answer to its delete, even when what follows the delete fails', () => {
@@ -49,6 +50,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     clock,
     clockGuard: createClockGuard(clock),
     random: systemRandom,
+    gate: openGate,
     log: silentLogger,
   }
   const names = composeNames(common)

@@ -30,7 +30,10 @@ inOwnNetns(
         'add table ip f; add chain ip f forward { type filter hook forward priority 0; policy drop; }',
       ])
       const listen = { instances: '127.0.0.1:0', inference: '', builds: '', dns: '' }
-      const serving = await serve({ ...defaultConfig(), platform: 'tcg', listen }, { stateDir, log: silentLogger })
+      const serving = await serve(
+        { ...defaultConfig(), platform: 'tcg', listen },
+        { stateDir, log: silentLogger, onTrial: false },
+      )
       try {
         const ask = (path: string) => fetch(`http://operator${path}`, { unix: serving.adminSocket })
         const problems = async () => ((await (await ask('/status')).json()) as AdminStatus).problems

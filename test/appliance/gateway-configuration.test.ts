@@ -12,6 +12,7 @@ import { createLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
 import { openStore, type Store } from '../../src/store/db.ts'
+import { openGate } from '../../src/upgrade/gate.ts'
 
 const upstreamOf = (name: string) =>
   `[[inference.upstreams]]\nname = "${name}"\nurl = "https://${name}.example/v1"\nmodels = ["m"]\n`
@@ -24,6 +25,7 @@ async function compose(stateDir: string, store: Store, toml: string): Promise<st
   if (!verdict.ok) throw new Error('the configuration is valid')
   const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
   const inference = await composeInference({
+    gate: openGate,
     config: verdict.config,
     stateDir,
     store,

@@ -23,6 +23,7 @@ import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
+import { openGate } from '../../src/upgrade/gate.ts'
 import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
@@ -56,6 +57,7 @@ test('retention', async () => {
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
   const inference = await composeInference({
+    gate: openGate,
     config: verdict.config,
     stateDir,
     store,
@@ -118,6 +120,7 @@ test('traces', async () => {
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
   const inference = await composeInference({
+    gate: openGate,
     config: verdict.config,
     stateDir,
     store,
@@ -177,6 +180,7 @@ test('attestation after a start that could not write', async () => {
   const lines: string[] = []
   const log = createLogger({ level: 'debug', sink: line => lines.push(line), nowMs })
   const inference = await composeInference({
+    gate: openGate,
     config: defaultConfig(),
     stateDir,
     store,

@@ -1,5 +1,6 @@
-// Goal: killed before any of their system calls with an effect, a backup, a restore, a migration and the way back leave
-// what was there or what was asked for, and the same command again ends the work. STRONGROOM_KILL_POINTS=all tries all.
+// Goal: killed before any of their system calls with an effect, a backup, a restore, a migration, the way back and an
+// upgrade under load leave what was there or what was asked for, and the same command again ends the work.
+// STRONGROOM_KILL_POINTS=all tries all.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { cpSync, existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
@@ -13,7 +14,9 @@ import { leftoversOfRecords } from '../../src/host/state-files.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
+import { readEnd, upgradePaths } from '../../src/upgrade/record.ts'
 import { LATER, WORKS } from '../rigs/backup/program.ts'
+import { acceptedIn } from '../rigs/upgrade/program.ts'
 
 const points = process.env.STRONGROOM_KILL_POINTS === 'all' ? 'all' : 24
 const program = join(import.meta.dir, '../rigs/backup/program.ts')
@@ -171,7 +174,48 @@ const CASES: Case[] = [
       expect(counted(join(dir, `state/strongroom.db.set-aside-${schema + 1}`), LATER)).toBe(50)
     },
   },
+  {
+    name: 'upgrade',
+    prepare: () => {},
+    left: async dir => nothingHalf(dir),
+    ended: async dir => upgradeEnded(dir, { failing: false }),
+  },
+  {
+    name: 'upgrade that fails',
+    prepare: () => {},
+    left: async dir => nothingHalf(dir),
+    ended: async dir => upgradeEnded(dir, { failing: true }),
+  },
 ]
+
+/** The database is whole, or its copy is and puts it right: then the gate is shut. */
+function nothingHalf(dir: string): void {
+  const path = join(dir, 'state/strongroom.db')
+  const { problem, schema: found } = inspectDatabase(path)
+  expect([problem, found === schema || found === schema + 1]).toEqual([null, true])
+}
+
+/** Whatever was acknowledged is there, once, by the executable that serves now. */
+function upgradeEnded(dir: string, { failing }: { failing: boolean }): void {
+  const paths = upgradePaths(join(dir, 'state'))
+  const end = readEnd(paths)
+  expect(failing ? ['returned', 'abandoned'] : ['upgraded', 'returned', 'abandoned']).toContain(end?.outcome ?? '')
+  expect(readdirSync(paths.directory).toSorted()).toEqual(['asker.lock', 'end.json', 'lock', 'progress.jsonl'])
+  expect(existsSync(join(dir, 'units/strongroom.service.d/zz-upgrade.conf'))).toBe(false)
+  const path = join(dir, 'state/strongroom.db')
+  expect(inspectDatabase(path).schema).toBe(end?.outcome === 'upgraded' ? schema + 1 : schema)
+  const store = openStore(path, { migrations: end?.outcome === 'upgraded' ? LATER : MIGRATIONS })
+  const slugs = listOrganizations(store.directory.db).map(({ slug }) => slug)
+  store.close()
+  const accepted = acceptedIn(dir)
+  expect(accepted.length).toBeGreaterThan(1)
+  expect(accepted.filter(slug => !slugs.includes(slug))).toEqual([])
+  expect([slugs.length, new Set(accepted).size]).toEqual([50 + accepted.length, accepted.length])
+}
+
+/** The issue's aim, where all points are tried. */
+const pointsMin = 500
+let pointsTried = 0
 
 // Goal: each of the works is safe at each of its points.
 test.each(CASES.map(work => [work.name, work] as const))(
@@ -183,6 +227,7 @@ test.each(CASES.map(work => [work.name, work] as const))(
     rmSync(whole.dir, { recursive: true })
     const chosen = choosePoints(whole.effects, points, 1)
     expect(chosen.length).toBeGreaterThan(8)
+    pointsTried += chosen.length
     let kills = 0
     for (const point of chosen) {
       const { dir, code, effects } = await runIn(name, point, prepare)
@@ -208,3 +253,9 @@ test.each(CASES.map(work => [work.name, work] as const))(
   },
   600_000,
 )
+
+test('points in all', () => {
+  process.stdout.write(`all of them: ${pointsTried} points\n`)
+  if (points === 'all') expect(pointsTried).toBeGreaterThanOrEqual(pointsMin)
+  else expect(pointsTried).toBeGreaterThan(CASES.length * 8)
+})

@@ -22,6 +22,7 @@ function edgeOf(changes: Partial<EdgeDeps<Peer>> = {}) {
     log,
     clock: { monotonicMs: () => 0 },
     random: systemRandom,
+    admitChange: () => {},
     routes: [
       { method: 'GET', path: '/a.json', isPublic: true, respond: note },
       { method: 'GET', path: '/things/{name}', respond: note },

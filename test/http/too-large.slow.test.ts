@@ -40,6 +40,7 @@ function serve() {
     log: silentLogger,
     clock: systemClock,
     random: systemRandom,
+    admitChange: () => {},
     failureDocument: (_context, error) => ({ error }),
     routes: [
       {

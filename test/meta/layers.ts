@@ -15,6 +15,7 @@ export const LAYERS = {
   'src/store': 2,
   'src/vm': 3,
   'src/backup': 3,
+  'src/upgrade': 3,
   'src/instances': 4,
   'src/inference': 4,
   'src/builds': 4,

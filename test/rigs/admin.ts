@@ -6,6 +6,7 @@ import type { AdminDeps } from '../../src/operator/deps.ts'
 export const NO_ADMINISTRATORS = {
   administrators: [],
   ownerUid: 0,
+  admitChange: () => {},
   removeOrganization: () => {},
 } as const satisfies Partial<AdminDeps>
 

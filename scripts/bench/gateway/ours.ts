@@ -15,6 +15,7 @@ import { createCost } from '../../../src/inference/metering/price.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
+import { openGate } from '../../../src/upgrade/gate.ts'
 import { createClockGuard } from '../../rigs/clock-guard.ts'
 import { benchModel, type OursSettings } from './wire.ts'
 
@@ -69,6 +70,7 @@ insertGatewayKey(store.directory.db, {
 })
 const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
 const inference = await composeInference({
+  gate: openGate,
   config,
   stateDir,
   store,

@@ -233,6 +233,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
       },
       count: ({ keyPrefix }) => rate.take(keyPrefix ?? ''),
       admitPublic: () => {},
+      admitChange: () => {},
       baseUrl: '',
       limits,
       openapi: '{}',

@@ -159,6 +159,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     log,
     clock,
     random: systemRandom,
+    admitChange: () => {},
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),

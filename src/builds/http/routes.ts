@@ -45,6 +45,8 @@ export type BuildRoutesDeps = Runtime & {
   readonly count: (caller: Caller, address: () => string) => void
   /** Counts a request that needs no key. Fault rate_limited. */
   readonly admitPublic: (address: string) => void
+  /** Asked before each request that is no read; may throw. */
+  readonly admitChange: () => void
   readonly isVmUp: (vmId: string) => boolean
   /** Empty: the host of each request. */
   readonly baseUrl: string
@@ -111,6 +113,7 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
     log,
     clock,
     random,
+    admitChange: deps.admitChange,
     routes: [...routes, ...others],
     paramCharsMax: 128,
     failureDocument: (_context, error): BuildProblem => ({ error }),

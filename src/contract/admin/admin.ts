@@ -317,7 +317,7 @@ export const AdminStatus = Closed({
   names: OrNull(AdminNames),
   /** Reasons why this host is not ready and does not give clients what its services promise. Empty: none is known. */
   problems: Type.Array(
-    Closed({ name: OneOf(['firewall', 'disk', 'database']), detail: Type.String(), remedy: Type.String() }),
+    Closed({ name: OneOf(['upgrade', 'firewall', 'disk', 'database']), detail: Type.String(), remedy: Type.String() }),
   ),
 })
 export type AdminStatus = Static<typeof AdminStatus>

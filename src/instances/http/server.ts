@@ -19,6 +19,7 @@ export type HttpDeps = InstanceApi & {
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
+  readonly admitChange: () => void
   readonly routes?: readonly Joined<string, InstanceHandler>[]
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
@@ -42,6 +43,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     log: deps.log,
     clock: deps.clock,
     random: deps.random,
+    admitChange: deps.admitChange,
     routes: routes.map(({ row: handle, ...place }) => ({
       ...place,
       respond: async (context: EdgeContext) => {

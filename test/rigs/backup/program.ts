@@ -1,5 +1,5 @@
-// A program for tests that kill it: `program.ts WORK DIRECTORY` makes or restores a backup, migrates a database, or
-// goes back. Effects: the files of DIRECTORY.
+// A program for tests that kill it: `program.ts WORK DIRECTORY` makes or restores a backup, migrates a database, goes
+// back, or upgrades. Effects: the files of DIRECTORY.
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
@@ -8,6 +8,7 @@ import { restoreBackup } from '../../../src/backup/restore.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../../src/store/db.ts'
 import { goBack } from '../../../src/store/way-back.ts'
+import { upgradeIn } from '../upgrade/program.ts'
 
 const nowMs = Date.UTC(2026, 10, 25)
 
@@ -32,6 +33,8 @@ export const WORKS = {
   'restore over': (dir: string) => restore(dir, { setAside: true }),
   migration: async (dir: string) => openStore(join(dir, 'state/strongroom.db'), { migrations: LATER }).close(),
   downgrade: async (dir: string) => void goBack(join(dir, 'state/strongroom.db')),
+  upgrade: (dir: string) => upgradeIn(dir, { later: LATER, failing: [] }),
+  'upgrade that fails': (dir: string) => upgradeIn(dir, { later: LATER, failing: ['canary: as the test wants it'] }),
 } satisfies Record<string, (dir: string) => Promise<unknown>>
 
 function restore(dir: string, { setAside }: { readonly setAside: boolean }) {

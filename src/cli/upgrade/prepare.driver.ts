@@ -1,0 +1,150 @@
+// All that stands against an upgrade is found here, before anything of the service is changed. Effects: reads the host,
+// runs the candidate's commands, lays it ready in the upgrade's directory.
+
+import { realpathSync } from 'node:fs'
+import { join } from 'node:path'
+import type { FaultCode } from '../../base/fault.ts'
+import { databaseFile } from '../../host/state-files.ts'
+import { diskSpace } from '../../linux/files.ts'
+import { isUnderSystemd } from '../../linux/process.ts'
+import { inspectDatabase } from '../../store/inspect.ts'
+import { databaseBytes } from '../../store/snapshot.ts'
+import {
+  type Candidate,
+  configRefusal,
+  layReady,
+  lookAtCandidate,
+  packagesRefusal,
+  versionOf,
+} from '../../upgrade/candidate.driver.ts'
+import { type Refusal, roomRefusal, type Versioned, versionRefusal } from '../../upgrade/candidate.plan.ts'
+import {
+  digestOf,
+  failedChecks,
+  globalWords,
+  installedPackage,
+  installFile,
+  servedCommand,
+} from '../../upgrade/host.driver.ts'
+import type { Paths, UpgradeRecord } from '../../upgrade/record.ts'
+import { AdvisedFault } from '../exit.ts'
+
+export type Wanted = {
+  readonly file: string
+  readonly paths: Paths
+  readonly config: string | null
+  readonly waitMs: number
+  readonly tell: (text: string) => Promise<void>
+}
+
+/** Nothing was changed is true of every refusal: the service, its files and its database are as they were. */
+function refuse(code: FaultCode, { message, remedy }: Refusal): never {
+  throw new AdvisedFault(code, `${message}; nothing was changed`, { remedy })
+}
+
+/** Faults: forbidden, host.unsupported: not here. */
+export function checkPlace(file: string): void {
+  if (process.geteuid?.() !== 0)
+    refuse('forbidden', { message: 'an upgrade needs root', remedy: 'run it with sudo, or as root' })
+  if (isUnderSystemd()) return
+  refuse('host.unsupported', {
+    message: 'systemd does not run here, so that nothing could start the new executable and go back from it',
+    remedy: `stop the daemon, make a backup, put ${file} in the place of its executable, start it; \`strongroom downgrade\` is the way back (strongroom help upgrade)`,
+  })
+}
+
+/** What the upgrade would be, its files laid ready. Faults: those of a refusal; each says that nothing was changed. */
+export async function prepare({ file, paths, config, waitMs, tell }: Wanted): Promise<UpgradeRecord> {
+  const words = globalWords(paths.stateDir, config)
+  const served = await servedCommand()
+  if (!served.isActive) {
+    refuse('conflict', {
+      message: 'the service does not run, so that a failure could not be told from what is wrong already',
+      remedy: 'systemctl start strongroom, wait until `strongroom status` answers, then try again',
+    })
+  }
+  const own = realpathSync('/proc/self/exe')
+  const path = realpathSync(served.path)
+  if (digestOf(own) !== digestOf(path)) {
+    refuse('conflict', {
+      message: `the service runs ${path}, and this is another executable`,
+      remedy: `give the command to the executable that serves: ${path} upgrade ${file}`,
+    })
+  }
+  const found = await lookAtCandidate(file)
+  if ('message' in found) refuse('invalid_request', { ...found, message: `${file}: ${found.message}` })
+  const target = await targetOf(file, found, path)
+  const database = join(paths.stateDir, databaseFile)
+  const room = roomRefusal({
+    databaseBytes: databaseBytes(database),
+    executableBytes: found.bytes,
+    freeBytes: diskSpace(paths.directory).freeBytes,
+    where: paths.directory,
+  })
+  if (room !== null) refuse('host.disk_full', room)
+  await tell('laying the new executable ready')
+  await layReady(file, found, paths)
+  const from = await versionOf(own)
+  const to = await versionOf(paths.candidate)
+  if ('message' in from) refuse('internal', from)
+  if ('message' in to) refuse('invalid_request', { ...to, message: `${file}: ${to.message}` })
+  checkVersions({
+    file,
+    from,
+    to,
+    schema: inspectDatabase(database).schema,
+    isSame: digestOf(paths.candidate) === digestOf(own),
+  })
+  const config_ = await configRefusal(paths.candidate, words)
+  if (config_ !== null) refuse('config.invalid', { ...config_, message: `${file}: ${config_.message}` })
+  if (found.kind === 'package') {
+    const packages = await packagesRefusal(file)
+    if (packages !== null) refuse('host.unsupported', { ...packages, message: `${file}: ${packages.message}` })
+  }
+  await tell('asking its doctor about this host')
+  const failed = await failedChecks(paths.candidate, words)
+  if (failed.length > 0) {
+    refuse('host.unsupported', {
+      message: `its doctor says FAIL before the upgrade: ${failed.join('; ')}`,
+      remedy: 'mend what `strongroom doctor` names with its remedies, then try again',
+    })
+  }
+  installFile(own, paths.former)
+  return { phase: 'prepared', from, to, target, serve: served.words, config, waitMs, reason: null }
+}
+
+function checkVersions(compared: {
+  readonly file: string
+  readonly from: Versioned
+  readonly to: Versioned
+  readonly schema: number
+  readonly isSame: boolean
+}): void {
+  const order = Bun.semver.order(compared.to.version, compared.from.version)
+  const refusal = versionRefusal({ ...compared, order })
+  if (refusal !== null) refuse('conflict', { ...refusal, message: `${compared.file}: ${refusal.message}` })
+}
+
+/** dpkg's files are changed by dpkg alone. */
+async function targetOf(
+  file: string,
+  { kind, package: fields }: Candidate,
+  path: string,
+): Promise<UpgradeRecord['target']> {
+  const installed = await installedPackage()
+  const isDpkgs = installed !== null && path.startsWith('/usr/lib/strongroom/')
+  if (kind === 'executable' && isDpkgs) {
+    refuse('conflict', {
+      message: `${path} is of the package strongroom ${installed}, and ${file} is a bare executable`,
+      remedy: 'give the package strongroom_*.deb',
+    })
+  }
+  if (fields === null) return { kind: 'file', path }
+  if (!isDpkgs) {
+    refuse('conflict', {
+      message: `the service runs ${path}, which is of no package, and ${file} is one`,
+      remedy: 'give the bare executable; or change to the package: apt install it by hand, with a backup',
+    })
+  }
+  return { kind: 'package', version: fields.version }
+}

@@ -1,0 +1,189 @@
+// strongroom upgrade: asks for an upgrade and follows it; --resume ends one that was interrupted. Effects: those of
+// src/upgrade and src/backup.
+
+import { resolve } from 'node:path'
+import { makeBackup } from '../../backup/backup.ts'
+import { iso, systemClock } from '../../base/clock.ts'
+import { ensureDir, removeTree } from '../../linux/files.ts'
+import { lockFile } from '../../linux/lock.ts'
+import { arm, dropInPath, systemdHost, upgradeUnit } from '../../upgrade/host.driver.ts'
+import {
+  noteProgress,
+  type Paths,
+  type Progress,
+  progressFrom,
+  readEnd,
+  readRecord,
+  type UpgradeEnd,
+  type UpgradeRecord,
+  upgradePaths,
+  writeRecord,
+} from '../../upgrade/record.ts'
+import { supervise } from '../../upgrade/supervise.ts'
+import { type SealOptions, sealOf } from '../backup/seal-options.ts'
+import type { Command, Run } from '../cli.ts'
+import { AdvisedFault, EXIT, InputFault } from '../exit.ts'
+import { countOption, required } from '../options.ts'
+import { dash, fields } from '../render.ts'
+import { checkPlace, prepare } from './prepare.driver.ts'
+
+type UpgradeOptions = SealOptions & {
+  backup?: string
+  withoutBackup?: string
+  wait: number
+  dryRun?: boolean
+  resume?: boolean
+}
+
+const waitSecondsDefault = 300
+const waitSecondsMax = 86_400
+const pollMs = 200
+/** For stopping, copying, the doctor and dpkg, beside the wait for the new executable. */
+const restMs = 1_800_000
+/** Work that must succeed is tried again by the unit; then the person who waits is to know. */
+const retriesShown = 3
+
+export function addUpgrade(program: Command): void {
+  program
+    .command('upgrade')
+    .description(
+      'replace the executable of the service: backup, start of the new one on trial, a canary, then it accepts changes; else executable and database go back. VMs and their sessions live on',
+    )
+    .argument('[source]', 'the package strongroom_*.deb, or the executable where it was installed by hand')
+    .option('--backup <file>', 'where the backup goes that is made first')
+    .option('--without-backup <reason>', 'make no backup, and note why')
+    .option('--recipient <age1…>', 'seal the backup for this age recipient; may be repeated', collected, [])
+    .option('--recipients-file <file>', 'seal it for the age recipients in the file, one a line')
+    .option('--passphrase-file <file>', 'seal it with the first line of the file instead')
+    .option(
+      '--wait <seconds>',
+      'for the new executable to answer, its migration included',
+      countOption(1, waitSecondsMax),
+      waitSecondsDefault,
+    )
+    .option('--dry-run', 'check everything, change nothing')
+    .option('--resume', 'end an upgrade that was interrupted: before it was accepted it goes back, else it is finished')
+    .examples(
+      'strongroom upgrade ./strongroom_0.2.0_amd64.deb --backup /mnt/before.age --recipient age1…',
+      'strongroom upgrade ./strongroom-new --without-backup "the nightly one is an hour old"',
+      'strongroom upgrade --resume',
+    )
+    .runs(async (run, source: string | undefined, options: UpgradeOptions) => {
+      if (options.resume === true) await resume(run)
+      else await upgrade(run, resolve(required('source', source)), options)
+    })
+}
+
+async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise<void> {
+  const makesBackup = backupOf(run, options)
+  checkPlace(file)
+  const paths = upgradePaths(run.stateDir)
+  // The daemon and what it starts pass through to the candidate.
+  ensureDir(paths.directory, { mode: 0o711 })
+  // Held to the end: the work begins only while somebody has just asked for it.
+  using _ = lockFile(paths.askerLock)
+  refuseUnfinished(paths)
+  const tell = (text: string) => run.hint(`${iso(Date.now())}  ${text}`)
+  const config = run.configFile === null ? null : resolve(run.configFile)
+  const record = await prepare({ file, paths, config, waitMs: options.wait * 1000, tell })
+  if (options.dryRun === true) {
+    for (const path of [paths.candidate, paths.package]) removeTree(path)
+    await run.result({ ok: true, from: record.from, to: record.to }, endText(run, record, 'would be upgraded'))
+    return
+  }
+  await makesBackup(tell)
+  writeRecord(paths, record)
+  noteProgress(paths, {
+    atMs: Date.now(),
+    text: options.withoutBackup === undefined ? `backup: ${options.backup}` : `no backup: ${options.withoutBackup}`,
+  })
+  await arm(paths, config)
+  await report(run, await follow(run, paths, record))
+}
+
+type MakesBackup = (tell: (text: string) => Promise<void>) => Promise<void>
+
+/** Checked before anything else is looked at. Faults: InputFault. */
+function backupOf(run: Run, { backup, withoutBackup, ...seal }: UpgradeOptions): MakesBackup {
+  if (withoutBackup !== undefined) {
+    if (backup === undefined && withoutBackup.trim() !== '') return async () => {}
+    throw new InputFault('--without-backup takes a reason, and no --backup beside it', {
+      param: 'without-backup',
+      remedy: 'say in a few words why none is needed, or give --backup FILE',
+    })
+  }
+  const file = required('backup', backup)
+  const sealed = sealOf(seal)
+  return async tell => {
+    await tell(`making the backup ${file}`)
+    await makeBackup(resolve(file), { stateDir: run.stateDir, loaded: run.config(), seal: sealed, nowMs: Date.now() })
+  }
+}
+
+function refuseUnfinished(paths: Paths): void {
+  const unfinished = readRecord(paths)
+  if (unfinished === null) return
+  throw new AdvisedFault('conflict', `an upgrade to ${unfinished.to.version} is not ended: ${unfinished.phase}`, {
+    remedy: `see systemctl status ${upgradeUnit}; \`strongroom upgrade --resume\` ends it`,
+  })
+}
+
+async function resume(run: Run): Promise<void> {
+  const paths = upgradePaths(run.stateDir)
+  checkPlace('the new executable')
+  const config = run.configFile === null ? null : resolve(run.configFile)
+  const host = systemdHost(paths, config)
+  const say = (text: string) => void run.hint(text)
+  const ended = await supervise({ paths, dropIn: dropInPath, host, clock: systemClock, say })
+  if (ended === null) {
+    await run.result({ outcome: null }, 'no upgrade is under way\n')
+    return
+  }
+  await run.result(ended, endText(run, ended, ended.outcome))
+}
+
+/** Prints what the unit does, until it has ended. Fault host.command_failed: it is not ended by itself. */
+async function follow(run: Run, paths: Paths, record: UpgradeRecord): Promise<UpgradeEnd> {
+  const endMs = systemClock.monotonicMs() + record.waitMs + restMs
+  let shown: Progress[] = []
+  for (;;) {
+    const isOver = readRecord(paths) === null
+    const more = progressFrom(paths, shown.length)
+    for (const { atMs, text } of more) await run.hint(`${iso(atMs)}  ${text}`)
+    shown = [...shown, ...more]
+    const end = isOver ? readEnd(paths) : null
+    if (end !== null) return end
+    const failed = shown.filter(({ isRetried }) => isRetried === true)
+    if (failed.length >= retriesShown || systemClock.monotonicMs() > endMs) throw unfinished(paths, failed.at(-1)?.text)
+    await systemClock.sleep(pollMs)
+  }
+}
+
+function unfinished(paths: Paths, why = 'it takes too long'): AdvisedFault {
+  const phase = readRecord(paths)?.phase ?? 'ended'
+  const state =
+    phase === 'accepted'
+      ? 'the new executable serves, from the upgrade directory, and accepts changes'
+      : 'the former executable is to come back, and no change is accepted until then'
+  return new AdvisedFault('host.command_failed', `the upgrade is not ended (${phase}): ${why}; ${state}`, {
+    remedy: `mend it (journalctl --unit=${upgradeUnit}); the unit tries again by itself, \`strongroom upgrade --resume\` at once`,
+  })
+}
+
+async function report(run: Run, end: UpgradeEnd): Promise<void> {
+  await run.result(end, endText(run, end, end.outcome))
+  if (end.outcome !== 'upgraded') run.exitWith(EXIT.failed)
+}
+
+function endText(run: Run, { from, to, reason }: Pick<UpgradeEnd, 'from' | 'to' | 'reason'>, outcome: string): string {
+  return fields(run.paint, [
+    ['outcome', outcome],
+    ['from', `${from.version}, schema ${from.schema}`],
+    ['to', `${to.version}, schema ${to.schema}`],
+    ['reason', dash(reason)],
+  ])
+}
+
+function collected(value: string, before: string[]): string[] {
+  return [...before, value]
+}
