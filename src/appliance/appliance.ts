@@ -20,7 +20,7 @@ import { lockFileOfDead } from '../linux/lock.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
 import { readClockMark, writeClockMark } from '../store/ledger/clock-mark.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
-import { openGate, trialGate } from '../upgrade/gate.ts'
+import { type ChangeGate, openGate, trialGate } from '../upgrade/gate.ts'
 import { composeBuilds, dismissBuildVms, serveBuilds } from './builds.ts'
 import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
@@ -137,16 +137,8 @@ export async function serve(config: Config, { stateDir, log, onTrial }: ServeOpt
   // Its keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   // Last, so that no instance changes before the interfaces that report it are there.
-  const stopping = new AbortController()
-  undo.defer(() => stopping.abort())
-  void gate.whenOpen(() => {
-    if (onTrial) log.info('the upgrade is accepted: changes are accepted from now on')
-    background.start()
-    if (builds === null) dismissBuildVms(parts)
-    else builds.start()
-    gateway.start()
-    admin.start()
-  }, stopping.signal)
+  const work = [background, builds ?? { start: () => dismissBuildVms(parts) }, gateway, admin]
+  undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {
     instancesUrl: listening.instances,
@@ -158,6 +150,20 @@ export async function serve(config: Config, { stateDir, log, onTrial }: ServeOpt
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
+}
+
+/** Everything that changes something without a request. Returns what stops the wait. */
+function startWhenOpen(gate: ChangeGate, work: readonly { readonly start: () => void }[], log: Logger): () => void {
+  const stopping = new AbortController()
+  const startAll = () => {
+    for (const { start } of work) start()
+  }
+  if (gate.isOpen()) startAll()
+  else {
+    log.info('on trial: no change is accepted until the upgrade is')
+    void gate.whenOpen(startAll, stopping.signal)
+  }
+  return () => stopping.abort()
 }
 
 function composeClockGuard(

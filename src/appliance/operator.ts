@@ -134,16 +134,14 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
   })
   const server = await listenSockets(admin, { config, stateDir, log })
   const stopping = new AbortController()
-  const keptDays = config.operator.events_days
   let retention: Promise<void> = Promise.resolve()
   return {
     path: server.path,
     start: () => {
       removal.start()
-      retention = runAuditRetention(
-        { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays },
-        stopping.signal,
-      )
+      const { events_days: keptDays } = config.operator
+      const auditing = { ledger: store.ledger, clock, guard: parts.clockGuard, log, keptDays }
+      retention = runAuditRetention(auditing, stopping.signal)
     },
     stop: async () => {
       stopping.abort()

@@ -19,8 +19,6 @@ export type Run = {
   /** For stdout. */
   readonly paint: Paint
   readonly stateDir: string
-  /** The value of --config; null: it was not given. */
-  readonly configFile: string | null
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
   readonly config: () => LoadedConfig
@@ -85,7 +83,6 @@ export class Command extends BareCommand {
       json: asJson,
       paint,
       stateDir,
-      configFile: config ?? null,
       client,
       config: () => loadConfig({ path: config, env: io.env }),
       result,

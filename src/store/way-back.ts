@@ -37,8 +37,9 @@ export function goBack(path: string): WayBack {
 }
 
 /**
- * Puts this copy in the place of a database that nobody has open. What was there is gone, its log first: SQLite would
- * read it into the copy. Killed anywhere, the same call again ends the work. Fault store.corrupt: the copy is damaged.
+ * Puts this copy in the place of a database that nobody has open. The former file goes, its log first: SQLite would
+ * read that into the copy. Killed anywhere, the same call again ends the work. Fault store.corrupt: the copy is
+ * damaged.
  */
 export function replaceDatabase(path: string, copy: string): void {
   const { problem } = inspectDatabase(copy)

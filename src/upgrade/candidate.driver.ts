@@ -3,7 +3,7 @@
 
 import { chmodSync, closeSync, copyFileSync, openSync, readdirSync, readSync, renameSync, statSync } from 'node:fs'
 import { join } from 'node:path'
-import { Fault, messageOf } from '../base/fault.ts'
+import { Fault, messageOf, wrapFault } from '../base/fault.ts'
 import { run } from '../linux/command.ts'
 import { ensureDir, removeTree, syncDirectory, syncFile } from '../linux/files.ts'
 import {
@@ -24,11 +24,25 @@ export type Candidate = { readonly kind: Kind; readonly bytes: number; readonly 
 const headBytes = 64
 const commandTimeoutMs = 60_000
 
+/**
+ * Copies the file, so that nobody changes it once it was looked at. Leftovers of an earlier upgrade go. Fault
+ * internal: it cannot be read.
+ */
+export function takeOver(file: string, paths: Paths): void {
+  for (const path of [paths.candidate, paths.package, paths.database, paths.progress, paths.end]) removeTree(path)
+  try {
+    copyFileSync(file, paths.package)
+    chmodSync(paths.package, 0o600)
+    syncFile(paths.package)
+  } catch (error) {
+    throw wrapFault(error, `copy ${file}`)
+  }
+}
+
 /** Looks at the file alone. */
 export async function lookAtCandidate(file: string): Promise<Candidate | Refusal> {
   const head = new Uint8Array(headBytes)
   try {
-    if (!statSync(file).isFile()) return { message: 'it is no file', remedy: 'give a file' }
     const fd = openSync(file, 'r')
     try {
       readSync(fd, head)
@@ -51,13 +65,10 @@ export async function lookAtCandidate(file: string): Promise<Candidate | Refusal
   return packageRefusal(fields) ?? { kind, bytes, package: fields }
 }
 
-/** Lays the executable and the package ready; what an earlier upgrade has left goes. Faults: host.*, internal. */
-export async function layReady(file: string, { kind }: Candidate, paths: Paths): Promise<void> {
-  for (const path of [paths.candidate, paths.package, paths.database, paths.progress, paths.end]) removeTree(path)
-  if (kind === 'executable') copyFileSync(file, paths.candidate)
+/** Lays the executable of the copied file ready. Faults: host.*, internal. */
+export async function layReady({ kind }: Candidate, paths: Paths): Promise<void> {
+  if (kind === 'executable') renameSync(paths.package, paths.candidate)
   else {
-    copyFileSync(file, paths.package)
-    syncFile(paths.package)
     const unpacked = join(paths.directory, 'unpacked')
     removeTree(unpacked)
     ensureDir(unpacked, { mode: 0o700 })
@@ -80,7 +91,7 @@ function executableIn(lib: string): string {
   return join(lib, found.name, 'strongroom')
 }
 
-/** What it says of itself. */
+/** Its own answer to `version`. */
 export async function versionOf(executable: string): Promise<Versioned | Refusal> {
   try {
     const found = versionedOf(await command([executable, 'version', '--json']))

@@ -2,7 +2,7 @@
 
 export const packageName = 'strongroom'
 
-/** What stands against an upgrade, and what to do about it. */
+/** The reason why there is no upgrade, and what to do about it. */
 export type Refusal = { readonly message: string; readonly remedy: string }
 
 export type Kind = 'executable' | 'package'
@@ -58,7 +58,7 @@ export function versionedOf(text: string): Versioned | null {
 export type Compared = {
   readonly from: Versioned
   readonly to: Versioned
-  /** That of the database. */
+  /** Schema of the database. */
   readonly schema: number
   /** Below 0: the candidate is older. */
   readonly order: number

@@ -1,5 +1,5 @@
-// What a daemon on trial accepts: reads, until the upgrade is accepted on the disk. Going back puts the former database
-// back, so whatever was accepted meanwhile would be lost. Effects: reads the record, sleeping.
+// The gate of a daemon on trial: reads alone pass, until the upgrade is accepted on the disk. Going back puts the
+// former database back, so a change that was accepted meanwhile would be lost. Effects: reads the record, sleeping.
 
 import { type Clock, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'

@@ -53,8 +53,8 @@ export function systemdHost(paths: Paths, config: string | null): UpgradeHost {
 }
 
 /** The unit does the work, ends what is interrupted, also after the next boot, and does not hang on a terminal. */
-export async function arm(paths: Paths, config: string | null): Promise<void> {
-  const words = [paths.former, 'upgrade', '--resume', ...globalWords(paths.stateDir, config)]
+export async function arm(paths: Paths): Promise<void> {
+  const words = [paths.former, 'upgrade', '--resume', ...globalWords(paths.stateDir, null)]
   writeFileAtomic(unitPath, unitText(paths.record, words), { mode: 0o644 })
   removeFile(wantedPath)
   symlinkSync(unitPath, wantedPath)

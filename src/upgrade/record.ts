@@ -1,4 +1,4 @@
-// What is known of an upgrade under way, in `upgrade/` of the state directory: one file whose phase decides everything.
+// The record of an upgrade under way, in `upgrade/` of the state directory: one file whose phase decides everything.
 // Effects: that directory.
 
 import { appendFileSync, existsSync, readFileSync } from 'node:fs'

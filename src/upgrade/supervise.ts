@@ -2,7 +2,7 @@
 // begins, and each phase may be done again. Effects: the upgrade's directory, the database while the service is
 // stopped, a drop-in of the unit; the rest comes in.
 
-import { existsSync, renameSync, rmSync } from 'node:fs'
+import { existsSync, readdirSync, renameSync, rmdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import type { Clock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -167,10 +167,15 @@ async function answers({ host, clock }: SuperviseDeps, executable: string, waitM
   }
 }
 
+/** SQLite writes the second beside the first. */
+function partialsOf(database: string): string[] {
+  return [`${database}.partial`, `${database}.partial-journal`]
+}
+
 /** Whole or not there. Nobody else writes: the service is stopped. */
 function copyDatabase({ stateDir, database, directory }: Paths): void {
   const partial = `${database}.partial`
-  rmSync(partial, { force: true })
+  for (const path of partialsOf(database)) removeFile(path)
   snapshotDatabase(join(stateDir, databaseFile), partial)
   syncFile(partial)
   renameSync(partial, database)
@@ -196,7 +201,7 @@ const WORDS: Readonly<Record<Outcome, (record: UpgradeRecord) => string>> = {
 /** The former executable stays: it is the way back. */
 async function tidy({ paths, host }: SuperviseDeps): Promise<void> {
   const { candidate, database, record } = paths
-  const leftovers = [candidate, paths.package, database, `${database}.partial`, `${record}.tmp`]
+  const leftovers = [candidate, paths.package, database, ...partialsOf(database), `${record}.tmp`]
   for (const path of leftovers) removeTree(path)
   await host.disarm()
 }
@@ -217,6 +222,8 @@ function removeDropIn(path: string): void {
   if (!existsSync(dirname(path))) return
   removeFile(path)
   syncDirectory(dirname(path))
+  // Others have drop-ins beside ours.
+  if (readdirSync(dirname(path)).length === 0) rmdirSync(dirname(path))
 }
 
 /** For systemd's own reading of a command line (systemd.service(5)). */

@@ -195,7 +195,7 @@ function nothingHalf(dir: string): void {
   expect([problem, found === schema || found === schema + 1]).toEqual([null, true])
 }
 
-/** Whatever was acknowledged is there, once, by the executable that serves now. */
+/** Each acknowledged request is there, once, in the database of the executable that serves now. */
 function upgradeEnded(dir: string, { failing }: { failing: boolean }): void {
   const paths = upgradePaths(join(dir, 'state'))
   const end = readEnd(paths)
@@ -251,10 +251,10 @@ test.each(CASES.map(work => [work.name, work] as const))(
     expect(kills).toBeGreaterThan(chosen.length / 2)
     process.stdout.write(`${name}: ${whole.effects.length} points, ${kills} kills\n`)
   },
-  600_000,
+  points === 'all' ? 7_200_000 : 600_000,
 )
 
-test('points in all', () => {
+test('goal: the points are counted, and with all of them they are as many as were asked for', () => {
   process.stdout.write(`all of them: ${pointsTried} points\n`)
   if (points === 'all') expect(pointsTried).toBeGreaterThanOrEqual(pointsMin)
   else expect(pointsTried).toBeGreaterThan(CASES.length * 8)

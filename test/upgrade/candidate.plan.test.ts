@@ -20,7 +20,7 @@ function elf(bits: number, machine: number): Uint8Array {
 
 const deb = new TextEncoder().encode('!<arch>\ndebian-binary   1000000000  0     0     100644  4         `\n')
 
-test('the kind of a file, by its first bytes', () => {
+test('goal: the kind of a file, by its first bytes', () => {
   expect(kindOf(elf(2, 62))).toBe('executable')
   expect(kindOf(deb)).toBe('package')
   expect(kindOf(elf(2, 183))).toMatchObject({ message: expect.stringContaining('another architecture') as unknown })
@@ -33,14 +33,14 @@ test('the kind of a file, by its first bytes', () => {
     expect(kindOf(other)).toMatchObject({ message: expect.stringContaining('neither') as unknown })
 })
 
-test('only our package, for amd64', () => {
+test('goal: only our package, for amd64', () => {
   const ours = { name: 'strongroom', version: '1', architecture: 'amd64' }
   expect(packageRefusal(ours)).toBe(null)
   expect(packageRefusal({ ...ours, name: 'strongroom-images' })).not.toBe(null)
   expect(packageRefusal({ ...ours, architecture: 'arm64' })).not.toBe(null)
 })
 
-test('what an executable says of itself', () => {
+test('goal: what an executable says of itself', () => {
   const said = { version: '0.2.0', schema: 24, bun: '1.3.0', provenance: null }
   expect(versionedOf(JSON.stringify(said))).toEqual({ version: '0.2.0', schema: 24 })
   for (const other of [
@@ -54,7 +54,7 @@ test('what an executable says of itself', () => {
     expect(versionedOf(other)).toBe(null)
 })
 
-test('a downgrade is refused by schema and by version, with the way back named', () => {
+test('goal: a downgrade is refused by schema and by version, with the way back named', () => {
   const [older, newer] = [
     { version: '0.1.0', schema: 23 },
     { version: '0.2.0', schema: 24 },
@@ -72,14 +72,14 @@ test('a downgrade is refused by schema and by version, with the way back named',
   expect(versionRefusal({ ...base, to: { version: '0.0.9', schema: 23 }, order: -1 })?.message).toContain('0.0.9')
 })
 
-test('room: for the copies and the executables, to the byte', () => {
+test('goal: room: for the copies and the executables, to the byte', () => {
   const asked = { databaseBytes: 100 * 1_048_576, executableBytes: 10 * 1_048_576, where: '/var/lib/strongroom' }
   const needed = (4 * 100 + 4 * 10 + 64) * 1_048_576
   expect(roomRefusal({ ...asked, freeBytes: needed })).toBe(null)
   expect(roomRefusal({ ...asked, freeBytes: needed - 1 })?.message).toContain('takes up to 504 MiB')
 })
 
-test('packages that are missing, by a simulation of apt', () => {
+test('goal: packages that are missing, by a simulation of apt', () => {
   const text =
     'Inst newdep (1.0 Debian [amd64])\nInst strongroom [0.1.0-1] (0.2.0-1 [amd64])\nConf strongroom (0.2.0-1)\n'
   expect(missingPackages(text)).toEqual(['newdep'])

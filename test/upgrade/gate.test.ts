@@ -25,7 +25,7 @@ beforeEach(() => {
 
 afterEach(() => rmSync(stateDir, { recursive: true }))
 
-test('every phase', () => {
+test('goal: every phase', () => {
   const open = PHASES.filter(phase => {
     be(phase)
     return trialGate(stateDir, systemClock).isOpen()
@@ -33,7 +33,7 @@ test('every phase', () => {
   expect(open).toEqual(['accepted'])
 })
 
-test('without a record there is no trial; a damaged one opens nothing', async () => {
+test('goal: without a record there is no trial; a damaged one opens nothing', async () => {
   expect(await faultOf(() => trialGate(stateDir, systemClock))).toMatchObject({ code: 'conflict' })
   be('trial')
   const gate = trialGate(stateDir, systemClock)
@@ -43,7 +43,7 @@ test('without a record there is no trial; a damaged one opens nothing', async ()
   expect(await faultOf(() => gate.admitChange())).toMatchObject({ code: 'internal' })
 })
 
-test('it opens once the record says so, and stays open when the record goes', async () => {
+test('goal: it opens once the record says so, and stays open when the record goes', async () => {
   be('trial')
   const gate = trialGate(stateDir, systemClock)
   const order: string[] = []
@@ -59,7 +59,7 @@ test('it opens once the record says so, and stays open when the record goes', as
   expect(readRecord(paths())).toBe(null)
 })
 
-test('a daemon that stops on trial begins nothing', async () => {
+test('goal: a daemon that stops on trial begins nothing', async () => {
   be('trial')
   const stopping = new AbortController()
   const opened = trialGate(stateDir, systemClock).whenOpen(() => {
@@ -69,7 +69,7 @@ test('a daemon that stops on trial begins nothing', async () => {
   await opened
 })
 
-test('service A answers a change with 503 and Retry-After before it looks at the key or the body; reads go on', async () => {
+test('goal: service A answers a change with 503 and Retry-After before it looks at the key or the body; reads go on', async () => {
   be('trial')
   const gate = trialGate(stateDir, systemClock)
   const fetch = createHttp({

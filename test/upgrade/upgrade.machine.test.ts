@@ -9,7 +9,7 @@ const text = (phase: Phase, event: (typeof EVENTS)[number]) => {
   return 'end' in next ? `end ${next.end}` : next.phase
 }
 
-test('every phase and event', () => {
+test('goal: every phase and event', () => {
   const rows = PHASES.flatMap(phase => EVENTS.map(event => `${phase}+${event}: ${text(phase, event)}`))
   expect(rows).toEqual([
     'prepared+done: switching',
@@ -48,7 +48,7 @@ function after(phase: Phase): Set<Phase> {
   return seen
 }
 
-test('what was accepted is never taken back, and what goes back is never accepted', () => {
+test('goal: what was accepted is never taken back, and what goes back is never accepted', () => {
   expect(PHASES.filter(isAccepted)).toEqual(['accepted'])
   expect([...after('accepted')]).toEqual(['accepted'])
   expect(after('returning').has('accepted')).toBe(false)
@@ -58,7 +58,7 @@ test('what was accepted is never taken back, and what goes back is never accepte
   expect(before).toEqual(['trial', 'returning'])
 })
 
-test('an interruption goes back before the acceptance, and only forward after it', () => {
+test('goal: an interruption goes back before the acceptance, and only forward after it', () => {
   const ends = Object.fromEntries(PHASES.map(phase => [phase, text(phase, 'interrupted')]))
   expect(ends).toEqual({
     prepared: 'end abandoned',

@@ -1,9 +1,10 @@
 // All that stands against an upgrade is found here, before anything of the service is changed. Effects: reads the host,
 // runs the candidate's commands, lays it ready in the upgrade's directory.
 
-import { realpathSync } from 'node:fs'
+import { realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { FaultCode } from '../../base/fault.ts'
+import { resolveStateDir } from '../../config/load.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { diskSpace } from '../../linux/files.ts'
 import { isUnderSystemd } from '../../linux/process.ts'
@@ -15,6 +16,7 @@ import {
   layReady,
   lookAtCandidate,
   packagesRefusal,
+  takeOver,
   versionOf,
 } from '../../upgrade/candidate.driver.ts'
 import { type Refusal, roomRefusal, type Versioned, versionRefusal } from '../../upgrade/candidate.plan.ts'
@@ -32,7 +34,6 @@ import { AdvisedFault } from '../exit.ts'
 export type Wanted = {
   readonly file: string
   readonly paths: Paths
-  readonly config: string | null
   readonly waitMs: number
   readonly tell: (text: string) => Promise<void>
 }
@@ -53,10 +54,18 @@ export function checkPlace(file: string): void {
   })
 }
 
-/** What the upgrade would be, its files laid ready. Faults: those of a refusal; each says that nothing was changed. */
-export async function prepare({ file, paths, config, waitMs, tell }: Wanted): Promise<UpgradeRecord> {
-  const words = globalWords(paths.stateDir, config)
+/** The upgrade as it would be, its files laid ready. Faults: those of a refusal; each says that nothing was changed. */
+export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<UpgradeRecord> {
   const served = await servedCommand()
+  const config = optionOf(served.words, '--config')
+  const servedDir = resolveStateDir({ path: optionOf(served.words, '--state-dir') ?? undefined, env: {} })
+  if (servedDir !== paths.stateDir) {
+    refuse('conflict', {
+      message: `the service has the state directory ${servedDir}, not ${paths.stateDir}`,
+      remedy: `give --state-dir ${servedDir}`,
+    })
+  }
+  const words = globalWords(paths.stateDir, config)
   if (!served.isActive) {
     refuse('conflict', {
       message: 'the service does not run, so that a failure could not be told from what is wrong already',
@@ -71,19 +80,20 @@ export async function prepare({ file, paths, config, waitMs, tell }: Wanted): Pr
       remedy: `give the command to the executable that serves: ${path} upgrade ${file}`,
     })
   }
-  const found = await lookAtCandidate(file)
-  if ('message' in found) refuse('invalid_request', { ...found, message: `${file}: ${found.message}` })
-  const target = await targetOf(file, found, path)
   const database = join(paths.stateDir, databaseFile)
   const room = roomRefusal({
     databaseBytes: databaseBytes(database),
-    executableBytes: found.bytes,
+    executableBytes: bytesOf(file),
     freeBytes: diskSpace(paths.directory).freeBytes,
     where: paths.directory,
   })
   if (room !== null) refuse('host.disk_full', room)
   await tell('laying the new executable ready')
-  await layReady(file, found, paths)
+  takeOver(file, paths)
+  const found = await lookAtCandidate(paths.package)
+  if ('message' in found) refuse('invalid_request', { ...found, message: `${file}: ${found.message}` })
+  const target = await targetOf(file, found, path)
+  await layReady(found, paths)
   const from = await versionOf(own)
   const to = await versionOf(paths.candidate)
   if ('message' in from) refuse('internal', from)
@@ -98,7 +108,7 @@ export async function prepare({ file, paths, config, waitMs, tell }: Wanted): Pr
   const config_ = await configRefusal(paths.candidate, words)
   if (config_ !== null) refuse('config.invalid', { ...config_, message: `${file}: ${config_.message}` })
   if (found.kind === 'package') {
-    const packages = await packagesRefusal(file)
+    const packages = await packagesRefusal(paths.package)
     if (packages !== null) refuse('host.unsupported', { ...packages, message: `${file}: ${packages.message}` })
   }
   await tell('asking its doctor about this host')
@@ -147,4 +157,16 @@ async function targetOf(
     })
   }
   return { kind: 'package', version: fields.version }
+}
+
+/** The value behind the last of an option's names in the words of a command line; null: it is not there. */
+function optionOf(words: readonly string[], name: string): string | null {
+  const at = words.lastIndexOf(name)
+  return at === -1 ? null : (words[at + 1] ?? null)
+}
+
+function bytesOf(file: string): number {
+  const found = statSync(file, { throwIfNoEntry: false })
+  if (found?.isFile() === true) return found.size
+  refuse('invalid_request', { message: `${file} is no file`, remedy: 'check the path' })
 }

@@ -84,8 +84,7 @@ async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise
   using _ = lockFile(paths.askerLock)
   refuseUnfinished(paths)
   const tell = (text: string) => run.hint(`${iso(Date.now())}  ${text}`)
-  const config = run.configFile === null ? null : resolve(run.configFile)
-  const record = await prepare({ file, paths, config, waitMs: options.wait * 1000, tell })
+  const record = await prepare({ file, paths, waitMs: options.wait * 1000, tell })
   if (options.dryRun === true) {
     for (const path of [paths.candidate, paths.package]) removeTree(path)
     await run.result({ ok: true, from: record.from, to: record.to }, endText(run, record, 'would be upgraded'))
@@ -97,7 +96,7 @@ async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise
     atMs: Date.now(),
     text: options.withoutBackup === undefined ? `backup: ${options.backup}` : `no backup: ${options.withoutBackup}`,
   })
-  await arm(paths, config)
+  await arm(paths)
   await report(run, await follow(run, paths, record))
 }
 
@@ -131,8 +130,7 @@ function refuseUnfinished(paths: Paths): void {
 async function resume(run: Run): Promise<void> {
   const paths = upgradePaths(run.stateDir)
   checkPlace('the new executable')
-  const config = run.configFile === null ? null : resolve(run.configFile)
-  const host = systemdHost(paths, config)
+  const host = systemdHost(paths, readRecord(paths)?.config ?? null)
   const say = (text: string) => void run.hint(text)
   const ended = await supervise({ paths, dropIn: dropInPath, host, clock: systemClock, say })
   if (ended === null) {

@@ -12,6 +12,7 @@ export class Load {
   readonly #accepted = new Set<string>()
   /** Answers by status; `none`: no daemon, or one that died first. */
   readonly #answers = new Map<string, number>()
+  readonly #refusals = new Set<string>()
   #running: Promise<void> | null = null
   #isStopping = false
   #count = 0
@@ -35,6 +36,16 @@ export class Load {
     return this.#answers
   }
 
+  /** Code and Retry-After of what was refused. */
+  refusals(): string[] {
+    return [...this.#refusals].toSorted()
+  }
+
+  /** Changes that were accepted until now are gone on purpose. */
+  forget(): void {
+    this.#accepted.clear()
+  }
+
   /** Accepted, and not there, or there twice. */
   async lost(): Promise<string[]> {
     const found = await this.#request('GET')
@@ -50,6 +61,7 @@ export class Load {
       const slug = `load-${this.#count}`
       const response = await this.#request('POST', { slug })
       const answer = response === null ? 'none' : String(response.status)
+      if (response !== null && !response.ok) this.#refusals.add(await wordsOf(response))
       this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
       if (response?.ok === true) this.#accepted.add(slug)
       await Bun.sleep(pauseMs)
@@ -68,4 +80,9 @@ export class Load {
       return null
     }
   }
+}
+
+async function wordsOf(response: Response): Promise<string> {
+  const { error } = (await response.json()) as { error: { code: string } }
+  return `${error.code}, Retry-After ${response.headers.get('retry-after')}`
 }

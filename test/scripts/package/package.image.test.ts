@@ -10,6 +10,7 @@ import { imageDir } from '../../../scripts/rigs/appliance.ts'
 import { difference, type Traces, tracesOf } from '../../../scripts/rigs/booted/traces.ts'
 import { bareDebianTree, buildTimeoutMs, type Release } from '../../../scripts/rigs/booted/tree.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { buildDeb } from '../../rigs/upgrade/packages.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
 const timeoutMs = 300_000
@@ -21,27 +22,6 @@ beforeAll(async () => {
   await imageDir()
 }, 3 * buildTimeoutMs)
 
-async function build(out: string, ...words: string[]): Promise<string> {
-  const argv = [
-    process.execPath,
-    join(repo, 'scripts/build-package.ts'),
-    '--out',
-    out,
-    '--compression',
-    'none',
-    ...words,
-  ]
-  const child = Bun.spawn(argv, {
-    cwd: repo,
-    stdout: 'pipe',
-    stderr: 'pipe',
-    env: { ...process.env, SOURCE_DATE_EPOCH: '1000000000' },
-  })
-  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  if (exitCode !== 0) throw new Error(stderr)
-  return stdout.split('  ')[0] ?? ''
-}
-
 inOwnNetns(
   import.meta.path,
   () => {
@@ -51,9 +31,9 @@ inOwnNetns(
     let second = ''
     let images = ''
     beforeAll(async () => {
-      first = await build(directory, '--executable', executable, '--version', '0.1.0-1')
-      second = await build(directory, '--executable', executable, '--version', '0.1.0-2')
-      images = await build(directory, '--images', await imageDir(), '--version', '0.1.0-1')
+      first = await buildDeb(directory, '--executable', executable, '--version', '0.1.0-1')
+      second = await buildDeb(directory, '--executable', executable, '--version', '0.1.0-2')
+      images = await buildDeb(directory, '--images', await imageDir(), '--version', '0.1.0-1')
     }, timeoutMs)
     afterAll(() => rmSync(directory, { recursive: true, force: true }))
 
@@ -62,7 +42,7 @@ inOwnNetns(
       async () => {
         const again = join(directory, 'again')
         mkdirSync(again)
-        const file = await build(again, '--executable', executable, '--version', '0.1.0-1')
+        const file = await buildDeb(again, '--executable', executable, '--version', '0.1.0-1')
         const digest = (path: string) => new Bun.CryptoHasher('sha256').update(readFileSync(path)).digest('hex')
         expect(digest(file)).toBe(digest(first))
         rmSync(again, { recursive: true })

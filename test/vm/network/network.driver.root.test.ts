@@ -11,6 +11,7 @@ import { egressOf, recordEgress } from '../../../src/store/ledger/egress.query.t
 import { listEvents } from '../../../src/store/ledger/event.query.ts'
 import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
+import { egress } from '../../../src/store/ledger/vm.table.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
 
 const timeoutMs = 20_000
@@ -116,6 +117,25 @@ inOwnNetns(
       expect(await quotas()).toEqual(counted)
       expect(egressOf(store.ledger.db, id)).toMatchObject({ usedBytes: 4321, rescueBytes: 765 })
       expect(listEvents(store.ledger.db, { limit: 10 }).map(event => event.kind)).toEqual(['nft.restored'])
+    })
+
+    test('a database that went back counts what the kernel has counted since', async () => {
+      // Goal: an upgrade that fails puts the former database back, and nobody gets bytes a second time.
+      const { store, create, addVm, quotas, clock } = bench()
+      const id = addVm(1)
+      const sample = { vmId: id, rescueBytes: 765, observedAtMs: clock.nowMs(), blockedAtMs: null }
+      recordEgress(store.ledger.db, [{ ...sample, usedBytes: 4321 }])
+      await create().sync()
+      store.ledger.db.update(egress).set({ usedBytes: 1000, rescueBytes: 0 }).run()
+      const network = create()
+      await network.sync()
+      const counted = [
+        ['tap1', 4321],
+        ['tap1_rescue', 765],
+      ]
+      expect(await quotas()).toEqual(counted)
+      expect(await network.sample()).toMatchObject([{ vmId: id, usedBytes: 4321, rescueBytes: 765 }])
+      expect(egressOf(store.ledger.db, id)).toMatchObject({ usedBytes: 4321, rescueBytes: 765 })
     })
 
     test('a spent quota is reported as blocked, with the time it was first seen', async () => {
