@@ -54,6 +54,7 @@ inOwnNetns(
       await host.load.stop()
       expect(await host.status()).toMatchObject({ version, problems: [] })
       expect(host.traces()).toEqual([])
+      expect(host.load.acceptedCount()).toBeGreaterThan(0)
       expect(await host.load.lost()).toEqual([])
       expect(await host.schema()).toContain(`schema ${laterSchema - 1}`)
     }
@@ -118,6 +119,8 @@ inOwnNetns(
           await until(`phase ${phase}`, endTimeoutMs, () => host.record()?.phase === phase)
           await host.killAll()
           await asking
+          // Whoever asked may have died before the unit was there; then nobody goes on, and nothing was changed.
+          if (phase === 'prepared') await host.host.strongroom(['upgrade', '--resume'])
           await host.isEnded()
           if (phase !== 'accepted') return await isAsBefore()
           await host.host.answers()
@@ -175,9 +178,10 @@ inOwnNetns(
         expect(await host.load.lost()).toEqual([])
         expect(await host.schema()).toContain(`schema ${laterSchema}`)
         // The gate was asked, and said no.
-        expect(host.load.answers().get('503') ?? 0).toBeGreaterThan(0)
-        expect(host.load.refusals()).toEqual(['attestation_unavailable, Retry-After 5'])
-        expect([...host.load.answers().keys()].filter(answer => !['201', '503', 'none'].includes(answer))).toEqual([])
+        const answers = host.load.answers().map(({ status, code, retryAfter }) => [status, code, retryAfter].join(' '))
+        expect(new Set(answers).difference(new Set(['  ', '201  ']))).toEqual(
+          new Set(['503 attestation_unavailable 5']),
+        )
       },
       timeoutMs,
     )

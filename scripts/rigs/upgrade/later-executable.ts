@@ -47,7 +47,7 @@ if (laterFault === 'crash' && isServing) process.exit(1)
 if (laterFault === 'hang' && isServing) for (;;) Bun.sleepSync(1_000)
 if (laterFault === 'migration' && isServing) Object.assign(globalThis, { laterSql: 'CREATE TABLE broken (' })
 const trialRecord = '/var/lib/strongroom/upgrade/record.json'
-if (laterFault === 'canary' && process.argv[2] === 'doctor' && readFault(trialRecord, 'utf8').includes('"phase": "trial"')) {
+if (laterFault === 'canary' && process.argv[2] === 'doctor' && faultIsThere(trialRecord) && readFault(trialRecord, 'utf8').includes('"phase": "trial"')) {
   process.stdout.write(JSON.stringify({ ok: false, checks: [{ name: 'canary', result: 'FAIL', detail: 'as the test wants it' }] }))
   process.exit(1)
 }

@@ -4,7 +4,7 @@
 import { resolve } from 'node:path'
 import { makeBackup } from '../../backup/backup.ts'
 import { iso, systemClock } from '../../base/clock.ts'
-import { ensureDir, removeTree } from '../../linux/files.ts'
+import { ensureDir, removeFile, removeTree } from '../../linux/files.ts'
 import { lockFile } from '../../linux/lock.ts'
 import { arm, dropInPath, systemdHost, upgradeUnit } from '../../upgrade/host.driver.ts'
 import {
@@ -122,6 +122,12 @@ function backupOf(run: Run, { backup, withoutBackup, ...seal }: UpgradeOptions):
 function refuseUnfinished(paths: Paths): void {
   const unfinished = readRecord(paths)
   if (unfinished === null) return
+  if (unfinished.phase === 'prepared') {
+    // Whoever asked has died before anything began, or the work would hold its lock.
+    using _ = lockFile(paths.lock)
+    removeFile(paths.record)
+    return
+  }
   throw new AdvisedFault('conflict', `an upgrade to ${unfinished.to.version} is not ended: ${unfinished.phase}`, {
     remedy: `see systemctl status ${upgradeUnit}; \`strongroom upgrade --resume\` ends it`,
   })

@@ -1,44 +1,62 @@
-// Changes that an operator asks for all the time, over the admin socket, and what became of them. Effects: requests to
-// the daemon of a booted Debian.
+// Changes that an operator asks for all the time, over the admin socket, and what became of them. Effects: a process
+// that asks the daemon of a booted Debian.
 
+import { join } from 'node:path'
 import type { ProvedHost } from '../../../scripts/prove/host.ts'
 
-const stateDir = '/var/lib/strongroom'
+const program = join(import.meta.dir, 'load-program.ts')
 const pauseMs = 100
+
+type Answer = {
+  readonly slug: string
+  /** Null: no daemon, or one that died before it answered. */
+  readonly status: number | null
+  readonly code?: string | null
+  readonly retryAfter?: string | null
+}
 
 /** Each accepted change is an organization, which stays for good. */
 export class Load {
-  readonly #host: Pick<ProvedHost, 'debian'>
+  readonly #host: Pick<ProvedHost, 'debian' | 'strongroom'>
+  readonly #answers: Answer[] = []
   readonly #accepted = new Set<string>()
-  /** Answers by status; `none`: no daemon, or one that died first. */
-  readonly #answers = new Map<string, number>()
-  readonly #refusals = new Set<string>()
-  #running: Promise<void> | null = null
-  #isStopping = false
-  #count = 0
+  #running: { readonly end: () => void; readonly ended: Promise<void> } | null = null
+  #runs = 0
 
-  constructor(host: Pick<ProvedHost, 'debian'>) {
+  constructor(host: Pick<ProvedHost, 'debian' | 'strongroom'>) {
     this.#host = host
   }
 
+  /** In the container's namespace of processes, else its kernel names no caller to the daemon. */
   start(): void {
-    this.#isStopping = false
-    this.#running ??= this.#run()
+    if (this.#running !== null) return
+    this.#runs += 1
+    const { root } = this.#host.debian
+    const pid = root.split('/')[2] ?? ''
+    const words = [program, `${root}/var/lib/strongroom/admin.sock`, `load-${this.#runs}`, String(pauseMs)]
+    const child = Bun.spawn(['nsenter', `--target=${pid}`, '--pid', '--', process.execPath, ...words], {
+      stdin: 'pipe',
+      stdout: 'pipe',
+      stderr: 'inherit',
+    })
+    const ended = child.stdout.text().then(text => {
+      for (const line of text.split('\n').filter(Boolean)) this.#note(JSON.parse(line) as Answer)
+    })
+    this.#running = { end: () => void child.stdin.end(), ended }
   }
 
   async stop(): Promise<void> {
-    this.#isStopping = true
-    await this.#running
+    this.#running?.end()
+    await this.#running?.ended
     this.#running = null
   }
 
-  answers(): ReadonlyMap<string, number> {
+  answers(): readonly Answer[] {
     return this.#answers
   }
 
-  /** Code and Retry-After of what was refused. */
-  refusals(): string[] {
-    return [...this.#refusals].toSorted()
+  acceptedCount(): number {
+    return this.#accepted.size
   }
 
   /** Changes that were accepted until now are gone on purpose. */
@@ -48,41 +66,14 @@ export class Load {
 
   /** Accepted, and not there, or there twice. */
   async lost(): Promise<string[]> {
-    const found = await this.#request('GET')
-    if (found === null) throw new Error('the daemon does not answer')
-    const { organizations } = (await found.json()) as { organizations: { slug: string }[] }
+    const { stdout } = await this.#host.strongroom(['org', 'list', '--json'])
+    const { organizations } = JSON.parse(stdout) as { organizations: { slug: string }[] }
     const slugs = organizations.map(({ slug }) => slug)
     return [...this.#accepted].filter(slug => slugs.filter(other => other === slug).length !== 1)
   }
 
-  async #run(): Promise<void> {
-    while (!this.#isStopping) {
-      this.#count += 1
-      const slug = `load-${this.#count}`
-      const response = await this.#request('POST', { slug })
-      const answer = response === null ? 'none' : String(response.status)
-      if (response !== null && !response.ok) this.#refusals.add(await wordsOf(response))
-      this.#answers.set(answer, (this.#answers.get(answer) ?? 0) + 1)
-      if (response?.ok === true) this.#accepted.add(slug)
-      await Bun.sleep(pauseMs)
-    }
+  #note(answer: Answer): void {
+    this.#answers.push(answer)
+    if (answer.status === 201) this.#accepted.add(answer.slug)
   }
-
-  async #request(method: 'GET' | 'POST', body?: unknown): Promise<Response | null> {
-    try {
-      return await fetch('http://strongroom/organizations', {
-        unix: `${this.#host.debian.root}${stateDir}/admin.sock`,
-        method,
-        headers: { 'content-type': 'application/json' },
-        ...(body === undefined ? {} : { body: JSON.stringify(body) }),
-      })
-    } catch {
-      return null
-    }
-  }
-}
-
-async function wordsOf(response: Response): Promise<string> {
-  const { error } = (await response.json()) as { error: { code: string } }
-  return `${error.code}, Retry-After ${response.headers.get('retry-after')}`
 }
