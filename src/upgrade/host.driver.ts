@@ -180,11 +180,12 @@ export async function servedCommand(): Promise<{
   readonly path: string
   readonly words: string[]
   readonly isActive: boolean
+  readonly pid: number
 }> {
-  const properties = await unitProperties('ExecStart', 'ActiveState', 'LoadState')
+  const properties = await unitProperties('ExecStart', 'ActiveState', 'MainPID')
   const [, path = '', argv = ''] = /^\{ path=(\S+) ; argv\[\]=([^;]*) ;/.exec(properties.get('ExecStart') ?? '') ?? []
   const [, ...words] = argv.trim().split(' ')
   if (path === '' || words[0] !== 'serve')
     throw new Fault('host.unsupported', `systemd has no ${serviceUnit} that runs \`strongroom serve\``)
-  return { path, words, isActive: properties.get('ActiveState') === 'active' }
+  return { path, words, isActive: properties.get('ActiveState') === 'active', pid: Number(properties.get('MainPID')) }
 }

@@ -34,13 +34,13 @@ test('goal: every phase', () => {
 })
 
 test('goal: without a record there is no trial; a damaged one opens nothing', async () => {
-  expect(await faultOf(() => trialGate(stateDir, systemClock))).toMatchObject({ code: 'conflict' })
+  expect(faultOf(() => trialGate(stateDir, systemClock))).toMatchObject({ code: 'conflict' })
   be('trial')
   const gate = trialGate(stateDir, systemClock)
   rmSync(paths().record)
   expect(gate.isOpen()).toBe(false)
   await Bun.write(paths().record, '{"phase":"accepted"')
-  expect(await faultOf(() => gate.admitChange())).toMatchObject({ code: 'internal' })
+  expect(faultOf(() => gate.admitChange())).toMatchObject({ code: 'internal' })
 })
 
 test('goal: it opens once the record says so, and stays open when the record goes', async () => {
@@ -48,7 +48,7 @@ test('goal: it opens once the record says so, and stays open when the record goe
   const gate = trialGate(stateDir, systemClock)
   const order: string[] = []
   const opened = gate.whenOpen(() => order.push('open'), new AbortController().signal)
-  expect(await faultOf(() => gate.admitChange())).toBeInstanceOf(UnavailableFault)
+  expect(faultOf(() => gate.admitChange())).toBeInstanceOf(UnavailableFault)
   order.push('accepted')
   be('accepted')
   await opened

@@ -74,6 +74,12 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
   }
   const own = realpathSync('/proc/self/exe')
   const path = realpathSync(served.path)
+  if (digestOf(`/proc/${served.pid}/exe`) !== digestOf(path)) {
+    refuse('conflict', {
+      message: `the daemon does not run what is at ${path} now, which would be the way back`,
+      remedy: 'systemctl restart strongroom, look whether it serves, then try again',
+    })
+  }
   if (digestOf(own) !== digestOf(path)) {
     refuse('conflict', {
       message: `the service runs ${path}, and this is another executable`,
@@ -105,8 +111,8 @@ export async function prepare({ file, paths, waitMs, tell }: Wanted): Promise<Up
     schema: inspectDatabase(database).schema,
     isSame: digestOf(paths.candidate) === digestOf(own),
   })
-  const config_ = await configRefusal(paths.candidate, words)
-  if (config_ !== null) refuse('config.invalid', { ...config_, message: `${file}: ${config_.message}` })
+  const unfit = await configRefusal(paths.candidate, words)
+  if (unfit !== null) refuse('config.invalid', { ...unfit, message: `${file}: ${unfit.message}` })
   if (found.kind === 'package') {
     const packages = await packagesRefusal(paths.package)
     if (packages !== null) refuse('host.unsupported', { ...packages, message: `${file}: ${packages.message}` })

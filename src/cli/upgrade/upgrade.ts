@@ -84,9 +84,12 @@ async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise
   using _ = lockFile(paths.askerLock)
   refuseUnfinished(paths)
   const tell = (text: string) => run.hint(`${iso(Date.now())}  ${text}`)
-  const record = await prepare({ file, paths, waitMs: options.wait * 1000, tell })
+  const record = await prepare({ file, paths, waitMs: options.wait * 1000, tell }).catch(error => {
+    dropCandidate(paths)
+    throw error
+  })
   if (options.dryRun === true) {
-    for (const path of [paths.candidate, paths.package]) removeTree(path)
+    dropCandidate(paths)
     await run.result({ ok: true, from: record.from, to: record.to }, endText(run, record, 'would be upgraded'))
     return
   }
@@ -98,6 +101,10 @@ async function upgrade(run: Run, file: string, options: UpgradeOptions): Promise
   })
   await arm(paths)
   await report(run, await follow(run, paths, record))
+}
+
+function dropCandidate(paths: Paths): void {
+  for (const path of [paths.candidate, paths.package]) removeTree(path)
 }
 
 type MakesBackup = (tell: (text: string) => Promise<void>) => Promise<void>
