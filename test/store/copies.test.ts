@@ -2,14 +2,14 @@
 
 import { Database } from 'bun:sqlite'
 import { afterEach, beforeEach, expect, test } from 'bun:test'
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { copyFileSync, existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { copiesOf } from '../../src/store/copies.ts'
 import { MIGRATIONS, openStore, schemaVersionOf } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
-import { goBack } from '../../src/store/way-back.ts'
+import { goBack, replaceDatabase } from '../../src/store/way-back.ts'
 import { faultOf } from '../rigs/fault-of.ts'
 
 const newest = schemaVersionOf(MIGRATIONS)
@@ -107,4 +107,25 @@ test('goal: without a copy, or with a damaged one, nothing is changed and no com
   )
   expect(faultOf(() => goBack(path)).code).toBe('store.corrupt')
   expect(readFileSync(path).equals(before)).toBe(true)
+})
+
+test('goal: a copy that is put back is not changed by the log of the database that it replaces', () => {
+  add('acme')
+  const copy = join(dir, 'before.db')
+  copyFileSync(path, copy)
+  const writer = new Database(path)
+  writer.run('PRAGMA journal_mode = WAL')
+  for (let at = 0; at < 20; at += 1)
+    writer.run('INSERT INTO meta (name, value) VALUES (?, ?)', [`later-${at}`, 'x'.repeat(999)])
+  // As a killed daemon leaves them: the rows are in the log alone.
+  const [main, log] = [readFileSync(path), readFileSync(`${path}-wal`)]
+  writer.close()
+  writeFileSync(path, main)
+  writeFileSync(`${path}-wal`, log)
+  replaceDatabase(path, copy)
+  expect(existsSync(`${path}-wal`)).toBe(false)
+  const after = new Database(path)
+  expect(after.query("SELECT count(*) AS count FROM meta WHERE name LIKE 'later-%'").get()).toEqual({ count: 0 })
+  after.close()
+  expect(slugs()).toEqual(['acme'])
 })
