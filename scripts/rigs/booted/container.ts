@@ -45,7 +45,7 @@ export type BootOptions = {
   readonly tree?: string
 }
 
-const bootTimeoutMs = 30_000
+const bootTimeoutMs = 90_000
 const execTimeoutMs = 60_000
 
 /** Boots it and waits until systemd has started everything. `await using debian = await bootDebian()`. */
