@@ -119,7 +119,7 @@ inOwnNetns(
           await until(`phase ${phase}`, endTimeoutMs, () => host.record()?.phase === phase)
           await host.killAll()
           await asking
-          // Whoever asked may have died before the unit was there; then nobody goes on, and nothing was changed.
+          // The command may have died before the unit was there; then nobody goes on, and nothing was changed.
           if (phase === 'prepared') await host.host.strongroom(['upgrade', '--resume'])
           await host.isEnded()
           if (phase !== 'accepted') return await isAsBefore()

@@ -130,7 +130,7 @@ function refuseUnfinished(paths: Paths): void {
   const unfinished = readRecord(paths)
   if (unfinished === null) return
   if (unfinished.phase === 'prepared') {
-    // Whoever asked has died before anything began, or the work would hold its lock.
+    // The command that asked has died before anything began, or the work would hold its lock.
     using _ = lockFile(paths.lock)
     removeFile(paths.record)
     return
