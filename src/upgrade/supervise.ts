@@ -138,9 +138,10 @@ const WORK: Readonly<Record<Phase, (deps: SuperviseDeps, record: UpgradeRecord) 
     await host.start()
     await answers(deps, paths.candidate, knownStartMs)
   },
-  returning: async ({ paths, host }) => {
+  returning: async ({ paths, host, dropIn }) => {
     await host.stop()
-    replaceDatabase(join(paths.stateDir, databaseFile), paths.database)
+    // Cut off before the switch was on the disk: the former executable may have served since, also after a boot.
+    if (existsSync(dropIn)) replaceDatabase(join(paths.stateDir, databaseFile), paths.database)
   },
   returned: async (deps, record) => {
     const { paths, host, dropIn } = deps

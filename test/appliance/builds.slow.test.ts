@@ -17,8 +17,8 @@ import { silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
 import { openStore } from '../../src/store/db.ts'
-import { openGate } from '../../src/upgrade/gate.ts'
 import { insertVm } from '../../src/store/ledger/vm.query.ts'
+import { openGate } from '../../src/upgrade/gate.ts'
 
 const dir = mkdtempSync(join(tmpdir(), 'strongroom-compose-builds-'))
 afterAll(() => rmSync(dir, { recursive: true, force: true }))

@@ -16,6 +16,7 @@ import { defaultConfig } from '../../src/config/load.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { openSimulatedHost } from '../../src/host/simulated-host.ts'
 import { openAuthority } from '../../src/http/authority.ts'
+import { UnavailableFault } from '../../src/http/limited.ts'
 import { readPair } from '../../src/http/pair.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
@@ -119,8 +120,13 @@ test('traces', async () => {
   })
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
+  let isOpen = false
   const inference = await composeInference({
-    gate: openGate,
+    gate: {
+      admitChange: () => {
+        if (!isOpen) throw new UnavailableFault('an upgrade is on trial', 5_000)
+      },
+    },
     config: verdict.config,
     stateDir,
     store,
@@ -139,6 +145,17 @@ test('traces', async () => {
     random: systemRandom,
   })
   inference.start()
+  // Each answer is a row of usage: none while an upgrade may still go back.
+  for (const path of ['/v1/models', '/v1/usage', '/v1/chat/completions']) {
+    const headers = { host: 'gateway.test', authorization: `Bearer ${key}` }
+    const method = path.endsWith('completions') ? 'POST' : 'GET'
+    const refused = await inference.fetch(
+      new Request(`http://gateway.test${path}`, { method, headers }),
+      () => '127.0.0.1',
+    )
+    expect([path, refused.status]).toEqual([path, 503])
+  }
+  isOpen = true
   const response = await inference.fetch(
     new Request('http://gateway.test/v1/chat/completions', {
       method: 'POST',

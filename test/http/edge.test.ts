@@ -41,6 +41,27 @@ function edgeOf(changes: Partial<EdgeDeps<Peer>> = {}) {
   return { send, seen, lines }
 }
 
+// Goal: what passes no gate changes nothing: only GET, HEAD and OPTIONS reach anybody while it is shut.
+test('a shut gate', async () => {
+  const { send, seen } = edgeOf({
+    admitChange: () => {
+      throw new UnavailableFault('not now', 5_000)
+    },
+  })
+  for (const [method, path, status] of [
+    ['DELETE', '/things/abc', 503],
+    ['POST', '/things/abc/parts/d', 503],
+    ['GET', '/things/abc', 200],
+    ['HEAD', '/things/abc', 200],
+    ['OPTIONS', '/things/abc', 204],
+    ['PUT', '/things/abc', 405],
+  ] as const) {
+    const { status: found, headers } = await send(method, path)
+    expect([method, found, headers.get('retry-after')]).toEqual([method, status, status === 503 ? '5' : null])
+  }
+  expect(seen.map(({ request }) => request.method)).toEqual(['GET', 'HEAD'])
+})
+
 // Goal: both spellings of a template are the same path; parts are handed over undecoded; HEAD goes to GET.
 test('paths and methods', async () => {
   const { send, seen, lines } = edgeOf()

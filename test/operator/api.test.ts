@@ -26,7 +26,9 @@ import {
   AdminProblem,
   AdminStatus,
 } from '../../src/contract/admin/admin.ts'
+import { OPERATIONS } from '../../src/contract/admin/roles.ts'
 import { offeredModels } from '../../src/contract/key-rules.ts'
+import { UnavailableFault } from '../../src/http/limited.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/access/socket.ts'
@@ -293,6 +295,28 @@ test('goal: a taken key prefix is drawn again, and never for ever', async () => 
   drawn = 11
   expect((await create()).status).toBe(500)
   expect(drawn).toBe(19)
+})
+
+test('goal: while an upgrade is on trial every change is refused before its body is read, and every read is answered', async () => {
+  const shut = asRoot(
+    createAdmin({
+      ...deps,
+      admitChange: () => {
+        throw new UnavailableFault('an upgrade is on trial', 5_000)
+      },
+    }),
+  )
+  const send = (method: string, path: string) => shut(new Request(`http://admin${path}`, { method }))
+  const changes = Object.keys(OPERATIONS).filter(operation => !operation.startsWith('GET '))
+  expect(changes.length).toBeGreaterThan(10)
+  for (const operation of changes) {
+    const [method = '', route = ''] = operation.split(' ')
+    const response = await send(method, route.replaceAll(/:[a-z]+/gi, 'acme'))
+    expect([method, route, response.status, response.headers.get('retry-after')]).toEqual([method, route, 503, '5'])
+  }
+  expect((await send('GET', '/organizations')).status).toBe(200)
+  expect((await send('GET', '/status')).status).toBe(200)
+  expect(listEvents(store.ledger.db, { limit: 10 })).toEqual([])
 })
 
 test('goal: an instance is found by id, by slug/name, by name where that is unambiguous, and else the choices are named', async () => {

@@ -3,7 +3,7 @@
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { lockFile } from '../../src/linux/lock.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -153,8 +153,17 @@ test('goal: what was accepted is tried again until it is in its place, and the r
   expect(await run('accepted')).toMatchObject({ outcome: 'upgraded' })
 })
 
+test('goal: cut off before the switch was on the disk, the former database stays: it may have served since', async () => {
+  writeFileSync(paths().database, readFileSync(database()))
+  add('since')
+  expect(await run('trial')).toMatchObject({ outcome: 'returned' })
+  expect(slugs()).toEqual(['before', 'since'])
+})
+
 test('goal: a damaged copy is not put in the place of a database', async () => {
   writeFileSync(paths().database, 'no database')
+  mkdirSync(dirname(dropIn()))
+  writeFileSync(dropIn(), '')
   expect(await refusal(run('returning'))).toMatchObject({ code: 'store.corrupt' })
   expect(slugs()).toEqual(['before'])
 })
