@@ -40,6 +40,8 @@ inOwnNetns(
       images = await buildDeb(directory, '--images', await imageDir(), '--version', '0.1.0-1')
       host = await UpgradedHost.boot([directory])
       await host.host.install(first, images)
+      // init tells its own daemon by its answer.
+      await host.host.answers()
       writeFileSync(host.inside('/root/preseed.toml'), configText)
       const words = ['init', '--preseed', '/root/preseed.toml', '--organization', 'acme', '--no-trial']
       const done = await host.host.strongroom(words, timeoutMs)
