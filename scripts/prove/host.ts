@@ -108,8 +108,8 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
   }
 }
 
-/** In the namespace that the container shares with us. */
-function uplink(): void {
+/** In the namespace that the container shares with us; a reboot takes it away. */
+export function uplink(): void {
   for (const words of [
     'link add up0 type veth peer name up1',
     `address add ${publicV4}/24 dev up0`,

@@ -155,7 +155,7 @@ inOwnNetns(
         const asking = host.upgrade(later)
         await until('phase trial', endTimeoutMs, () => host.record()?.phase === 'trial')
         await host.load.stop()
-        await host.host.debian.reboot()
+        await host.reboot()
         await asking.catch(() => {})
         await host.isEnded()
         await isAsBefore()

@@ -171,7 +171,7 @@ while true; do
   [ "$ended" = 133 ] || exit "$ended"
   nft flush ruleset
   conntrack --flush
-  for link in $(ls /sys/class/net); do [ "$link" = lo ] || ip link delete dev "$link"; done
+  for link in $(ls /sys/class/net); do [ "$link" = lo ] || ip link delete dev "$link" || [ ! -e "/sys/class/net/$link" ]; done
 done
 `
 

@@ -4,7 +4,7 @@
 import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { DEPENDS } from '../../../scripts/package/control.ts'
-import { bootHost, type ProvedHost, publicV4 } from '../../../scripts/prove/host.ts'
+import { bootHost, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
 import { recommended } from '../../../scripts/rigs/booted/tree.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { faultFile, type LaterFault } from '../../../scripts/rigs/upgrade/later-executable.ts'
@@ -109,6 +109,11 @@ export class UpgradedHost implements AsyncDisposable {
     await this.host.debian.exec(['pkill', '--signal', 'KILL', '--full', 'strongroom upgrade|former upgrade'], {
       check: false,
     })
+  }
+
+  async reboot(): Promise<void> {
+    await this.host.debian.reboot()
+    uplink()
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
