@@ -138,19 +138,26 @@ const WORK: Readonly<Record<Phase, (deps: SuperviseDeps, record: UpgradeRecord) 
     await host.start()
     await answers(deps, paths.candidate, knownStartMs)
   },
-  returning: async ({ paths, host, dropIn }) => {
-    await host.stop()
-    // Cut off before the switch was on the disk: the former executable may have served since, also after a boot.
-    if (existsSync(dropIn)) replaceDatabase(join(paths.stateDir, databaseFile), paths.database)
-  },
+  returning: putDatabaseBack,
   returned: async (deps, record) => {
     const { paths, host, dropIn } = deps
+    // A boot before the switch was undone has started the new executable once more, which migrated again.
+    if (existsSync(dropIn)) await putDatabaseBack(deps)
     tell(deps, `the database is the former one; starting ${record.from.version}`)
     removeDropIn(dropIn)
     await host.reload()
     await host.start()
     await answers(deps, paths.former, knownStartMs)
   },
+}
+
+/**
+ * Only while the switch is on the disk: then the new executable alone has served, and accepted nothing. Without it the
+ * former one may have served since, also after a boot.
+ */
+async function putDatabaseBack({ paths, host, dropIn }: SuperviseDeps): Promise<void> {
+  await host.stop()
+  if (existsSync(dropIn)) replaceDatabase(join(paths.stateDir, databaseFile), paths.database)
 }
 
 /** Waits until the daemon that systemd has started answers. */

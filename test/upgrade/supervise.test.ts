@@ -120,7 +120,7 @@ test.each(FAILURES)(
       },
     })
     expect(end).toMatchObject({ outcome: 'returned', reason: expect.stringContaining(reason) as unknown })
-    expect(calls).toEqual(['stop', 'reload', 'start on trial', 'stop', 'reload', 'start', 'disarm'])
+    expect(calls).toEqual(['stop', 'reload', 'start on trial', 'stop', 'stop', 'reload', 'start', 'disarm'])
     expect([existsSync(dropIn()), slugs()]).toEqual([false, ['before']])
   },
 )
@@ -158,6 +158,15 @@ test('goal: cut off before the switch was on the disk, the former database stays
   add('since')
   expect(await run('trial')).toMatchObject({ outcome: 'returned' })
   expect(slugs()).toEqual(['before', 'since'])
+})
+
+test('goal: a boot before the switch was undone: what the new executable has migrated again goes back again', async () => {
+  writeFileSync(paths().database, readFileSync(database()))
+  mkdirSync(dirname(dropIn()))
+  writeFileSync(dropIn(), '')
+  add('on-trial')
+  expect(await run('returned')).toMatchObject({ outcome: 'returned' })
+  expect([existsSync(dropIn()), slugs()]).toEqual([false, ['before']])
 })
 
 test('goal: a damaged copy is not put in the place of a database', async () => {
