@@ -12,6 +12,7 @@ import { openOperatorKey } from '../host/operator-key.ts'
 import { databaseFile, leftoversOfRecords, restoringDir } from '../host/state-files.ts'
 import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
+import { StrangerLines } from '../http/stranger-lines.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
 import { Metering } from '../inference/metering/ledger.ts'
 import { createCost } from '../inference/metering/price.ts'
@@ -104,7 +105,8 @@ export async function serve(config: Config, { stateDir, log, onTrial }: ServeOpt
   const firewall = composeFirewall({ config, network: engine.network, clock, random, log, onEvent })
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
-  const shared = { ...basis, engine, tls, firewall: firewall.watch }
+  const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
+  const shared = { ...basis, engine, tls, strangers, firewall: firewall.watch }
   const parts = { ...shared, guestDns, metering, keys, names, trust, simulatedPlatform, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)

@@ -19,6 +19,7 @@ import { LimitedFault } from '../http/limited.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { type FetchHandler, type ServedTls, serveTls, type TlsServer } from '../http/serve.ts'
+import type { StrangerLines } from '../http/stranger-lines.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
@@ -43,6 +44,7 @@ export type BuildsParts = Runtime & {
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
+  readonly strangers: Pick<StrangerLines, 'level'>
 }
 
 const mib = 1_048_576
@@ -123,6 +125,7 @@ export function composeBuilds(parts: BuildsParts): Builds {
     http: {
       ...callers(parts),
       admitChange: parts.gate.admitChange,
+      strangers: parts.strangers,
       baseUrl: builds.base_url,
       limits,
       openapi: JSON.stringify(buildsOpenapiDocument()),

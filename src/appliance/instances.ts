@@ -12,6 +12,7 @@ import type { SimulatedHost } from '../host/simulated-host.ts'
 import type { Tls } from '../http/certificate.ts'
 import { createRequestRate } from '../http/rate.ts'
 import { serveTls, type TlsServer } from '../http/serve.ts'
+import type { StrangerLines } from '../http/stranger-lines.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
 import { Attestations } from '../instances/attestation.ts'
@@ -49,6 +50,7 @@ export type InstancesParts = Runtime & {
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
+  readonly strangers: Pick<StrangerLines, 'level'>
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -75,6 +77,7 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     log: log.unit('http'),
     clock,
     random,
+    strangers: parts.strangers,
     limits: {
       bytesMax: config.http.body_bytes_max,
       timeoutMs: config.http.body_timeout_ms,

@@ -53,6 +53,7 @@ export type OperatorParts = Runtime & {
   /** Null: there is no list of names that instances may reach. */
   readonly guestDns: Pick<GuestDns, 'status' | 'render'> | null
   readonly collectors: readonly Pick<Collector, 'render'>[]
+  readonly strangers: Pick<Collector, 'render'>
   readonly tls: StatusDeps['tls']
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
@@ -115,6 +116,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
       createFirewallMetrics(parts.firewall),
       createClockMetrics(parts.clockGuard),
       createCertificateMetrics(parts.tls),
+      parts.strangers,
       ...(parts.guestDns === null ? [] : [parts.guestDns]),
       ...(builds === null ? [] : [createBuildMetrics(store.directory.db, builds)]),
     ],

@@ -43,7 +43,7 @@ export type BuildsDeps = Runtime & {
   }
   readonly http: Pick<
     BuildRoutesDeps,
-    'caller' | 'count' | 'admitPublic' | 'admitChange' | 'baseUrl' | 'limits' | 'openapi'
+    'caller' | 'count' | 'admitPublic' | 'admitChange' | 'strangers' | 'baseUrl' | 'limits' | 'openapi'
   >
   /** For what is printed before any client has named us, and where the configuration names nothing. */
   readonly ownUrl: string

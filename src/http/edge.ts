@@ -12,7 +12,7 @@ import { checkHost } from './head.ts'
 import { retryAfterOf, storageFault, UnavailableFault } from './limited.ts'
 import type { Operation } from './operations.ts'
 import { failureHeaders, internalErrorMessage, isInternal } from './problem.ts'
-import { createStrangerLines } from './stranger-lines.ts'
+import type { StrangerLines } from './stranger-lines.ts'
 
 /** A request under way. */
 export type EdgeContext = {
@@ -39,6 +39,7 @@ export type EdgeDeps<Peer> = {
   readonly log: Logger
   readonly clock: Pick<Clock, 'monotonicMs'>
   readonly random: RandomBytes
+  readonly strangers: Pick<StrangerLines, 'level'>
   readonly routes: readonly EdgeRoute<Peer>[]
   /** Longest part of a path that matches a parameter; no limit when left out. */
   readonly paramCharsMax?: number
@@ -56,9 +57,8 @@ export type EdgeDeps<Peer> = {
 export type EdgeFetch<Peer> = (request: Request, peer: Peer) => Promise<Response>
 
 export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch<Peer> {
-  const { log, clock, random } = deps
+  const { log, clock, random, strangers } = deps
   const templates = templatesOf(deps.routes, deps.paramCharsMax)
-  const strangerLines = createStrangerLines(clock)
 
   const fail = (context: EdgeContext, thrown: unknown, headers: Readonly<Record<string, string>> = {}): Response => {
     const isOurs = isUnexpected(thrown)
@@ -104,7 +104,7 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
       response = fail(context, error)
     }
     const wanted = accessLevel(request.method, response.status)
-    const { level, more } = context.organization === null ? strangerLines(wanted) : { level: wanted, more: {} }
+    const level = context.organization === null ? strangers.level(wanted) : wanted
     log[level]('request', {
       method: request.method,
       path: context.template ?? '(unknown)',
@@ -112,7 +112,6 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
       ms: Math.round(clock.monotonicMs() - startedMs),
       request_id: context.requestId,
       organization: context.organization,
-      ...more,
     })
     const common = {
       'X-Request-ID': context.requestId,

@@ -13,7 +13,7 @@ import { failure } from '../../scripts/rigs/until.ts'
 import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
 import type { Engine } from '../../src/appliance/engine.ts'
 import { systemRandom } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
+import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { createTls } from '../../src/http/certificate.ts'
 import { openStore } from '../../src/store/db.ts'
@@ -48,6 +48,7 @@ function partsOf(toml: string) {
     clockGuard: createClockGuard(certainClock),
     random: systemRandom,
     log: silentLogger,
+    strangers: { level: (level: LogLevel) => level },
   }
   const operatorKey = { digest: new Uint8Array(48) }
   return { ...common, gate: openGate, config, stateDir: dir, store, engine, operatorKey, trust: simulatedTrust }

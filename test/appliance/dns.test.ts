@@ -7,7 +7,7 @@ import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
-import { silentLogger } from '../../src/base/log.ts'
+import { type LogLevel, silentLogger } from '../../src/base/log.ts'
 import { defaultConfig } from '../../src/config/load.ts'
 import { supportedAgent, supportedInferenceMode } from '../../src/contract/http/instance.ts'
 import { v4Bytes, v6Bytes } from '../../src/instances/dns/address.plan.ts'
@@ -52,6 +52,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
     random: systemRandom,
     gate: openGate,
     log: silentLogger,
+    strangers: { level: (level: LogLevel) => level },
   }
   const names = composeNames(common)
   const trust = () => Promise.reject(new Error('nobody is attested here'))

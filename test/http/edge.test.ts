@@ -23,6 +23,7 @@ function edgeOf(changes: Partial<EdgeDeps<Peer>> = {}) {
     clock: { monotonicMs: () => 0 },
     random: systemRandom,
     admitChange: () => {},
+    strangers: { level: level => level },
     routes: [
       { method: 'GET', path: '/a.json', isPublic: true, respond: note },
       { method: 'GET', path: '/things/{name}', respond: note },

@@ -41,6 +41,7 @@ function serve() {
     clock: systemClock,
     random: systemRandom,
     admitChange: () => {},
+    strangers: { level: level => level },
     failureDocument: (_context, error) => ({ error }),
     routes: [
       {

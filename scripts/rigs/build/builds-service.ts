@@ -234,6 +234,7 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
       count: ({ keyPrefix }) => rate.take(keyPrefix ?? ''),
       admitPublic: () => {},
       admitChange: () => {},
+      strangers: { level: level => level },
       baseUrl: '',
       limits,
       openapi: '{}',

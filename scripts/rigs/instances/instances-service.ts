@@ -9,6 +9,7 @@ import { Fault } from '../../../src/base/fault.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
+import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
 import type { AttestationTrust } from '../../../src/instances/evidence.verify.ts'
 import { createAuthenticate, mintKey } from '../../../src/instances/http/auth.ts'
@@ -51,6 +52,8 @@ export type Appliance = {
   readonly pendingRequests: () => number
   /** Everything logged so far, one JSON object a line. */
   readonly logged: string[]
+  /** Prometheus text on requests without a key. */
+  readonly metrics: () => string
   /** The first line that fits, now or later. */
   readonly lineLogged: (fits: (line: string) => boolean) => Promise<string>
   /** Calls of the callbacks, in order: `created NAME`, `deleted NAME`. */
@@ -155,11 +158,13 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     clock,
     log,
   })
+  const strangers = new StrangerLines({ clock, log })
   const http = createHttp({
     log,
     clock,
     random: systemRandom,
     admitChange: () => {},
+    strangers,
     limits,
     rate: createRequestRate({ clock, requestsPerMinute: changes.requestsPerMinute ?? 1_000_000 }),
     authenticate: createAuthenticate({ db: store.db, clock, log }),
@@ -178,6 +183,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
   const port = present(listener.port, 'a TCP listener has a port')
   const stop = async () => {
     // Tests leave connections open on purpose; there is nothing to wait for.
+    strangers[Symbol.dispose]()
     await listener.stop(true)
     store.close()
   }
@@ -196,6 +202,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     port,
     pendingRequests: () => listener.pendingRequests,
     logged,
+    metrics: () => strangers.render(),
     lineLogged: fits =>
       new Promise(resolve => {
         watchers.push(line => fits(line) && resolve(line))

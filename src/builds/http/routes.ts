@@ -10,6 +10,7 @@ import type { BuildAccepted, BuildProblem, BuildVmReserved } from '../../contrac
 import { createEdge, type EdgeContext, type EdgeFetch, type EdgeRoute } from '../../http/edge.ts'
 import { LimitedFault, UnavailableFault } from '../../http/limited.ts'
 import { joined } from '../../http/operations.ts'
+import type { StrangerLines } from '../../http/stranger-lines.ts'
 import { removeFile } from '../../linux/files.ts'
 import type { Build } from '../../store/directory/build.table.ts'
 import type { EventLogs } from '../events/events.ts'
@@ -48,6 +49,7 @@ export type BuildRoutesDeps = Runtime & {
   /** Asked before each request that is no read; may throw. */
   readonly admitChange: () => void
   readonly isVmUp: (vmId: string) => boolean
+  readonly strangers: Pick<StrangerLines, 'level'>
   /** Empty: the host of each request. */
   readonly baseUrl: string
   readonly commands: RecordContext['commands']
@@ -103,7 +105,7 @@ export const BUILD_ROUTES = [...AT_DISPATCHER, ...atVm(AT_DISPATCHER)]
 
 /** `others`: routes that another specification documents. */
 export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRoute<BuildPeer>[]): BuildFetch {
-  const { log, clock, random } = deps
+  const { log, clock, random, strangers } = deps
   const api: BuildApi = { ...deps, deadlines: createDeadlines(clock), readers: new Places(deps.readersMax) }
   const routes = BUILD_ROUTES.map(({ row: handle, ...place }) => ({
     ...place,
@@ -114,6 +116,7 @@ export function createBuildHttp(deps: BuildRoutesDeps, others: readonly EdgeRout
     clock,
     random,
     admitChange: deps.admitChange,
+    strangers,
     routes: [...routes, ...others],
     paramCharsMax: 128,
     failureDocument: (_context, error): BuildProblem => ({ error }),

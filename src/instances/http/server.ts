@@ -8,6 +8,7 @@ import { type JsonLimits, readJson } from '../../http/body.ts'
 import { createEdge, type EdgeContext } from '../../http/edge.ts'
 import type { Joined } from '../../http/operations.ts'
 import type { RequestRate } from '../../http/rate.ts'
+import type { StrangerLines } from '../../http/stranger-lines.ts'
 import type { Authenticate } from './auth.ts'
 import { correlationHeaders, failureEnvelope, successResponse } from './envelope.ts'
 import { type Edge, INSTANCE_ROUTES, type InstanceApi, type InstanceHandler } from './routes.ts'
@@ -16,6 +17,7 @@ export type HttpDeps = InstanceApi & {
   readonly log: Logger
   readonly clock: Clock
   readonly random: RandomBytes
+  readonly strangers: Pick<StrangerLines, 'level'>
   readonly limits: JsonLimits
   readonly authenticate: Authenticate
   readonly rate: Pick<RequestRate, 'take'>
@@ -44,6 +46,7 @@ export function createHttp(deps: HttpDeps): HttpFetch {
     clock: deps.clock,
     random: deps.random,
     admitChange: deps.admitChange,
+    strangers: deps.strangers,
     routes: routes.map(({ row: handle, ...place }) => ({
       ...place,
       respond: async (context: EdgeContext) => {
