@@ -138,8 +138,9 @@ export async function serve(config: Config, { stateDir, log, onTrial }: ServeOpt
   background.watch()
   // Its keys take seconds to make, once; a failure is reported when the keys are first used.
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
+  const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
-  const work = [background, builds ?? { start: () => dismissBuildVms(parts) }, gateway, admin]
+  const work = [background, builds ?? { start: () => dismissBuildVms(parts) }, acme, gateway, admin]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {

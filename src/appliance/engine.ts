@@ -278,7 +278,8 @@ export function firewallSettings(
 ): VmNetworkDeps['ruleset'] {
   const { table, gateway_v4: gateway } = config.network
   const { connections_per_address_max: perAddressMax, connections_max: allMax } = config.http
-  const listening = [listen.instances, listen.inference, listen.builds].filter(text => text !== '')
+  const acme = config.tls.acme.http_listen
+  const listening = [listen.instances, listen.inference, listen.builds, acme].filter(text => text !== '')
   // Port 0 is for tests: the kernel chooses, and nobody is counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {

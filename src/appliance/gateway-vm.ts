@@ -47,7 +47,11 @@ export type GatewayVmParts = Runtime & {
   readonly capacity: Capacity
   readonly operatorKey: Pick<OperatorKey, 'digest'>
   readonly metering: Metering
-  readonly certify: Certify
+  readonly certificates: {
+    readonly certify: Certify
+    readonly stamp: () => string
+    readonly onChange: (listener: () => void) => void
+  }
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
 }
@@ -87,6 +91,8 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const statusOf = (vmId: string) => keeper.view().gateways.find(gateway => gateway.vmId === vmId)?.status ?? null
   const tell = createHostSums({ ...store, statusOf })
   const shared = { engine, control, addresses, books, tell, clock, log }
+  const { certificates } = parts
+  const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
   const models = new GatewayModel({ config, stateDir, clock, log })
   const wanted = () => wantedGateway(parts, { upstreams, models, controlKey })
   const keeper = new GatewayKeeper({
@@ -103,11 +109,11 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     // The worker may be started again once, and its golden answer takes as long as its start.
     startMs: config.vm.boot_timeout_ms + 4 * config.inference.worker.start_timeout_ms + verifyMs,
     drainMs: config.inference.drain_s * 1000,
-    newSession: (vmId, onChange) =>
-      new GatewaySession({ ...shared, vmId, certify: parts.certify, spans: traces, onChange }),
+    newSession: (vmId, onChange) => new GatewaySession({ ...shared, ...certifying, vmId, spans: traces, onChange }),
     verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
   })
   control.onChange(() => void keeper.pushControl())
+  certificates.onChange(() => keeper.pushCertificates())
   const stopping = new AbortController()
   let running: Promise<unknown> = Promise.resolve()
   return {

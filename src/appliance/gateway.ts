@@ -11,8 +11,8 @@ import { composeInference, type InferenceParts, serveInference } from './inferen
 import { startListener } from './listening.ts'
 
 export type GatewayParts = Omit<InferenceParts, 'tls'> &
-  Omit<GatewayVmParts, 'certify'> & {
-    readonly tls: InferenceParts['tls'] & { readonly certify: GatewayVmParts['certify'] }
+  Omit<GatewayVmParts, 'certificates'> & {
+    readonly tls: InferenceParts['tls'] & GatewayVmParts['certificates']
   }
 
 export type PlacedGateway = {
@@ -58,7 +58,11 @@ function inVm(parts: GatewayParts): PlacedGateway {
   const { config, tls } = parts
   const { keeper, traces, collectors, start, stop } = composeGatewayVm({
     ...parts,
-    certify: (csr, options) => tls.certify(csr, options),
+    certificates: {
+      certify: (csr, options) => tls.certify(csr, options),
+      stamp: () => tls.stamp(),
+      onChange: listener => tls.onChange(listener),
+    },
   })
   const url = localUrl(config.listen.inference, listenAddress(config.listen.inference).port)
   return { url, vms: keeper, traces: () => traces?.counts() ?? null, collectors, start, stop }

@@ -128,6 +128,8 @@ export function namedFiles(config: Config): string[] {
   return [
     tls.certificate_file,
     tls.key_file,
+    tls.acme.eab_key_file,
+    tls.acme.ca_file,
     builds.fetch_ca_file,
     traces.headers_file,
     traces.ca_file,

@@ -4,6 +4,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { LOG_LEVELS } from '../base/log.ts'
+import { AcmeConfig } from './acme.ts'
 import { AllowNames } from './allow-names.ts'
 import { BillingConfig } from './billing.ts'
 import { BuildsConfig } from './builds.ts'
@@ -62,6 +63,7 @@ const TlsConfig = Section({
     [30, 0, 396],
     'A certificate of the local CA is renewed when it is valid for fewer days than this.',
   ),
+  acme: AcmeConfig,
 })
 
 const HttpConfig = Section({

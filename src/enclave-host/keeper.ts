@@ -139,6 +139,10 @@ export class GatewayKeeper {
     await Promise.all([...this.#sessions.values()].map(session => session.stop()))
   }
 
+  pushCertificates(): void {
+    for (const session of this.#sessions.values()) session.pushCertificates()
+  }
+
   /** Sends changed keys or limits. Resolves once every VM has them or cannot be reached. Never rejects. */
   async pushControl(): Promise<void> {
     await Promise.all([...this.#sessions.values()].map(session => session.pushControl()))

@@ -24,6 +24,8 @@ export type SessionDeps = {
   readonly addresses: Pick<Addresses, 'hosts'>
   readonly books: UsageBooks
   readonly certify: Certify
+  /** Changes with the certificates that a VM would get now; SHA-256, hexadecimal. */
+  readonly certificatesStamp: () => string
   /** Null: nobody wants its spans. */
   readonly spans: SpanTaker | null
   readonly tell: TellUsed
@@ -131,6 +133,12 @@ export class GatewaySession {
     void this.#pushes.run(() => this.#sendAddresses()).catch(error => this.#note('addresses', error))
   }
 
+  /** Names or certificates have changed. A VM from before there were such news refuses them: it renews in time. */
+  pushCertificates(): void {
+    if (this.#status === null) return
+    void this.#pushes.run(() => this.#sendCertificates()).catch(error => this.#note('certificates', error))
+  }
+
   /** Its clients are to go elsewhere. */
   drain(): void {
     void this.#tell({ op: 'drain' }).catch(error => this.#note('drain', error))
@@ -170,6 +178,7 @@ export class GatewaySession {
       this.#logFrom = 0
       this.#spans?.beginAnew()
       await this.#sendAddresses()
+      await this.#sendCertificates().catch(error => this.#note('certificates', error))
       this.#fed = status.receiptKey
     }
     // Usage first. A daemon killed before it noted what it booked would else answer with sums that miss its own rows.
@@ -220,6 +229,10 @@ export class GatewaySession {
     return this.#tell({ op: 'addresses', hosts: this.#deps.addresses.hosts() })
   }
 
+  #sendCertificates(): Promise<void> {
+    return this.#tell({ op: 'certificates', stamp: this.#deps.certificatesStamp() })
+  }
+
   #tell(operation: Parameters<GatewayEngine['tell']>[1]): Promise<void> {
     return this.#deps.engine.tell(this.vmId, operation, askTimeoutMs)
   }
@@ -267,10 +280,14 @@ export class GatewaySession {
     await this.#tell({ op: 'evidence_for', want: want.id, ...answer })
   }
 
-  async #certify({ id, csr, byName }: WantOf<'certificate'>): Promise<void> {
+  async #certify({ id, csr, byName, follows, requests = [] }: WantOf<'certificate'>): Promise<void> {
     const { certify, clock } = this.#deps
     try {
-      const chains = await certify(fromBase64Url(csr) ?? new Uint8Array(0), { byName: byName === true })
+      const chains = await certify(bytesOf(csr), {
+        byName: byName === true,
+        follows: follows === true,
+        requests: requests.map(({ name, csr }) => ({ name, csr: bytesOf(csr) })),
+      })
       await this.#tell({ op: 'certificate_for', want: id, ...chains })
     } catch (error) {
       // Known until then: a VM that sends nonsense is not asked for more of it at once.
@@ -334,4 +351,8 @@ export class GatewaySession {
     const fields = { vm: this.vmId, what, leftOut: last?.leftOut ?? 0, error }
     log.warn('the gateway VM: a message failed; it is tried again', fields)
   }
+}
+
+function bytesOf(text: string): Uint8Array {
+  return fromBase64Url(text) ?? new Uint8Array(0)
 }

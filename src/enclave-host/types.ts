@@ -26,12 +26,20 @@ export type GatewayEngine = Pick<VmEngine, 'define' | 'dismiss' | 'view' | 'onCh
  */
 export type Certify = (
   csr: Uint8Array,
-  options: { readonly byName: boolean },
+  options: {
+    readonly byName: boolean
+    /** The VM takes `requests` and `stamp`. */
+    readonly follows: boolean
+    readonly requests: readonly { readonly name: string; readonly csr: Uint8Array }[]
+  },
 ) => Promise<{
   readonly clients: string
   readonly guests: string
   /** Only by name. */
   readonly named?: { readonly serverName: string; readonly cert: string }[]
+  /** Only for a VM that follows. */
+  readonly requests?: string[]
+  readonly stamp?: string
 }>
 
 export type WantOf<Kind extends Want['kind']> = Extract<Want, { kind: Kind }>

@@ -110,7 +110,12 @@ export class Enclave {
           clients: request.clients,
           guests: request.guests,
           named: request.named ?? [],
+          requests: request.requests ?? [],
+          stamp: request.stamp ?? null,
         })
+        return ok
+      case 'certificates':
+        this.#work?.gateway.followCertificates(request.stamp)
         return ok
       case 'spent_for':
         wants.answer(request.want, 'spent', request.sums)

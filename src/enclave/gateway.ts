@@ -61,6 +61,9 @@ export class EnclaveGateway {
   readonly #stopping = new AbortController()
   #service: InferenceService | null = null
   #server: GatewayServer | null = null
+  #tls: EnclaveTls | null = null
+  /** Stamp of the host's newest certificates; null: it has named none. */
+  #certificatesStamp: string | null = null
   #worker: BuiltInWorker | null = null
   #isDraining = false
   #problem: string | null = 'it is being started'
@@ -123,6 +126,12 @@ export class EnclaveGateway {
     this.#deps.onChange()
   }
 
+  /** The host has certificates of this stamp. */
+  followCertificates(stamp: string): void {
+    this.#certificatesStamp = stamp
+    this.#tls?.follow(stamp)
+  }
+
   async stop(): Promise<void> {
     this.#stopping.abort()
     this.#service?.close()
@@ -155,6 +164,8 @@ export class EnclaveGateway {
           })
     this.#worker = worker
     const tls = await tlsOpen
+    this.#tls = tls
+    if (this.#certificatesStamp !== null) tls.follow(this.#certificatesStamp)
     const { settings, upstreams } = { settings: workload.gateway, upstreams: workload.upstreams }
     const own = worker === null || workload.worker === null ? [] : [workerTarget(worker.upstream, workload.worker)]
     const service = createInferenceService({

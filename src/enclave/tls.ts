@@ -8,6 +8,7 @@ import { toBase64Url } from '../base/bytes.ts'
 import { type Clock, iso, pause } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
+import { certificateRequest } from '../http/acme/request.ts'
 import { type NamedCertificate, readPair, type TlsPair } from '../http/pair.ts'
 import type { ServedTls } from '../http/serve.ts'
 import type { Wants } from './wants.ts'
@@ -16,6 +17,10 @@ export type CertificateAnswer = {
   readonly clients: string
   readonly guests: string
   readonly named: readonly NamedCertificate[]
+  /** Names for which the host wants requests. */
+  readonly requests: readonly string[]
+  /** Null: a host from before there were any. */
+  readonly stamp: string | null
 }
 
 export type EnclaveTlsDeps = {
@@ -32,29 +37,26 @@ const checkIntervalMs = 3_600_000
 
 export class EnclaveTls implements ServedTls {
   readonly #deps: EnclaveTlsDeps
-  readonly #csr: string
-  readonly #key: string
+  readonly #key: Key
   readonly #listeners: (() => void)[] = []
-  #pair: TlsPair
-  #guests: string
-  #named: readonly NamedCertificate[]
+  #held: Certified
+  /** Stamp of the host's newest certificates; null: it has named none. */
+  #newestStamp: string | null = null
+  #news = new AbortController()
 
-  private constructor(parts: Certified & { csr: string; key: string }, deps: EnclaveTlsDeps) {
+  private constructor(key: Key, held: Certified, deps: EnclaveTlsDeps) {
     this.#deps = deps
-    this.#csr = parts.csr
-    this.#key = parts.key
-    this.#pair = parts.pair
-    this.#guests = parts.guests
-    this.#named = parts.named
+    this.#key = key
+    this.#held = held
   }
 
   /** A new key, certified; asks until it is. Rejects when the signal is aborted. */
   static async open(deps: EnclaveTlsDeps, signal: AbortSignal): Promise<EnclaveTls> {
-    const { key, csr } = await newRequest()
+    const key = await newKey()
     for (;;) {
       signal.throwIfAborted()
       try {
-        return new EnclaveTls({ key, csr, ...(await certified(deps, csr, key)) }, deps)
+        return new EnclaveTls(key, await certified(deps, key, []), deps)
       } catch (error) {
         deps.log.warn('there is no certificate yet; the host is asked again', { error, retryMs })
         await pause(deps.clock, retryMs, signal)
@@ -63,74 +65,111 @@ export class EnclaveTls implements ServedTls {
   }
 
   current(): TlsPair {
-    return this.#pair
+    return this.#held.pair
   }
 
   guestCertificate(): string {
-    return this.#guests
+    return this.#held.guests
   }
 
   named(): readonly NamedCertificate[] {
-    return this.#named
+    return this.#held.named
   }
 
   onChange(listener: () => void): void {
     this.#listeners.push(listener)
   }
 
-  /** Renews the certificates, for the same key, in the last third of their time; until the signal is aborted. */
+  /** The host has certificates of this stamp. */
+  follow(stamp: string): void {
+    this.#newestStamp = stamp
+    if (stamp !== this.#held.stamp) this.#news.abort()
+  }
+
+  /**
+   * Renews the certificates, for the same key, in the last third of their time, and when the host has others; until the
+   * signal is aborted.
+   */
   async keepFresh(signal: AbortSignal): Promise<void> {
     const { clock, log } = this.#deps
+    let waitMs = this.#isFollowed() ? checkIntervalMs : retryMs
     while (!signal.aborted) {
-      await pause(clock, checkIntervalMs, signal)
-      if (signal.aborted || !this.#isDue(clock.nowMs())) continue
+      this.#news = new AbortController()
+      await pause(clock, waitMs, AbortSignal.any([signal, this.#news.signal]))
+      waitMs = checkIntervalMs
+      if (signal.aborted || (this.#isFollowed() && !this.#isDue(clock.nowMs()))) continue
       try {
-        const { pair, guests, named } = await certified(this.#deps, this.#csr, this.#key)
-        this.#pair = pair
-        this.#guests = guests
-        this.#named = named
+        this.#held = await certified(this.#deps, this.#key, this.#held.requests)
         for (const listener of this.#listeners) listener()
-        log.info('certificates renewed', { fingerprint: pair.fingerprint })
+        log.info('certificates renewed', { fingerprint: this.#held.pair.fingerprint })
+        // It changed once more in the meantime.
+        if (!this.#isFollowed()) waitMs = retryMs
       } catch (error) {
         log.error('the certificates are not renewed; they are tried again within the hour', { error })
       }
     }
   }
 
+  #isFollowed(): boolean {
+    return this.#newestStamp === null || this.#newestStamp === this.#held.stamp
+  }
+
   #isDue(nowMs: number): boolean {
-    const { notBeforeMs, notAfterMs } = this.#pair
+    const { notBeforeMs, notAfterMs } = this.#held.pair
     return notAfterMs - nowMs < (notAfterMs - notBeforeMs) / 3 || notBeforeMs > nowMs
   }
 }
 
 type Certified = Omit<CertificateAnswer, 'clients'> & { readonly pair: TlsPair }
 
-async function newRequest(): Promise<{ key: string; csr: string }> {
-  const x509 = await loadX509()
-  const keys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
-  const request = await x509.Pkcs10CertificateRequestGenerator.create({
-    name: 'CN=strongroom',
-    keys,
-    signingAlgorithm: algorithm,
-  })
-  const pkcs8 = await webcrypto.subtle.exportKey('pkcs8', keys.privateKey)
-  const key = x509.PemConverter.encode(pkcs8, 'PRIVATE KEY')
-  return { key: `${key}\n`, csr: toBase64Url(new Uint8Array(request.rawData)) }
+type Key = {
+  /** PEM. */
+  readonly pem: string
+  /** A certificate request for one name, or for no name; base64url. */
+  readonly request: (name: string | null) => Promise<string>
 }
 
-/** Fault attest.unavailable: no answer, or certificates that are not for this key or not for now. */
-async function certified({ wants, clock }: EnclaveTlsDeps, csr: string, key: string): Promise<Certified> {
-  const want = { kind: 'certificate', csr, byName: true } as const
-  const { clients, guests, named } = (await wants.ask(want, askTimeoutMs)) as CertificateAnswer
+async function newKey(): Promise<Key> {
+  const x509 = await loadX509()
+  const keys = await webcrypto.subtle.generateKey(algorithm, true, ['sign', 'verify'])
+  const pkcs8 = await webcrypto.subtle.exportKey('pkcs8', keys.privateKey)
+  return {
+    pem: `${x509.PemConverter.encode(pkcs8, 'PRIVATE KEY')}\n`,
+    request: async name => toBase64Url(await certificateRequest(name, keys)),
+  }
+}
+
+/**
+ * `names`: those for which the host is known to want requests. Fault attest.unavailable: no answer, or certificates
+ * that are not for this key or not for now.
+ */
+async function certified(deps: EnclaveTlsDeps, key: Key, names: readonly string[]): Promise<Certified> {
+  const first = await ask(deps, key, names)
+  if (first.requests.join() === names.join()) return first
+  try {
+    return await ask(deps, key, first.requests)
+  } catch (error) {
+    // The host's own authority has signed the first ones, which serve meanwhile.
+    deps.log.warn('no certificates for the names that the host has named', { error })
+    return first
+  }
+}
+
+async function ask({ wants, clock }: EnclaveTlsDeps, key: Key, names: readonly string[]): Promise<Certified> {
+  const requests = await Promise.all(names.map(async name => ({ name, csr: await key.request(name) })))
+  const csr = await key.request(null)
+  const more = requests.length === 0 ? {} : { requests }
+  const want = { kind: 'certificate', csr, byName: true, follows: true, ...more } as const
+  const { clients, ...answer } = (await wants.ask(want, askTimeoutMs)) as CertificateAnswer
   const usable = (cert: string, whose: string): TlsPair => {
-    const verdict = readPair(cert, key)
+    const verdict = readPair(cert, key.pem)
     const problem = verdict.ok ? whyUntimely(verdict.pair, clock.nowMs()) : verdict.reason
     if (verdict.ok && problem === null) return verdict.pair
     throw new Fault('attest.unavailable', `certificate for ${whose}: ${problem}`)
   }
-  usable(guests, 'instances')
-  for (const { serverName, cert } of named) usable(cert, serverName)
-  return { pair: usable(clients, 'clients'), guests, named }
+  usable(answer.guests, 'instances')
+  for (const { serverName, cert } of answer.named) usable(cert, serverName)
+  return { ...answer, pair: usable(clients, 'clients') }
 }
 
 function whyUntimely({ notBeforeMs, notAfterMs }: TlsPair, nowMs: number): string | null {

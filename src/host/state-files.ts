@@ -16,6 +16,7 @@ export const STATE_FILES = [
   'ca',
   'guest-ca',
   'tls',
+  'acme',
   'simulator',
   'allowlist.json',
   'kds',

@@ -15,7 +15,9 @@ export type TlsDeps = Runtime & {
   readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
 }
 
-export type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'>
+export type NamingConfig = Pick<Config, 'tls' | 'domain' | 'listen' | 'network'> & {
+  readonly inference: Pick<Config['inference'], 'placement'>
+}
 
 /** DNS names and addresses of a local certificate. Instances of earlier releases use the gateway's address. */
 export function certificateNames({ tls, domain, listen, network }: NamingConfig): string[] {
@@ -52,6 +54,8 @@ export type Source = {
   readonly former: () => FormerNames | null
   /** The same certificates for a key of another process; null: they are not apart. */
   readonly leaves: (spki: Uint8Array) => Promise<Leaves | null>
+  /** Changes with the names and the authority of the certificates for keys of other processes. */
+  readonly stamp: () => string
   /** Signs for keys of other processes. */
   readonly authority: () => Promise<Pick<Authority, 'certify'>>
   /** The pair to serve from now on, or null for no change. */

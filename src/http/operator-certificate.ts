@@ -36,6 +36,7 @@ export function operatorSource({ config, stateDir, clock, random, log, onEvent }
     show: async pair => ({ first: pair, named: [] }),
     former: () => null,
     leaves: async () => null,
+    stamp: () => JSON.stringify(certificateNames(config)),
     authorityEndsMs: null,
     intervalMs: watchIntervalMs,
     warnMs: expiryWarnMs,

@@ -1,6 +1,6 @@
 // A certificate chain with its private key, as PEM, and the digest of its public key in attestations. Pure: no files.
 
-import { createHash, createPrivateKey, X509Certificate } from 'node:crypto'
+import { createHash, createPrivateKey, createPublicKey, X509Certificate } from 'node:crypto'
 import { isIPv6 } from 'node:net'
 import { messageOf } from '../base/fault.ts'
 
@@ -58,7 +58,7 @@ export function readPair(cert: string, key: string): PairVerdict {
   }
 }
 
-const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
+export const PEM_CERTIFICATE = /-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----/g
 
 /** Whether this authority's key signed the leaf. */
 export function isIssuedBy(pair: TlsPair, authority: { readonly caPem: string }): boolean {
@@ -94,4 +94,14 @@ export function spkiDigestOf(certificate: Uint8Array | string): Uint8Array {
   const { publicKey } = new X509Certificate(typeof certificate === 'string' ? certificate : Buffer.from(certificate))
   const spki = publicKey.export({ format: 'der', type: 'spki' })
   return new Uint8Array(createHash('sha256').update(spki).digest())
+}
+
+/** SubjectPublicKeyInfo, DER, of a private key (PEM). Throws on anything else. */
+export function spkiOf(key: string): Uint8Array {
+  return new Uint8Array(createPublicKey(key).export({ format: 'der', type: 'spki' }))
+}
+
+/** SHA-256 of a SubjectPublicKeyInfo (DER), in hexadecimal. */
+export function spkiSha256Of(spki: Uint8Array): string {
+  return createHash('sha256').update(spki).digest('hex')
 }

@@ -50,7 +50,7 @@ export type StatusDeps = {
   readonly buildVms: (() => BuildVmsSummary) | null
   /** Null: there is no list of names that instances may reach. */
   readonly names: (() => NonNullable<AdminStatus['names']>) | null
-  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries' | 'former'>
+  readonly tls: Pick<Tls, 'source' | 'current' | 'caFile' | 'expiries' | 'former' | 'acme'>
   readonly operatorKey: Pick<OperatorKey, 'digest' | 'publicPem'>
   readonly clock: Pick<Clock, 'nowMs'>
   readonly clockGuard: Pick<ClockGuard, 'view' | 'certainMs'>
@@ -86,6 +86,7 @@ export function createStatus(deps: StatusDeps): () => AdminStatus {
         expires_at: iso(tls.current().notAfterMs),
         ca_file: tls.caFile,
         certificates: tls.expiries().map(({ name, notAfterMs }) => ({ name, expires_at: iso(notAfterMs) })),
+        acme: acmeStatus(tls.acme()),
       },
       operator_key: { digest: toHex(deps.operatorKey.digest), public_key: deps.operatorKey.publicPem },
       collateral:
@@ -156,6 +157,18 @@ function databaseProblems(store: Pick<Store, 'damage'>): AdminStatus['problems']
 
 function formerStatus(former: ReturnType<Tls['former']>): AdminStatus['tls']['former'] {
   return former === null ? null : { names: former.names, until: iso(former.endsAtMs) }
+}
+
+function acmeStatus(names: ReturnType<Tls['acme']>): AdminStatus['tls']['acme'] {
+  return (
+    names?.map(({ name, holder, expiresAtMs, nextAtMs, failure }) => ({
+      name,
+      holder,
+      expires_at: isoOrNull(expiresAtMs),
+      next_at: isoOrNull(nextAtMs),
+      failure: failure === null ? null : { at: iso(failure.atMs), type: failure.type, detail: failure.detail },
+    })) ?? null
+  )
 }
 
 function poolStatus({ lastFailure, nextAttemptAtMs, ...counts }: PoolSummary): AdminStatus['pool'] {

@@ -40,6 +40,7 @@ test('goal: rows that wait are told with since when and why, until they are book
       },
     } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
+    certificatesStamp: () => '00'.repeat(32),
     spans: null,
     tell: { spent: nobodyAsked, days: nobodyAsked },
     clock,
@@ -103,4 +104,29 @@ test('goal: a VM that refuses the keys of this release is booked and answered al
     { op: 'spent_for', want: 'w1', sums: { key: sums, organization: sums, booked: 1, isShared: false } },
   ])
   expect(logged.join('\n')).toContain('unexpected property')
+})
+
+test('goal: a VM learns at first contact, and at each change, which certificates are the newest; one that refuses the news is served on', async () => {
+  const told: unknown[] = []
+  let stamp = '00'.repeat(32)
+  const { session, clock, logged } = fakeSession(
+    {
+      next: () => ({ status: fakeStatus, wants: [], usage: null }),
+      tell: async (_vm, operation) => {
+        if (operation.op !== 'certificates') return
+        told.push(operation)
+        throw new Fault('channel.refused', 'bad_request: op')
+      },
+    },
+    { certificatesStamp: () => stamp },
+  )
+  session.pushCertificates()
+  session.start()
+  await clock.elapse(1_000)
+  stamp = '11'.repeat(32)
+  session.pushCertificates()
+  await clock.elapse(30_000)
+  await session.stop()
+  expect(told).toEqual(['00', '11'].map(byte => ({ op: 'certificates', stamp: byte.repeat(32) })))
+  expect([session.status?.state, logged.join('\n')]).toEqual(['ready', expect.stringContaining('bad_request')])
 })

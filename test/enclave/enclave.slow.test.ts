@@ -7,6 +7,7 @@ import { failure, until } from '../../scripts/rigs/until.ts'
 import { newUuid } from '../../src/base/ids.ts'
 import { revokeGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { sumUsage } from '../../src/store/directory/usage/usage.query.ts'
+import { certificateShown } from '../rigs/acme/tls-client.ts'
 
 const testMs = 60_000
 let upstream: TestUpstream
@@ -44,6 +45,54 @@ describe('a gateway VM', () => {
       await until('both rows are booked', 5_000, () => usageOf(bench).requests === 2)
       expect(usageOf(bench)).toMatchObject({ promptTokens: 22n, completionTokens: 6n })
       expect(bench.books.booked(vmId)).toBe(2)
+    },
+    testMs,
+  )
+
+  test(
+    'goal: other certificates reach it at once: it sends the requests that the host wants, serves by name, and keeps its key',
+    async () => {
+      await using bench = await start()
+      const name = 'inference.agents.internal'
+      let stamp = '00'.repeat(32)
+      let wanted: string[] = []
+      const asked: string[][] = []
+      const { vmId, session } = await bench.serve({
+        certificatesStamp: () => stamp,
+        certify: async (csr, options) => {
+          const good = await bench.certify(csr, options)
+          asked.push(options.requests.map(request => request.name))
+          // A certificate that is told apart from all others that it has.
+          const named = options.requests.map(request => ({ serverName: request.name, cert: good.guests }))
+          return { ...good, named: [...(good.named ?? []), ...named], requests: wanted, stamp }
+        },
+      })
+      const port = Number(new URL(bench.url(vmId)).port)
+      const before = await certificateShown(port, name, bench.caPem)
+      expect([asked, before.problem]).toEqual([[[]], null])
+      wanted = [name]
+      stamp = '11'.repeat(32)
+      session.pushCertificates()
+      // While its listener is replaced, a connection that nobody has accepted yet is reset.
+      const shown = () => certificateShown(port, name, bench.caPem).catch(() => before)
+      let after = before
+      await until('it serves the other', 20_000, async () => {
+        after = await shown()
+        return after.raw !== before.raw
+      })
+      expect([asked, after.spki]).toEqual([[[], [], [name]], before.spki])
+      // It has these: news of them are none.
+      session.pushCertificates()
+      stamp = '22'.repeat(32)
+      session.pushCertificates()
+      await until('it has asked for the newest', 20_000, () => asked.length === 4)
+      expect(asked.at(-1)).toEqual([name])
+      const verified = () =>
+        bench.verify(vmId).then(
+          () => true,
+          () => false,
+        )
+      await until('its receipts name the key of every connection', 10_000, verified)
     },
     testMs,
   )

@@ -160,8 +160,8 @@ describe('certificates', () => {
         BAD.map(async ([what, make, why]) => {
           const states: unknown[] = []
           const { vmId, session } = await bench.begin({
-            certify: async csr => {
-              const good = await bench.certify(csr)
+            certify: async (csr, options) => {
+              const good = await bench.certify(csr, options)
               states.push(session.status?.state)
               return states.length === 1 ? make(bench, csr, good) : good
             },

@@ -49,6 +49,7 @@ function statusOf(): AdminStatus {
       caFile: null,
       expiries: () => [],
       former: () => null,
+      acme: () => null,
       current: () => ({ cert: '', key: '', names: [], notBeforeMs: 0, notAfterMs: 0 }) as never,
     },
     operatorKey: { digest: new Uint8Array(48), publicPem: 'PEM' },

@@ -61,6 +61,7 @@ async function serveTarget(mode: string, directory: string): Promise<void> {
           rates: standingRates,
           seed: 1,
           cookieSecret: systemRandom(32),
+          texts: [],
           limited: new SharedArrayBuffer(4),
         })
   say({

@@ -20,7 +20,7 @@ import { Addresses } from '../../../src/enclave-host/addresses.ts'
 import { ControlSource } from '../../../src/enclave-host/control.ts'
 import { type ControlKey, openControlKey } from '../../../src/enclave-host/control-key.ts'
 import { GatewaySession, type SessionDeps } from '../../../src/enclave-host/session.ts'
-import type { GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
+import type { Certify, GatewayEngine, GatewayRoute } from '../../../src/enclave-host/types.ts'
 import { type VerifiedGateway, verifyGatewayVm } from '../../../src/enclave-host/verify.ts'
 import type { AgentOperation, AgentSuccess } from '../../../src/host/qemu/agent-channel.ts'
 import { openSimulatedHost, type SimulatedHost } from '../../../src/host/simulated-host.ts'
@@ -260,14 +260,14 @@ export class EnclaveBench {
     insertGateway(this.store.ledger.db, { vmId, hostId: this.store.hostId, shape: 's', nowMs: systemClock.nowMs() })
   }
 
-  certify(csr: Uint8Array): Promise<{ clients: string; guests: string }> {
-    return this.#tls.certify(csr, { byName: true })
+  certify(csr: Uint8Array, options: Parameters<Certify>[1]): ReturnType<Certify> {
+    return this.#tls.certify(csr, options)
   }
 
   newSession(vmId: string, changes: Partial<SessionDeps> = {}): GatewaySession {
     const { engine, control, addresses, books } = this
     const log = createLogger({ level: 'info', sink: line => void this.log.push(line), nowMs: systemClock.nowMs })
-    const certify = (csr: Uint8Array) => this.certify(csr)
+    const certify: Certify = (csr, options) => this.certify(csr, options)
     return new GatewaySession({
       vmId,
       engine,
@@ -275,6 +275,7 @@ export class EnclaveBench {
       addresses,
       books,
       certify,
+      certificatesStamp: () => this.#tls.stamp(),
       clock: systemClock,
       log,
       onChange: () => {},

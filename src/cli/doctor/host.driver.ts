@@ -131,6 +131,7 @@ export async function lookAtHost(deps: {
         : { ok: true, text: `version ${status.version}, pid ${status.pid}, platform ${status.platform}` },
     daemonPid,
     certificates: typeof status === 'string' ? null : status.tls.certificates,
+    acme: typeof status === 'string' ? null : status.tls.acme,
   }
 }
 

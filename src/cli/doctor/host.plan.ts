@@ -88,6 +88,8 @@ export type HostFacts = {
   readonly daemonPid: number | null
   /** As the daemon says; null: none answers. */
   readonly certificates: AdminStatus['tls']['certificates'] | null
+  /** The same of names by ACME; null where that is off, too. */
+  readonly acme: AdminStatus['tls']['acme']
 }
 
 /** In the order in which an operator would fix them. */
@@ -135,6 +137,7 @@ export function judge(facts: HostFacts): Check[] {
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
+    ...acmeChecks(facts),
     stateDirCheck(facts),
     databaseCheck(facts.database, facts.schemaNewest),
     ...machineChecks(machine, config, facts),
@@ -318,6 +321,53 @@ function certificatesCheck({ certificates, nowMs }: HostFacts): Check {
   const soon = all.filter(({ isSoon }) => isSoon)
   if (soon.length > 0) return warn(name, `ends soon: ${soon.map(({ text }) => text).join(', ')}`, EXPIRY_REMEDY)
   return pass(name, all.map(({ text }) => text).join(', '))
+}
+
+/** So late a renewal has failed often. */
+const ACME_SOON_DAYS = 7
+
+/** Empty without ACME. */
+function acmeChecks({ acme, config, nowMs }: HostFacts): Check[] {
+  if (acme === null) return []
+  return acme.map(({ name, holder, expires_at, next_at, failure }) => {
+    const label = `acme ${name}`
+    const whose = holder === 'gateway' ? "the gateway VM's" : "this host's"
+    const held =
+      expires_at === null
+        ? `none for ${whose} key: clients get the certificate of the local authority`
+        : `for ${whose} key until ${expires_at}`
+    const next = next_at === null ? 'an order is due or under way' : `next order at ${next_at}`
+    if (failure === null && expires_at !== null) return pass(label, `${held}; ${next}`)
+    if (failure === null) return warn(label, `${held}; ${next}`, ACME_WAIT)
+    const type = failure.type?.replace('urn:ietf:params:acme:error:', '') ?? 'no problem document'
+    const detail = `${held}; failed at ${failure.at}: ${type}: ${failure.detail}; ${next}`
+    const isSoon = expires_at === null || Date.parse(expires_at) - nowMs < ACME_SOON_DAYS * 86_400_000
+    return (isSoon ? fail : warn)(label, detail, acmeRemedy({ type, detail: failure.detail }, config.tls.acme))
+  })
+}
+
+const ACME_WAIT = 'wait for the first order; strongroom help configure has what it needs'
+
+function acmeRemedy(
+  { type, detail }: { type: string; detail: string },
+  { http_listen, directory }: Config['tls']['acme'],
+): string {
+  if (detail.startsWith('tls.acme.http_listen'))
+    return `free ${http_listen}: ss --listening --tcp --processes says who has it; then systemctl reload strongroom`
+  switch (type) {
+    case 'rateLimited':
+      return 'the ACME server limits orders: wait; a gateway VM that is started again and again orders one each time'
+    case 'dns':
+    case 'caa':
+    case 'unauthorized':
+    case 'incorrectResponse':
+    case 'connection':
+      return `the ACME server does not find the proof: the name must lead to this host, for http-01 from port 80 to ${http_listen || 'tls.acme.http_listen'}, for dns-01 the domain must be delegated to its DNS server; then systemctl reload strongroom`
+    case 'externalAccountRequired':
+      return 'set tls.acme.eab_kid and tls.acme.eab_key_file as the ACME server gave them'
+    default:
+      return `see that this host reaches ${directory}, and tls.acme.ca_file if that is private; then systemctl reload strongroom`
+  }
 }
 
 function ageText(atMs: number | null, nowMs: number): string {

@@ -35,6 +35,7 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ...namesFields(status),
     ['certificate', `${status.tls.source}, until ${status.tls.expires_at}`],
     ['authority', dash(status.tls.ca_file)],
+    ...acmeFields(status, paint),
     ...formerFields(status),
     ['operator key', status.operator_key.digest],
     ...collateralFields(status, paint),
@@ -49,6 +50,16 @@ function statusText(status: AdminStatus, paint: Paint): string {
     ['vCPUs', `${countText(capacity.vcpus_used)} of ${capacity.vcpus_total}`],
     ['addresses', addressesText(capacity)],
   ])
+}
+
+function acmeFields({ tls: { acme } }: AdminStatus, paint: Paint): [string, string][] {
+  return (acme ?? []).map(({ name, expires_at, failure }) => {
+    const until = expires_at === null ? 'none yet' : `until ${expires_at}`
+    return [
+      'by ACME',
+      oneLine(`${name}: ${until}`) + (failure === null ? '' : `, ${paint.bad('failed')}: ${oneLine(failure.detail)}`),
+    ]
+  })
 }
 
 function formerFields({ tls: { former } }: AdminStatus): [string, string][] {

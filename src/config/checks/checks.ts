@@ -7,6 +7,7 @@ import { egressProblems } from '../egress.ts'
 import { isNetworkV6 } from '../egress-v6.ts'
 import { guestDnsPort, LISTENERS, type Listener, listenOverlap, parseListen } from '../listen.ts'
 import { type Config, ListenConfig } from '../schema.ts'
+import { acmeProblems } from './acme.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
 import { embeddingProblems } from './embedding.ts'
 import { familyProblems } from './ipv6.ts'
@@ -53,6 +54,7 @@ const CHECKS: readonly Check[] = [
         message: `${JSON.stringify(name)} is not allowed; allowed: a DNS name in lowercase (*. may lead it) or an IP address`,
       }),
     ),
+  acmeProblems,
   ({ operator: { admins } }) =>
     admins.flatMap(({ user }, index) =>
       when(admins.findIndex(other => other.user === user) !== index, {

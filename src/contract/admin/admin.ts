@@ -218,6 +218,22 @@ export const buildListMax = 1000
 /** `guest`: for connections of instances, by the authority that they trust. */
 export const CERTIFICATE_NAMES = ['server', 'authority', 'guest', 'guest_authority'] as const
 
+/** A name with a certificate by ACME. */
+const AdminAcmeName = Closed({
+  name: Type.String({ maxLength: 255 }),
+  /** Holder of the key. */
+  holder: OneOf(['host', 'gateway']),
+  /** Null: there is none that can be served; the local authority's is. */
+  expires_at: OrNull(Time),
+  /** When it is ordered next; null: now. */
+  next_at: OrNull(Time),
+  /** The newest order, if it failed: the type of the server's problem document and its words. */
+  failure: OrNull(
+    Closed({ at: Time, type: OrNull(Type.String({ maxLength: 128 })), detail: Type.String({ maxLength: 512 }) }),
+  ),
+})
+export type AdminAcmeName = Static<typeof AdminAcmeName>
+
 /** The warm pool. */
 const AdminPool = Closed({
   wanted: Type.Integer({ minimum: 0 }),
@@ -284,6 +300,8 @@ export const AdminStatus = Closed({
     former: OrNull(Closed({ names: Type.Array(Type.String()), until: Time })),
     /** Every certificate that the daemon serves or signs by. */
     certificates: Type.Array(Closed({ name: OneOf(CERTIFICATE_NAMES), expires_at: Time })),
+    /** Names with a certificate by ACME; null: it is off. */
+    acme: OrNull(Type.Array(AdminAcmeName)),
   }),
   operator_key: Closed({
     /** SHA-384 of the ID key, hexadecimal: ID_KEY_DIGEST in every report of this host's VMs. */

@@ -127,9 +127,11 @@ export function controlMessage(snapshot: Uint8Array): Uint8Array {
   return concat(utf8(controlDomain), snapshot)
 }
 
+const ServerName = Type.String({ minLength: 1, maxLength: 255 })
+
 /** A certificate for clients that call this name, a wildcard perhaps. */
 const NamedCertificate = Closed({
-  serverName: Type.String({ minLength: 1, maxLength: 255 }),
+  serverName: ServerName,
   cert: Type.String({ maxLength: 8_192 }),
 })
 
@@ -142,12 +144,18 @@ export const Want = Type.Union([
     /** The SNP report over these bytes; null where the host's simulation makes it. */
     report: OrNull(Base64Url(1184, 1184)),
   }),
-  /** `byName`: this VM chooses certificates by the name that a client calls; those from before that do not ask so. */
+  /**
+   * `byName`: this VM chooses certificates by the name that a client calls; those from before that do not ask so.
+   * `follows`: it takes `certificates`, and `requests` and `stamp` of the answer; so with those from before that.
+   */
   Closed({
     id,
     kind: Type.Literal('certificate'),
     csr: Base64Url(1, 4096),
     byName: Type.Optional(Type.Literal(true)),
+    follows: Type.Optional(Type.Literal(true)),
+    /** By the same key, each for one name: those that an earlier answer wanted. */
+    requests: Type.Optional(Type.Array(Closed({ name: ServerName, csr: Base64Url(1, 2048) }), { maxItems: 32 })),
   }),
   /** Booked usage of a key and its organization in a calendar month (UTC). */
   Closed({
@@ -312,7 +320,13 @@ export const ENCLAVE_REQUESTS = [
     guests: Type.String({ maxLength: 32_768 }),
     /** For clients that call these names; only for a VM that asked `byName`. */
     named: Type.Optional(Type.Array(NamedCertificate, { maxItems: 128 })),
+    /** Names for which the host can have certificates of a public authority; only for a VM that follows. */
+    requests: Type.Optional(Type.Array(ServerName, { maxItems: 32 })),
+    /** Names what was current when these were made; only for a VM that follows. */
+    stamp: Type.Optional(Sha256),
   }),
+  /** The host has other certificates, or other names: the VM asks again, unless the ones it has bear this stamp. */
+  Closed({ id, op: Type.Literal('certificates'), stamp: Sha256 }),
   /** The answer to a want of kind `spent`. */
   Closed({ id, op: Type.Literal('spent_for'), want: id, sums: MonthSums }),
   /** The answer to a want of kind `days`. */

@@ -63,6 +63,7 @@ export const TYPE = {
   A: 1,
   NS: 2,
   SOA: 6,
+  TXT: 16,
   AAAA: 28,
   OPT: 41,
   SSHFP: 44,
@@ -224,6 +225,8 @@ export type NamePointer = { readonly label?: string; readonly at: number }
 export type DnsRecord = { readonly owner: NamePointer; readonly ttlSeconds: number } & (
   | { readonly type: 'A' | 'AAAA'; readonly address: Uint8Array }
   | { readonly type: 'NS'; readonly server: NamePointer }
+  /** At most 255 characters, ASCII. */
+  | { readonly type: 'TXT'; readonly text: string }
   | { readonly type: 'SOA'; readonly data: Soa }
   | { readonly type: 'SSHFP'; readonly algorithm: number; readonly hash: number; readonly fingerprint: Uint8Array }
 )
@@ -336,6 +339,11 @@ class Writer {
         break
       case 'NS':
         this.name(record.server)
+        break
+      case 'TXT':
+        // RFC 1035 3.3.14, 3.3: one character string.
+        this.bytes(Uint8Array.of(record.text.length))
+        this.bytes(Buffer.from(record.text, 'latin1'))
         break
       case 'SOA': {
         const { server, mailbox, serial, refresh, retry, expire, minimum } = record.data

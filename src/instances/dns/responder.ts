@@ -7,7 +7,7 @@ import { type CookieMaker, isOurCookie, makeCookie } from './cookie.codec.ts'
 import { type Query, readQuery, writeResponse } from './message.codec.ts'
 import type { NameTableReader } from './name-table.ts'
 import { type RateLimiter, type RateSettings, rateDefaults } from './rate.plan.ts'
-import { answerQuery, TRUNCATED } from './zone.plan.ts'
+import { answerQuery, TRUNCATED, type Zone } from './zone.plan.ts'
 
 /**
  * Certainty that a query comes from its stated address: UDP is forgeable; our cookie or a TCP connection proves it.
@@ -27,6 +27,8 @@ export type ResponderDeps = {
   readonly names: NameTableReader
   readonly limiters: Readonly<Record<Standing, RateLimiter>>
   readonly cookieSecret: Uint8Array
+  /** The texts of the moment. */
+  readonly texts: () => Zone['texts']
   readonly clock: { readonly nowMs: () => number; readonly monotonicMs: () => number }
   /** How many messages were not answered in full. */
   readonly onLimited: () => void
@@ -36,9 +38,11 @@ export type Responder = (message: Uint8Array, from: { transport: DnsTransport; a
 
 /**
  * Never throws on any bytes. Over UDP a response is at most 67 bytes longer than the query (name server and both its
- * addresses), plus 16 if the query brings a cookie: less than five times the query for any domain.
+ * addresses; a proof's text is shorter), plus 16 if the query brings a cookie: less than five times the query for any
+ * domain.
  */
-export function createResponder({ domain, names, limiters, cookieSecret, clock, onLimited }: ResponderDeps): Responder {
+export function createResponder(deps: ResponderDeps): Responder {
+  const { domain, names, limiters, cookieSecret, texts, clock, onLimited } = deps
   const hosts = new Set(Object.keys(HOST_LISTENERS))
   return (message, { transport, address }) => {
     const read = readQuery(message)
@@ -63,7 +67,7 @@ export function createResponder({ domain, names, limiters, cookieSecret, clock, 
       return found.kind === 'found' ? found : null
     }
     // The zone may change at any moment, so its serial is the time (RFC 1912 2.2 leaves the scheme open).
-    const zone = { domain, hosts, serial: nowSeconds >>> 0 }
+    const zone = { domain, hosts, serial: nowSeconds >>> 0, texts: texts() }
     const reply = answerQuery(read.query, zone, resolve)
     // An absence that is not certain would be cached.
     return isBusy ? null : writeResponse(read.query, reply, cookie)

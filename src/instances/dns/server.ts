@@ -6,10 +6,11 @@ import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
+import type { ChallengeText, ShowTexts } from '../../http/acme/challenges.ts'
 import type { NameTableMemory } from './name-table.ts'
 import type { RateSettings } from './rate.plan.ts'
 import { type Standing, standingRates } from './responder.ts'
-import type { ThreadReport, ThreadStart } from './thread.ts'
+import type { ThreadReport, ThreadStart, ThreadTexts } from './thread.ts'
 
 export type DnsDeps = {
   readonly address: string
@@ -27,9 +28,15 @@ export type DnsDeps = {
   readonly rates?: Readonly<Record<Standing, RateSettings>>
 }
 
-export type DnsServer = { readonly port: number; readonly close: () => Promise<void> }
+export type DnsServer = {
+  readonly port: number
+  /** Rejects when a thread does not take them in time: it may be starting. */
+  readonly showTexts: ShowTexts
+  readonly close: () => Promise<void>
+}
 
 const startTimeoutMs = 10_000
+const textsTimeoutMs = 5_000
 const restartPauseMs = 1_000
 const watchIntervalMs = 60_000
 const startAttemptsMax = 8
@@ -46,6 +53,7 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
     seed: new DataView(deps.random(4).buffer).getInt32(0),
     cookieSecret: deps.random(cookieSecretBytes),
     names: deps.names,
+    texts: [],
     limited,
   }
   // With port 0 the kernel chooses a free UDP port, which may be taken on TCP: try another.
@@ -59,7 +67,10 @@ export async function startDns(deps: DnsDeps, launch: typeof startThread = start
         stopping.abort()
         await Promise.all([udp.close(), tcp.close(), watched])
       }
-      return { port: udp.port, close }
+      const showTexts: ShowTexts = async texts => {
+        await Promise.all([udp.showTexts(texts), tcp.showTexts(texts)])
+      }
+      return { port: udp.port, showTexts, close }
     } catch (error) {
       await udp.close()
       if (deps.port !== 0 || attempt >= startAttemptsMax) throw error
@@ -73,9 +84,15 @@ async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThr
   let thread = await launch(start)
   const { port } = thread
   const { transport } = start
+  let texts: readonly ChallengeText[] = start.texts
   const ended = follow()
   return {
     port,
+    showTexts: next => {
+      // The next thread begins with them, too.
+      texts = next
+      return thread.showTexts(next)
+    },
     close: async () => {
       stopping.abort()
       thread.worker.terminate()
@@ -92,7 +109,7 @@ async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThr
         await pause(deps.clock, restartPauseMs, stopping.signal)
         if (stopping.signal.aborted) return
         try {
-          thread = await launch({ ...start, port })
+          thread = await launch({ ...start, texts, port })
           break
         } catch (error) {
           deps.log.error('a DNS thread could not be started; it will be tried again', { transport, error })
@@ -106,6 +123,7 @@ async function keepUp(start: ThreadStart, deps: DnsDeps, launch: typeof startThr
 type Thread = {
   readonly worker: Pick<Worker, 'terminate'>
   readonly port: number
+  readonly showTexts: ShowTexts
   /** With the reason, when it ends. */
   readonly closed: Promise<string>
 }
@@ -114,9 +132,26 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   const worker = new Worker(threadUrl(), { name: 'dns', smol: true })
   let reason = 'it gave no reason'
   const closed = new Promise<string>(resolve => worker.addEventListener('close', () => resolve(reason)))
-  const answered = Promise.withResolvers<ThreadReport>()
+  const answered = Promise.withResolvers<Exclude<ThreadReport, { kind: 'shown' }>>()
   const refuse = (why: string) => answered.resolve({ kind: 'refused', reason: why })
-  worker.addEventListener('message', (event: MessageEvent<ThreadReport>) => answered.resolve(event.data))
+  const shown = new Map<number, () => void>()
+  worker.addEventListener('message', ({ data }: MessageEvent<ThreadReport>) => {
+    if (data.kind === 'shown') shown.get(data.turn)?.()
+    else answered.resolve(data)
+  })
+  let turns = 0
+  const showTexts: ShowTexts = async texts => {
+    turns += 1
+    const turn = turns
+    const { promise, resolve, reject } = Promise.withResolvers<void>()
+    const timer = setTimeout(() => reject(new Error('the DNS server does not take the record')), textsTimeoutMs)
+    shown.set(turn, resolve)
+    worker.postMessage({ turn, texts } satisfies ThreadTexts)
+    await promise.finally(() => {
+      clearTimeout(timer)
+      shown.delete(turn)
+    })
+  }
   worker.addEventListener('error', event => {
     reason = event.message
     refuse(reason)
@@ -127,7 +162,7 @@ async function startThread(start: ThreadStart): Promise<Thread> {
   worker.postMessage(start)
   const report = await answered.promise
   clearTimeout(timer)
-  if (report.kind === 'listening') return { worker, port: report.port, closed }
+  if (report.kind === 'listening') return { worker, port: report.port, showTexts, closed }
   worker.terminate()
   throw new Fault('host.unsupported', report.reason)
 }

@@ -8,6 +8,7 @@ import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { silentLogger } from '../../base/log.ts'
 import { type DnsSocket, type DnsTransport, listenDns } from '../../host/network/dns-socket.ts'
+import type { ChallengeText } from '../../http/acme/challenges.ts'
 import { type NameTableMemory, NameTableReader } from './name-table.ts'
 import { prefixOf, RateLimiter, type RateSettings } from './rate.plan.ts'
 import { createResponder, type Standing } from './responder.ts'
@@ -22,16 +23,28 @@ export type ThreadStart = {
   readonly seed: number
   readonly cookieSecret: Uint8Array
   readonly names: NameTableMemory
+  readonly texts: readonly ChallengeText[]
   /** One Int32: messages that were not answered in full, ever more. */
   readonly limited: SharedArrayBuffer
 }
 
+/** The texts from now on; the thread reports `turn` once it answers with them. */
+export type ThreadTexts = { readonly turn: number; readonly texts: readonly ChallengeText[] }
+
 export type ThreadReport =
+  | { readonly kind: 'shown'; readonly turn: number }
   | { readonly kind: 'listening'; readonly port: number }
   | { readonly kind: 'refused'; readonly reason: string }
 
+let texts: ReadonlyMap<string, readonly string[]> = new Map()
+
+function take(rows: readonly ChallengeText[]): void {
+  texts = new Map([...Map.groupBy(rows, row => row.name)].map(([name, own]) => [name, own.map(row => row.text)]))
+}
+
 /** Exported for the benchmark, which runs it on the main thread to compare. Fault host.unsupported. */
 export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
+  take(start.texts)
   const { transport, address, port, except, domain, rates, seed, cookieSecret } = start
   const limited = new Int32Array(start.limited)
   const handler = createResponder({
@@ -43,6 +56,7 @@ export function listenFrom(start: ThreadStart): Promise<DnsSocket> {
       tcp: new RateLimiter(rates.tcp, seed),
     },
     cookieSecret,
+    texts: () => texts,
     clock: systemClock,
     onLimited: () => void Atomics.add(limited, 0, 1),
   })
@@ -64,4 +78,10 @@ async function serve(start: ThreadStart): Promise<ThreadReport> {
 }
 
 // Null on the main thread.
-parentPort?.once('message', async (start: ThreadStart) => parentPort?.postMessage(await serve(start)))
+parentPort?.once('message', async (start: ThreadStart) => {
+  parentPort?.on('message', (next: ThreadTexts) => {
+    take(next.texts)
+    parentPort?.postMessage({ kind: 'shown', turn: next.turn } satisfies ThreadReport)
+  })
+  parentPort?.postMessage(await serve(start))
+})

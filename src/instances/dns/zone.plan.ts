@@ -19,6 +19,8 @@ export type Zone = {
   readonly hosts: ReadonlySet<string>
   /** SOA serial, 32 bits. */
   readonly serial: number
+  /** TXT records of proofs that are under way (RFC 8555 8.4), by the name in front of the domain. */
+  readonly texts: ReadonlyMap<string, readonly string[]>
 }
 
 export type Resolved = {
@@ -57,6 +59,8 @@ export function answerQuery({ question, edns }: Query, zone: Zone, resolve: Reso
   const asked: Asked = { question, zone, resolve, apex: apexOf(below) }
   const [first, second] = below
   if (first === undefined) return atApex(asked)
+  const texts = below.some(label => label.includes('.')) ? undefined : zone.texts.get(below.join('.'))
+  if (texts !== undefined) return atTexts(asked, texts)
   if (second === undefined) {
     // A label here is a host of ours, or is or could be an organization. All but hosts get the same response, as if
     // names stood below each (RFC 8020 3.1), so nobody learns which organizations exist.
@@ -112,6 +116,16 @@ function atApex({ question, zone, resolve, apex }: Asked): DnsReply {
     default:
       return negative({ zone, apex }, RCODE.ok)
   }
+}
+
+/** A few fit into every response; a proof under way has one. */
+const textsMax = 2
+
+function atTexts(asked: Asked, texts: readonly string[]): DnsReply {
+  const { type } = asked.question
+  if (type !== TYPE.TXT && type !== TYPE.ANY) return negative(asked, RCODE.ok)
+  // The newest: a proof that was cut off may have left an older one.
+  return positive(texts.slice(-textsMax).map(text => ({ type: 'TXT', owner: QUESTION, ttlSeconds: 0, text })))
 }
 
 /** Its addresses, or the fingerprint of its SSH host key. ANY gets the addresses of one kind alone (RFC 8482 4.1). */

@@ -113,6 +113,7 @@ const SNP: HostFacts = {
   },
   delegation: { kind: 'asked', zone: 'x', by: 'y', nameServers: ['ns'], addresses: ['192.0.2.7', '192.0.2.8'] },
   leaks: { ok: true, kinds: [] },
+  acme: null,
   certificates: [],
   kvmDevice: device('kvm', 0o660, ok('opened')),
   sevDevice: device('kvm', 0o660, ok('opened')),
@@ -188,6 +189,13 @@ const ends = (name: 'server' | 'authority', days: number) => {
   }
 }
 
+type AcmeName = NonNullable<HostFacts['acme']>[number]
+const acme = (change: Partial<AcmeName>): HostFacts => {
+  const there = { expires_at: '2027-01-01T00:00:00.000Z', next_at: '2026-12-01T00:00:00.000Z', failure: null }
+  return { ...SNP, acme: [{ name: 'i.example', holder: 'host', ...there, ...change }] }
+}
+const noProof = { at: '2026-11-19T00:00:00.000Z', type: 'urn:ietf:params:acme:error:dns', detail: 'NXDOMAIN' }
+
 const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a complete SNP host', SNP, {}],
   ['a development host', TCG, { kvm: 'SKIP', ...snpAlone }],
@@ -201,6 +209,15 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a certificate that ends soon', ends('server', 13.9), { certificates: 'WARN' }],
   ['an authority that ends within half a year', ends('authority', 179), { certificates: 'WARN' }],
   ['a certificate that has ended', ends('server', 0), { certificates: 'FAIL' }],
+  ['a first order by ACME under way', acme({ expires_at: null, next_at: null }), { 'acme i.example': 'WARN' }],
+  ['one that is there', acme({}), {}],
+  ['a renewal that failed, with time left', acme({ failure: noProof }), { 'acme i.example': 'WARN' }],
+  [
+    'a renewal that failed for long',
+    acme({ expires_at: '2026-11-24T00:00:00.000Z', failure: noProof }),
+    { 'acme i.example': 'FAIL' },
+  ],
+  ['a first order that failed', acme({ expires_at: null, failure: noProof }), { 'acme i.example': 'FAIL' }],
   ['SNP without the CPU facts', { ...SNP, snp: no('open cpuid') }, { 'sev-snp': 'FAIL' }],
   ['a QEMU too old for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.0.9') }, { qemu: 'FAIL' }],
   ['the oldest QEMU for SNP', { ...SNP, qemu: ok('QEMU emulator version 9.1.0') }, {}],
@@ -414,4 +431,18 @@ test('goal: what the gateway lacks comes with what to do, and what it costs', ()
   expect(said(shows([{ ...waiting(60_000), problem: 'not signed' }]), 'gateway usage')?.detail).toBe(
     '3 rows of v1 wait since 2026-11-19T23:59:00.000Z, and none is booked: not signed',
   )
+})
+
+test('goal: a failed order by ACME comes with the words of the server, and with what helps against that', () => {
+  const WAYS: [type: string | null, detail: string, remedy: string][] = [
+    ['urn:ietf:params:acme:error:dns', 'NXDOMAIN', 'must be delegated'],
+    ['urn:ietf:params:acme:error:rateLimited', 'too many', 'wait'],
+    ['urn:ietf:params:acme:error:externalAccountRequired', 'no EAB', 'tls.acme.eab_kid'],
+    [null, 'tls.acme.http_listen = "0.0.0.0:80": EADDRINUSE', 'says who has it'],
+    [null, 'Unable to connect', 'tls.acme.ca_file'],
+  ]
+  for (const [type, detail, remedy] of WAYS) {
+    const found = judge(acme({ failure: { ...noProof, type, detail } })).find(({ name }) => name === 'acme i.example')
+    expect([found?.detail, found?.remedy]).toEqual([expect.stringContaining(detail), expect.stringContaining(remedy)])
+  }
 })

@@ -22,6 +22,7 @@ function rig(rates: Readonly<Record<Standing, RateSettings>> = freeRates, domain
   let nowMs = 1_000
   let limited = 0
   const respond = createResponder({
+    texts: () => new Map(),
     domain,
     names: new NameTableReader(memory),
     limiters: {

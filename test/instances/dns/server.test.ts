@@ -124,7 +124,12 @@ test('goal: a thread that ends is followed by another one for its transport on t
       if ([2, 5].includes(attempts)) throw new Error('the port is taken')
       const closed = Promise.withResolvers<string>()
       ends.set(transport, closed.resolve)
-      return { worker: { terminate: () => closed.resolve('') }, port: port || 5300, closed: closed.promise }
+      return {
+        worker: { terminate: () => closed.resolve('') },
+        port: port || 5300,
+        showTexts: async () => {},
+        closed: closed.promise,
+      }
     },
   )
   expect(started.splice(0)).toEqual(['udp 0', 'tcp 5300', 'udp 0', 'tcp 5300'])

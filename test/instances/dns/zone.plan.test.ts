@@ -9,6 +9,8 @@ const found = (...answers: string[]): Seen => ({ rcode: 'NOERROR', aa: true, ans
 const absent = (rcode: string): Seen => ({ rcode, aa: true, answers: [], authorities: ['agents.example SOA'] })
 const REFUSED: Seen = { rcode: 'REFUSED', aa: false, answers: [], authorities: [] }
 
+const proofs = (name: string) => found(`${name} TXT second`, `${name} TXT third`)
+
 const TABLE: [string, string, Seen][] = [
   [HOST, 'A', found(`${HOST} A 10.88.0.7`)],
   ['AbCd2345.aCmE.AGENTS.example', 'A', found('AbCd2345.aCmE.AGENTS.example A 10.88.0.7')],
@@ -26,6 +28,17 @@ const TABLE: [string, string, Seen][] = [
   ['sixo2345.acme.agents.example', 'AAAA', found('sixo2345.acme.agents.example AAAA 2001:db8::a')],
   ['sixo2345.acme.agents.example', 'ANY', found('sixo2345.acme.agents.example AAAA 2001:db8::a')],
   [HOST, 'MX', absent('NOERROR')],
+  // An authority that asks who may issue (RFC 8659) finds no rule, and goes on to ask above.
+  ['instances.agents.example', 'CAA', absent('NOERROR')],
+  ['agents.example', 'CAA', absent('NOERROR')],
+  // A proof under way: at its own name alone, the newest two, in any case of letters.
+  ['_acme-challenge.instances.agents.example', 'TXT', proofs('_acme-challenge.instances.agents.example')],
+  ['_ACME-challenge.Instances.agents.example', 'TXT', proofs('_ACME-challenge.Instances.agents.example')],
+  ['_acme-challenge.instances.agents.example', 'A', absent('NOERROR')],
+  ['_acme-challenge.instances.agents.example', 'CAA', absent('NOERROR')],
+  ['_acme-challenge.inference.agents.example', 'TXT', absent('NXDOMAIN')],
+  ['x._acme-challenge.instances.agents.example', 'TXT', absent('NXDOMAIN')],
+  ['instances.agents.example', 'TXT', absent('NOERROR')],
   [HOST, 'OPT', absent('NOERROR')],
   [HOST, 'UNKNOWN_65', absent('NOERROR')],
   [HOST, 'AXFR', REFUSED],

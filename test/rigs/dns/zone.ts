@@ -9,6 +9,7 @@ export const zone: Zone = {
   domain: 'agents.example',
   hosts: new Set(['ns', 'instances', 'inference']),
   serial: 1_800_000_000,
+  texts: new Map([['_acme-challenge.instances', ['first', 'second', 'third']]]),
 }
 
 export const fingerprint = Uint8Array.from({ length: 32 }, (_, at) => 0xe0 + at)
@@ -46,7 +47,8 @@ export function seen(answer: Buffer | null): Seen {
   const packet = decode(answer)
   const text = (record: Answer) => {
     const data = 'data' in record ? record.data : ''
-    const value = record.type === 'SSHFP' ? Object.values(record.data).join(' ') : data
+    const words = record.type === 'TXT' ? [record.data].flat().map(String).join('') : data
+    const value = record.type === 'SSHFP' ? Object.values(record.data).join(' ') : words
     return `${record.name} ${record.type} ${typeof value === 'string' ? value : ''}`.trim()
   }
   return {

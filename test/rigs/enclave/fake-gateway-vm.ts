@@ -62,6 +62,7 @@ export function fakeSession(
     addresses: { hosts: () => ({}) },
     books: { booked: () => 0, take: () => {} } as unknown as SessionDeps['books'],
     certify: () => Promise.reject(new Error('nobody asked')),
+    certificatesStamp: () => '00'.repeat(32),
     spans: null,
     tell: { spent: nobodyAsked, days: nobodyAsked },
     log: createLogger({ level: 'info', sink: line => void logged.push(line), nowMs: clock.nowMs }),

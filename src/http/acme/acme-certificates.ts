@@ -1,0 +1,296 @@
+// Certificates by ACME, one for each name and key: ordered one at a time, renewed in time, tried again after failures.
+// They stand beside the leaves of the local authority, which are served by a name while it has none. Effects: files,
+// network, timers.
+
+import { join } from 'node:path'
+import { fromBase64Url, toBase64Url } from '../../base/bytes.ts'
+import { type Clock, iso, pause } from '../../base/clock.ts'
+import { messageOf } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import type { Logger } from '../../base/log.ts'
+import type { ChallengeType } from '../../config/acme.ts'
+import type { NamedCertificate } from '../pair.ts'
+import { verifyChain } from './chain.verify.ts'
+import { Challenges, type ChallengesDeps } from './challenges.ts'
+import type { PlaceOrder } from './order.ts'
+import { renewAtMs, retryAtMs } from './renewal.plan.ts'
+import { type Row, readRows, writeRows } from './rows.ts'
+import { AcmeFailure } from './transport.ts'
+
+export type AcmeDeps = {
+  readonly dir: string
+  readonly names: { readonly host: readonly string[]; readonly gateway: readonly string[] }
+  readonly challengeFor: (name: string) => ChallengeType
+  /** Key of this host, and how it signs a request for a name. */
+  readonly host: { readonly spkiSha256: string; readonly request: (name: string) => Promise<Uint8Array> }
+  readonly placeOrder: PlaceOrder
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  readonly onEvent: (kind: string, detail: Record<string, unknown>) => void
+}
+
+/** A name for the operator. */
+export type AcmeName = {
+  readonly name: string
+  readonly holder: Row['holder']
+  readonly expiresAtMs: number | null
+  /** Next order: a renewal, or the next attempt after a failure. Null: one is due or under way. */
+  readonly nextAtMs: number | null
+  readonly failure: Row['failure']
+}
+
+/** A gateway's VM and its predecessor. */
+const gatewayKeysMax = 2
+/** New keys of gateways' VMs within a day: one that is started again and again must not use up what a server allows. */
+const gatewayKeysPerDayMax = 12
+const dayMs = 86_400_000
+/** Also notices a clock that was set. */
+const checkMs = 600_000
+
+export class AcmeCertificates {
+  readonly #deps: AcmeDeps
+  readonly #file: string
+  readonly #listeners: (() => void)[] = []
+  readonly #stopping = new AbortController()
+  #wake = new AbortController()
+  #rows: Row[]
+  /** Stamp of the chains when the listeners were last called. */
+  #shown = ''
+  #settled = Promise.withResolvers<void>()
+  #running: Promise<void> | null = null
+  /** When each new key of a gateway's VM came, of the last day. */
+  #newKeysAtMs: number[] = []
+
+  constructor(deps: AcmeDeps) {
+    this.#deps = deps
+    this.#file = join(deps.dir, 'certificates.json')
+    const { names, host } = deps
+    const kept = readRows(this.#file).filter(
+      row => names[row.holder].includes(row.name) && (row.holder === 'gateway' || row.spkiSha256 === host.spkiSha256),
+    )
+    const missing = names.host.filter(name => !kept.some(row => row.holder === 'host' && row.name === name))
+    this.#rows = [...kept, ...missing.map(name => newRow({ name, holder: 'host', spkiSha256: host.spkiSha256 }))]
+    this.#shown = this.#stamp()
+  }
+
+  /** Names for which a gateway's VM is to send requests. */
+  get gatewayNames(): readonly string[] {
+    return this.#deps.names.gateway
+  }
+
+  /** From now on orders are placed. */
+  start(challenges: Pick<ChallengesDeps, 'domain' | 'httpListen' | 'showTexts'>): void {
+    this.#running ??= this.#run(new Challenges(challenges))
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping.abort()
+    this.#wake.abort()
+    await this.#running
+  }
+
+  /** Called when other chains are to be served. */
+  onChange(listener: () => void): void {
+    this.#listeners.push(listener)
+  }
+
+  /** Chains of a key that may be served now. */
+  chainsFor(spkiSha256: string): NamedCertificate[] {
+    const nowMs = this.#deps.clock.nowMs()
+    return this.#rows.flatMap(row => {
+      if (row.spkiSha256 !== spkiSha256) return []
+      const verdict = this.#verdictOf(row, nowMs)
+      return verdict?.ok === true ? [{ serverName: row.name, cert: verdict.pem }] : []
+    })
+  }
+
+  /** Changes with every chain that a gateway's VM is to serve. */
+  gatewayStamp(): string {
+    return this.#stamp(row => row.holder === 'gateway')
+  }
+
+  /** Takes the requests of a gateway's VM, for one key. */
+  takeRequests(spkiSha256: string, requests: readonly { readonly name: string; readonly csr: Uint8Array }[]): void {
+    const askedAtMs = this.#deps.clock.nowMs()
+    if (!this.#rows.some(row => row.spkiSha256 === spkiSha256) && !this.#mayAddKey(askedAtMs)) return
+    for (const { name, csr } of requests) {
+      if (!this.#deps.names.gateway.includes(name)) continue
+      const found = this.#rows.find(row => row.name === name && row.spkiSha256 === spkiSha256)
+      const row = found ?? newRow({ name, holder: 'gateway', spkiSha256 })
+      if (found === undefined) this.#rows.push(row)
+      row.csr = toBase64Url(csr)
+      row.askedAtMs = askedAtMs
+    }
+    const keys = Map.groupBy(
+      this.#rows.filter(row => row.holder === 'gateway'),
+      row => row.spkiSha256,
+    )
+    const newest = [...keys]
+      .map(([key, rows]) => ({ key, atMs: Math.max(...rows.map(row => row.askedAtMs)) }))
+      .sort((a, b) => b.atMs - a.atMs)
+      .slice(0, gatewayKeysMax)
+      .map(({ key }) => key)
+    this.#rows = this.#rows.filter(row => row.holder === 'host' || newest.includes(row.spkiSha256))
+    this.#save()
+    this.#wake.abort()
+  }
+
+  #mayAddKey(nowMs: number): boolean {
+    this.#newKeysAtMs = this.#newKeysAtMs.filter(atMs => Math.abs(nowMs - atMs) < dayMs)
+    if (this.#newKeysAtMs.length >= gatewayKeysPerDayMax) {
+      const detail = { count: gatewayKeysPerDayMax }
+      this.#deps.log.warn('no certificate by ACME for another gateway VM: so many new ones had one today', detail)
+      return false
+    }
+    this.#newKeysAtMs.push(nowMs)
+    return true
+  }
+
+  /** Resolves once no first order for this key is due or under way, or after `timeoutMs`. */
+  async settled(spkiSha256: string, timeoutMs: number): Promise<void> {
+    const { clock } = this.#deps
+    const ended = new AbortController()
+    const late = pause(clock, timeoutMs, ended.signal).then(() => true)
+    const isOpen = () =>
+      this.#rows.some(row => row.spkiSha256 === spkiSha256 && row.chain === null && row.retryAtMs <= clock.nowMs())
+    while (isOpen()) if (await Promise.race([late, this.#settled.promise.then(() => false)])) break
+    ended.abort()
+  }
+
+  /** Failures are tried again now, unless the server has named a time. */
+  retryNow(): void {
+    for (const row of this.#rows) {
+      if (row.failure !== null && row.failure.type !== RATE_LIMITED) row.retryAtMs = 0
+    }
+    this.#wake.abort()
+  }
+
+  view(): AcmeName[] {
+    const nowMs = this.#deps.clock.nowMs()
+    const { host, gateway } = this.#deps.names
+    const newest = this.#rows.toSorted((a, b) => b.askedAtMs - a.askedAtMs)
+    const all = [
+      ...host.map(name => ({ name, holder: 'host' as const })),
+      ...gateway.map(name => ({ name, holder: 'gateway' as const })),
+    ]
+    return all.map(({ name, holder }) => {
+      const row = newest.find(row => row.name === name && row.holder === holder)
+      if (row === undefined) return { name, holder, expiresAtMs: null, nextAtMs: null, failure: null }
+      const verdict = this.#verdictOf(row, nowMs)
+      const dueMs = dueAtMs(row)
+      return {
+        name,
+        holder,
+        expiresAtMs: verdict?.ok === true ? verdict.notAfterMs : null,
+        nextAtMs: dueMs <= nowMs ? null : dueMs,
+        failure: row.failure,
+      }
+    })
+  }
+
+  async #run(challenges: Challenges): Promise<void> {
+    const { clock } = this.#deps
+    const { signal } = this.#stopping
+    while (!signal.aborted) {
+      const nowMs = clock.nowMs()
+      // A VM that waits for its first certificate comes first.
+      const [due] = this.#rows
+        .filter(row => dueAtMs(row) <= nowMs)
+        .sort((a, b) => rank(a) - rank(b) || dueAtMs(a) - dueAtMs(b))
+      if (due !== undefined) {
+        await this.#order(due, challenges)
+        this.#settled.resolve()
+        this.#settled = Promise.withResolvers()
+      }
+      this.#tellOfChange()
+      if (due !== undefined) continue
+      this.#wake = new AbortController()
+      const nextMs = Math.min(...this.#rows.map(dueAtMs), nowMs + checkMs)
+      await pause(clock, Math.max(nextMs - nowMs, 1), AbortSignal.any([signal, this.#wake.signal]))
+    }
+  }
+
+  async #order(row: Row, challenges: Challenges): Promise<void> {
+    const { host, placeOrder, challengeFor, clock, log, onEvent } = this.#deps
+    const { name, holder, spkiSha256 } = row
+    const detail = { name, holder }
+    try {
+      const csr = holder === 'host' ? await host.request(name) : (fromBase64Url(row.csr) ?? new Uint8Array(0))
+      const order = { name, challenge: challengeFor(name), csr }
+      const text = await placeOrder(order, challenges, this.#stopping.signal)
+      const verdict = verifyChain(text, { name, spkiSha256, nowMs: clock.nowMs() })
+      if (!verdict.ok) throw new AcmeFailure(`the certificate is refused: ${verdict.reason}`, NO_PROBLEM)
+      row.chain = verdict.pem
+      row.renewAtMs = renewAtMs(verdict, this.#now())
+      row.failures = 0
+      row.failure = null
+      row.retryAtMs = 0
+      const expires = { ...detail, expires_at: iso(verdict.notAfterMs), renews_at: iso(row.renewAtMs) }
+      log.info('certificate by ACME', expires)
+      onEvent('tls.acme_issued', expires)
+    } catch (error) {
+      if (this.#stopping.signal.aborted) return
+      const { type, retryAfterMs } = error instanceof AcmeFailure ? error : NO_PROBLEM
+      const now = this.#now()
+      row.failures += 1
+      row.failure = { atMs: now.nowMs, type, detail: messageOf(error).slice(0, 512) }
+      row.retryAtMs = retryAtMs({ failures: row.failures, retryAfterMs }, now)
+      const failed = { ...detail, type, reason: row.failure.detail, retry_at: iso(row.retryAtMs) }
+      log.warn('no certificate by ACME', failed)
+      onEvent('tls.acme_failed', failed)
+    }
+    this.#save()
+  }
+
+  #now(): { nowMs: number; draw: number } {
+    const [byte = 0] = this.#deps.random(1)
+    return { nowMs: this.#deps.clock.nowMs(), draw: byte / 256 }
+  }
+
+  #tellOfChange(): void {
+    const shown = this.#stamp()
+    if (shown === this.#shown) return
+    this.#shown = shown
+    for (const listener of this.#listeners) {
+      try {
+        listener()
+      } catch (error) {
+        this.#deps.log.error('the new certificates are not served', { error })
+      }
+    }
+  }
+
+  #stamp(isMeant: (row: Row) => boolean = () => true): string {
+    const nowMs = this.#deps.clock.nowMs()
+    const shown = this.#rows.filter(isMeant).map(row => {
+      const verdict = this.#verdictOf(row, nowMs)
+      return [row.name, row.spkiSha256, verdict?.ok === true ? verdict.fingerprint : '']
+    })
+    return JSON.stringify(shown.sort())
+  }
+
+  #verdictOf({ chain, name, spkiSha256 }: Row, nowMs: number) {
+    return chain === null ? null : verifyChain(chain, { name, spkiSha256, nowMs })
+  }
+
+  #save(): void {
+    writeRows(this.#file, this.#rows)
+  }
+}
+
+const RATE_LIMITED = 'urn:ietf:params:acme:error:rateLimited'
+const NO_PROBLEM = { type: null, retryAfterMs: null } as const
+
+function newRow({ name, holder, spkiSha256 }: Pick<Row, 'name' | 'holder' | 'spkiSha256'>): Row {
+  const none = { csr: '', chain: null, renewAtMs: 0, failures: 0, failure: null, retryAtMs: 0, askedAtMs: 0 }
+  return { name, holder, spkiSha256, ...none }
+}
+
+function dueAtMs(row: Row): number {
+  return Math.max(row.chain === null ? 0 : row.renewAtMs, row.retryAtMs)
+}
+
+function rank(row: Row): number {
+  return row.holder === 'gateway' && row.chain === null ? 0 : 1
+}

@@ -1,0 +1,50 @@
+// The file of certificates by ACME: one row for each name and key. Effects: one file.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { Value } from '@sinclair/typebox/value'
+import { readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
+
+const OrNull = <T extends ReturnType<typeof Type.String | typeof Type.Number | typeof Type.Object>>(schema: T) =>
+  Type.Union([schema, Type.Null()])
+
+const Row = Type.Object({
+  name: Type.String({ maxLength: 255 }),
+  /** Holder of the key: this host or a gateway's VM. */
+  holder: Type.Union([Type.Literal('host'), Type.Literal('gateway')]),
+  /** SHA-256 of the SubjectPublicKeyInfo, hexadecimal. */
+  spkiSha256: Type.String({ maxLength: 64 }),
+  /** PKCS #10, DER, base64url: orders of a renewal need no new one. */
+  csr: Type.String({ maxLength: 8_192 }),
+  /** PEM chain; null: none yet. */
+  chain: OrNull(Type.String({ maxLength: 16_384 })),
+  renewAtMs: Type.Number(),
+  /** In a row. */
+  failures: Type.Number(),
+  failure: OrNull(
+    Type.Object({
+      atMs: Type.Number(),
+      type: OrNull(Type.String({ maxLength: 128 })),
+      detail: Type.String({ maxLength: 512 }),
+    }),
+  ),
+  retryAtMs: Type.Number(),
+  /** When a gateway's VM last asked for it; VMs that are gone never ask again. */
+  askedAtMs: Type.Number(),
+})
+export type Row = Static<typeof Row>
+
+const Stored = Type.Object({ rows: Type.Array(Row, { maxItems: 256 }) })
+
+/** Empty without a file, or where somebody else has written it: every certificate can be ordered again. */
+export function readRows(file: string): Row[] {
+  try {
+    const value: unknown = JSON.parse(readTextOrNull(file) ?? 'null')
+    return Value.Check(Stored, value) ? value.rows : []
+  } catch {
+    return []
+  }
+}
+
+export function writeRows(file: string, rows: readonly Row[]): void {
+  writeFileAtomic(file, `${JSON.stringify({ rows })}\n`, { mode: 0o600 })
+}

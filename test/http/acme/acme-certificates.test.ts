@@ -1,0 +1,213 @@
+// Goal: certificates by ACME are ordered one at a time, served while they are valid and renewed; failures are tried
+// ever less often; a gateway VM's key cannot use up what a server allows; nothing is lost over a restart.
+
+import { afterEach, beforeEach, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createManualClock, type ManualClock } from '../../../scripts/rigs/clock.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
+import { silentLogger } from '../../../src/base/log.ts'
+import { AcmeCertificates } from '../../../src/http/acme/acme-certificates.ts'
+import type { Order } from '../../../src/http/acme/order.ts'
+import { AcmeFailure } from '../../../src/http/acme/transport.ts'
+import { type Authority, openAuthority } from '../../../src/http/authority.ts'
+import { spkiOf, spkiSha256Of } from '../../../src/http/pair.ts'
+
+const host = 'instances.agents.example'
+const gateway = 'inference.agents.example'
+const [hourMs, dayMs] = [3_600_000, 86_400_000]
+let dir: string
+let clock: ManualClock
+let ca: Authority
+let key: Uint8Array
+const open: AcmeCertificates[] = []
+
+beforeEach(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'strongroom-acme-'))
+  clock = createManualClock()
+  const names = ['agents.example']
+  ca = await openAuthority({ kind: 'clients', stateDir: dir, names, nowMs: clock.nowMs, random: systemRandom })
+  key = await newKey()
+})
+afterEach(async () => {
+  for (const acme of open.splice(0)) await acme.stop()
+  rmSync(dir, { recursive: true, force: true })
+})
+
+async function newKey(): Promise<Uint8Array> {
+  return spkiOf((await ca.issue([host], 1)).key)
+}
+
+/** The server's side: it signs for the key that stands where a request would. */
+type Place = (order: Order) => Promise<string>
+const issue: Place = ({ name, csr }) => ca.certify(csr, [name], 30)
+
+function setUp({ place = issue, gatewayNames = [] as string[] } = {}) {
+  const placed: string[] = []
+  let running = 0
+  const acme = new AcmeCertificates({
+    dir,
+    names: { host: [host], gateway: gatewayNames },
+    challengeFor: () => 'dns-01',
+    host: { spkiSha256: spkiSha256Of(key), request: async () => key },
+    placeOrder: async order => {
+      placed.push(order.name)
+      running += 1
+      expect(running).toBe(1)
+      return place(order).finally(() => {
+        running -= 1
+      })
+    },
+    clock,
+    random: () => new Uint8Array(1).fill(128),
+    log: silentLogger,
+    onEvent: () => {},
+  })
+  open.push(acme)
+  let changes = 0
+  acme.onChange(() => {
+    changes += 1
+  })
+  return {
+    acme,
+    placed,
+    changes: () => changes,
+    start: () => acme.start({ domain: '', httpListen: null, showTexts: null }),
+  }
+}
+
+const own = (acme: AcmeCertificates) => acme.chainsFor(spkiSha256Of(key)).map(({ serverName }) => serverName)
+
+test('goal: it is there after one order, told of once, kept over a restart, and renewed in time', async () => {
+  const first = setUp()
+  expect(own(first.acme)).toEqual([])
+  first.start()
+  await until('it is there', 5_000, () => own(first.acme).length === 1)
+  await until('it was told', 5_000, () => first.changes() === 1)
+  await first.acme.stop()
+  const second = setUp()
+  expect(own(second.acme)).toEqual([host])
+  second.start()
+  await clock.elapse(19 * dayMs)
+  // A third of 30 days is left after 20, less half the spread.
+  expect([second.placed, second.changes()]).toEqual([[], 0])
+  await clock.elapse(dayMs / 2)
+  await until('it is renewed', 5_000, () => second.changes() === 1)
+  expect(second.placed).toEqual([host])
+  await second.acme.stop()
+  // Another key of this host: what was for the earlier one is of no use.
+  key = await newKey()
+  expect(own(setUp().acme)).toEqual([])
+})
+
+test('goal: a failure leaves the valid one in service until it ends, and the next attempts are ever later', async () => {
+  const good = setUp()
+  good.start()
+  await until('it is there', 5_000, () => own(good.acme).length === 1)
+  await good.acme.stop()
+  const failing = setUp({ place: () => Promise.reject(new AcmeFailure('no', { type: 'urn:x', retryAfterMs: null })) })
+  failing.start()
+  await clock.elapse(29 * dayMs)
+  expect(own(failing.acme)).toEqual([host])
+  expect(failing.placed.length).toBeGreaterThan(10)
+  expect(failing.placed.length).toBeLessThan(60)
+  const [view] = failing.acme.view()
+  expect(view?.failure).toMatchObject({ type: 'urn:x', detail: 'no' })
+  expect(view?.nextAtMs).toBeGreaterThan(clock.nowMs())
+  await clock.elapse(dayMs + hourMs)
+  // From now on the local authority's is served.
+  expect([own(failing.acme), failing.changes()]).toEqual([[], 1])
+})
+
+test('goal: an operator who reloads has failures tried again now, but not what a server limits', async () => {
+  let type = 'urn:ietf:params:acme:error:dns'
+  const { acme, placed, start } = setUp({
+    place: () => Promise.reject(new AcmeFailure('no', { type, retryAfterMs: null })),
+  })
+  start()
+  await until('it has failed', 5_000, () => acme.view()[0]?.failure !== null)
+  type = 'urn:ietf:params:acme:error:rateLimited'
+  acme.retryNow()
+  await until('it is tried again', 5_000, () => acme.view()[0]?.failure?.type === type)
+  acme.retryNow()
+  await clock.elapse(60_000)
+  expect(placed).toHaveLength(2)
+})
+
+test('goal: a chain for another key, or none, is a failure and never served', async () => {
+  for (const place of [
+    async () => ca.certify(await newKey(), [host], 30),
+    async () => 'hello',
+    ({ csr }: Order) => ca.certify(csr, [host, 'x.agents.example'], 30),
+  ]) {
+    const { acme, start } = setUp({ place })
+    start()
+    await until('it has failed', 5_000, () => acme.view()[0]?.failure !== null)
+    expect(acme.view()[0]?.failure?.detail).toStartWith('the certificate is refused')
+    expect(own(acme)).toEqual([])
+    await acme.stop()
+    rmSync(join(dir, 'certificates.json'))
+  }
+})
+
+test('goal: a gateway VM gets its first before others are renewed, by the request of its own key, and waits no longer than it may', async () => {
+  const vm = await newKey()
+  const digest = spkiSha256Of(vm)
+  let gate = Promise.withResolvers<void>()
+  const { acme, start } = setUp({
+    gatewayNames: [gateway],
+    place: async order => {
+      if (order.name === gateway) await gate.promise
+      return issue(order)
+    },
+  })
+  start()
+  await until('the host has its own', 5_000, () => own(acme).length === 1)
+  const before = acme.gatewayStamp()
+  acme.takeRequests(digest, [
+    { name: gateway, csr: vm },
+    { name: 'evil.example', csr: vm },
+  ])
+  const late = acme.settled(digest, 45_000)
+  await clock.elapse(45_000)
+  await late
+  expect(acme.chainsFor(digest)).toEqual([])
+  gate.resolve()
+  await acme.settled(digest, 45_000)
+  expect(acme.chainsFor(digest).map(({ serverName }) => serverName)).toEqual([gateway])
+  expect(acme.gatewayStamp()).not.toBe(before)
+  gate = Promise.withResolvers()
+  // A repeated request orders nothing.
+  acme.takeRequests(digest, [{ name: gateway, csr: vm }])
+  await acme.settled(digest, 45_000)
+})
+
+test('goal: of gateway VMs the newest two keep theirs, and new keys beyond a dozen a day are not ordered for', async () => {
+  const { acme, placed, start } = setUp({ gatewayNames: [gateway] })
+  start()
+  const digests: string[] = []
+  for (let count = 0; count < 14; count += 1) {
+    const vm = await newKey()
+    digests.push(spkiSha256Of(vm))
+    acme.takeRequests(spkiSha256Of(vm), [{ name: gateway, csr: vm }])
+    await acme.settled(spkiSha256Of(vm), 1_000)
+    await clock.elapse(1_000)
+  }
+  expect(placed.filter(name => name === gateway)).toHaveLength(12)
+  const held = digests.map(digest => acme.chainsFor(digest).length)
+  expect(held).toEqual([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0])
+  await clock.elapse(dayMs)
+  const vm = await newKey()
+  acme.takeRequests(spkiSha256Of(vm), [{ name: gateway, csr: vm }])
+  await acme.settled(spkiSha256Of(vm), 1_000)
+  expect(acme.chainsFor(spkiSha256Of(vm))).toHaveLength(1)
+})
+
+test('goal: a file that somebody else has written is as none', async () => {
+  for (const text of ['', '{}', '{"rows":[{}]}', `{"rows":[${'null,'.repeat(300)}null]}`]) {
+    writeFileSync(join(dir, 'certificates.json'), text)
+    expect(setUp().acme.view()).toMatchObject([{ name: host, expiresAtMs: null, failure: null }])
+  }
+})
