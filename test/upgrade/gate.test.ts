@@ -78,6 +78,7 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
     random: bytes => new Uint8Array(bytes),
     limits: { bytesMax: 1, timeoutMs: 1, depthMax: 1 },
     admitChange: gate.admitChange,
+    strangers: { level: level => level },
     rate: { take: () => {} },
     openapi: {},
     authenticate: () => {
