@@ -23,7 +23,7 @@ export type IgvmBuild = Pick<LaunchCpus, 'vcpus' | 'vcpuType' | 'features'> & {
   readonly policy: bigint
   /** Its measurement must be the file's digest under `qemu-kvm`, its policy the one above. */
   readonly idBlock?: { readonly block: IdBlock; readonly auth: IdAuth }
-  readonly sha384?: Hash
+  readonly sha384?: Hash | undefined
 }
 
 /** The only platform of our files. */
@@ -82,8 +82,7 @@ function contextsNumbered(headers: readonly IgvmHeader[]): IgvmHeader[] {
 async function idBlockHeader(build: IgvmBuild, headers: readonly IgvmHeader[]): Promise<IgvmHeader> {
   const { block, auth } = build.idBlock ?? {}
   wellFormed(block !== undefined && auth !== undefined, 'IGVM: no ID block')
-  const hashes = build.sha384 === undefined ? {} : { sha384: build.sha384 }
-  const { digest } = await measureIgvm({ headers }, { profile: 'qemu-kvm', ...hashes })
+  const { digest } = await measureIgvm({ headers }, { profile: 'qemu-kvm', sha384: build.sha384 })
   wellFormed(toHex(block.measurement) === toHex(digest), 'IGVM: the ID block names another launch digest')
   wellFormed(block.policy === build.policy, 'IGVM: the ID block names another policy')
   return writeIdBlockHeader({ block, auth }, snpMask)

@@ -53,7 +53,7 @@ export type IgvmExpectation = {
 /** Throws Malformed when the bytes are no IGVM file for SEV-SNP. */
 export async function describeIgvm(
   bytes: Uint8Array,
-  options: { readonly expected: IgvmExpectation | 'any'; readonly sha384?: Hash },
+  options: { readonly expected: IgvmExpectation | 'any'; readonly sha384?: Hash | undefined },
 ): Promise<IgvmDescription> {
   const file = readIgvm(bytes)
   const headers = snpHeaders(file)
@@ -113,7 +113,7 @@ function countKinds(file: IgvmFile): Partial<Record<IgvmKind, number>> {
 async function digestsOf(file: IgvmFile, sha384: Hash | undefined): Promise<Record<IgvmProfile, IgvmDigestOrReason>> {
   const results = IGVM_PROFILES.map(async profile => {
     try {
-      const { digest } = await measureIgvm(file, sha384 === undefined ? { profile } : { profile, sha384 })
+      const { digest } = await measureIgvm(file, { profile, sha384 })
       return [profile, { kind: 'digest', digest }] as const
     } catch (error) {
       if (error instanceof Malformed) return [profile, { kind: 'none', reason: error.message }] as const

@@ -26,11 +26,11 @@ export type IgvmDigest = {
 /** Throws Malformed when the file is malformed, is not for SEV-SNP, or the profile's loader would refuse it. */
 export async function measureIgvm(
   file: Uint8Array | IgvmFile,
-  options: { readonly profile: IgvmProfile; readonly sha384?: Hash },
+  options: { readonly profile: IgvmProfile; readonly sha384?: Hash | undefined },
 ): Promise<IgvmDigest> {
   const parsed = file instanceof Uint8Array ? readIgvm(file) : file
   const regions = igvmRegions(parsed, options.profile)
-  const measured = await measureRegions(regions, options.sha384 === undefined ? {} : { sha384: options.sha384 })
+  const measured = await measureRegions(regions, options)
   return { ...measured, profile: options.profile }
 }
 

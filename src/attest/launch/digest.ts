@@ -62,7 +62,7 @@ export type LaunchCpus = {
   readonly profile: LaunchProfile
   readonly vehicle?: LaunchVehicle
   /** A native SHA-384, used instead of WebCrypto. */
-  readonly sha384?: Hash
+  readonly sha384?: Hash | undefined
 }
 
 export type LaunchInput = LaunchCpus & { readonly firmware: Uint8Array } & Partial<BootFiles>
@@ -100,7 +100,10 @@ export async function precomputedLaunchDigest(input: PrecomputedLaunch): Promise
 }
 
 /** The digest after the firmware alone, for `precomputedLaunchDigest`. */
-export async function firmwareLaunchDigest(firmware: Uint8Array, options: { sha384?: Hash } = {}): Promise<Uint8Array> {
+export async function firmwareLaunchDigest(
+  firmware: Uint8Array,
+  options: { sha384?: Hash | undefined } = {},
+): Promise<Uint8Array> {
   return (await measureRegions([firmwareRegion(firmware)], options)).digest
 }
 
@@ -170,7 +173,7 @@ type LaunchPage = PageInfo & { readonly contents: Uint8Array | null }
 /** Extends the digest by every page of every region, in order. `start` is the digest so far; zeros at first. */
 export async function measureRegions(
   regions: readonly LaunchRegion[],
-  options: { readonly start?: Uint8Array; readonly sha384?: Hash } = {},
+  options: { readonly start?: Uint8Array; readonly sha384?: Hash | undefined } = {},
 ): Promise<{ digest: Uint8Array; parts: LaunchPart[] }> {
   const pages = launchPages(regions)
   const record = new Uint8Array(pageInfoBytes)

@@ -43,10 +43,3 @@ export function vcpuSignature(type: string | number): number {
   if (!isVcpuType(type)) throw new Malformed(`vCPU type ${JSON.stringify(type)}: unknown`)
   return VCPU_SIGNATURES[type]
 }
-
-/** The value of CPUID Fn0000_0001_EAX for these numbers; family and model include their extended parts. */
-export function cpuidSignature(family: number, model: number, stepping: number): number {
-  const low = Math.min(family, 0xf)
-  const extended = family - low
-  return ((extended << 20) | ((model >> 4) << 16) | (low << 8) | ((model & 0xf) << 4) | stepping) >>> 0
-}

@@ -1,6 +1,7 @@
 // The superblock that veritysetup writes before a dm-verity hash tree (cryptsetup, "DMVerity", format version 1). Pure.
 
 import { fromUtf8, toHex, utf8 } from '../../base/bytes.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { isZero, type Layout, layoutBytes, readRecord, writeRecord } from '../encoding/layout.ts'
 import { wellFormed } from '../malformed.ts'
 
@@ -110,11 +111,7 @@ function algorithmField(): Uint8Array {
 }
 
 function nameOf(field: Uint8Array): string {
-  try {
-    return JSON.stringify(fromUtf8(field).replace(/\0+$/, ''))
-  } catch {
-    return 'unreadable'
-  }
+  return resultOr(() => JSON.stringify(fromUtf8(field).replace(/\0+$/, '')), 'unreadable')
 }
 
 /** Unlike a GUID, all its groups are in the order of their bytes. */

@@ -7,7 +7,7 @@ import { firmwareLaunchDigest, type LaunchVehicle, precomputedLaunchDigest } fro
 import { kernelHashesOf } from '../../attest/launch/kernel-hashes.ts'
 import { readOvmf } from '../../attest/launch/ovmf.ts'
 import { VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
-import { Malformed, type Parsed, reasonOf, wellFormed } from '../../attest/malformed.ts'
+import { Malformed, parsed, reasonOf, wellFormed } from '../../attest/malformed.ts'
 import { type Check, check, fail, notChecked, pass, verdict } from '../../attest/verdict.ts'
 import type { VerityParameters } from '../../attest/verity/superblock.ts'
 import { checkVerity } from '../../attest/verity/verify.ts'
@@ -52,7 +52,7 @@ async function ofIgvm(
       initrd: boot?.initrd ?? 'any',
       cmdline: image === 'any' ? { any: true } : textOf(image.cmdline),
     },
-    ...(hashes === undefined ? {} : { sha384: hashes.sha384 }),
+    sha384: hashes?.sha384,
   })
   const shapes = new Map(
     IGVM_PROFILES.flatMap(profile => {
@@ -78,9 +78,8 @@ async function shapesOf(boot: BootParts, cmdline: Uint8Array, sha384: BootHash):
   const named = boot.shapes.slice(0, shapeCountMax)
   wellFormed(named.length > 0, 'image: its manifest names no VM that it can be launched as')
   const { firmware, kernel, initrd } = boot
-  const native = sha384 === undefined ? {} : { sha384 }
   const shared = {
-    firmwareDigest: await firmwareLaunchDigest(firmware, native),
+    firmwareDigest: await firmwareLaunchDigest(firmware, { sha384 }),
     metadata: readOvmf(firmware),
     kernelHashes: await kernelHashesOf({ kernel, initrd, cmdline: textOf(cmdline) }),
     features: launchFeatures,
@@ -91,7 +90,7 @@ async function shapesOf(boot: BootParts, cmdline: Uint8Array, sha384: BootHash):
     const [, vehicle, vcpuType = '', vcpus] = shapePattern.exec(shape) ?? []
     if (vehicle === undefined || !Object.hasOwn(VCPU_SIGNATURES, vcpuType)) continue
     const cpus = { vehicle: vehicle as LaunchVehicle, vcpuType, vcpus: Number(vcpus) }
-    const { digest } = await precomputedLaunchDigest({ ...shared, ...cpus, ...native })
+    const { digest } = await precomputedLaunchDigest({ ...shared, ...cpus, sha384 })
     found.set(toHex(digest), `the image, launched as ${shape}`)
   }
   return found
@@ -119,7 +118,7 @@ export async function bootChecks(
     return [...committed, ...IMAGE_CHECKS.map(name => notChecked(name, reason, false))]
   }
   const isCommitted = verdict(committed).ok
-  const parameters = readVerityWords(image.cmdline)
+  const parameters = parsed(() => readVerityWords(image.cmdline))
   const named = parameters.ok
     ? pass('cmdline-root-hash', toHex(parameters.value.rootHash))
     : fail('cmdline-root-hash', parameters.reason)
@@ -173,34 +172,25 @@ const WORDS = {
 const blockBytes = 4096
 
 /** Each word exactly once: of two, the kernel's reader of a command line and the initrd's would take different ones. */
-function readVerityWords(cmdline: Uint8Array): Parsed<VerityWords> {
-  let text: string
-  try {
-    text = fromUtf8(cmdline)
-  } catch {
-    return { ok: false, reason: 'the command line is not UTF-8' }
-  }
-  const words = text.split(/\s+/)
+function readVerityWords(cmdline: Uint8Array): VerityWords {
+  const words = textOf(cmdline).split(/\s+/)
   const found = new Map<string, string>()
   for (const [name, pattern] of Object.entries(WORDS)) {
     const prefix = `strongroom.${name}=`
     const [value, ...more] = words.filter(word => word.startsWith(prefix)).map(word => word.slice(prefix.length))
-    if (value === undefined) return { ok: false, reason: `the command line has no ${prefix}` }
-    if (more.length > 0) return { ok: false, reason: `the command line has ${prefix} twice` }
-    if (!pattern.test(value)) return { ok: false, reason: `the command line has ${prefix}${value}, which is malformed` }
+    wellFormed(value !== undefined, `the command line has no ${prefix}`)
+    wellFormed(more.length === 0, `the command line has ${prefix} twice`)
+    wellFormed(pattern.test(value), `the command line has ${prefix}${value}, which is malformed`)
     found.set(name, value)
   }
   const of = (name: keyof typeof WORDS) => found.get(name) ?? ''
   return {
-    ok: true,
-    value: {
-      rootHash: fromHex(of('root_hash')) ?? new Uint8Array(0),
-      salt: fromHex(of('salt')) ?? new Uint8Array(0),
-      dataBlocks: Number(of('data_blocks')),
-      hashStart: Number(of('hash_start')),
-      dataBlockBytes: blockBytes,
-      hashBlockBytes: blockBytes,
-    },
+    rootHash: fromHex(of('root_hash')) ?? new Uint8Array(0),
+    salt: fromHex(of('salt')) ?? new Uint8Array(0),
+    dataBlocks: Number(of('data_blocks')),
+    hashStart: Number(of('hash_start')),
+    dataBlockBytes: blockBytes,
+    hashBlockBytes: blockBytes,
   }
 }
 

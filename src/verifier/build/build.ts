@@ -7,7 +7,7 @@
 // for; the same rules apply as far as they reach.
 
 import { sha256 } from '../../attest/hash.ts'
-import { Malformed, parsed } from '../../attest/malformed.ts'
+import { parsed } from '../../attest/malformed.ts'
 import { floorAgeCheck } from '../../attest/policy/floors.ts'
 import { readEvidence } from '../../attest/provenance/evidence.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
@@ -27,7 +27,7 @@ import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName }
 import { documentChecks, filesCheck } from './documents.ts'
 import { type JudgedReport, judgeReport } from './evidence.ts'
 import { judgeOrder } from './order.ts'
-import type { BuildQuestion, ReadResult, ResultFiles } from './question.ts'
+import { type BuildQuestion, documentOf, type ReadResult, type ResultFiles } from './question.ts'
 import { judgeReceipts, receiptChecks, receiptsMissing } from './receipts.ts'
 
 type SlsaReached = {
@@ -58,10 +58,8 @@ export type BuildVerdict = Verdict & {
 /** Never throws for a bad result: an unreadable part is a failed check. Errors of the disk's source pass through. */
 export async function verifyBuild(files: ResultFiles, question: BuildQuestion): Promise<BuildVerdict> {
   const provenanceFile = files.documents.get(RESULT_PATHS.provenance)
-  const provenance = parsed(() => readProvenance(present(provenanceFile, RESULT_PATHS.provenance)))
-  const evidence = parsed(() =>
-    readEvidence(present(files.documents.get(RESULT_PATHS.evidence), RESULT_PATHS.evidence)),
-  )
+  const provenance = parsed(() => readProvenance(documentOf(files, RESULT_PATHS.provenance)))
+  const evidence = parsed(() => readEvidence(documentOf(files, RESULT_PATHS.evidence)))
   const read: ReadResult = {
     files,
     provenance: provenance.ok ? provenance.value : null,
@@ -112,12 +110,8 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
   }
 }
 
-function present(bytes: Uint8Array | undefined, path: string): Uint8Array {
-  if (bytes === undefined) throw new Malformed(`there is no ${path}`)
-  return bytes
-}
-
-function isBroken({ outcome, required }: Check): boolean {
+/** It keeps a verdict from being good. */
+export function isBroken({ outcome, required }: Check): boolean {
   return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 

@@ -1,7 +1,7 @@
 // The files of a build's result against its provenance: artifacts and documents, each bound by its digest. Pure.
 
 import { parsedJson } from '../../attest/encoding/json.ts'
-import { Malformed, type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
+import { type Parsed, parsed, wellFormed } from '../../attest/malformed.ts'
 import { readBundle } from '../../attest/provenance/bundle.ts'
 import {
   ENVELOPE_KEYS,
@@ -22,7 +22,7 @@ import {
 import { nativeVerifiers, verifyHybrid } from '../../attest/receipt/hybrid-verify.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { AskedBuild, ReadResult, ResultFiles } from './question.ts'
+import { type AskedBuild, documentOf, type ReadResult, type ResultFiles } from './question.ts'
 import type { JudgedReceipts } from './receipts.ts'
 
 const artifactsPrefix = `${RESULT_PATHS.artifacts}/`
@@ -277,12 +277,6 @@ function sbomCheck(files: ResultFiles, { predicate }: Provenance): Check {
 }
 
 const sbomForm = partly({ bomFormat: exactly('CycloneDX'), components: listOf(partly({ purl: text })) })
-
-function documentOf({ documents }: ResultFiles, path: string): Uint8Array {
-  const bytes = documents.get(path)
-  if (bytes === undefined) throw new Malformed(`there is no ${path}`)
-  return bytes
-}
 
 function listed(names: readonly string[]): string {
   const more = names.length - namedMax

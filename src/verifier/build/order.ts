@@ -6,7 +6,7 @@
 
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { sha256 } from '../../attest/hash.ts'
-import { Malformed, parsed, wellFormed } from '../../attest/malformed.ts'
+import { parsed, wellFormed } from '../../attest/malformed.ts'
 import { members, partly } from '../../attest/provenance/fields.ts'
 import { RESULT_PATHS } from '../../attest/provenance/paths.ts'
 import { NETWORK_POLICIES } from '../../attest/provenance/record.ts'
@@ -16,7 +16,7 @@ import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { checkValue } from '../../contract/check.ts'
 import { BuildOrder, orderText } from '../../contract/vm/build-order.ts'
 import type { AskedRequest, AskedSource, ReadResult } from './question.ts'
-import { sourceDigestOf } from './question.ts'
+import { documentOf, sourceDigestOf } from './question.ts'
 import type { JudgedReceipts } from './receipts.ts'
 
 /**
@@ -99,9 +99,8 @@ type Stated = { readonly order: BuildOrder; readonly request: ReadonlyMap<string
 
 function stated({ files }: ReadResult): Stated {
   const what = 'slsa.json'
-  const bytes = files.documents.get(RESULT_PATHS.slsa)
-  if (bytes === undefined) throw new Malformed(`there is no ${RESULT_PATHS.slsa}`)
-  const { internalParameters, externalParameters } = slsaForm(parsedJson(what, bytes), what).predicate.buildDefinition
+  const document = parsedJson(what, documentOf(files, RESULT_PATHS.slsa))
+  const { internalParameters, externalParameters } = slsaForm(document, what).predicate.buildDefinition
   const check = checkValue(BuildOrder, internalParameters.order)
   wellFormed(check.ok, `${what}: internalParameters.order: ${check.ok ? '' : check.problem}`)
   return { order: check.value, request: new Map(Object.entries(externalParameters)) }

@@ -2,6 +2,7 @@
 
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import type { Hash } from '../../attest/hash.ts'
+import { Malformed } from '../../attest/malformed.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
 import type { ReadEvidence } from '../../attest/provenance/evidence.ts'
 import { type Provenance, sourceTreeName } from '../../attest/provenance/statement.ts'
@@ -16,6 +17,13 @@ export type ResultFiles = {
   readonly documents: ReadonlyMap<string, Uint8Array>
   /** SHA-256 in hexadecimal of every file. */
   readonly digests: ReadonlyMap<string, string>
+}
+
+/** Throws Malformed: it is not there. */
+export function documentOf({ documents }: ResultFiles, path: string): Uint8Array {
+  const bytes = documents.get(path)
+  if (bytes === undefined) throw new Malformed(`there is no ${path}`)
+  return bytes
 }
 
 export type BuildQuestion = {

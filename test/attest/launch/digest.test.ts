@@ -19,7 +19,7 @@ import {
 } from '../../../src/attest/launch/kernel-hashes.ts'
 import { OVMF_GUIDS, type OvmfSection, readOvmf, sectionKind } from '../../../src/attest/launch/ovmf.ts'
 import { PAGE_INFO } from '../../../src/attest/launch/page-info.ts'
-import { cpuidSignature, VCPU_SIGNATURES, vcpuSignature } from '../../../src/attest/launch/vcpu-types.ts'
+import { VCPU_SIGNATURES, vcpuSignature } from '../../../src/attest/launch/vcpu-types.ts'
 import { qemuVmsas } from '../../../src/attest/launch/vmsa.ts'
 import {
   readVmsa,
@@ -252,6 +252,12 @@ describe('the tables', () => {
     expect(readVmsa(other).segments.cs.base + readVmsa(other).fields.rip).toBe(0x80b004n)
     expect(readVmsa(other).fields).toMatchObject({ rdx: 0xa00f11n, sevFeatures: 1n, cr4: 0x40n, rflags: 2n })
   })
+
+  /** CPUID Fn0000_0001_EAX; family and model include their extended parts. */
+  function cpuidSignature(family: number, model: number, stepping: number): number {
+    const low = Math.min(family, 0xf)
+    return (((family - low) << 20) | ((model >> 4) << 16) | (low << 8) | ((model & 0xf) << 4) | stepping) >>> 0
+  }
 
   // Goal: signatures are what family, model and stepping say; versions of a model share its signature.
   test('vCPU signatures', () => {
