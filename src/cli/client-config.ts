@@ -27,22 +27,17 @@ const ClientFile = Closed({
   allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
   trust_simulated_root: Text('PEM of a simulated root'),
 })
-type ClientFile = Static<typeof ClientFile>
+export type ClientDefaults = Readonly<Static<typeof ClientFile>>
 
-export type ClientDefaults = {
-  readonly [Name in
-    | 'api'
-    | 'builds'
-    | 'keyFile'
-    | 'ca'
-    | 'policy'
-    | 'image'
-    | 'publicKey'
-    | 'gatewayPolicy'
-    | 'unattestedGateway'
-    | 'allowOutside'
-    | 'trustSimulatedRoot']?: string | undefined
-}
+const PATH_FIELDS = [
+  'key_file',
+  'ca',
+  'policy',
+  'image',
+  'public_key',
+  'gateway_policy',
+  'trust_simulated_root',
+] as const
 
 const bytesMax = 64 * KIB
 
@@ -62,24 +57,15 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
   const path = join(base, 'strongroom', 'client.toml')
   const text = readOwnFile(path)
   if (text === null) return {}
-  const { api, builds, key_file, ca, policy, image, public_key, ...more } = parse(text, path)
-  const at = (name: string | undefined) => (name === undefined ? undefined : pathOf(name, dirname(path), home))
-  return {
-    api,
-    builds,
-    keyFile: at(key_file),
-    ca: at(ca),
-    policy: at(policy),
-    image: at(image),
-    publicKey: at(public_key),
-    trustSimulatedRoot: at(more.trust_simulated_root),
-    gatewayPolicy: at(more.gateway_policy),
-    unattestedGateway: more.unattested_gateway,
-    allowOutside: more.allow_outside,
-  }
+  const given = parse(text, path)
+  const paths = PATH_FIELDS.flatMap(field => {
+    const name = given[field]
+    return name === undefined ? [] : [[field, pathOf(name, dirname(path), home)] as const]
+  })
+  return { ...given, ...Object.fromEntries(paths) }
 }
 
-function parse(text: string, path: string): ClientFile {
+function parse(text: string, path: string): ClientDefaults {
   const toml = readToml(text)
   if (!toml.ok) throw fault(`${path}:${toml.line}: ${toml.message}`)
   const result = checkValue(ClientFile, toml.table)

@@ -1,6 +1,6 @@
 // Input files of commands, whole and bounded: bytes, text or JSON. Effects: reads files. Failures are InputFaults.
 
-import { closeSync, fstatSync, openSync, readSync } from 'node:fs'
+import { closeSync, fstatSync, openSync, readSync, statSync } from 'node:fs'
 import { Malformed } from '../attest/malformed.ts'
 import { fromUtf8, utf8 } from '../base/bytes.ts'
 import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
@@ -38,6 +38,10 @@ export function readInput(input: InputFile): Uint8Array {
   } finally {
     closeSync(fd)
   }
+}
+
+export function isDirectory(path: string): boolean {
+  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 }
 
 export function readOptionalInput(input: Omit<InputFile, 'path'> & { path: string | undefined }) {

@@ -36,12 +36,12 @@ test('goal: every field is a default, and paths are relative to the file or to t
   ]
   expect(load(text.join('\n'))).toEqual({
     api: 'https://instances.example:8441',
-    keyFile: join(home, 'keys/a'),
+    key_file: join(home, 'keys/a'),
     ca: join(folder, 'ca.pem'),
     policy: join(home, '.config/policy.json'),
     image: '/images/instance',
-    publicKey: join(home, '.ssh/id_ed25519.pub'),
-    trustSimulatedRoot: join(folder, 'root.pem'),
+    public_key: join(home, '.ssh/id_ed25519.pub'),
+    trust_simulated_root: join(folder, 'root.pem'),
   })
   for (const name of text.map(line => line.split(' ')[0] ?? '')) expect(clientConfigHelp).toContain(`  ${name} = `)
 })

@@ -1,9 +1,9 @@
 // strongroom build: sends source to service C, follows the build, verifies the result. Effects: the network, files.
 
-import { existsSync, mkdirSync, renameSync, statSync } from 'node:fs'
+import { mkdirSync, renameSync } from 'node:fs'
 import { basename, join, resolve } from 'node:path'
-import { InvalidArgumentError, Option } from 'commander'
-import { fromHex, toHex } from '../../base/bytes.ts'
+import { Option } from 'commander'
+import { toHex } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
@@ -12,20 +12,22 @@ import { REPORT_PINS } from '../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
-import { KIB, MIB, readTextInput } from '../input-file.ts'
+import { isDirectory, KIB, MIB, readTextInput } from '../input-file.ts'
 import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
-import { bytesText, oneLine, paintFor, type ShownVerdict, wantsColour } from '../render.ts'
+import { bytesText, oneLine, paintFor, wantsColour } from '../render.ts'
 import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/asked-build.ts'
 import {
   type BuildOptions,
   buildDocument,
+  buildNonceOption,
   buildSummary,
   judgeResult,
+  nonceBytesMax,
   ownImageOption,
-  withOwnImage,
+  shownBuild,
 } from '../verify/build.ts'
 import { readApiKey } from '../verify/instance-source.ts'
-import { addPinOptions, withFlags } from '../verify/pin-options.ts'
+import { addPinOptions } from '../verify/pin-options.ts'
 import { addEvidenceOptions } from '../verify/trust-options.ts'
 import { BuildClient } from './client.ts'
 import { createProgress, type Progress } from './progress.ts'
@@ -42,7 +44,6 @@ type SubmitOptions = BuildOptions &
     downloadMib: number
   }
 
-const nonceBytes = 16
 const apiEnv = 'STRONGROOM_BUILDS_API'
 
 export function addBuild(program: Command): void {
@@ -60,7 +61,7 @@ export function addBuild(program: Command): void {
       'file with an API key of your organization (env STRONGROOM_API_KEY has the key itself)',
     )
     .option('--ca <file>', "PEM of the authority that issued service C's certificate")
-    .option('--nonce <hex>', '1 to 16 bytes, new for each build; drawn unless given', submitNonceOption)
+    .option('--nonce <hex>', '1 to 16 bytes, new for each build; drawn unless given', buildNonceOption)
     .option('--output <dir>', 'where the result goes: its archive, and unpacked once it is verified', '.')
     .addOption(
       new Option('--download-mib <count>', 'the largest result archive that is taken')
@@ -87,19 +88,13 @@ ${helpText(
     .runs(submitBuild)
 }
 
-function submitNonceOption(text: string): Uint8Array {
-  const bytes = fromHex(text)
-  if (bytes !== null && bytes.length >= 1 && bytes.length <= nonceBytes) return bytes
-  throw new InvalidArgumentError(`It must be 1 to ${nonceBytes} bytes in hexadecimal.`)
-}
-
 type Ended =
   | { readonly ok: true; readonly archive: string; readonly sha256: string }
   | { readonly ok: false; readonly errorType: string; readonly error: string }
 
 async function submitBuild(run: Run, source: string, options: SubmitOptions): Promise<void> {
   const { io } = run
-  const nonce = options.nonce ?? systemRandom(nonceBytes)
+  const nonce = options.nonce ?? systemRandom(nonceBytesMax)
   const client = clientOf(run, options)
   const output = resolve(options.output)
   mkdirSync(output, { recursive: true })
@@ -137,8 +132,8 @@ function clientOf({ io }: Run, options: SubmitOptions): BuildClient {
       text === undefined ? 'the address of service C is not known' : `${oneLine(text)} is not https://HOST:PORT`
     throw new InputFault(message, { param: 'api', remedy: `name it by --api, ${apiEnv}, or builds in client.toml` })
   }
-  const hasKey = (options.keyFile ?? io.env.STRONGROOM_API_KEY ?? defaults.keyFile ?? '') !== ''
-  const key = hasKey ? readApiKey(options.keyFile, io.env, defaults.keyFile).text : null
+  const hasKey = (options.keyFile ?? io.env.STRONGROOM_API_KEY ?? defaults.key_file ?? '') !== ''
+  const key = hasKey ? readApiKey(options.keyFile, io.env, defaults.key_file).text : null
   const caFile = options.ca ?? defaults.ca
   const ca = caFile === undefined ? undefined : readTextInput({ path: caFile, param: 'ca', bytesMax: 64 * KIB })
   return new BuildClient({ api, key, ca, clock: systemClock })
@@ -173,7 +168,7 @@ async function requestOf(
       remedy: 'leave it out, or name the repository',
     })
   }
-  if (!existsSync(source) || !statSync(source).isDirectory()) {
+  if (!isDirectory(source)) {
     throw new InputFault(`${source} is no directory, and no address of a git repository`, {
       param: 'source',
       remedy: 'name a directory, or an https address',
@@ -227,7 +222,7 @@ async function followBuild(
   }
   await progress.phase('download', jobId)
   const archive = join(output, `${jobId}.unverified.tar.gz`)
-  const { sha256 } = await client.download(jobId, archive, { bytesMax, signal })
+  const sha256 = await client.download(jobId, archive, { bytesMax, signal })
   return { ok: true, archive, sha256 }
 }
 
@@ -280,11 +275,7 @@ async function report(run: Run, { jobId, nonce, ended, options, asked, output }:
   const kept = found.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
   const archive = kept?.archive ?? ended.archive
   const directory = kept?.directory ?? null
-  const shown: ShownVerdict = {
-    ok: found.ok,
-    simulated: found.simulated,
-    checks: withFlags(found.checks).map(withOwnImage),
-  }
+  const shown = shownBuild(found)
   const verification = buildDocument(found, shown, asOf)
   const result = directory ?? 'not unpacked, for the verdict is not good'
   const summary = buildSummary({ found, shown }, run.paint, options.verbose === true)

@@ -7,6 +7,7 @@ import { utf8 } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault, type FaultCode, messageOf } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../../contract/check.ts'
 import { BuildEvent } from '../../contract/http/build.ts'
 import { BuildAccepted } from '../../contract/http/build-api.ts'
@@ -91,7 +92,7 @@ export class BuildClient {
     jobId: string,
     path: string,
     { bytesMax, signal }: { readonly bytesMax: number; readonly signal: AbortSignal },
-  ): Promise<{ sizeBytes: number; sha256: string }> {
+  ): Promise<string> {
     const part = `${path}.part`
     rmSync(part, { force: true })
     const { O_WRONLY, O_CREAT, O_EXCL } = fsConstants
@@ -138,7 +139,7 @@ export class BuildClient {
       throw this.#strange('the result that arrived has another digest than it said')
     }
     renameSync(part, path)
-    return { sizeBytes, sha256 }
+    return sha256
   }
 
   async *#stream(jobId: string, afterId: number, signal: AbortSignal): AsyncGenerator<SeenEvent> {
@@ -241,12 +242,8 @@ function eventOf(block: string): SeenEvent | null {
       .trim()
   const data = field('data')
   if (data === undefined) return null
-  try {
-    const parsed = checkValue(BuildEvent, parseJson(utf8(data), jsonLimits))
-    return parsed.ok ? { id: Number(field('id') ?? 0), data: parsed.value } : null
-  } catch {
-    return null
-  }
+  const parsed = resultOr(() => checkValue(BuildEvent, parseJson(utf8(data), jsonLimits)), null)
+  return parsed?.ok ? { id: Number(field('id') ?? 0), data: parsed.value } : null
 }
 
 const jsonLimits = { depthMax: 16 } as const

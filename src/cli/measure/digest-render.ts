@@ -1,9 +1,9 @@
-// A launch digest for people and for programs, compared with the expected one where one is given. Pure.
+// A launch digest for people and for programs, and its comparison with the expected one. Pure.
 
 import type { LaunchPart } from '../../attest/launch/digest.ts'
-import { type Check, check, verdict } from '../../attest/verdict.ts'
+import { type Check, check } from '../../attest/verdict.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import { fields, hexNumber, type Paint, verdictDocument, verdictText } from '../render.ts'
+import { fields, hexNumber, type Paint } from '../render.ts'
 
 export type ShownDigest = {
   readonly digest: Uint8Array
@@ -19,17 +19,15 @@ export function digestCheck(digest: Uint8Array, expected: Uint8Array | undefined
   return check('launch-digest', equalConstantTime(digest, expected), `${found} is not ${toHex(expected)}`, found)
 }
 
-export function digestText({ digest, profile }: ShownDigest, matched: Check | null, paint: Paint): string {
-  const entries = [
+export function digestText({ digest, profile }: ShownDigest, paint: Paint): string {
+  return fields(paint, [
     ['profile', profile],
     ['digest', toHex(digest)],
-  ] as const
-  return fields(paint, entries) + (matched === null ? '' : verdictText(verdict([matched]), paint))
+  ])
 }
 
-export function digestDocument({ digest, profile, parts }: ShownDigest, matched: Check | null) {
+export function digestDocument({ digest, profile, parts }: ShownDigest) {
   return {
-    ...(matched === null ? {} : verdictDocument(verdict([matched]))),
     profile,
     digest: toHex(digest),
     parts: parts.map(part => ({

@@ -5,7 +5,26 @@ import { policyNames } from '../../attest/report/bits.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { present } from '../../base/assert.ts'
 import { toHex } from '../../base/bytes.ts'
-import { dash, fields, hexNumber, type Paint } from '../render.ts'
+import { bytesText, dash, fields, hexNumber, type Paint } from '../render.ts'
+import { nativeSha256 } from './native.ts'
+
+type IgvmFile = {
+  /** Null: it was not written. */
+  readonly file: string | null
+  readonly bytes: Uint8Array
+  readonly digest: Uint8Array
+  readonly profile: string
+}
+
+/** A file that was made. */
+export function shownFile({ file, bytes, digest, profile }: IgvmFile, paint: Paint) {
+  const written = file === null ? {} : { file }
+  const digests = { sha256: toHex(nativeSha256(bytes)), profile, digest: toHex(digest) }
+  return {
+    document: { ...written, size_bytes: bytes.length, ...digests },
+    text: fields(paint, Object.entries({ ...written, size: bytesText(bytes.length), ...digests })),
+  }
+}
 
 export function igvmDocument(described: IgvmDescription) {
   const { policy, firmware, kernelHashes } = described

@@ -7,15 +7,12 @@ import { igvmBytesMax } from '../../attest/igvm/file.ts'
 import { measureIgvm } from '../../attest/igvm/measure.ts'
 import { guestPolicy as policyDefault } from '../../attest/launch/guest.ts'
 import { idAuthBytes, idBlockBytes, readIdAuth, readIdBlock } from '../../attest/launch/id-block.ts'
-import { verdict } from '../../attest/verdict.ts'
-import { toHex } from '../../base/bytes.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
 import { readInput, readingInput, readOptionalInput } from '../input-file.ts'
 import { required, unsignedOption } from '../options.ts'
 import { writeOutput } from '../output-file.ts'
-import { bytesText, fields, hexNumber, verdictDocument, verdictText } from '../render.ts'
-import { igvmDocument, igvmText } from './igvm-render.ts'
+import { hexNumber } from '../render.ts'
+import { igvmDocument, igvmText, shownFile } from './igvm-render.ts'
 import {
   addBootOptions,
   addCpuOptions,
@@ -27,7 +24,8 @@ import {
   readKernelHashes,
   requiredCpus,
 } from './launch-options.ts'
-import { nativeSha256, nativeSha384 } from './native.ts'
+import { nativeSha384 } from './native.ts'
+import { showCompared } from './show-digest.ts'
 
 export function addIgvm(program: Command): void {
   const igvm = program
@@ -79,16 +77,7 @@ async function buildFile(run: Run, options: BuildOptions): Promise<void> {
   const bytes = await readingInput('', () => buildIgvm(build))
   const { digest, profile } = await measureIgvm(bytes, { profile: 'qemu-kvm', sha384: nativeSha384 })
   writeOutput(options.out, bytes)
-  const [sha256, digestHex] = [toHex(nativeSha256(bytes)), toHex(digest)]
-  const document = { file: options.out, size_bytes: bytes.length, sha256, profile, digest: digestHex }
-  const text = [
-    ['file', options.out],
-    ['size', bytesText(bytes.length)],
-    ['sha256', sha256],
-    ['profile', profile],
-    ['digest', digestHex],
-  ] as const
-  await run.result(document, fields(run.paint, text))
+  await showCompared(run, shownFile({ file: options.out, bytes, digest, profile }, run.paint), null)
 }
 
 async function readIdBlockFiles({ idBlock, idAuth }: BuildOptions): Promise<IgvmBuild['idBlock']> {
@@ -114,12 +103,8 @@ function addShow(igvm: Command): void {
       const bytes = readInput({ path: file, param: 'file', bytesMax: igvmBytesMax })
       const expected = expectationOf(options)
       const described = await readingInput(file, () => describeIgvm(bytes, { expected, sha384: nativeSha384 }))
-      const compared = expected === 'any' ? null : verdict(described.checks)
-      await run.result(
-        { ...(compared === null ? {} : verdictDocument(compared)), ...igvmDocument(described) },
-        igvmText(described, run.paint) + (compared === null ? '' : verdictText(compared, run.paint)),
-      )
-      if (compared !== null && !compared.ok) run.exitWith(EXIT.failed)
+      const shown = { document: igvmDocument(described), text: igvmText(described, run.paint) }
+      await showCompared(run, shown, expected === 'any' ? null : described.checks)
     })
 }
 

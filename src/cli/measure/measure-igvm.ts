@@ -9,20 +9,20 @@ import { launchProfile } from '../../attest/launch/guest.ts'
 import { cmdlineBytes } from '../../attest/launch/kernel-hashes.ts'
 import { launchDigestBytes } from '../../attest/launch/page-info.ts'
 import { VCPU_SIGNATURES } from '../../attest/launch/vcpu-types.ts'
-import { type Check, check, fail, verdict } from '../../attest/verdict.ts'
+import { type Check, check, fail } from '../../attest/verdict.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex, toHex } from '../../base/bytes.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT, InputFault } from '../exit.ts'
+import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
 import { writeOutput } from '../output-file.ts'
-import { bytesText, fields, verdictDocument, verdictText } from '../render.ts'
 import { digestCheck } from './digest-render.ts'
+import { shownFile } from './igvm-render.ts'
 import { firmwareBytesMax, initrdBytesMax, kernelBytesMax } from './launch-options.ts'
 import { nativeSha256, nativeSha384 } from './native.ts'
-import { showDigest } from './show-digest.ts'
+import { showCompared, showDigest } from './show-digest.ts'
 
 /** As many as launch documents have. */
 const vcpusMax = 255
@@ -105,28 +105,9 @@ async function measureImage(run: Run, directory: string, file: string | undefine
   const wanted = options.expect ?? expected
   const compared =
     digestCheck(digest, wanted ?? undefined) ?? fail('launch-digest', `the manifest has no launch digest for ${shape}`)
-  const judged = verdict([...checks, compared])
   if (options.out !== undefined) writeOutput(options.out, bytes)
-  const [sha256, digestHex] = [toHex(nativeSha256(bytes)), toHex(digest)]
-  const written = options.out === undefined ? {} : { file: options.out }
-  await run.result(
-    {
-      ...verdictDocument(judged),
-      ...written,
-      size_bytes: bytes.length,
-      sha256,
-      profile: launchProfile,
-      digest: digestHex,
-    },
-    fields(run.paint, [
-      ...Object.entries(written),
-      ['size', bytesText(bytes.length)],
-      ['sha256', sha256],
-      ['profile', launchProfile],
-      ['digest', digestHex],
-    ]) + verdictText(judged, run.paint),
-  )
-  if (!judged.ok) run.exitWith(EXIT.failed)
+  const made = { file: options.out ?? null, bytes, digest, profile: launchProfile }
+  await showCompared(run, shownFile(made, run.paint), [...checks, compared])
 }
 
 type Rebuilt = { readonly bytes: Uint8Array; readonly checks: readonly Check[]; readonly expected: Uint8Array | null }

@@ -12,7 +12,7 @@ export const nativeSha384: Hash = bytes => new Uint8Array(Bun.CryptoHasher.hash(
 /** 4 TiB: more than any image has. It limits how long a huge sparse file can keep the command busy. */
 export const imageBytesMax = 2 ** 42
 
-export type ImageSource = ByteSource & AsyncDisposable & { readonly sizeBytes: number }
+export type ImageSource = ByteSource & AsyncDisposable
 
 /** Regular files only: pipes have no offsets, devices state no size. Throws InputFault, also from `read`. */
 export async function openImage(input: { path: string; param: string }): Promise<ImageSource> {
@@ -34,7 +34,6 @@ export async function openImage(input: { path: string; param: string }): Promise
     )
   }
   return {
-    sizeBytes: stat.size,
     read: async (offset, length) => {
       try {
         return await readAt(file, offset, length)

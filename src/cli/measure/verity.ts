@@ -1,7 +1,7 @@
 // strongroom verity: dm-verity root hashes of disk images. Needs no daemon and no root. Effects: reads the image.
 
 import { InvalidArgumentError } from 'commander'
-import { type Check, check, verdict } from '../../attest/verdict.ts'
+import { check } from '../../attest/verdict.ts'
 import { type VerityRoot, verityRoot, verityRootOf } from '../../attest/verity/root.ts'
 import { checkVerityParameters, type VerityParameters, veritySaltBytesMax } from '../../attest/verity/superblock.ts'
 import { verityDigestBytes } from '../../attest/verity/tree.ts'
@@ -9,11 +9,12 @@ import { checkVerity } from '../../attest/verity/verify.ts'
 import { equalConstantTime, fromHex, toHex } from '../../base/bytes.ts'
 import { blockSha256 } from '../../linux/native-hash.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT, InputFault } from '../exit.ts'
+import { InputFault } from '../exit.ts'
 import { readingInput } from '../input-file.ts'
 import { countOption, hexOption, required } from '../options.ts'
-import { fields, verdictDocument, verdictText } from '../render.ts'
+import { fields } from '../render.ts'
 import { type ImageSource, imageBytesMax, openImage } from './native.ts'
+import { showCompared } from './show-digest.ts'
 
 const blockBytesDefault = 4096
 
@@ -90,12 +91,11 @@ async function rootBySuperblock(run: Run, { path, image, options }: Image & { op
   const hashOffset = required('hash-offset', options.hashOffset)
   if (options.expect === undefined) {
     const work = () => verityRoot({ data: image, hashOffset }, { hash: blockSha256() })
-    await show(run, await readingInput(path, work), null)
-    return
+    return await showCompared(run, shownRoot(await readingInput(path, work), run), null)
   }
   const expected = { rootHash: options.expect, uuid: 'any' } as const
   const checks = await checkVerity({ data: image, hashOffset }, expected, { hash: blockSha256() })
-  await show(run, null, checks)
+  await showCompared(run, { document: {}, text: '' }, checks)
 }
 
 async function rootByParameters(
@@ -106,22 +106,15 @@ async function rootByParameters(
     checkVerityParameters(given)
     return verityRootOf(image, given, { hash: blockSha256() })
   })
-  if (expect === undefined) return await show(run, root, null)
+  if (expect === undefined) return await showCompared(run, shownRoot(root, run), null)
   const computed = toHex(root.rootHash)
   const isEqual = equalConstantTime(root.rootHash, expect)
   const reason = `computed ${computed}, expected ${toHex(expect)}`
-  await show(run, root, [check('verity-root', isEqual, reason, computed)])
+  await showCompared(run, shownRoot(root, run), [check('verity-root', isEqual, reason, computed)])
 }
 
-async function show(run: Run, root: VerityRoot | null, checks: readonly Check[] | null): Promise<void> {
-  const compared = checks === null ? null : verdict(checks)
-  const document = {
-    ...(compared === null ? {} : verdictDocument(compared)),
-    ...(root === null ? {} : rootDocument(root)),
-  }
-  const text = root === null ? '' : rootText(root, run)
-  await run.result(document, text + (compared === null ? '' : verdictText(compared, run.paint)))
-  if (compared !== null && !compared.ok) run.exitWith(EXIT.failed)
+function shownRoot(root: VerityRoot, run: Run) {
+  return { document: rootDocument(root), text: rootText(root, run) }
 }
 
 function rootDocument({ rootHash, parameters }: VerityRoot) {

@@ -1,5 +1,6 @@
 // strongroom builds: attested builds of all organizations, as the operator sees them. Effects: requests to the daemon.
 
+import type { Static } from '@sinclair/typebox'
 import { AdminBuild, AdminBuildList, buildListMax } from '../../contract/admin/admin.ts'
 import { type Command, path } from '../cli.ts'
 import { countOption } from '../options.ts'
@@ -22,9 +23,7 @@ export function addBuilds(program: Command): void {
     .examples('strongroom builds list', 'strongroom builds list --org acme --limit 1000 --json')
     .runs(async (run, options: { org?: string; limit: number }) => {
       const query = { organization: options.org, limit: options.limit }
-      const found = await run.show({ path: '/builds', query, response: AdminBuildList }, ({ builds }, paint) =>
-        listText(builds, paint),
-      )
+      const found = await run.show({ path: '/builds', query, response: AdminBuildList }, listText)
       if (found.builds.length === options.limit && options.limit < buildListMax) {
         await run.hint(`there may be more: --limit ${Math.min(options.limit * 10, buildListMax)}`)
       }
@@ -47,7 +46,7 @@ function onOne(parent: Command, name: string, description: string): Command {
   return parent.command(name).description(description).argument('<id>', 'id of the build, its job_id')
 }
 
-function listText(builds: readonly AdminBuild[], paint: Paint): string {
+function listText({ builds }: Static<typeof AdminBuildList>, paint: Paint): string {
   const rows = builds.map(build => [
     build.id,
     dash(build.organization),

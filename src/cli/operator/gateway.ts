@@ -1,5 +1,6 @@
 // strongroom gateway key: keys of the gateway. strongroom metrics: Prometheus text. Effects: requests to the daemon.
 
+import type { Static } from '@sinclair/typebox'
 import { AdminGatewayKey, AdminGatewayKeyCreated, AdminGatewayKeyList } from '../../contract/admin/admin.ts'
 import type { KeyRules } from '../../contract/key-rules.ts'
 import { type Command, path } from '../cli.ts'
@@ -58,7 +59,7 @@ export function addGateway(program: Command): void {
           path: path`/organizations/${slug}/gateway-keys`,
           response: AdminGatewayKeyList,
         },
-        ({ keys }, paint) => listText(keys, paint),
+        listText,
       )
     })
 
@@ -205,7 +206,7 @@ function modelsText({ models }: AdminGatewayKey): string {
   return models.length === 0 ? 'none' : oneLine(models.join(', '))
 }
 
-function listText(keys: readonly AdminGatewayKey[], paint: Paint): string {
+function listText({ keys }: Static<typeof AdminGatewayKeyList>, paint: Paint): string {
   const rows = keys.map(key => [
     key.prefix,
     paint.word(key.state),

@@ -1,5 +1,6 @@
 // strongroom instance: the instances of all organizations, as the operator sees them. Effects: requests to the daemon.
 
+import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { iso } from '../../base/clock.ts'
 import { harmless } from '../../base/harmless.ts'
@@ -42,9 +43,7 @@ export function addInstance(program: Command): void {
     )
     .runs(async (run, { org: organization, status, name, since, limit }: ListOptions) => {
       const query = { organization, status, name, since: since === undefined ? undefined : iso(since), limit }
-      const shown = await run.show({ path: '/instances', query, response: AdminInstanceList }, ({ instances }, paint) =>
-        listText(instances, paint),
-      )
+      const shown = await run.show({ path: '/instances', query, response: AdminInstanceList }, listText)
       if (shown.more) await run.hint(`only the newest ${limit} are shown; see --limit, --status, --name, --since`)
     })
 
@@ -79,9 +78,7 @@ export function addInstance(program: Command): void {
   onOne(instance, 'logs', 'print the events of an instance and its VM, oldest first')
     .examples('strongroom instance logs k3v9x2ab', 'strongroom instance logs k3v9x2ab --json')
     .runs(async (run, ref: string) => {
-      await run.show({ path: '/instance/events', query: { ref }, response: AdminEventList }, ({ events }, paint) =>
-        eventsText(events, paint),
-      )
+      await run.show({ path: '/instance/events', query: { ref }, response: AdminEventList }, eventsText)
     })
 
   addEgress(instance)
@@ -158,7 +155,7 @@ async function printConsole(run: Run, { ref, tail, follow }: { ref: string; tail
   if (run.json) await run.result({ console: text + decoder.decode() }, '')
 }
 
-function listText(instances: readonly AdminInstance[], paint: Paint): string {
+function listText({ instances }: AdminInstanceList, paint: Paint): string {
   const rows = instances.map(row => [
     row.organization,
     row.name,
@@ -198,7 +195,7 @@ function instanceText(row: AdminInstance, paint: Paint): string {
 }
 
 /** QEMU's own lines stand below their event. */
-function eventsText(events: readonly AdminEvent[], paint: Paint): string {
+function eventsText({ events }: Static<typeof AdminEventList>, paint: Paint): string {
   const rows = events.map(({ at, kind, detail }) => [at, kind, wordsOf(detail) === null ? detailText(detail) : ''])
   const [head = '', ...lines] = table(paint, ['TIME', 'EVENT', 'DETAIL'], rows).trimEnd().split('\n')
   const withWords = lines.flatMap((line, index) => {

@@ -1,5 +1,6 @@
 // strongroom key: API keys of organizations. Effects: requests to the daemon.
 
+import type { Static } from '@sinclair/typebox'
 import { Option } from 'commander'
 import { AdminKey, AdminKeyCreated, AdminKeyList } from '../../contract/admin/admin.ts'
 import { type Command, path } from '../cli.ts'
@@ -37,9 +38,7 @@ export function addKey(program: Command): void {
     .argument('<org>', 'slug of the organization')
     .examples('strongroom key list acme')
     .runs(async (run, slug: string) => {
-      await run.show({ path: path`/organizations/${slug}/keys`, response: AdminKeyList }, ({ keys }, paint) =>
-        listText(keys, paint),
-      )
+      await run.show({ path: path`/organizations/${slug}/keys`, response: AdminKeyList }, listText)
     })
 
   key
@@ -68,7 +67,7 @@ function keyText(key: AdminKey, paint: Paint): string {
   ])
 }
 
-function listText(keys: readonly AdminKey[], paint: Paint): string {
+function listText({ keys }: Static<typeof AdminKeyList>, paint: Paint): string {
   const rows = keys.map(key => [
     key.prefix,
     key.scope,

@@ -1,7 +1,7 @@
 // A boot image as a directory of its files, or as skopeo's `dir:` leaves it: files named by their digests.
 // Effects: reads files. Every Fault is invalid_request.
 
-import { readdirSync, statSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Type } from '@sinclair/typebox'
 import { parsedJson } from '../../attest/encoding/json.ts'
@@ -10,7 +10,7 @@ import { checkValue } from '../../contract/check.ts'
 import type { BootImage } from '../../verifier/build/question.ts'
 import { readExpectedImage } from '../../verifier/launch.ts'
 import { InputFault } from '../exit.ts'
-import { KIB, MIB, readInput, readingInput } from '../input-file.ts'
+import { isDirectory, KIB, MIB, readInput, readingInput } from '../input-file.ts'
 import { type ImageSource, openImage } from '../measure/native.ts'
 
 const igvmBytesMax = 512 * MIB
@@ -61,10 +61,6 @@ function openDirectory(directory: string, param: string): ImageDirectory {
 /** Null if the text is no OCI manifest; the reader of the other form then reports why. */
 function safeJson(bytes: Uint8Array): unknown {
   return resultOr(() => parsedJson('manifest', bytes), null)
-}
-
-function isDirectory(path: string): boolean {
-  return statSync(path, { throwIfNoEntry: false })?.isDirectory() === true
 }
 
 /** A file, or the directory of an image with exactly one IGVM file in it. */

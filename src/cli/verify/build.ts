@@ -79,9 +79,10 @@ const clientTrustHelp = `
 Of ~/.config/strongroom/client.toml only trust_simulated_root is used: its policy and its image are those of instances.
 `
 
-const nonceBytesMax = 16
+/** Most bytes of a build's nonce. */
+export const nonceBytesMax = 16
 
-function buildNonceOption(text: string): Uint8Array {
+export function buildNonceOption(text: string): Uint8Array {
   const bytes = fromHex(text)
   if (bytes !== null && bytes.length >= 1 && bytes.length <= nonceBytesMax) return bytes
   throw new InvalidArgumentError(`It must be 1 to ${nonceBytesMax} bytes in hexadecimal.`)
@@ -89,11 +90,7 @@ function buildNonceOption(text: string): Uint8Array {
 
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
   const { found, asOf } = await judgeResult(run, project, options, askedBuild)
-  const shown: ShownVerdict = {
-    ok: found.ok,
-    simulated: found.simulated,
-    checks: withFlags(found.checks).map(withOwnImage),
-  }
+  const shown = shownBuild(found)
   await run.result(
     buildDocument(found, shown, asOf),
     buildSummary({ found, shown }, run.paint, options.verbose === true),
@@ -101,8 +98,13 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
   if (!found.ok) run.exitWith(EXIT.failed)
 }
 
+/** With the words of the command line. */
+export function shownBuild({ ok, simulated, checks }: BuildVerdict): ShownVerdict {
+  return { ok, simulated, checks: withFlags(checks).map(withOwnImage) }
+}
+
 /** Names --own-image in the reason of a missing measurement. */
-export function withOwnImage(check: Check): Check {
+function withOwnImage(check: Check): Check {
   const isMissing = check.name === pinCheckName('measurement') && check.outcome === 'fail'
   return isMissing ? { ...check, reason: `${check.reason}; or say --own-image of an --image that is yours` } : check
 }
@@ -119,7 +121,7 @@ export async function judgeResult<Options extends BuildOptions>(
   const nonce = nonceOf(options)
   const pins = readPins(options)
   // Its policy and its image are those of instances.
-  const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trustSimulatedRoot
+  const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trust_simulated_root
   const question = {
     nonce,
     pins,

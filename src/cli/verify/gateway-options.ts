@@ -37,11 +37,11 @@ export async function readExpectedGateway(
   { gatewayPolicy, unattestedGateway, allowOutside }: GatewayPinOptions,
   defaults: ClientDefaults,
 ): Promise<ExpectedGateway> {
-  const path = gatewayPolicy ?? defaults.gatewayPolicy
+  const path = gatewayPolicy ?? defaults.gateway_policy
   return {
     policy: path === undefined ? 'any' : await readPolicyFile(path, 'gateway-policy'),
-    outside: allowOutside ?? namesIn(defaults.allowOutside),
-    unattested: reasonIn(unattestedGateway ?? defaults.unattestedGateway),
+    outside: allowOutside ?? namesIn(defaults.allow_outside),
+    unattested: reasonIn(unattestedGateway ?? defaults.unattested_gateway),
   }
 }
 

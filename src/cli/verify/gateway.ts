@@ -6,6 +6,7 @@ import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
 import { getOverTls, type TlsGet, type TlsResponse } from '../../linux/tls-get.ts'
@@ -96,12 +97,10 @@ async function fetchWorkload({
   timeoutMs,
 }: Pick<TlsGet, 'url' | 'ca' | 'timeoutMs'>): Promise<Uint8Array | null> {
   const address = new URL('/workload.json', url)
-  try {
-    return workloadIn(await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax }))
-  } catch {
-    // Then the receipts, which name one, do not verify.
-    return null
-  }
+  // Without it the receipts, which name one, do not verify.
+  return await getOverTls({ url: address, ca, timeoutMs, bodyBytesMax: workloadBytesMax })
+    .then(workloadIn)
+    .catch(() => null)
 }
 
 type Shown = { readonly whole: Verdict; readonly found: GatewayVerdict | null; readonly verbose: boolean }
@@ -117,10 +116,8 @@ async function showVerdict(run: Run, { whole, found, verbose }: Shown): Promise<
 
 /** Code and message of the gateway's error document, where the body is one. */
 function errorOf(body: Uint8Array): string {
-  try {
+  return resultOr(() => {
     const { error } = JSON.parse(fromUtf8(body.subarray(0, 4096)))
     return `${error.code}: ${error.message}`
-  } catch {
-    return 'no attestation'
-  }
+  }, 'no attestation')
 }

@@ -2,6 +2,7 @@
 
 import { fromUtf8, toBase64Url } from '../../base/bytes.ts'
 import { type FaultCode, messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { CertificateError, getOverTls, type TlsResponse } from '../../linux/tls-get.ts'
 import { type InstanceIdentity, instanceAttestationBytesMax } from '../../verifier/instance.ts'
 import { AdvisedFault, InputFault } from '../exit.ts'
@@ -65,7 +66,7 @@ export async function fetchAttestation(
     const isCertificate = error instanceof CertificateError
     throw new AdvisedFault(
       'api.unreachable',
-      `${url.host}: ${isCertificate ? 'its certificate: ' : ''}${words(error)}`,
+      `${url.host}: ${isCertificate ? 'its certificate: ' : ''}${oneLine(messageOf(error))}`,
       {
         remedy: isCertificate
           ? 'name the authority that issued it by --ca; the API key was not sent'
@@ -117,19 +118,11 @@ function refusal(response: TlsResponse, { host, key, instance }: Asked): Advised
 
 /** Message of an error document, if the body is one. */
 function problemOf(body: Uint8Array): { readonly message: string | null; readonly requestId: string | null } {
-  try {
-    const document: unknown = JSON.parse(fromUtf8(body.subarray(0, 8 * KIB)))
-    const error: unknown = Reflect.get(Object(document), 'error')
-    const text = (value: unknown) => (typeof value === 'string' ? value.slice(0, 500) : null)
-    return {
-      message: text(Reflect.get(Object(error), 'message')),
-      requestId: text(Reflect.get(Object(document), 'request_id')),
-    }
-  } catch {
-    return { message: null, requestId: null }
+  const document: unknown = resultOr(() => JSON.parse(fromUtf8(body.subarray(0, 8 * KIB))), null)
+  const error: unknown = Reflect.get(Object(document), 'error')
+  const text = (value: unknown) => (typeof value === 'string' ? value.slice(0, 500) : null)
+  return {
+    message: text(Reflect.get(Object(error), 'message')),
+    requestId: text(Reflect.get(Object(document), 'request_id')),
   }
-}
-
-function words(error: unknown): string {
-  return oneLine(messageOf(error))
 }

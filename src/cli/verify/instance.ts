@@ -103,7 +103,7 @@ export async function judgeInstance(
   given: InstanceOptions & Partial<Pick<VerifyOptions, 'document' | 'nonce' | 'asOf'>>,
 ): Promise<JudgedInstance> {
   const defaults = loadClientDefaults(run.io.env)
-  const trustRoot = given.trustSimulatedRoot ?? defaults.trustSimulatedRoot
+  const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
   const pins = readPins(given)
   // Before the network: a mistake here needs no request.
   const question = {
@@ -112,7 +112,7 @@ export async function judgeInstance(
     roots: await readRoots(trustRoot),
     policy: await readPolicy(given.policy ?? defaults.policy, pins),
     crl: await readCrl(given.crl),
-    publicKey: readPublicKey(given.publicKey ?? defaults.publicKey),
+    publicKey: readPublicKey(given.publicKey ?? defaults.public_key),
     image: await readImage(given.image ?? defaults.image),
     gateway: await readExpectedGateway(given, defaults),
   }
@@ -148,7 +148,7 @@ async function documentOf(
   const caPath = options.ca ?? defaults.ca
   const source = {
     api: options.api ?? defaultApi(instance, defaults),
-    key: readApiKey(options.keyFile, run.io.env, defaults.keyFile),
+    key: readApiKey(options.keyFile, run.io.env, defaults.key_file),
     ca: caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB }),
     timeoutMs: options.timeoutMs,
   }

@@ -2,10 +2,10 @@
 
 import type { Product } from '../../attest/amd/product.ts'
 import { decodeTcb, type RawTcb } from '../../attest/amd/tcb.ts'
-import { Malformed } from '../../attest/malformed.ts'
 import { platformNames, policyNames } from '../../attest/report/bits.ts'
 import type { SnpReport } from '../../attest/report/report.ts'
 import { toHex } from '../../base/bytes.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { hexNumber } from '../render.ts'
 
 /** Without a product TCBs stay raw numbers, because their layout depends on the product. */
@@ -50,13 +50,7 @@ export function reportDocument(report: SnpReport, product: Product | null) {
 }
 
 function components(raw: RawTcb, product: Product | null): object {
-  if (product === null) return {}
-  try {
-    return decodeTcb(raw, product)
-  } catch (error) {
-    if (error instanceof Malformed) return {}
-    throw error
-  }
+  return product === null ? {} : resultOr(() => decodeTcb(raw, product), {})
 }
 
 function versionText({ major, minor, build }: SnpReport['current']): string {

@@ -2,6 +2,7 @@
 
 import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
 import type { Check } from '../../attest/verdict.ts'
+import { isBroken } from '../../verifier/build/build.ts'
 import { sourceCheckName } from '../../verifier/build/order.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
@@ -25,7 +26,7 @@ export function verdictSummary(
   const body = [
     ...(ok
       ? section('rests on', restLines([...checks, ...details]))
-      : section('failed', grouped(checks.filter(isBad), failedLinesMax))),
+      : section('failed', grouped(checks.filter(isBroken), failedLinesMax))),
     ...section(
       'accepted',
       accepted.map(check => oneLine(check.reason).replace(/^accepted /, '')),
@@ -59,10 +60,6 @@ function isWaiver({ name, outcome, required }: Check): boolean {
     !required &&
     (name === upstreamCheckName || name === sourceCheckName || EVERY_PIN.some(pin => name === pinCheckName(pin)))
   )
-}
-
-function isBad({ outcome, required }: Check): boolean {
-  return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 
 /** Floors of the firmware first: unknown ones always get a line. */
