@@ -15,8 +15,8 @@ import { readPair } from '../http/pair.ts'
 import { openCollector } from '../inference/traces/collector.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
-import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
-import { loadBuilderImage, loadGatewayImage, loadImage } from '../vm/launch/image.driver.ts'
+import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../vm/launch/image.driver.ts'
+import { measurementOf } from './doctor/image-check.driver.ts'
 
 export type FileFinding = {
   readonly kind: 'problem' | 'warning'
@@ -42,9 +42,7 @@ function tlsFindings({ tls }: Config, nowMs: number): FileFinding[] {
   if (tls.certificate_file === '') return []
   const certificate = readNamed('tls.certificate_file', tls.certificate_file)
   const key = readNamed('tls.key_file', tls.key_file)
-  if ('finding' in certificate || 'finding' in key) {
-    return [certificate, key].flatMap(read => ('finding' in read ? [read.finding] : []))
-  }
+  if ('finding' in certificate || 'finding' in key) return unreadOf([certificate, key])
   const verdict = readPair(certificate.text, key.text)
   if (verdict.ok) return datesOf('tls.certificate_file', verdict.pair, nowMs)
   const field = verdict.reason.includes('private key') ? 'tls.key_file' : 'tls.certificate_file'
@@ -64,33 +62,37 @@ function datesOf(field: string, { notBeforeMs, notAfterMs }: Dates, nowMs: numbe
 function vmFindings({ vm }: Config): FileFinding[] {
   const firmware = vm.snp_boot === 'igvm' ? (['vm.igvm', vm.igvm] as const) : (['vm.firmware', vm.firmware] as const)
   return [
-    ...imageFindings(vm),
+    ...imageFindings(vm, {
+      field: 'vm.image_dir',
+      load: () => loadImage(vm.image_dir),
+      vcpus: ['vm.vcpus', vm.vcpus],
+    }),
     ...warned('vm.qemu', () => accessSync(vm.qemu, constants.X_OK)),
     ...(firmware[1] === '' ? [] : warned(firmware[0], () => checkReadable(firmware[1]))),
   ]
 }
 
+type NamedImage = {
+  /** Field that names its directory. */
+  readonly field: string
+  readonly load: () => Image
+  readonly vcpus: readonly [field: string, count: number]
+}
+
 /** A shape that the image has no launch digest for, or other firmware than its own: every launch would be refused. */
-function imageFindings(vm: Config['vm']): FileFinding[] {
-  const unread = warned('vm.image_dir', () => void loadImage(vm.image_dir))
-  if (unread.length > 0) return unread
-  const { manifest } = loadImage(vm.image_dir)
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
-  return warned('vm.vcpus', () => void expectedMeasurement(manifest, shape))
+function imageFindings(vm: Config['vm'], { field, load, vcpus: [vcpusField, vcpus] }: NamedImage): FileFinding[] {
+  const unread = warned(field, () => void load())
+  return unread.length > 0 ? unread : warned(vcpusField, () => void measurementOf(load(), vm, vcpus))
 }
 
 /** None while service C is off: nothing of it is read then. */
 function buildFindings({ listen, vm, builds }: Config, nowMs: number): FileFinding[] {
   if (listen.builds === '') return []
-  return [...builderFindings(vm, builds), ...fetchFindings(builds, nowMs)]
-}
-
-function builderFindings(vm: Config['vm'], builds: Config['builds']): FileFinding[] {
-  const unread = warned('builds.image_dir', () => void loadBuilderImage(builds.image_dir))
-  if (unread.length > 0) return unread
-  const { manifest } = loadBuilderImage(builds.image_dir)
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
-  return warned('builds.vcpus', () => void expectedMeasurement(manifest, shape))
+  const load = () => loadBuilderImage(builds.image_dir)
+  return [
+    ...imageFindings(vm, { field: 'builds.image_dir', load, vcpus: ['builds.vcpus', builds.vcpus] }),
+    ...fetchFindings(builds, nowMs),
+  ]
 }
 
 /** The daemon does not start without it. */
@@ -125,9 +127,8 @@ function tracesFindings(traces: Config['inference']['traces'], nowMs: number): F
   const { endpoint, headers_file, ca_file } = traces
   if (endpoint === '') return []
   const field = { headers: 'inference.traces.headers_file', ca: 'inference.traces.ca_file' }
-  const headers = headers_file === '' ? { text: '' } : readNamed(field.headers, headers_file)
-  const ca = ca_file === '' ? { text: '' } : readNamed(field.ca, ca_file)
-  const unread = [headers, ca].flatMap(read => ('finding' in read ? [read.finding] : []))
+  const ca = readNamed(field.ca, ca_file)
+  const unread = unreadOf([readNamed(field.headers, headers_file), ca])
   if (unread.length > 0 || !('text' in ca)) return unread
   try {
     openCollector(traces, systemClock)
@@ -143,24 +144,18 @@ function workerImageFindings({ image_dir: directory }: Config['inference']['work
 
 /** Image of the gateway's VM, with a worker or without. */
 function gatewayImageFindings({ vm, inference }: Config): FileFinding[] {
-  const { image_dir: directory } = inference.worker
-  const unread = warned('inference.worker.image_dir', () => void loadGatewayImage(directory))
-  if (unread.length > 0) return unread
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
-  return warned('inference.vcpus', () => void expectedMeasurement(loadGatewayImage(directory).manifest, shape))
+  return imageFindings(vm, {
+    field: 'inference.worker.image_dir',
+    load: () => loadGatewayImage(inference.worker.image_dir),
+    vcpus: ['inference.vcpus', inference.vcpus],
+  })
 }
 
 type Upstream = Config['inference']['upstreams'][number]
 
 function upstreamFindings(upstream: Upstream, path: string, nowMs: number): FileFinding[] {
-  const named = [
-    { field: `${path}.key_file`, file: upstream.key_file },
-    { field: `${path}.ca_file`, file: upstream.ca_file },
-  ]
-  const unread = named.flatMap(({ field, file }) => {
-    const read = file === '' ? { text: '' } : readNamed(field, file)
-    return 'finding' in read ? [read.finding] : []
-  })
+  const key = readNamed(`${path}.key_file`, upstream.key_file)
+  const unread = unreadOf([key, readNamed(`${path}.ca_file`, upstream.ca_file)])
   if (unread.length > 0) return unread
   try {
     const { ca } = loadUpstream(upstream)
@@ -188,7 +183,13 @@ function authoritiesOf(field: string, pem: string, nowMs: number): FileFinding[]
 
 type Read = { readonly text: string } | { readonly finding: FileFinding }
 
+function unreadOf(reads: readonly Read[]): FileFinding[] {
+  return reads.flatMap(read => ('finding' in read ? [read.finding] : []))
+}
+
+/** Empty where no file is named. */
 function readNamed(field: string, path: string): Read {
+  if (path === '') return { text: '' }
   try {
     checkReadable(path)
     if (statSync(path).size > textBytesMax) throw new Error(`${path} is larger than ${textBytesMax} bytes`)

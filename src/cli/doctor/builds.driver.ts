@@ -1,23 +1,26 @@
 // Collects the facts about service C for `strongroom doctor`. Effects: reads files.
 
 import { existsSync } from 'node:fs'
-import { messageOf } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { readAuthorities } from '../../builds/fetch/authorities.ts'
 import type { Config } from '../../config/schema.ts'
 import { freeDiskGib } from '../../vm/launch/disk.driver.ts'
+import { loadBuilderImage } from '../../vm/launch/image.driver.ts'
 import type { BuildFacts } from './builds.plan.ts'
-import { builderMeasurement, checkBuilderImage } from './image-check.driver.ts'
+import { outcomeOf } from './check.ts'
+import { checkImage, measurementOf } from './image-check.driver.ts'
 
 /** Null: service C is off. Never throws. */
 export async function lookAtBuilds(config: Config, stateDir: string): Promise<BuildFacts | null> {
-  const { listen, builds } = config
+  const { listen, vm, builds } = config
   if (listen.builds === '') return null
-  const image = await outcomeOf(() => checkBuilderImage(builds.image_dir))
+  const image = await outcomeOf(() => checkImage(builds.image_dir, loadBuilderImage))
   const fetchesNothing = builds.fetch_hosts.length === 0
   return {
     image,
-    measurement: image.ok ? await outcomeOf(() => builderMeasurement(config)) : null,
+    measurement: image.ok
+      ? await outcomeOf(() => measurementOf(loadBuilderImage(builds.image_dir), vm, builds.vcpus))
+      : null,
     authorities:
       fetchesNothing || builds.fetch_ca_file === ''
         ? null
@@ -34,12 +37,4 @@ function freeGib({ capacity }: Config, stateDir: string): number | null {
   if (capacity.scratch_gib !== 0) return capacity.scratch_gib
   if (!existsSync(`${stateDir}/vms`)) return null
   return resultOr(() => freeDiskGib(stateDir), null)
-}
-
-async function outcomeOf(work: () => string | Promise<string>): Promise<BuildFacts['image']> {
-  try {
-    return { ok: true, text: await work() }
-  } catch (error) {
-    return { ok: false, text: messageOf(error) }
-  }
 }

@@ -1,12 +1,9 @@
 // Judges the facts about service C. Pure.
 
 import type { Config } from '../../config/schema.ts'
-import { type Check, fail, fromOutcome, type Outcome, pass, skip } from './check.ts'
+import { type Check, fail, type ImageFacts, imageChecks, type Outcome, pass, skip } from './check.ts'
 
-export type BuildFacts = {
-  readonly image: Outcome
-  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
-  readonly measurement: Outcome | null
+export type BuildFacts = ImageFacts & {
   /** `builds.fetch_ca_file`; null where it is not read. */
   readonly authorities: Outcome | null
   /** Space for the scratch and exchange disks of all VMs, GiB; null: not known. */
@@ -19,20 +16,12 @@ export function buildChecks(
   { builds, vm, capacity }: Pick<Config, 'builds' | 'vm' | 'capacity'>,
 ): Check[] {
   if (facts === null) return [skip('builds', 'listen.builds is off: there is no service C')]
-  const { image, measurement, authorities, freeGib } = facts
+  const { authorities, freeGib } = facts
   return [
-    fromOutcome(
-      'builder image',
-      image,
-      `build it (bun scripts/build-image.ts builder) or copy it to builds.image_dir (${builds.image_dir}) again, or correct builds.image_dir`,
-    ),
-    measurement === null
-      ? skip('builder measurement', 'there is no builder image')
-      : fromOutcome(
-          'builder measurement',
-          measurement,
-          `set builds.vcpus (${builds.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the builder image has a launch digest for`,
-        ),
+    ...imageChecks(facts, 'builder ', {
+      image: `build it (bun scripts/build-image.ts builder) or copy it to builds.image_dir (${builds.image_dir}) again, or correct builds.image_dir`,
+      measurement: `set builds.vcpus (${builds.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the builder image has a launch digest for`,
+    }),
     fetchCheck(builds, authorities),
     diskCheck(builds, { freeGib, isConfigured: capacity.scratch_gib !== 0 }),
   ]

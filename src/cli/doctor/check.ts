@@ -1,4 +1,6 @@
-// One check of `strongroom doctor`, and how its verdict is said. Pure.
+// One check of `strongroom doctor`, and how its verdict is said. Effects: those of the work that is looked at.
+
+import { messageOf } from '../../base/fault.ts'
 
 /** WARN: it works, but less is held back than `strongroom help threats` says. */
 export type Verdict = 'PASS' | 'WARN' | 'FAIL' | 'SKIP'
@@ -13,8 +15,37 @@ export type Check = {
 /** The result of looking at one thing: what was found, or why that failed. */
 export type Outcome = { readonly ok: true; readonly text: string } | { readonly ok: false; readonly text: string }
 
+/** Never throws. */
+export async function outcomeOf(work: () => string | Promise<string>): Promise<Outcome> {
+  try {
+    return { ok: true, text: await work() }
+  } catch (error) {
+    return { ok: false, text: messageOf(error) }
+  }
+}
+
 export function fromOutcome(name: string, outcome: Outcome, remedy: string): Check {
   return outcome.ok ? pass(name, outcome.text) : fail(name, outcome.text, remedy)
+}
+
+/** An image of VMs on disk. */
+export type ImageFacts = {
+  readonly image: Outcome
+  /** The launch digest that its manifest has for the configured shape; null when there is no image. */
+  readonly measurement: Outcome | null
+}
+
+/** `kind`: before both names. */
+export function imageChecks(
+  { image, measurement }: ImageFacts,
+  kind: string,
+  remedies: Readonly<Record<'image' | 'measurement', string>>,
+): Check[] {
+  const name = `${kind}measurement`
+  return [
+    fromOutcome(`${kind}image`, image, remedies.image),
+    measurement === null ? skip(name, 'there is no image') : fromOutcome(name, measurement, remedies.measurement),
+  ]
 }
 
 export function pass(name: string, detail: string): Check {

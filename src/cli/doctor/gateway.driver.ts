@@ -2,17 +2,18 @@
 // nothing, asks the daemon.
 
 import { existsSync, statSync } from 'node:fs'
-import { messageOf, systemErrorCode } from '../../base/fault.ts'
+import { systemErrorCode } from '../../base/fault.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
 import { AdminGateways } from '../../contract/admin/gateways.ts'
 import { controlKeyFile } from '../../enclave-host/control-key.ts'
 import { loadModel } from '../../host/models/models.ts'
 import { plainEnv, run } from '../../linux/command.ts'
+import { loadGatewayImage } from '../../vm/launch/image.driver.ts'
 import type { AdminClient } from '../operator/client.ts'
-import type { Outcome } from './check.ts'
+import { type Outcome, outcomeOf } from './check.ts'
 import type { ControlKeyFacts, GatewayFacts, VmGatewayFacts } from './gateway.plan.ts'
-import { checkGatewayImage, checkWorkerImage, gatewayMeasurement } from './image-check.driver.ts'
+import { checkImage, checkWorkerImage, measurementOf } from './image-check.driver.ts'
 
 type Worker = Config['inference']['worker']
 
@@ -25,7 +26,7 @@ export async function lookAtGateway(
   config: Config,
   { stateDir, client }: { readonly stateDir: string; readonly client: AdminClient },
 ): Promise<GatewayFacts> {
-  const { listen, inference } = config
+  const { listen, vm, inference } = config
   const { worker } = inference
   if (listen.inference === '') return { placement: 'off', user: null, worker: null }
   if (inference.placement === 'host') {
@@ -36,11 +37,13 @@ export async function lookAtGateway(
       worker: isThere ? await workerOutcome(worker, stateDir) : null,
     }
   }
-  const image = await outcomeOf(() => checkGatewayImage(worker.image_dir))
+  const image = await outcomeOf(() => checkImage(worker.image_dir, loadGatewayImage))
   return {
     placement: 'vm',
     image,
-    measurement: image.ok ? await outcomeOf(() => gatewayMeasurement(config)) : null,
+    measurement: image.ok
+      ? await outcomeOf(() => measurementOf(loadGatewayImage(worker.image_dir), vm, inference.vcpus))
+      : null,
     ...(await modelFacts(worker, stateDir)),
     controlKey: controlKeyFacts(stateDir),
     shown: await client.request({ path: '/inference', response: AdminGateways }).catch(() => null),
@@ -97,12 +100,4 @@ async function workerOutcome(worker: Worker, stateDir: string): Promise<Outcome>
       disk === null ? '' : ` from disk ${disk.name}, ${disk.golden === null ? 'no' : 'with a'} golden answer,`
     return `${worker.model}${ofDisk} by ${await checkWorkerImage(worker.image_dir)}`
   })
-}
-
-async function outcomeOf(work: () => string | Promise<string>): Promise<Outcome> {
-  try {
-    return { ok: true, text: await work() }
-  } catch (error) {
-    return { ok: false, text: messageOf(error) }
-  }
 }

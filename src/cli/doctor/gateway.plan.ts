@@ -2,7 +2,7 @@
 
 import type { Config } from '../../config/schema.ts'
 import type { AdminGateways } from '../../contract/admin/gateways.ts'
-import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 
 /** Where the gateway is not in a VM: its worker is a process of this host. */
 export type HostGatewayFacts = {
@@ -13,11 +13,8 @@ export type HostGatewayFacts = {
   readonly worker: Outcome | null
 }
 
-export type VmGatewayFacts = {
+export type VmGatewayFacts = ImageFacts & {
   readonly placement: 'vm'
-  readonly image: Outcome
-  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
-  readonly measurement: Outcome | null
   /** Null when no worker is configured. */
   readonly model: Outcome | null
   /** Size of the model's file; null: not known. */
@@ -44,18 +41,10 @@ export function gatewayChecks(facts: GatewayFacts, config: Pick<Config, 'inferen
   if (facts.placement !== 'vm') return hostChecks(facts, config.inference)
   const { inference, vm } = config
   return [
-    fromOutcome(
-      'gateway image',
-      facts.image,
-      `build it (bun scripts/build-image.ts inference) or copy it to inference.worker.image_dir (${inference.worker.image_dir}) again`,
-    ),
-    facts.measurement === null
-      ? skip('gateway measurement', 'there is no image')
-      : fromOutcome(
-          'gateway measurement',
-          facts.measurement,
-          `set inference.vcpus (${inference.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the image has a launch digest for`,
-        ),
+    ...imageChecks(facts, 'gateway ', {
+      image: `build it (bun scripts/build-image.ts inference) or copy it to inference.worker.image_dir (${inference.worker.image_dir}) again`,
+      measurement: `set inference.vcpus (${inference.vcpus}) and vm.vcpu_type (${vm.vcpu_type}) to a shape that the image has a launch digest for`,
+    }),
     modelCheck(facts, inference),
     controlKeyCheck(facts.controlKey),
     ...vmChecks(facts.shown, nowMs),

@@ -3,6 +3,7 @@
 
 import { accessSync, constants, existsSync } from 'node:fs'
 import { messageOf } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import type { LoadedConfig } from '../../config/load.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 import { AdminLeaks, AdminStatus } from '../../contract/admin/admin.ts'
@@ -15,16 +16,17 @@ import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
+import { loadImage } from '../../vm/launch/image.driver.ts'
 import type { AdminClient } from '../operator/client.ts'
 import { lookAtBuilds } from './builds.driver.ts'
 import { bootCanary } from './canary.driver.ts'
 import type { CanaryFacts } from './canary.plan.ts'
-import type { Outcome } from './check.ts'
+import { type Outcome, outcomeOf } from './check.ts'
 import { lookAtDatabase } from './database.driver.ts'
 import { lookAtDelegation } from './delegation.driver.ts'
 import { lookAtGateway } from './gateway.driver.ts'
 import type { GuardFacts, HostFacts } from './host.plan.ts'
-import { checkInstanceImage, checkMeasurement } from './image-check.driver.ts'
+import { checkImage, checkMeasurement } from './image-check.driver.ts'
 import { lookAtMachine } from './machine.driver.ts'
 import { lookAtNetwork } from './network.driver.ts'
 import { lookAtSnp } from './snp.driver.ts'
@@ -72,15 +74,15 @@ export async function lookAtHost(deps: {
   ])
   const daemonPid = typeof status === 'string' ? null : status.pid
   await progress('reading the images, to check them against the digests of their manifests …')
-  const image = await outcomeOf(() => checkInstanceImage(vm.image_dir))
-  const measurement = image.ok ? await outcomeOf(async () => checkMeasurement(vm)) : null
+  const image = await outcomeOf(() => checkImage(vm.image_dir, loadImage))
+  const measurement = image.ok ? await outcomeOf(() => checkMeasurement(vm)) : null
   const nowMs = Date.now()
   return {
     configFile: loaded.file,
     config,
     isRoot,
     detected,
-    snp: await outcomeOf(async () => {
+    snp: await outcomeOf(() => {
       const { cbitpos, asidCount } = snpFacts()
       return `C-bit ${cbitpos}, ${asidCount} ASIDs`
     }),
@@ -187,21 +189,8 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
   return { ...outcome, text: outcome.text.split('\n')[0] ?? '' }
 }
 
-async function outcomeOf(work: () => Promise<string>): Promise<Outcome> {
-  try {
-    return { ok: true, text: await work() }
-  } catch (error) {
-    return { ok: false, text: messageOf(error) }
-  }
-}
-
 function isWritable(path: string): boolean {
-  try {
-    accessSync(path, constants.W_OK)
-    return true
-  } catch {
-    return false
-  }
+  return resultOr(() => accessSync(path, constants.W_OK) === undefined, false)
 }
 
 const hostTools = ['prlimit', 'choom', 'setpriv'] as const

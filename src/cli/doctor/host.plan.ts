@@ -7,7 +7,7 @@ import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
-import { type Check, fail, fromOutcome, type Outcome, pass, skip, warn } from './check.ts'
+import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
 import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
@@ -30,7 +30,7 @@ export type GuardFacts = {
   readonly installed: boolean
 }
 
-export type HostFacts = {
+export type HostFacts = ImageFacts & {
   readonly configFile: string | null
   readonly config: Config
   readonly isRoot: boolean
@@ -56,9 +56,6 @@ export type HostFacts = {
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
-  readonly image: Outcome
-  /** The launch digest that the image's manifest has for the configured shape; null when there is no image. */
-  readonly measurement: Outcome | null
   /** Collateral kept for SNP reports; null where there is none, or before the first start. */
   readonly collateral: { readonly kept: KeptCollateral; readonly problem: CollateralProblem | null } | null
   readonly nowMs: number
@@ -125,14 +122,10 @@ export function judge(facts: HostFacts): Check[] {
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),
     hostNamesCheck(facts),
     delegationCheck(facts.delegation, config, hostAddresses(config, facts.routeAddress).ns),
-    fromOutcome(
-      'image',
-      facts.image,
-      'build or copy the guest image again, or correct vm.image_dir in the configuration',
-    ),
-    facts.measurement === null
-      ? skip('measurement', 'there is no image')
-      : fromOutcome('measurement', facts.measurement, MEASUREMENT_REMEDY),
+    ...imageChecks(facts, '', {
+      image: 'build or copy the guest image again, or correct vm.image_dir in the configuration',
+      measurement: MEASUREMENT_REMEDY,
+    }),
     collateralCheck(facts, platform),
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
     ...buildChecks(facts.builds, facts.config),

@@ -8,28 +8,17 @@ import type { Config } from '../../config/schema.ts'
 import { readWorkerImage } from '../../inference/worker/root.ts'
 import { expectedMeasurement } from '../../vm/launch/expected.plan.ts'
 import { readIgvmLaunch } from '../../vm/launch/igvm.plan.ts'
-import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../../vm/launch/image.driver.ts'
+import { type Image, loadImage } from '../../vm/launch/image.driver.ts'
 import { nativeHashes, openImageFile, readWhole } from '../../vm/launch/image-file.driver.ts'
 
 type ImageFiles = { readonly [role: string]: { readonly path: string; readonly sha256: string } }
 
-/** Describes the instance image. Fault image.invalid: it cannot be read, or a file does not match the manifest. */
-export async function checkInstanceImage(directory: string): Promise<string> {
-  // Its load checks sizes, and that the command line names the root hash.
-  return await checkImage(directory, loadImage(directory))
-}
-
-/** Describes the builder image. Fault image.invalid as above, or for an image of another kind. */
-export async function checkBuilderImage(directory: string): Promise<string> {
-  return await checkImage(directory, loadBuilderImage(directory))
-}
-
-/** Describes the image of the gateway's VM. Faults as above. */
-export async function checkGatewayImage(directory: string): Promise<string> {
-  return await checkImage(directory, loadGatewayImage(directory))
-}
-
-async function checkImage(directory: string, { manifest }: Image): Promise<string> {
+/**
+ * Describes the image of a VM. `load` checks sizes, its kind, and that the command line names the root hash. Fault
+ * image.invalid: that of `load`, or a file does not match the manifest.
+ */
+export async function checkImage(directory: string, load: (directory: string) => Image): Promise<string> {
+  const { manifest } = load(directory)
   await checkDigests(directory, manifest.files)
   return `${directory}: ${manifest.name}, kernel ${manifest.kernelVersion}, root hash ${manifest.rootHash.slice(0, 16)}…, all digests match`
 }
@@ -37,27 +26,24 @@ async function checkImage(directory: string, { manifest }: Image): Promise<strin
 /** Launch digest of the configured shape. Fault image.invalid: not in the manifest, or firmware or IGVM differs. */
 export async function checkMeasurement(vm: Config['vm']): Promise<string> {
   const { manifest } = loadImage(vm.image_dir)
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: vm.vcpus }
-  const digest = expectedMeasurement(manifest, shape)
+  const { shape, digest } = measured(manifest, vm, vm.vcpus)
   if (vm.snp_boot === 'bios' && vm.firmware !== '') await checkFirmware(vm.firmware, manifest.files.firmware.sha256)
   if (vm.snp_boot === 'igvm' && vm.igvm !== '') await checkIgvm(vm.igvm, digest)
-  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+  return `${shape}: ${digest}`
 }
 
 /**
- * Launch digest of a build VM, which has firmware and IGVM file of its own. Fault image.invalid: not in the manifest.
+ * Launch digest of a VM with firmware and IGVM file of its own: that of a build or of the gateway. Fault image.invalid:
+ * not in the manifest.
  */
-export function builderMeasurement({ vm, builds }: Pick<Config, 'vm' | 'builds'>): string {
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: builds.vcpus }
-  const digest = expectedMeasurement(loadBuilderImage(builds.image_dir).manifest, shape)
-  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+export function measurementOf({ manifest }: Pick<Image, 'manifest'>, vm: Config['vm'], vcpus: number): string {
+  const { shape, digest } = measured(manifest, vm, vcpus)
+  return `${shape}: ${digest}`
 }
 
-/** As `builderMeasurement`, of the VM of the gateway. */
-export function gatewayMeasurement({ vm, inference }: Pick<Config, 'vm' | 'inference'>): string {
-  const shape = { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus: inference.vcpus }
-  const digest = expectedMeasurement(loadGatewayImage(inference.worker.image_dir).manifest, shape)
-  return `${shape.vehicle}/${shape.vcpuType}/${shape.vcpus}: ${digest}`
+function measured(manifest: Image['manifest'], vm: Config['vm'], vcpus: number) {
+  const digest = expectedMeasurement(manifest, { vehicle: vm.snp_boot, vcpuType: vm.vcpu_type, vcpus })
+  return { shape: `${vm.snp_boot}/${vm.vcpu_type}/${vcpus}`, digest }
 }
 
 async function checkIgvm(path: string, expected: string): Promise<void> {

@@ -2,12 +2,11 @@
 // closes it again.
 
 import { readFileSync, statSync } from 'node:fs'
-import { messageOf } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { groupsOfDevices } from '../../host/system.ts'
 import { run } from '../../linux/command.ts'
 import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan.ts'
-import type { Outcome } from './check.ts'
+import { type Outcome, outcomeOf } from './check.ts'
 import type { DeviceFacts } from './host.plan.ts'
 
 /** Opens the device as `vm`; null without such a device. Needs root, as the start of a VM does. Never throws. */
@@ -19,16 +18,12 @@ export async function lookAtDevice(path: string, vm: Confinement): Promise<Devic
 
 /** Through the very command line that QEMU is started with, so that user, groups and capabilities are those of a VM. */
 async function openAsVm(path: string, vm: Confinement): Promise<Outcome> {
-  try {
-    const argv = confinedArgv(vm, ['sh', '-c', 'exec 3<>"$1"', 'sh', path])
-    await run(argv, { timeoutMs: 10_000, outputBytesMax: 4_096 })
-    return { ok: true, text: 'opened' }
-  } catch (error) {
-    const message = messageOf(error)
-    // `sh: 1: cannot create /dev/kvm: Permission denied`: the last part is the system's word.
-    const word = /cannot (?:create|open) .*: ([A-Za-z ]+)$/.exec(message)?.[1]
-    return { ok: false, text: word ?? message }
-  }
+  const argv = confinedArgv(vm, ['sh', '-c', 'exec 3<>"$1"', 'sh', path])
+  const opened = await outcomeOf(async () => (await run(argv, { timeoutMs: 10_000, outputBytesMax: 4_096 })).stdout)
+  if (opened.ok) return { ok: true, text: 'opened' }
+  // `sh: 1: cannot create /dev/kvm: Permission denied`: the last part is the system's word.
+  const word = /cannot (?:create|open) .*: ([A-Za-z ]+)$/.exec(opened.text)?.[1]
+  return { ok: false, text: word ?? opened.text }
 }
 
 /** Groups that VMs of the platform get. None where their start would fail; opening the device then gives the reason. */
