@@ -3,10 +3,10 @@
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import { type Static, Type } from '@sinclair/typebox'
-import { utf8 } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
+import { resultOr } from '../base/result-or.ts'
 import { checkedJson } from '../contract/check.ts'
-import { readTextOrNull, removeFile, writeFileAtomic } from '../linux/files.ts'
+import { removeFile, writeFileAtomic } from '../linux/files.ts'
 import { hostBootId } from './system.ts'
 
 /** Name in the state directory. It speaks of this machine's boot, whatever records lie beside it. */
@@ -68,12 +68,7 @@ function fileOf(stateDir: string): string {
 /** None for a file of an earlier boot, or one that cannot be read. */
 function readSettings(stateDir: string, bootId: string): Static<typeof Settings> {
   const none = { boot_id: bootId, settings: [] }
-  try {
-    const text = readTextOrNull(fileOf(stateDir))
-    if (text === null) return none
-    const found = checkedJson(Settings, utf8(text), { what: fileOf(stateDir), code: 'internal' })
-    return found.boot_id === bootId ? found : none
-  } catch {
-    return none
-  }
+  const path = fileOf(stateDir)
+  const found = resultOr(() => checkedJson(Settings, readFileSync(path), { what: path, code: 'internal' }), none)
+  return found.boot_id === bootId ? found : none
 }

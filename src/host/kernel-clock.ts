@@ -3,6 +3,7 @@
 
 import { FFIType, ptr } from 'bun:ffi'
 import { readFileSync } from 'node:fs'
+import { resultOr } from '../base/result-or.ts'
 import { libcOf } from '../linux/ffi.ts'
 
 export type KernelClock = {
@@ -21,13 +22,9 @@ const libc = libcOf({ adjtimex: { args: [FFIType.ptr], returns: FFIType.i32 } })
 
 /** Null: the system does not say. Never throws. */
 export function kernelClock(): KernelClock | null {
-  try {
-    const timex = new Uint8Array(TIMEX.bytes)
-    const state = libc().adjtimex(ptr(timex))
-    return state < 0 ? null : parseTimex(timex, state)
-  } catch {
-    return null
-  }
+  const timex = new Uint8Array(TIMEX.bytes)
+  const state = resultOr(() => libc().adjtimex(ptr(timex)), -1)
+  return state < 0 ? null : parseTimex(timex, state)
 }
 
 /** Pure. `state`: what adjtimex(2) returned. */
@@ -42,12 +39,8 @@ export function parseTimex(timex: Uint8Array, state: number): KernelClock {
 
 /** Time of the board's clock, milliseconds since 1970; null without a readable one. Never throws. */
 export function boardClockMs(file = '/sys/class/rtc/rtc0/since_epoch'): number | null {
-  try {
-    const seconds = Number(readFileSync(file, 'utf8').trim())
-    return Number.isSafeInteger(seconds) && seconds > 0 ? seconds * 1000 : null
-  } catch {
-    return null
-  }
+  const seconds = resultOr(() => Number(readFileSync(file, 'utf8').trim()), 0)
+  return Number.isSafeInteger(seconds) && seconds > 0 ? seconds * 1000 : null
 }
 
 /** Milliseconds since the boot, to ten, sleep included (proc_uptime(5)). */

@@ -6,6 +6,7 @@ import { ptr } from 'bun:ffi'
 import { closeSync, openSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { Fault, wrapFault } from '../base/fault.ts'
+import { resultOr } from '../base/result-or.ts'
 import { errnoName, ioctl } from '../linux/libc.ts'
 
 export type SnpStatus = {
@@ -93,10 +94,6 @@ export function asidUse(root = '/sys/fs/cgroup'): AsidUse | null {
 }
 
 function countIn(path: string): number | null {
-  try {
-    const found = /^sev_es (\d+)$/m.exec(readFileSync(path, 'utf8'))?.[1]
-    return found === undefined ? null : Number(found)
-  } catch {
-    return null
-  }
+  const found = /^sev_es (\d+)$/m.exec(resultOr(() => readFileSync(path, 'utf8'), ''))?.[1]
+  return found === undefined ? null : Number(found)
 }

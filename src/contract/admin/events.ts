@@ -1,32 +1,28 @@
 // The record of operators' commands, as `strongroom events` shows it. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-
-const closed = { additionalProperties: false } as const
+import { Closed, OrNull } from '../forms.ts'
 
 export const commandListMax = 1_000
 
-export const AdminCommand = Type.Object(
-  {
-    seq: Type.Integer({ minimum: 1, description: 'Grows with each command; gaps are refused ones that were dropped.' }),
-    at: Type.String({ description: 'ISO 8601 UTC' }),
-    uid: Type.Integer(),
-    gid: Type.Integer(),
-    pid: Type.Integer({ description: 'The process that connected; its number may belong to another one by now.' }),
-    actor: Type.String({ description: 'The name of an administrator, `root`, or `uid N`' }),
-    role: Type.Union([Type.String(), Type.Null()], { description: 'null: none' }),
-    socket: Type.String(),
-    operation: Type.String(),
-    arguments: Type.Record(Type.String(), Type.Unknown()),
-    result: Type.Union([Type.String(), Type.Null()], {
-      description: '`ok`, a fault code, `interrupted` (the daemon ended before the result was known); null: it runs',
-    }),
-    ended_at: Type.Union([Type.String(), Type.Null()]),
-    times: Type.Integer({ minimum: 1, description: 'How often a refused command was tried within a minute.' }),
-  },
-  closed,
-)
+export const AdminCommand = Closed({
+  seq: Type.Integer({ minimum: 1, description: 'Grows with each command; gaps are refused ones that were dropped.' }),
+  at: Type.String({ description: 'ISO 8601 UTC' }),
+  uid: Type.Integer(),
+  gid: Type.Integer(),
+  pid: Type.Integer({ description: 'The process that connected; its number may belong to another one by now.' }),
+  actor: Type.String({ description: 'The name of an administrator, `root`, or `uid N`' }),
+  role: OrNull(Type.String(), { description: 'null: none' }),
+  socket: Type.String(),
+  operation: Type.String(),
+  arguments: Type.Record(Type.String(), Type.Unknown()),
+  result: OrNull(Type.String(), {
+    description: '`ok`, a fault code, `interrupted` (the daemon ended before the result was known); null: it runs',
+  }),
+  ended_at: OrNull(Type.String()),
+  times: Type.Integer({ minimum: 1, description: 'How often a refused command was tried within a minute.' }),
+})
 export type AdminCommand = Static<typeof AdminCommand>
 
 /** Oldest first. */
-export const AdminCommandList = Type.Object({ commands: Type.Array(AdminCommand) }, closed)
+export const AdminCommandList = Closed({ commands: Type.Array(AdminCommand) })

@@ -2,6 +2,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../check.ts'
+import { Closed } from '../forms.ts'
 import { INSTANCE_STATUSES } from '../http/instance.ts'
 
 /** `living`: all but terminated. */
@@ -10,17 +11,14 @@ export const listedCountMax = 10_000
 export const listedCountDefault = 1_000
 
 /** The newest that fit, the oldest of these first. A filter that is left out lets everything pass. */
-export const AdminInstanceQuery = Type.Object(
-  {
-    organization: Type.Optional(Type.String({ maxLength: 63, description: 'Organization slug' })),
-    status: Type.Optional(OneOf(LISTED_STATUSES)),
-    /** The beginning of names. */
-    name: Type.Optional(Type.String({ maxLength: 63, pattern: '^[a-z0-9-]+$' })),
-    /** Created at this time or later. */
-    since: Type.Optional(Type.String({ maxLength: 32, description: 'ISO 8601' })),
-    /** A number in digits, since queries are text. */
-    limit: Type.Optional(Type.String({ pattern: '^[0-9]{1,5}$' })),
-  },
-  { additionalProperties: false },
-)
+export const AdminInstanceQuery = Closed({
+  organization: Type.Optional(Type.String({ maxLength: 63, description: 'Organization slug' })),
+  status: Type.Optional(OneOf(LISTED_STATUSES)),
+  /** The beginning of names. */
+  name: Type.Optional(Type.String({ maxLength: 63, pattern: '^[a-z0-9-]+$' })),
+  /** Created at this time or later. */
+  since: Type.Optional(Type.String({ maxLength: 32, description: 'ISO 8601' })),
+  /** A number in digits, since queries are text. */
+  limit: Type.Optional(Type.String({ pattern: '^[0-9]{1,5}$' })),
+})
 export type AdminInstanceQuery = Static<typeof AdminInstanceQuery>

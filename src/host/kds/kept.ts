@@ -74,10 +74,6 @@ function timeOf(path: string): number | null {
 }
 
 function nextUpdateOf(path: string, bytesMax: number): number | null {
-  try {
-    if (statSync(path).size > bytesMax) return null
-    return decodeCrl(new Uint8Array(readFileSync(path))).nextUpdateMs
-  } catch {
-    return null
-  }
+  const read = () => decodeCrl(new Uint8Array(readFileSync(path))).nextUpdateMs
+  return resultOr(() => (statSync(path).size > bytesMax ? null : read()), null)
 }

@@ -5,12 +5,13 @@
 // next change removes them. Making a disk reads a whole model: only a process of its own does that, never the daemon
 // (ensure.ts).
 
-import { existsSync, mkdirSync, readdirSync, renameSync, statSync } from 'node:fs'
+import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, statSync } from 'node:fs'
 import { type FileHandle, open, constants as openFlags } from 'node:fs/promises'
 import { basename, resolve } from 'node:path'
 import { type Static, Type } from '@sinclair/typebox'
 import { canonicalJson } from '../../base/canonical-json.ts'
 import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { checkedJson } from '../../contract/check.ts'
 import { Closed, OrNull } from '../../contract/forms.ts'
 import { type GoldenAnswer, WorkloadModel } from '../../contract/vm/workload.ts'
@@ -135,12 +136,8 @@ function wholeModels(stateDir: string): StoredModel[] {
 
 /** Null where it cannot be read: the file is then read instead. */
 function readSource(directory: string): Source | null {
-  try {
-    const text = readTextOrNull(`${directory}/${sourceFileName}`)
-    return text === null ? null : checkedJson(Source, Buffer.from(text), { what: sourceFileName, code: 'internal' })
-  } catch {
-    return null
-  }
+  const read = () => readFileSync(`${directory}/${sourceFileName}`)
+  return resultOr(() => checkedJson(Source, read(), { what: sourceFileName, code: 'internal' }), null)
 }
 
 export type NewModel = {

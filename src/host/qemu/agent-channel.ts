@@ -11,6 +11,7 @@ import { systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { nestsDeeper } from '../../base/json.ts'
 import { type Logger, silentLogger } from '../../base/log.ts'
+import { resultOr } from '../../base/result-or.ts'
 import { TokenBucket } from '../../base/work/token-bucket.ts'
 import {
   type AgentRequest,
@@ -209,14 +210,11 @@ class AgentChannel {
 const depthMax = 16
 
 function parseLine(line: Uint8Array): { id: string } | null {
-  try {
+  const message: unknown = resultOr(() => {
     const text = fromUtf8(line)
-    if (nestsDeeper(text, depthMax)) return null
-    const message: unknown = JSON.parse(text)
-    return Value.Check(Identified, message) ? message : null
-  } catch {
-    return null
-  }
+    return nestsDeeper(text, depthMax) ? null : JSON.parse(text)
+  }, null)
+  return Value.Check(Identified, message) ? message : null
 }
 
 const Response = Type.Union([...AgentResponse.anyOf, ...BUILD_RESPONSES, ...ENCLAVE_RESPONSES])
