@@ -72,7 +72,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     log: parts.log.unit('vm'),
   })
   const deleteInstance: AdminDeps['deleteInstance'] = (instance, organization) => {
-    service.remove({ organization, keyPrefix: 'admin', scope: 'write' }, instance.name)
+    service.remove({ organization, keyPrefix: 'admin' }, instance.name)
   }
   const cancelBuild: AdminDeps['cancelBuild'] = builds === null ? null : id => builds.service.cancelById(id)
   const removal = new Removal({

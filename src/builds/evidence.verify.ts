@@ -6,12 +6,19 @@
 import { sha256 } from '../attest/hash.ts'
 import { NETWORK_POLICIES } from '../attest/provenance/record.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
-import { decodeReceipt, type Receipt } from '../attest/receipt/receipt.ts'
+import { decodeReceipt } from '../attest/receipt/receipt.ts'
 import { type ReceiptVerdict, verifyReceipt } from '../attest/receipt/verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { messageOf } from '../base/fault.ts'
 import type { AttestedStage } from '../contract/vm/build-agent.ts'
-import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
+import type { VmEvidence } from '../vm/engine.ts'
+import {
+  failedChecks,
+  type HostTrust,
+  launchPolicy,
+  readLaunch,
+  strangeOperatorKey,
+} from '../vm/evidence/launch-policy.plan.ts'
 
 /** Content of the verified receipts of one build, digests in hexadecimal. */
 export type BuildProof = {
@@ -28,13 +35,7 @@ export type BuildProof = {
 }
 
 /** A build VM's statement, and the host's own record to judge it by. */
-export type BuildStatement = {
-  readonly receipt: Receipt
-  /** Text of the launch document, whose SHA-256 is HOST_DATA of the report. */
-  readonly launch: string
-  /** SHA-384 of the ID key that signed the launch. */
-  readonly operatorKey: Uint8Array
-}
+type BuildStatement = Omit<VmEvidence, 'simulated'>
 
 export type BuildQuestion = {
   readonly stage: AttestedStage
@@ -139,13 +140,9 @@ function commonOf({ launch, operatorKey }: BuildStatement, { nonce, asOf, trust,
   } as const
 }
 
-function failedOf({ ok, checks, simulated }: ReceiptVerdict, trust: HostTrust): string[] {
-  const failed = checks
-    .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
-    .map(({ name, reason }) => `${name}: ${reason}`)
-  // The roots decide it already; said twice, because nothing else tells hardware from a simulation.
-  if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
-  return ok || failed.length > 0 ? failed : ['verdict: not good']
+function failedOf(verdict: ReceiptVerdict, trust: HostTrust): string[] {
+  const failed = failedChecks(verdict, trust)
+  return verdict.ok || failed.length > 0 ? failed : ['verdict: not good']
 }
 
 function bad(failed: readonly string[]): BuildJudgement {

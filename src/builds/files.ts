@@ -5,7 +5,7 @@
 import { lstatSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { mkdir, open, rename } from 'node:fs/promises'
 import { join } from 'node:path'
-import { systemErrorCode, wrapFault } from '../base/fault.ts'
+import { wrapFault } from '../base/fault.ts'
 import { diskSpace, ensureDir, removeFile, removeTree } from '../linux/files.ts'
 
 const FILES = {
@@ -93,13 +93,8 @@ export class BuildFiles {
 }
 
 function sizeOf(path: string): number {
-  try {
-    const stat = lstatSync(path)
-    return stat.isFile() ? stat.size : 0
-  } catch (error) {
-    if (systemErrorCode(error) === 'ENOENT') return 0
-    throw error
-  }
+  const found = lstatSync(path, { throwIfNoEntry: false })
+  return found?.isFile() === true ? found.size : 0
 }
 
 /** Whether a file is there. */

@@ -1,6 +1,7 @@
 // Builds as metrics. Pure but for what it reads at each scrape.
 
-import { type Family, metricsText } from '../base/prometheus.ts'
+import { family } from '../base/metric-family.ts'
+import { metricsText } from '../base/prometheus.ts'
 import type { DirectoryDb } from '../store/db.ts'
 import { buildDiskBytes, countBuildsByState } from '../store/directory/build.query.ts'
 import type { Builds } from './builds.ts'
@@ -37,10 +38,4 @@ export function createBuildMetrics(
       ])
     },
   }
-}
-
-type Samples = readonly (readonly [Record<string, string>, number])[]
-
-function family(name: string, help: string, type: Family['type'], samples: Samples): Family {
-  return { name, help, type, samples: samples.map(([labels, value]) => ({ labels, value })) }
 }

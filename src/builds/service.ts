@@ -2,7 +2,7 @@
 // The reconciler carries out what is accepted.
 
 import { assert, present } from '../base/assert.ts'
-import { type Clock, iso } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import { Fault } from '../base/fault.ts'
 import { newUuid, type RandomBytes } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
@@ -333,9 +333,4 @@ export class BuildsService {
   }
 }
 
-export const uuidPattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/
-
-/** When a reservation ends, for the wire. */
-export function expiryText(expiresAtMs: number): string {
-  return iso(expiresAtMs)
-}
+const uuidPattern = /^[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}$/

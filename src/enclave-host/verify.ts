@@ -1,6 +1,7 @@
 // Verifies a gateway VM the way its clients do: five receipts over the connection that they name. Effects: one
 // connection.
 
+import { sha256 } from '../attest/hash.ts'
 import { outsideEntry } from '../attest/receipt/outside.ts'
 import { toBase64Url, utf8 } from '../base/bytes.ts'
 import type { Clock } from '../base/clock.ts'
@@ -86,10 +87,6 @@ export async function verifyGatewayVm(
   if (!found.ok || found.keys === null)
     throw unfit(bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`)
   return { receiptKey: toBase64Url(found.keys.ed25519) }
-}
-
-function sha256(bytes: Uint8Array): Uint8Array {
-  return new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
 }
 
 function unfit(reason: string): Fault {

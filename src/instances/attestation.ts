@@ -12,8 +12,9 @@ import type { DirectoryDb } from '../store/db.ts'
 import { attestationOf } from '../store/directory/attestation.query.ts'
 import type { Instance, InstanceStatus } from '../store/directory/instance.table.ts'
 import type { VmEngine, VmEvidence } from '../vm/engine.ts'
+import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { toAttestation } from './attestation.codec.ts'
-import { type AttestationTrust, type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
+import { type AttestationTrustOf, type ClaimedAs, judgeEvidence } from './evidence.verify.ts'
 import { ownInstance, type Principal, type Shown } from './service.ts'
 
 export type AttestationsDeps = {
@@ -84,7 +85,7 @@ export class Attestations {
   async #evidence(vmId: string, asked: Asked): Promise<VmEvidence> {
     const { engine, clock, log } = this.#deps
     let evidence: VmEvidence
-    let trust: AttestationTrust
+    let trust: HostTrust
     try {
       trust = await this.#deps.trust(asked.platform ?? undefined)
       evidence = await engine.evidence(vmId, asked.nonce, evidenceTimeoutMs)

@@ -1,7 +1,8 @@
 // Carries egress samples from the engine to the instances that they belong to. Effects: the store, sleeping.
 
-import { type Clock, pause } from '../base/clock.ts'
+import type { Clock } from '../base/clock.ts'
 import type { Logger } from '../base/log.ts'
+import { sweep } from '../base/work/sweep.ts'
 import type { Store } from '../store/db.ts'
 import { instancesByVms, setInstanceEgress } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
@@ -21,24 +22,25 @@ export type EgressDeps = {
 
 /** Samples at every interval until the signal. Never rejects. */
 export async function runEgressSampler(deps: EgressDeps, signal: AbortSignal): Promise<void> {
-  while (!signal.aborted) {
+  await sweep({ ...deps, signal }, async () => {
     try {
       await sampleEgress(deps)
     } catch (error) {
       deps.log.warn('egress was not sampled; the kernel enforces the cap all the same', { error })
     }
-    await pause(deps.clock, deps.intervalMs, signal)
-  }
+  })
 }
 
-/** One round. Faults: host.*. */
-export async function sampleEgress(deps: Pick<EgressDeps, 'store' | 'log' | 'sample'>): Promise<void> {
-  publish(deps, await deps.sample())
-}
-
-/** Copies samples into the directory in one transaction, then notes new blocks in this host's journal. */
-function publish({ store, log }: Pick<EgressDeps, 'store' | 'log'>, samples: readonly EgressSample[]): void {
-  const byVm = new Map(samples.map(sample => [sample.vmId, sample]))
+/**
+ * One round: copies samples into the directory in one transaction, then notes new blocks in this host's journal.
+ * Faults: host.*.
+ */
+export async function sampleEgress({
+  store,
+  log,
+  sample,
+}: Pick<EgressDeps, 'store' | 'log' | 'sample'>): Promise<void> {
+  const byVm = new Map((await sample()).map(sample => [sample.vmId, sample]))
   const pairs = store.directory.transact(tx => {
     const found = [...instancesByVms(tx, [...byVm.keys()])].flatMap(([vmId, instance]) => {
       const sample = byVm.get(vmId)

@@ -8,14 +8,18 @@ import { exactly, verifyReceipt } from '../attest/receipt/verify.ts'
 import { messageOf } from '../base/fault.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import type { VmEvidence } from '../vm/engine.ts'
-import { type HostTrust, launchPolicy, readLaunch, strangeOperatorKey } from '../vm/evidence/launch-policy.plan.ts'
+import {
+  failedChecks,
+  type HostTrust,
+  launchPolicy,
+  readLaunch,
+  strangeOperatorKey,
+} from '../vm/evidence/launch-policy.plan.ts'
 import { statedFields } from './claim.plan.ts'
 import { sshKeyDigest } from './public-key.codec.ts'
 
-export type AttestationTrust = HostTrust
-
 /** Trust for VMs claimed now, or made on another platform. Faults: attest.unavailable, internal. */
-export type AttestationTrustOf = (platform?: Instance['platform'] & {}) => Promise<AttestationTrust>
+export type AttestationTrustOf = (platform?: Instance['platform'] & {}) => Promise<HostTrust>
 
 /** The owner by the claim. */
 export type ClaimedAs = {
@@ -33,7 +37,7 @@ export type ClaimedAs = {
 export type EvidenceQuestion = {
   readonly nonce: Uint8Array
   readonly asOf: number
-  readonly trust: AttestationTrust
+  readonly trust: HostTrust
   readonly claimed: ClaimedAs
 }
 
@@ -48,7 +52,7 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
     const { operatorKey } = evidence
     const stranger = strangeOperatorKey(trust, operatorKey)
     if (stranger !== null) return { ok: false, failed: [stranger] }
-    const { ok, checks, simulated } = await verifyReceipt(evidence.receipt, {
+    const verdict = await verifyReceipt(evidence.receipt, {
       kind: 'claim',
       nonce,
       asOf,
@@ -69,12 +73,8 @@ export async function judgeEvidence(evidence: VmEvidence, question: EvidenceQues
       tpm: 'any',
       verifiers: nativeVerifiers,
     })
-    const failed = checks
-      .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
-      .map(({ name, reason }) => `${name}: ${reason}`)
-    // The roots decide it already; said twice, because nothing else tells hardware from a simulation.
-    if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
-    return ok && failed.length === 0 ? { ok: true } : { ok: false, failed }
+    const failed = failedChecks(verdict, trust)
+    return verdict.ok && failed.length === 0 ? { ok: true } : { ok: false, failed }
   } catch (error) {
     return { ok: false, failed: [messageOf(error)] }
   }

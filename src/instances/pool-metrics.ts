@@ -1,5 +1,6 @@
 // The warm pool as metrics. Pure but for what it reads of the pool at each scrape.
 
+import { family } from '../base/metric-family.ts'
 import { type Family, metricsText } from '../base/prometheus.ts'
 import { INSTANCE_STARTS } from './pool.plan.ts'
 import type { WarmPool } from './pool.ts'
@@ -29,10 +30,4 @@ function families(pool: Pick<WarmPool, 'status' | 'counts'>): Family[] {
       [{}, refillMs / 1000],
     ]),
   ]
-}
-
-type Samples = readonly (readonly [Record<string, string>, number])[]
-
-function family(name: string, help: string, type: Family['type'], samples: Samples): Family {
-  return { name, help, type, samples: samples.map(([labels, value]) => ({ labels, value })) }
 }

@@ -35,7 +35,6 @@ import {
 } from '../store/directory/instance.query.ts'
 import type { Instance } from '../store/directory/instance.table.ts'
 import { findKey } from '../store/directory/key.query.ts'
-import type { KeyScope } from '../store/directory/key.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import type { Organization } from '../store/directory/organization.table.ts'
 import { billingPeriod, formatUsd, hours, type Period, parseUsd, readyMs } from './billing.ts'
@@ -84,7 +83,6 @@ export type Principal = {
   readonly organization: Organization
   /** The public part of the key that was used. */
   readonly keyPrefix: string
-  readonly scope: KeyScope
 }
 
 /** Data of instances with the platforms they run on, each once; null: not known. */

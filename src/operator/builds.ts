@@ -12,6 +12,7 @@ import type { Build } from '../store/directory/build.table.ts'
 import { organizationById } from '../store/directory/organization.query.ts'
 import { noteEvent } from '../store/ledger/event.query.ts'
 import type { AdminDeps } from './deps.ts'
+import { vmView } from './instances.ts'
 import { organizationBySlug } from './organizations.ts'
 
 type BuildsDeps = Pick<AdminDeps, 'store' | 'clock' | 'log' | 'cancelBuild' | 'vm'>
@@ -75,7 +76,6 @@ function slugOf({ store }: Pick<BuildsDeps, 'store'>, { organizationId }: Build)
 }
 
 function buildView(deps: BuildsDeps, build: Build): AdminBuild {
-  const vm = build.vmId === null ? null : deps.vm(build.vmId)
   const isGit = build.sourceKind === 'git'
   return {
     id: build.id,
@@ -104,10 +104,7 @@ function buildView(deps: BuildsDeps, build: Build): AdminBuild {
     finished_at: isoOrNull(build.finishedAtMs),
     closed_at: isoOrNull(build.closedAtMs),
     vm_id: build.vmId,
-    vm:
-      build.vmId === null || vm === null
-        ? null
-        : { id: build.vmId, state: vm.state, address: vm.address, address_v6: vm.addressV6 },
+    vm: vmView(deps.vm, build.vmId),
   }
 }
 

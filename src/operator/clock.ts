@@ -2,6 +2,7 @@
 // the guard's.
 
 import { Elysia } from 'elysia'
+import { family } from '../base/metric-family.ts'
 import { metricsText } from '../base/prometheus.ts'
 import { type ClockGuard, clockProblem, clockRemedy, clockText } from '../base/work/clock-guard.ts'
 import { AdminClock } from '../contract/admin/clock.ts'
@@ -36,14 +37,6 @@ export function clockView(guard: Pick<ClockGuard, 'view'>): AdminClock {
 export function createClockMetrics(guard: Pick<ClockGuard, 'view'>): { readonly render: () => string } {
   const help = 'Whether the wall clock is not believed, so that nothing is deleted by age (strongroom clock).'
   return {
-    render: () =>
-      metricsText([
-        {
-          name: 'strongroom_clock_held',
-          help,
-          type: 'gauge',
-          samples: [{ labels: {}, value: guard.view().isHeld ? 1 : 0 }],
-        },
-      ]),
+    render: () => metricsText([family('strongroom_clock_held', help, 'gauge', [[{}, guard.view().isHeld ? 1 : 0]])]),
   }
 }

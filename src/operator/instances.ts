@@ -221,7 +221,8 @@ function limitOf(db: LedgerDb, vmId: string | null): number | null {
   return vm === null ? null : (vm.egressLimitBytes ?? egressLimitBytes)
 }
 
-function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
+/** Null: it has none, or the engine does not know it. */
+export function vmView(vm: InstancesDeps['vm'], id: string | null): AdminInstance['vm'] {
   const summary = id === null ? null : vm(id)
   // Field by field: the engine's own view has more in it.
   if (id === null || summary === null) return null

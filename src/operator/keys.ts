@@ -47,14 +47,11 @@ function create({ store, clock, log, random, mintKey }: KeysDeps, slug: string, 
   const nowMs = clock.nowMs()
   const { organizationId, key, prefix } = store.directory.transact(tx => {
     const { id: organizationId } = presentOrganization(tx, slug)
-    const { key, prefix } = mintUnused(
+    const minted = mintUnused(
       () => mintKey(random),
-      minted => {
-        const { prefix, secretSha256 } = minted
-        return insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs })
-      },
+      ({ prefix, secretSha256 }) => insertKey(tx, { prefix, organizationId, secretSha256, scope, nowMs }),
     )
-    return { organizationId, key, prefix }
+    return { organizationId, ...minted }
   })
   const detail = { slug, prefix, scope }
   noteEvent(store.ledger.db, log, { nowMs, kind: 'key.created', subject: organizationId, detail })

@@ -37,51 +37,38 @@ export const bySlug = Type.Object({ slug: Slug })
 
 export function organizationRoutes(deps: OrganizationsDeps, readBody: ReadBody) {
   const { db } = deps.store.directory
+  const view = (organization: Organization) => organizationView(db, organization, deps.clock.nowMs())
   return new Elysia({ normalize: false })
-    .get(
-      '/organizations',
-      ({ query }) => ({
-        organizations: listOrganizations(db, query).map(row => organizationView(db, row, deps.clock.nowMs())),
-      }),
-      {
-        query: Type.Object({ deleted: t.Boolean({ default: false }) }),
-        response: AdminOrganizationList,
-      },
-    )
+    .get('/organizations', ({ query }) => ({ organizations: listOrganizations(db, query).map(view) }), {
+      query: Type.Object({ deleted: t.Boolean({ default: false }) }),
+      response: AdminOrganizationList,
+    })
     .post(
       '/organizations',
       ({ body, set }) => {
         set.status = 201
-        return organizationView(db, createOrganization(deps, body.slug), deps.clock.nowMs())
+        return view(createOrganization(deps, body.slug))
       },
       { body: AdminOrganizationCreate, parse: readBody, response: { 201: AdminOrganization } },
     )
-    .get(
-      '/organizations/:slug',
-      ({ params }) => organizationView(db, organizationBySlug(db, params.slug), deps.clock.nowMs()),
-      {
-        params: bySlug,
-        response: AdminOrganization,
-      },
-    )
-    .post(
-      '/organizations/:slug/budget',
-      async ({ params, body }) => organizationView(db, await setBudget(deps, params.slug, body), deps.clock.nowMs()),
-      { params: bySlug, body: AdminBudgetSet, parse: readBody, response: AdminOrganization },
-    )
-    .post(
-      '/organizations/:slug/suspend',
-      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'suspended'), deps.clock.nowMs()),
-      { params: bySlug, response: AdminOrganization },
-    )
-    .post(
-      '/organizations/:slug/resume',
-      async ({ params }) => organizationView(db, await setStatus(deps, params.slug, 'active'), deps.clock.nowMs()),
-      {
-        params: bySlug,
-        response: AdminOrganization,
-      },
-    )
+    .get('/organizations/:slug', ({ params }) => view(organizationBySlug(db, params.slug)), {
+      params: bySlug,
+      response: AdminOrganization,
+    })
+    .post('/organizations/:slug/budget', async ({ params, body }) => view(await setBudget(deps, params.slug, body)), {
+      params: bySlug,
+      body: AdminBudgetSet,
+      parse: readBody,
+      response: AdminOrganization,
+    })
+    .post('/organizations/:slug/suspend', async ({ params }) => view(await setStatus(deps, params.slug, 'suspended')), {
+      params: bySlug,
+      response: AdminOrganization,
+    })
+    .post('/organizations/:slug/resume', async ({ params }) => view(await setStatus(deps, params.slug, 'active')), {
+      params: bySlug,
+      response: AdminOrganization,
+    })
 }
 
 /** Fault not_found. */

@@ -15,8 +15,9 @@ import { simulatedAsOf } from '../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../src/attest/amd/roots.ts'
 import { fromHex } from '../../src/base/bytes.ts'
 import { launchText } from '../../src/contract/vm/launch.ts'
-import { type AttestationTrust, type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
+import { type ClaimedAs, judgeEvidence } from '../../src/instances/evidence.verify.ts'
 import type { VmEvidence } from '../../src/vm/engine.ts'
+import type { HostTrust } from '../../src/vm/evidence/launch-policy.plan.ts'
 
 const nonce = Uint8Array.from({ length: 32 }, (_, at) => at)
 const claimed: ClaimedAs = claimedOf({
@@ -27,10 +28,7 @@ const claimed: ClaimedAs = claimedOf({
 })
 const otherKey = guestHostKey.replace('HsJz', 'HsJy')
 
-async function judge(
-  evidence: VmEvidence,
-  change: { trust?: Partial<AttestationTrust>; claimed?: Partial<ClaimedAs> } = {},
-) {
+async function judge(evidence: VmEvidence, change: { trust?: Partial<HostTrust>; claimed?: Partial<ClaimedAs> } = {}) {
   const trust = { ...(await simulatedTrust()), ...change.trust }
   return judgeEvidence(evidence, {
     nonce,

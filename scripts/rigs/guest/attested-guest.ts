@@ -7,9 +7,10 @@ import type { SimulatedReport } from '../../../src/attest/simulator/report.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
 import { type LaunchDocument, launchFormat, launchText } from '../../../src/contract/vm/launch.ts'
 import { statedFields } from '../../../src/instances/claim.plan.ts'
-import type { AttestationTrust, ClaimedAs } from '../../../src/instances/evidence.verify.ts'
+import type { ClaimedAs } from '../../../src/instances/evidence.verify.ts'
 import { sshKeyDigest } from '../../../src/instances/public-key.codec.ts'
 import type { VmEvidence } from '../../../src/vm/engine.ts'
+import type { HostTrust } from '../../../src/vm/evidence/launch-policy.plan.ts'
 import { countingRandom, measurement, operatorKey, sampleKeys, simulatedSource } from '../gateway/receipt-samples.ts'
 import { type ClaimOwner, sampleClaimText } from '../instances/sample-claim.ts'
 import { simulatedAsOf, simulatedPlatform } from '../launch/simulated-platform.ts'
@@ -52,7 +53,7 @@ export function claimedOf(owner: ClaimOwner): ClaimedAs {
   return { organization, name, hostname, publicKey, sshHostKey: guestHostKey, claim }
 }
 
-export async function simulatedTrust(): Promise<AttestationTrust> {
+export async function simulatedTrust(): Promise<HostTrust> {
   const { authority } = await simulatedPlatform('genoa')
   return { roots: [authority.root], simulated: true, operatorKeys: [operatorKey] }
 }

@@ -11,7 +11,6 @@ import { createLogger } from '../../../src/base/log.ts'
 import { createRequestRate } from '../../../src/http/rate.ts'
 import { StrangerLines } from '../../../src/http/stranger-lines.ts'
 import { Attestations } from '../../../src/instances/attestation.ts'
-import type { AttestationTrust } from '../../../src/instances/evidence.verify.ts'
 import { createAuthenticate, mintKey } from '../../../src/instances/http/auth.ts'
 import { openapiDocument } from '../../../src/instances/http/openapi.ts'
 import { INSTANCE_ROUTES } from '../../../src/instances/http/routes.ts'
@@ -24,6 +23,7 @@ import { insertKey } from '../../../src/store/directory/key.query.ts'
 import type { KeyScope } from '../../../src/store/directory/key.table.ts'
 import { findOrganization, insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import type { VmEngine } from '../../../src/vm/engine.ts'
+import type { HostTrust } from '../../../src/vm/evidence/launch-policy.plan.ts'
 import { createManualClock, type ManualClock } from '../clock.ts'
 import { createClockGuard } from '../clock-guard.ts'
 
@@ -101,7 +101,7 @@ export type Changes = Partial<
     readonly requestsPerMinute?: number
     readonly attestationsPerMinute?: number
     readonly engine?: Pick<VmEngine, 'evidence' | 'handReceipt'>
-    readonly trust?: () => Promise<AttestationTrust>
+    readonly trust?: () => Promise<HostTrust>
     readonly clock?: ManualClock
     readonly keys?: Appliance['keys']
   }

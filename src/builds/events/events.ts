@@ -61,15 +61,6 @@ export class EventLog {
     return this.#isComplete
   }
 
-  get sizeBytes(): number {
-    return this.#sizeBytes
-  }
-
-  /** Whether lines of the guest are left out, for there were too many. */
-  get isCut(): boolean {
-    return this.#cutAt !== null
-  }
-
   /**
    * After `complete` nothing is written. Events beyond the bound are dropped, and one event says so. Fault internal.
    */

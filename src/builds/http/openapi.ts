@@ -84,9 +84,7 @@ const PARAMETERS = {
 
 const HEADERS = {
   RequestId: { description: 'The id of this request in the log.', schema: { type: 'string' } },
-  RetryAfter: COMMON_HEADERS.RetryAfter,
-  Allow: COMMON_HEADERS.Allow,
-  WwwAuthenticate: COMMON_HEADERS.WwwAuthenticate,
+  ...COMMON_HEADERS,
   ETag: { description: 'SHA-256 of the result, in quotes.', schema: { type: 'string' } },
 } as const
 

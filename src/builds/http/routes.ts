@@ -1,5 +1,6 @@
 // The handlers of service C (contract 4.3): each parses its request and makes one call. Effects: those of the service.
 
+import { iso } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { newUuid } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
@@ -17,7 +18,7 @@ import type { EventLogs } from '../events/events.ts'
 import { type BuildFiles, fileExists } from '../files.ts'
 import { type RecordContext, toBuildRecord } from '../record.ts'
 import { parseBuildRequest, type RequestRules } from '../request.codec.ts'
-import { type BuildsService, expiryText } from '../service.ts'
+import type { BuildsService } from '../service.ts'
 import { ownersOf, PARTS } from '../shares.plan.ts'
 import type { Caller } from '../types.ts'
 import { readSourceBody, type SourceBodyLimits } from './body.ts'
@@ -83,7 +84,7 @@ const HANDLERS: Readonly<Record<BuildOperation, BuildHandler>> = {
   reserveVm: (api, context) => {
     const { vmId, expiresAtMs } = api.service.reserve(caller(api, context, 'write'))
     const vm_url = `${baseOf(api, context.request)}/vm/${vmId}`
-    return Response.json({ vm_id: vmId, vm_url, expires_at: expiryText(expiresAtMs) } satisfies BuildVmReserved)
+    return Response.json({ vm_id: vmId, vm_url, expires_at: iso(expiresAtMs) } satisfies BuildVmReserved)
   },
   retrieveOpenapi: ({ admitPublic, openapi }, { address }) => {
     admitPublic(address())

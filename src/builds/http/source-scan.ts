@@ -243,12 +243,8 @@ function decoded(text: string): Uint8Array | null {
 /** Null: too long for `source_data`, or not a JSON string; the strict reader reports that later. */
 function nameOf(text: Uint8Array): string | null {
   if (text.length > nameBytesMax) return null
-  try {
-    const name: unknown = JSON.parse(Buffer.from(text).toString('utf8'))
-    return typeof name === 'string' ? name : null
-  } catch {
-    return null
-  }
+  const name: unknown = resultOr(() => JSON.parse(Buffer.from(text).toString('utf8')), null)
+  return typeof name === 'string' ? name : null
 }
 
 function notBase64(): Fault {

@@ -8,6 +8,7 @@ import { Fault } from '../../base/fault.ts'
 import { parseJson } from '../../base/json.ts'
 import { checkValue } from '../../contract/check.ts'
 import { ImageManifest } from '../../contract/vm/image.ts'
+import { fileIdentity } from '../../linux/files.ts'
 import { type BootFile, bootManifest } from './manifest.plan.ts'
 
 export type ServedImage = {
@@ -82,13 +83,12 @@ async function fileNames(directory: string): Promise<string[]> {
 type Digest = { readonly digest: string; readonly sizeBytes: number }
 type Known = { readonly state: string; readonly digest: Promise<Digest> }
 
-/** Digests by path, valid while inode, size and change time stay. Concurrent callers share one reading. */
+/** Digests by path, valid while the file is unchanged. Concurrent callers share one reading. */
 class FileDigests {
   readonly #known = new Map<string, Known>()
 
   async of(path: string): Promise<Digest> {
-    const { ino, size, mtimeNs, ctimeNs } = await stat(path, { bigint: true })
-    const state = [ino, size, mtimeNs, ctimeNs].join(' ')
+    const state = fileIdentity(await stat(path, { bigint: true }))
     const known = this.#known.get(path)
     if (known?.state === state) return await known.digest
     const digest = hashFile(path)

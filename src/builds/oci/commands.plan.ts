@@ -1,6 +1,7 @@
-// Shell commands by which a client pulls a build's image and verifies image and result. Pure.
+// Shell commands by which a client fetches a build's result, pulls the image, and verifies both. Pure.
 
 import { shellWord } from '../../base/shell-word.ts'
+import type { Build } from '../../store/directory/build.table.ts'
 
 export type PulledImage = {
   readonly name: string
@@ -11,12 +12,17 @@ export type PulledImage = {
 }
 
 /** The request as a verifier's options; words in capitals are for the client to fill in. */
-export type AskedWords = {
-  readonly sourceKind: 'archive' | 'git'
-  readonly projectDir: string | null
-  readonly toolchain: string | null
-  readonly fetchCaSha256: string | null
-  readonly cratesMirror: string | null
+type AskedWords = Pick<Build, 'sourceKind' | 'projectDir' | 'toolchain' | 'fetchCaSha256' | 'cratesMirror'>
+
+/** To fetch and verify a result. `image`: that of build VMs, as the registry serves it; null: not known yet. */
+export function resultCommands(
+  { id, nonce, ...asked }: Pick<Build, 'id' | 'nonce'> & AskedWords,
+  { baseUrl, image }: { readonly baseUrl: string; readonly image: PulledImage | null },
+): string[] {
+  return [
+    `curl --fail --header "Authorization: Bearer $STRONGROOM_API_KEY" --output ${id}.tar.gz ${baseUrl}/build/${id}/result`,
+    ...verifyCommands({ baseUrl, image, project: `${id}.tar.gz`, nonce, asked }),
+  ]
 }
 
 /**

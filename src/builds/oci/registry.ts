@@ -2,6 +2,7 @@
 // files. Clients that pull by digest need not trust it.
 
 import { utf8 } from '../../base/bytes.ts'
+import { fileResponse } from '../ranged-file.ts'
 import type { BootImages, ServedImage } from './boot-images.ts'
 import { emptyBlob, emptyDigest, MEDIA_TYPES } from './manifest.plan.ts'
 
@@ -103,44 +104,12 @@ function blobResponse(
   const headers = { 'Docker-Content-Digest': digest, ETag: `"${digest}"`, 'Accept-Ranges': 'bytes' }
   if (digest === emptyDigest) return answer(request, emptyBlob, MEDIA_TYPES.file, headers)
   const file = image.files.find(file => file.digest === digest)
-  if (file !== undefined) return fileResponse(request, file, headers)
+  if (file !== undefined) {
+    return fileResponse(request, { ...file, headers, contentHeaders: { 'Content-Type': MEDIA_TYPES.file } })
+  }
   const summary = summaries.find(({ sha256 }) => digest === `sha256:${sha256}`)
   if (summary === undefined) return errorResponse('BLOB_UNKNOWN', 'No layer of this image has this digest.')
   return answer(request, summary.bytes, MEDIA_TYPES.envelope, headers)
-}
-
-function fileResponse(
-  request: Asked,
-  { path, sizeBytes }: { readonly path: string; readonly sizeBytes: number },
-  headers: Readonly<Record<string, string>>,
-): Response {
-  const condition = request.headers.get('if-range')
-  const isSame = condition === null || condition === headers.ETag
-  const range = isSame ? readRange(request.headers.get('range'), sizeBytes) : null
-  if (range === 'unsatisfiable') {
-    return new Response(null, { status: 416, headers: { ...headers, 'Content-Range': `bytes */${sizeBytes}` } })
-  }
-  const { start, end } = range ?? { start: 0, end: sizeBytes - 1 }
-  const all = {
-    ...headers,
-    'Content-Type': MEDIA_TYPES.file,
-    'Content-Length': String(end - start + 1),
-    ...(range === null ? {} : { 'Content-Range': `bytes ${start}-${end}/${sizeBytes}` }),
-  }
-  const body = request.method === 'HEAD' ? null : Bun.file(path).slice(start, end + 1)
-  return new Response(body, { status: range === null ? 200 : 206, headers: all })
-}
-
-type Range = { readonly start: number; readonly end: number }
-
-/** RFC 9110 14.2: one range of bytes. Null: none, or several, which is as if there were none. */
-function readRange(text: string | null, sizeBytes: number): Range | 'unsatisfiable' | null {
-  const [, first = '', last = ''] = /^bytes=([0-9]{0,15})-([0-9]{0,15})$/.exec(text ?? '') ?? []
-  if (first === '' && last === '') return null
-  const start = first === '' ? Math.max(0, sizeBytes - Number(last)) : Number(first)
-  const end = first === '' || last === '' ? sizeBytes - 1 : Math.min(Number(last), sizeBytes - 1)
-  if (first !== '' && last !== '' && Number(last) < start) return null
-  return start > end ? 'unsatisfiable' : { start, end }
 }
 
 function tagsResponse(request: Asked, name: string): Response {

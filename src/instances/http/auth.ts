@@ -35,7 +35,7 @@ export function createAuthenticate(deps: AuthDeps): Authenticate {
     if (organization.status !== 'active') throw new Fault('forbidden', 'The organization is suspended.')
     if (need === 'write' && key.scope !== 'write') throw new Fault('forbidden', 'This key may only read.')
     noteUse(key, deps.clock.nowMs())
-    return { organization, keyPrefix: key.prefix, scope: key.scope }
+    return { organization, keyPrefix: key.prefix }
   }
 }
 

@@ -3,6 +3,7 @@
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
 import type { BitRule } from '../../attest/policy/kinds.ts'
 import { type Policy, strictPolicy } from '../../attest/policy/policy.ts'
+import type { ReceiptVerdict } from '../../attest/receipt/verify.ts'
 import { hasBit, POLICY_BITS, type PolicyBit } from '../../attest/report/bits.ts'
 import { equalConstantTime, fromHex, utf8 } from '../../base/bytes.ts'
 import { checkedJson } from '../../contract/check.ts'
@@ -16,6 +17,19 @@ export type HostTrust = {
   readonly simulated: boolean
   /** SHA-384 of every ID key that the operator has had on this host: a VM keeps the key that signed its launch. */
   readonly operatorKeys: readonly Uint8Array[]
+}
+
+/** Each check of a receipt that did not pass, with its reason. */
+export function failedChecks(
+  { checks, simulated }: Pick<ReceiptVerdict, 'checks' | 'simulated'>,
+  trust: HostTrust,
+): string[] {
+  const failed = checks
+    .filter(({ outcome, required }) => outcome === 'fail' || (required && outcome !== 'pass'))
+    .map(({ name, reason }) => `${name}: ${reason}`)
+  // The roots decide it already; said twice, because nothing else tells hardware from a simulation.
+  if (simulated !== trust.simulated) failed.push(`simulated: the evidence is ${simulated ? '' : 'not '}simulated`)
+  return failed
 }
 
 /** The fault of a key that signed a launch. Null: it is known. */

@@ -51,7 +51,7 @@ export function poolBench({ wanted = 3, ...options }: PoolBenchOptions = {}) {
   const key = addKey(store.directory, clock, 'acme', 'write')
   const organization = findOrganization(store.directory.db, 'acme')
   if (organization === null) throw new Error('no organization')
-  const caller: Principal = { organization, keyPrefix: prefixOf(key), scope: 'write' }
+  const caller: Principal = { organization, keyPrefix: prefixOf(key) }
 
   const claimVm = async (claim: { vmId: string; claimId: string }) => {
     await faces.claim()
