@@ -27,6 +27,8 @@ export const DEPENDS = [
   'nftables (>= 1.0.6)',
   'conntrack',
   'iproute2',
+  // The jail of every QEMU.
+  'bubblewrap',
   // /bin/kill, by which the unit reloads.
   'procps',
 ] as const
@@ -42,7 +44,6 @@ export const RECOMMENDS = [
   // The TPM of VMs on kvm and tcg.
   'swtpm',
   // A model that is run on the host.
-  'bubblewrap',
   'erofs-utils',
   // `strongroom init` and `strongroom ssh` log in.
   'openssh-client',

@@ -47,6 +47,8 @@ import {
   loadImage,
 } from '../vm/launch/image.driver.ts'
 import { ImageSummaries } from '../vm/launch/image-summary.driver.ts'
+import { createJailFiles } from '../vm/launch/jail-files.driver.ts'
+import { startJailed } from '../vm/launch/jailed.driver.ts'
 import { Launcher } from '../vm/launch/launcher.driver.ts'
 import {
   bootOf,
@@ -101,6 +103,18 @@ export type Engine = {
   readonly images: ImageSummaries
 }
 
+/** Looked up for each VM that starts. */
+function tpmOf(platform: Platform, { config, log }: Pick<EngineDeps, 'config' | 'log'>): () => TpmChoice {
+  const choice = () => tpmChoice(platform, config.vm)
+  if (choice().kind === 'missing')
+    log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
+  return choice
+}
+
+function programOf(choice: TpmChoice): string | null {
+  return choice.kind === 'swtpm' ? choice.program : null
+}
+
 /** Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (holdNetworkNames). */
 export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
@@ -125,9 +139,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const launcher = new Launcher({ db, clock, operatorKey, vcpuType, boot, igvmDirectory: `${stateDir}/igvm` })
   warnUnmeasured(config, { gatewayImageDir, log })
   const images = imageSummaries({ stateDir, operatorKey, clock, log })
-  const tpm = () => tpmChoice(platform, config.vm)
-  if (tpm().kind === 'missing')
-    log.warn('VMs get no TPM: install swtpm, or set vm.tpm = "off"', { swtpm: config.vm.swtpm })
+  const tpm = tpmOf(platform, { config, log })
   const image = (name: string) => imageNamed(name, { config, gatewayImageDir, images })
   const kernels = platform === 'tcg' ? new UnpackedKernels(stateDir) : null
   const driver = new VmDriver({
@@ -138,10 +150,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     network: firewall.network,
     stateDir,
     qemu: config.vm.qemu,
-    swtpm: () => {
-      const choice = tpm()
-      return choice.kind === 'swtpm' ? choice.program : null
-    },
+    swtpm: () => programOf(tpm()),
+    jailFiles: createJailFiles(),
+    start: startJailed,
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),

@@ -329,7 +329,7 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'ports',
     'ip',
     'conntrack',
-    'util-linux',
+    'jail',
     'tun',
     'host names',
     'delegation',

@@ -56,7 +56,7 @@ export const RELEASES = { 12: 'bookworm', 13: 'trixie' } as const
 export type Release = keyof typeof RELEASES
 
 /** Recommended packages that apt finds in every release. */
-export const recommended = ['swtpm', 'bubblewrap', 'erofs-utils', 'openssh-client'] as const
+export const recommended = ['swtpm', 'erofs-utils', 'openssh-client'] as const
 
 /**
  * Debian as it is installed before anything of ours: systemd and apt, no more. Packages that ours depends on lie

@@ -1,5 +1,5 @@
 // Boots a canary: a VM of 64 KiB of firmware that writes one byte and ends. It shows whether guests run here, by the
-// appliance's own program, user and accelerator. Effects: one process for some seconds, one directory, removed
+// appliance's own program, user, jail and accelerator. Effects: one process for some seconds, one directory, removed
 // afterwards.
 
 import { chmodSync, closeSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -10,13 +10,16 @@ import type { Platform } from '../../config/schema.ts'
 import { plainEnv } from '../../linux/command.ts'
 import { beginningOf } from '../../linux/command-lines.ts'
 import { pidfdOpen, pidfdSendSignal } from '../../linux/libc.ts'
-import { type Confinement, confinedArgv } from '../../vm/launch/confinement.plan.ts'
+import { type Confinement, confinedArgv, devicesOf } from '../../vm/launch/confinement.plan.ts'
+import { jailArgv } from '../../vm/launch/jail.plan.ts'
+import type { JailFiles } from '../../vm/launch/jail-files.driver.ts'
 import type { CanaryFacts } from './canary.plan.ts'
 
 export type CanaryOptions = {
   readonly qemu: string
   readonly platform: Platform
   readonly vm: Confinement
+  readonly jailFiles: Pick<JailFiles, 'ofQemu'>
   readonly timeoutMs: number
 }
 
@@ -24,7 +27,7 @@ const killTimeoutMs = 2_000
 const stderrCharsMax = 400
 
 /** Never throws. Needs root, as the start of a VM does. */
-export async function bootCanary({ qemu, platform, vm, timeoutMs }: CanaryOptions): Promise<CanaryFacts> {
+export async function bootCanary({ qemu, platform, vm, jailFiles, timeoutMs }: CanaryOptions): Promise<CanaryFacts> {
   const startedMs = performance.now()
   const tookMs = () => Math.round(performance.now() - startedMs)
   let directory: string | null = null
@@ -35,7 +38,9 @@ export async function bootCanary({ qemu, platform, vm, timeoutMs }: CanaryOption
     const rom = join(directory, 'canary.rom')
     writeFileSync(rom, canaryRom(), { mode: 0o644 })
     chmodSync(rom, 0o644)
-    const child = Bun.spawn(confinedArgv(vm, canaryArgv({ qemu, platform, rom })), {
+    const { program, files } = await jailFiles.ofQemu(qemu)
+    const jail = { files: [...files, rom], devices: devicesOf(vm), diesWithParent: true }
+    const child = Bun.spawn(confinedArgv(vm, jailArgv(jail, canaryArgv({ qemu: program, platform, rom }))), {
       stdin: 'ignore',
       stdout: 'ignore',
       stderr: 'pipe',

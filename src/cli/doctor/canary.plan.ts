@@ -29,16 +29,21 @@ export function canaryCheck(facts: CanaryFacts, platform: Platform): Check {
       const detail = `a guest was started under ${accelerator} and did nothing within ${facts.tookMs} ms${left}`
       return fail(name, detail, platform === 'tcg' ? SLOW_REMEDY : HANG_REMEDY)
     }
-    case 'failed':
+    case 'failed': {
+      // bwrap itself failed: its user may not make namespaces.
+      const remedy = facts.text.startsWith('bwrap: ') ? JAIL_REMEDY : FAILED_REMEDY
       return fail(
         name,
         `QEMU could not start a guest under ${accelerator}: ${facts.text}`,
-        platform === 'tcg' ? FAILED_REMEDY : `${FAILED_REMEDY}; else ${HANG_REMEDY}`,
+        platform === 'tcg' ? remedy : `${remedy}; else ${HANG_REMEDY}`,
       )
+    }
   }
 }
 
 const HANG_REMEDY =
   'run the appliance on a host whose KVM runs guests: not in a VM without nested virtualization; for development alone set platform = "tcg", which is slow and SIMULATED'
 const SLOW_REMEDY = 'look what else takes the CPU of this host, then run doctor again'
+const JAIL_REMEDY =
+  'let unprivileged users make user namespaces: sysctl user.max_user_namespaces=16384, kernel.unprivileged_userns_clone=1 where it is there; then run doctor again'
 const FAILED_REMEDY = 'correct vm.qemu, or install qemu-system-x86 with its firmware and modules; then run doctor again'

@@ -17,6 +17,7 @@ import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
 import { loadImage } from '../../vm/launch/image.driver.ts'
+import { createJailFiles } from '../../vm/launch/jail-files.driver.ts'
 import type { AdminClient } from '../operator/client.ts'
 import { lookAtBuilds } from './builds.driver.ts'
 import { bootCanary } from './canary.driver.ts'
@@ -159,6 +160,7 @@ async function canaryFacts({
     qemu: vm.qemu,
     platform,
     timeoutMs: canaryTimeoutMs,
+    jailFiles: createJailFiles(),
     vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0 },
   })
 }
@@ -193,7 +195,7 @@ function isWritable(path: string): boolean {
   return resultOr(() => accessSync(path, constants.W_OK) === undefined, false)
 }
 
-const hostTools = ['prlimit', 'choom', 'setpriv'] as const
+const hostTools = ['prlimit', 'choom', 'setpriv', 'bwrap'] as const
 
 function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
   return { prefixes, file: guardFile, installed: existsSync(guardFile) }

@@ -49,7 +49,7 @@ export type HostFacts = ImageFacts & {
   readonly nft: Outcome | null
   readonly ip: Outcome
   readonly conntrack: boolean
-  /** Programs of util-linux without which no VM starts and no schema is checked; those that are missing. */
+  /** Programs without which no VM starts and no schema is checked; those that are missing. */
   readonly missingTools: readonly string[]
   /** Null when not run as root. */
   readonly guard: GuardFacts | null
@@ -115,8 +115,8 @@ export function judge(facts: HostFacts): Check[] {
           'install conntrack; without it the daemon does not start',
         ),
     facts.missingTools.length === 0
-      ? pass('util-linux', 'prlimit, choom, setpriv')
-      : fail('util-linux', `not installed: ${facts.missingTools.join(', ')}`, 'install util-linux'),
+      ? pass('jail', 'prlimit, choom, setpriv, bwrap')
+      : fail('jail', `not installed: ${facts.missingTools.join(', ')}`, 'install util-linux and bubblewrap'),
     facts.tunDevice
       ? pass('tun', '/dev/net/tun')
       : fail('tun', '/dev/net/tun does not exist', 'load the tun module: modprobe tun'),

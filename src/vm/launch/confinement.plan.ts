@@ -1,9 +1,9 @@
-// Limits of QEMU on this host beyond its command line: user, groups, resources. Pure.
+// Limits of QEMU on this host beyond its command line and its jail: user, groups, resources, devices. Pure.
 //
-// These alone hold a guest that escapes QEMU's own sandbox. Under systemd each VM has a scope that bounds memory and
-// tasks of everything in it. Elsewhere prlimit(1) bounds single processes: RLIMIT_DATA their private memory,
-// RLIMIT_NPROC the tasks of their uid. It bounds neither shared memory (memfd, /dev/shm, page cache) nor the share of
-// the CPU.
+// With the jail (jail.plan.ts) these hold a guest that escapes QEMU's own sandbox. Under systemd each VM has a scope
+// that bounds memory and tasks of everything in it. Elsewhere prlimit(1) bounds single processes: RLIMIT_DATA their
+// private memory, RLIMIT_NPROC the tasks of their uid. It bounds neither shared memory (memfd, page cache) nor the
+// share of the CPU.
 
 import type { QemuPlatform } from './qemu.plan.ts'
 
@@ -63,6 +63,13 @@ const fileMib = 64
 /** Each thread reserves a stack. */
 const stackMib = 8
 const bytesPerMib = 1_048_576
+
+/** Devices that QEMU opens by path. */
+export function devicesOf({ platform }: Pick<Confinement, 'platform'>): string[] {
+  return DEVICES[platform]
+}
+
+const DEVICES: Record<Confinement['platform'], string[]> = { tcg: [], kvm: ['/dev/kvm'], snp: ['/dev/kvm', '/dev/sev'] }
 
 /** The whole command line: set limits and the OOM score, then become the VM's user for good. */
 export function confinedArgv(confinement: Confinement, argv: readonly string[]): string[] {

@@ -15,7 +15,12 @@ export const builderImage = 'builder'
 /** Name of the image that the gateway's VM boots. */
 export const gatewayImage = 'inference'
 
-export type Image = QemuImage & { readonly manifest: ImageManifest }
+export type Image = QemuImage & {
+  readonly manifest: ImageManifest
+  /** Firmware that checks kernel hashes. */
+  readonly firmware: string
+  readonly root: string
+}
 
 /**
  * Loads the image in `directory` and checks sizes only. Altered bytes are refused later: those of the root by dm-verity

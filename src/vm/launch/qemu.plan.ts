@@ -6,9 +6,6 @@ import { exchangeSerial } from '../../contract/vm/build-agent.ts'
 import { modelDiskSerial } from '../../contract/vm/enclave.ts'
 
 export type QemuImage = {
-  /** Firmware that checks kernel hashes. */
-  readonly firmware: string
-  readonly root: string
   readonly kernel: string
   readonly initrd: string
   /** Kernel command line, with the dm-verity root hash. */
@@ -49,8 +46,10 @@ export type SignedLaunch = {
   }
 }
 
-/** Numbers of the descriptors that QEMU inherits. It opens no file of the VM by path. */
+/** Numbers of the descriptors that QEMU inherits. It opens no file of the VM or the image by path. */
 export type QemuFds = {
+  /** The image's root, open for reading alone. */
+  readonly root: number
   readonly tap: number
   /** Listening sockets, made by root in a directory that only root can enter. */
   readonly qmp: number
@@ -103,7 +102,8 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...['-device', device(plan, 'virtio-serial-pci', 'id=serial')],
     ...socketArgs('agent', plan.fds.channel),
     ...['-device', 'virtserialport,bus=serial.0,chardev=agent,name=strongroom.agent.0'],
-    ...['-blockdev', `driver=file,node-name=root-file,filename=${escaped(plan.image.root)},read-only=on`],
+    ...['-add-fd', `fd=${plan.fds.root},set=4,opaque=root`],
+    ...['-blockdev', 'driver=file,node-name=root-file,filename=/dev/fdset/4,read-only=on'],
     ...['-blockdev', 'driver=raw,node-name=root,file=root-file,read-only=on'],
     ...['-device', device(plan, 'virtio-blk-pci', 'drive=root,serial=root')],
     ...scratchArgs(plan),

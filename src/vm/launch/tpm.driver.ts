@@ -4,15 +4,19 @@ import { closeSync, fchownSync, constants as fsConstants, ftruncateSync } from '
 import { Fault, wrapFault } from '../../base/fault.ts'
 import { openRegular, removeFile } from '../../linux/files.ts'
 import { errnoName, unixSocketPair } from '../../linux/libc.ts'
-import { isUnderSystemd, listWithArgument, type ProcessIdentity, spawnDetached } from '../../linux/process.ts'
+import { listWithArgument, type ProcessIdentity } from '../../linux/process.ts'
 import { processesByUid } from '../../linux/users.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { resourceOf } from '../../store/ledger/resource.query.ts'
 import type { VmPaths } from '../launch.plan.ts'
-import { confinedTpmArgv, swtpmArgv, tpmLabel, tpmLabelPrefix, tpmScopeProperties } from './tpm.plan.ts'
+import { isBeforeProgram } from './jail.plan.ts'
+import type { ProgramFiles } from './jail-files.driver.ts'
+import type { StartJailed } from './jailed.driver.ts'
+import { swtpmArgv, tpmLabel, tpmLabelPrefix } from './tpm.plan.ts'
 
 export type TpmStart = {
-  readonly swtpm: string
+  readonly swtpm: ProgramFiles
+  readonly start: StartJailed
   readonly stateDir: string
   readonly vmId: string
   readonly paths: Pick<VmPaths, 'tpmState' | 'tpmLog'>
@@ -25,8 +29,8 @@ export type StartedTpm = Disposable & { readonly identity: ProcessIdentity; read
 
 const inheritedFds = { control: 3, state: 4 } as const
 
-/** Starts the TPM with empty state. Faults: host.command_failed, host.unsupported, internal. */
-export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): StartedTpm {
+/** Starts the TPM with empty state. Faults: host.*, internal. */
+export async function startTpm({ swtpm, start, stateDir, vmId, paths, uid }: TpmStart): Promise<StartedTpm> {
   using opened = new DisposableStack()
   const close = (fd: number) => opened.defer(() => closeSync(fd))
   const pair = unixSocketPair()
@@ -38,16 +42,9 @@ export function startTpm({ swtpm, stateDir, vmId, paths, uid }: TpmStart): Start
   try {
     const state = makeState(paths.tpmState, uid)
     close(state)
-    const systemd = isUnderSystemd()
-    const argv = confinedTpmArgv({ uid, systemd }, swtpmArgv({ swtpm, vmId, stateDir, fds: inheritedFds }))
-    const { identity } = spawnDetached(argv, {
-      uuid: vmId,
-      stdoutFile: paths.tpmLog,
-      extraFds: [theirs, state],
-      scope: `strongroom-${vmId}-tpm`,
-      scopeProperties: tpmScopeProperties(),
-      systemd,
-    })
+    const argv = swtpmArgv({ swtpm: swtpm.program, vmId, stateDir, fds: inheritedFds })
+    const role = { kind: 'tpm', uid } as const
+    const identity = await start({ uuid: vmId, role, files: swtpm.files, argv, logFile: paths.tpmLog }, [theirs, state])
     return { identity, control: ours, [Symbol.dispose]: () => keep.dispose() }
   } catch (error) {
     keep.dispose()
@@ -78,11 +75,12 @@ export function findTpm(db: LedgerDb, { stateDir, vmId }: { stateDir: string; vm
   const byUid = processesByUid()
   const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
   const label = tpmLabel(stateDir, vmId)
-  const found = listWithArgument(label).find(({ pid }) => own.includes(pid))
+  const candidates = listWithArgument(label).filter(({ pid }) => own.includes(pid))
+  const found = candidates.find(({ argv }) => !isBeforeProgram(argv)) ?? candidates[0]
   return found === undefined ? null : { pid: found.pid, startTicks: found.startTicks, uuid: vmId }
 }
 
-/** Every swtpm of this appliance, on record or not. */
+/** Every swtpm of this appliance, on record or not; without a bwrap that waits for one. */
 export function listTpms(stateDir: string): { readonly pid: number; readonly startTicks: number }[] {
-  return listWithArgument(tpmLabelPrefix(stateDir))
+  return listWithArgument(tpmLabelPrefix(stateDir)).filter(({ argv }) => !isBeforeProgram(argv))
 }

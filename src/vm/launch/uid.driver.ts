@@ -5,11 +5,12 @@
 
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { listWithUuid, type ProcessIdentity } from '../../linux/process.ts'
+import { identifyProcess, listWithUuid, type ProcessIdentity } from '../../linux/process.ts'
 import { endProcessesOf, processesByUid } from '../../linux/users.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { listResources, recordResource, resourceOf } from '../../store/ledger/resource.query.ts'
 import { freeUid, type UidRange, uidCount } from '../launch.plan.ts'
+import { isBeforeProgram } from './jail.plan.ts'
 
 export type UidDeps = { readonly db: LedgerDb; readonly random: RandomBytes; readonly range: UidRange }
 
@@ -53,7 +54,8 @@ export function findQemu(db: LedgerDb, vmId: string): ProcessIdentity | null {
   if (uid === null) return candidates[0] ?? null
   const byUid = processesByUid()
   const own = [...(byUid.get(Number(uid.name)) ?? []), ...(byUid.get(0) ?? [])]
-  return candidates.find(({ pid }) => own.includes(pid)) ?? null
+  const ofVm = candidates.filter(({ pid }) => own.includes(pid))
+  return ofVm.find(({ pid }) => !isBeforeProgram(identifyProcess(pid)?.argv ?? [])) ?? ofVm[0] ?? null
 }
 
 /**

@@ -14,6 +14,7 @@ import { listResources } from '../../store/ledger/resource.query.ts'
 import { vmById } from '../../store/ledger/vm.query.ts'
 import type { Resource, ResourceKind } from '../../store/ledger/vm.table.ts'
 import type { Pools } from '../capacity.query.ts'
+import { isBeforeProgram } from '../launch/jail.plan.ts'
 import { listTpms } from '../launch/tpm.driver.ts'
 import { tpmLabelPrefix } from '../launch/tpm.plan.ts'
 import { type UidRange, vmPaths } from '../launch.plan.ts'
@@ -69,7 +70,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
     tap: (await listTaps(tapPrefix, timeoutMs)).filter(tap => !isProbe(tap, tapPrefix)).map(ownerless),
     nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(ownerless),
     qemu: listWithUuid()
-      .filter(({ pid }) => identifyProcess(pid)?.argv.some(argument => argument.includes(`${stateDir}/vms/`)))
+      .filter(({ pid }) => isQemuOf(stateDir, identifyProcess(pid)?.argv ?? []))
       .map(({ pid, startTicks, uuid }) => ({ name: `${pid}:${startTicks}`, vm: uuid })),
     tpm: listTpms(stateDir).map(({ pid, startTicks }) => ownerless(`${pid}:${startTicks}`)),
     uid: uidsWithProcesses(uids, stateDir).map(ownerless),
@@ -85,6 +86,11 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
         .map(row => missingResource(kind, { name: row.name, vm: row.vmId })),
     ]
   })
+}
+
+/** Not a bwrap that waits for one. */
+function isQemuOf(stateDir: string, argv: readonly string[]): boolean {
+  return argv.some(argument => argument.includes(`${stateDir}/vms/`)) && !isBeforeProgram(argv)
 }
 
 const KINDS = ['directory', 'disk', 'tap', 'nft', 'tpm', 'qemu', 'uid'] as const satisfies readonly ResourceKind[]

@@ -12,23 +12,17 @@ import { usualLimits } from '../../host/qemu/agent-channel.ts'
 import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
 import { listenUnix } from '../../host/qemu/unix-socket.ts'
 import { ensureDir, type Owner, removeFile, truncateAbove } from '../../linux/files.ts'
-import {
-  isAlive,
-  isUnderSystemd,
-  type ProcessIdentity,
-  signalProcess,
-  spawnDetached,
-  waitGone,
-} from '../../linux/process.ts'
+import { isAlive, type ProcessIdentity, signalProcess, waitGone } from '../../linux/process.ts'
 import { removeForeignTree } from '../../linux/tree.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../store/ledger/resource.query.ts'
 import type { Resource, ResourceKind, Vm } from '../../store/ledger/vm.table.ts'
 import { gatewayChannelLimits } from '../evidence/gateway.driver.ts'
-import { confinedArgv, scopeProperties } from '../launch/confinement.plan.ts'
 import { makeDisk, resumeWhenFree } from '../launch/disk.driver.ts'
 import { gatewayImage, type Image } from '../launch/image.driver.ts'
 import { type ImageFile, openImageFile } from '../launch/image-file.driver.ts'
+import type { JailFiles } from '../launch/jail-files.driver.ts'
+import { type StartJailed, settled } from '../launch/jailed.driver.ts'
 import type { Launcher, PreparedLaunch } from '../launch/launcher.driver.ts'
 import type { HostPlatform } from '../launch/platform.driver.ts'
 import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from '../launch/qemu.plan.ts'
@@ -46,6 +40,8 @@ export type VmDriverDeps = Runtime & {
   readonly qemu: string
   /** Path of the swtpm program for VMs that start now. Null: no TPM. */
   readonly swtpm: () => string | null
+  readonly jailFiles: JailFiles
+  readonly start: StartJailed
   readonly uids: UidRange
   /** Groups of the devices that QEMU opens. */
   readonly groups: readonly number[]
@@ -84,11 +80,11 @@ export class VmDriver {
 
   /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
   async build(vm: Vm): Promise<void> {
-    const running = findQemu(this.#deps.db, vm.id)
+    const running = await settledIfAny(findQemu(this.#deps.db, vm.id))
     if (running !== null) {
       this.#record(vm, 'qemu', identityName(running))
       // Its TPM started before it did.
-      const tpm = findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id })
+      const tpm = await settledIfAny(findTpm(this.#deps.db, { stateDir: this.#deps.stateDir, vmId: vm.id }))
       if (tpm !== null) this.#record(vm, 'tpm', identityName(tpm))
       return
     }
@@ -111,10 +107,11 @@ export class VmDriver {
       await network.sync()
       await this.#configureTap(vm)
       const uid = await reserveUid({ db, random, range: uids }, { vmId: vm.id, nowMs: clock.nowMs() })
-      using tpm = this.#startTpm(vm, paths, uid)
+      using tpm = await this.#startTpm(vm, paths, uid)
       this.#record(vm, 'qemu', `unspawned:${vm.id}`)
       const { fd: tapFd } = tap
-      this.#record(vm, 'qemu', identityName(this.#spawnQemu(vm, { paths, tapFd, uid, image, launch, kernel, tpm })))
+      const started = await this.#startQemu(vm, { paths, tapFd, uid, image, launch, kernel, tpm })
+      this.#record(vm, 'qemu', identityName(started))
     } finally {
       // QEMU holds its own descriptor; the interface ends with QEMU.
       tap.close()
@@ -246,24 +243,28 @@ export class VmDriver {
   }
 
   /** Null: this VM has none. Faults: host.*. */
-  #startTpm(vm: Vm, paths: VmPaths, uid: number): StartedTpm | null {
-    const swtpm = this.#deps.swtpm()
-    if (swtpm === null) return null
+  async #startTpm(vm: Vm, paths: VmPaths, uid: number): Promise<StartedTpm | null> {
+    const { swtpm, jailFiles, start, stateDir } = this.#deps
+    const program = swtpm()
+    if (program === null) return null
+    const files = await jailFiles.ofProgram(program)
     this.#record(vm, 'tpm', `unspawned:${vm.id}`)
-    const started = startTpm({ swtpm, stateDir: this.#deps.stateDir, vmId: vm.id, paths, uid })
+    const started = await startTpm({ swtpm: files, start, stateDir, vmId: vm.id, paths, uid })
     this.#record(vm, 'tpm', identityName(started.identity))
     return started
   }
 
-  #spawnQemu(vm: Vm, { paths, tapFd, uid, image, launch, kernel, tpm }: Spawn): ProcessIdentity {
-    const { qemu, groups, platform, scratchLimits } = this.#deps
+  async #startQemu(vm: Vm, { paths, tapFd, uid, image, launch, kernel, tpm }: QemuStart): Promise<ProcessIdentity> {
+    const { groups, platform, scratchLimits, jailFiles, start } = this.#deps
     const { vcpus, memoryMib, scratchGib, exchangeGib, modelDisk } = vm
+    const { program: qemu, files } = await jailFiles.ofQemu(this.#deps.qemu)
     using opened = new DisposableStack()
     const listenAt = (path: string): number => opened.use(listenUnix(path)).fd
     const diskAt = (path: string, sizeGib: number): number | null =>
       sizeGib > 0 ? opened.use(makeDisk(path, sizeGib)).fd : null
     const inherited = new Inherited()
     const fds = {
+      root: inherited.add(opened.use(openImageFile(image.root)).fd),
       tap: inherited.add(tapFd),
       qmp: inherited.add(listenAt(paths.qmp)),
       qmpRescue: inherited.add(listenAt(paths.qmpRescue)),
@@ -283,7 +284,6 @@ export class VmDriver {
       directory: paths.directory,
       fds,
       image: {
-        ...image,
         cmdline: launch.cmdline,
         kernel: ownFd(inherited.add(kernel.fd)),
         initrd: ownFd(inherited.add(launch.initrd.fd)),
@@ -291,17 +291,10 @@ export class VmDriver {
       platform: qemuPlatform(platform, launch, ownFd(inherited.add(launch.firmware.fd))),
       scratchLimits,
     })
-    const systemd = isUnderSystemd()
     const diskGib = Math.max(scratchGib, exchangeGib)
-    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib, systemd }
-    return spawnDetached(confinedArgv(confinement, argv), {
-      uuid: vm.id,
-      stdoutFile: paths.qemuLog,
-      extraFds: inherited.fds,
-      scope: `strongroom-${vm.id}`,
-      scopeProperties: scopeProperties(confinement),
-      systemd,
-    }).identity
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib }
+    const role = { kind: 'qemu', confinement } as const
+    return await start({ uuid: vm.id, role, files, argv, logFile: paths.qemuLog }, inherited.fds)
   }
 
   async #undo(vm: Vm, resource: Resource): Promise<void> {
@@ -331,7 +324,7 @@ export class VmDriver {
   }
 }
 
-type Spawn = {
+type QemuStart = {
   readonly paths: VmPaths
   readonly tapFd: number
   readonly uid: number
@@ -340,6 +333,10 @@ type Spawn = {
   /** The file that QEMU gets. */
   readonly kernel: ImageFile
   readonly tpm: StartedTpm | null
+}
+
+async function settledIfAny(found: ProcessIdentity | null): Promise<ProcessIdentity | null> {
+  return found === null ? null : await settled(found)
 }
 
 async function end(what: string, identity: ProcessIdentity | null): Promise<void> {

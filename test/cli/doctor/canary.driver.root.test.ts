@@ -4,23 +4,28 @@
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { bootCanary } from '../../../src/cli/doctor/canary.driver.ts'
 import { canaryCheck } from '../../../src/cli/doctor/canary.plan.ts'
 import { groupsOfVms } from '../../../src/cli/doctor/vm-identity.driver.ts'
 import type { Platform } from '../../../src/config/schema.ts'
 import { listWithArgument } from '../../../src/linux/process.ts'
+import { createJailFiles } from '../../../src/vm/launch/jail-files.driver.ts'
 
 const qemu = '/usr/bin/qemu-system-x86_64'
 const dir = mkdtempSync(join(tmpdir(), 'srt-canary-'))
 beforeAll(() => chmodSync(dir, 0o755))
 afterAll(() => rmSync(dir, { recursive: true }))
 
+/** The shell in QEMU's place sees its tools besides. */
+const ofScript = async (program: string) => ({ program, files: ['/usr', '/bin', '/lib', '/lib64', dirname(program)] })
+
 const boot = (platform: Platform, program = qemu, timeoutMs = 20_000) => {
   const groups = groupsOfVms(platform)
   const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, systemd: true } as const
-  return bootCanary({ qemu: program, platform, vm, timeoutMs })
+  const jailFiles = program.startsWith(dir) ? { ofQemu: ofScript } : createJailFiles()
+  return bootCanary({ qemu: program, platform, vm, jailFiles, timeoutMs })
 }
 
 function programOf(name: string, text: string): string {
@@ -65,7 +70,7 @@ describe.skipIf(skipUnless(process.getuid?.() === 0, 'a canary needs root'))('as
       kind: 'failed',
       text: expect.stringContaining('/nonexistent/qemu'),
     })
-    const much = await boot('tcg', programOf('talks', 'head --bytes=1000000 /dev/zero | tr "\\\\0" x >&2; exit 1'))
+    const much = await boot('tcg', programOf('talks', 'yes | head --bytes=1000000 | tr "\\\\n" x >&2; exit 1'))
     expect(much.kind === 'failed' && much.text.length).toBe(400)
   })
 

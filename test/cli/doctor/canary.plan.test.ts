@@ -15,6 +15,8 @@ test('goal: a guest that runs passes; one that hangs under KVM leads away from K
     remedy: expect.stringContaining('platform = "tcg"'),
   })
   expect(canaryCheck(hung, 'tcg').remedy).not.toContain('tcg')
+  const barred = { kind: 'failed', text: 'bwrap: No permissions to create new namespace' } as const
+  expect(canaryCheck(barred, 'tcg').remedy).toContain('user.max_user_namespaces')
   expect(canaryCheck({ ...hung, isGone: false }, 'snp').detail).toEndWith('its QEMU does not even die')
 })
 

@@ -305,7 +305,7 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a guard that shuts nothing', { ...SNP, guard: guard([]) }, { guard: 'WARN' }],
   ['a guard of shorter names', { ...SNP, guard: guard(['s']) }, {}],
   ['no conntrack', { ...SNP, conntrack: false }, { conntrack: 'FAIL' }],
-  ['no prlimit', { ...SNP, missingTools: ['prlimit'] }, { 'util-linux': 'FAIL' }],
+  ['no prlimit', { ...SNP, missingTools: ['prlimit'] }, { jail: 'FAIL' }],
   ['no address for the host names', { ...SNP, routeAddress: null }, { 'host names': 'FAIL', delegation: 'SKIP' }],
   [
     'an address for the host names in the configuration',

@@ -15,7 +15,7 @@ import {
   symlinkSync,
   writeFileSync,
 } from 'node:fs'
-import { join } from 'node:path'
+import { dirname, join } from 'node:path'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -30,6 +30,8 @@ import { listResources, recordResource, resourceOf } from '../../../src/store/le
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../../src/store/ledger/vm.table.ts'
 import { nativeHashes, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
+import { createJailFiles } from '../../../src/vm/launch/jail-files.driver.ts'
+import { startJailed } from '../../../src/vm/launch/jailed.driver.ts'
 import { vmPaths } from '../../../src/vm/launch.plan.ts'
 import { findLeaks } from '../../../src/vm/machine/leaks.driver.ts'
 import { VmDriver } from '../../../src/vm/machine/vm.driver.ts'
@@ -46,16 +48,16 @@ const mayFixOom =
   ((BigInt(`0x${/CapEff:\s*(\w+)/.exec(readFileSync('/proc/self/status', 'utf8'))?.[1]}`) >> 24n) & 1n) === 1n
 if (!mayFixOom) process.stderr.write('not run: lowering oom_score_adj in an escape; this root lacks CAP_SYS_RESOURCE\n')
 
-/** `attack NAME COMMAND…` says in the log whether the command worked. Then it lives on, as QEMU does. */
+/** `attack NAME COMMAND…` says in the log whether the command worked. Then it lives on, as QEMU does:
+ * it follows a file, with the arguments that identify it. The jail has no /dev. */
 const escapedQemu = `#!/bin/bash
-attack() { if timeout 5 bash -c "$2" 2>/dev/null >&2; then echo "$1: DONE"; else echo "$1: refused"; fi; }
+attack() { if said=$(timeout 5 bash -c "$2" 2>&1); then echo "$1: DONE"; else echo "$1: refused"; fi; }
 grep -E '^(Uid|Gid|Groups|CapEff|CapBnd|NoNewPrivs):' /proc/self/status | tr -s '\\t ' ' '
 grep -E 'core|locked|processes|open files|file size' /proc/self/limits | tr -s ' '
 echo "oom $(cat /proc/self/oom_score_adj)"
 . "$(dirname "$0")/attacks"
 echo finished
-exec 9<> <(:)
-read -t 1000 -u 9
+exec -a "$0" tail -n 0 -f "$0" -- "$@"
 `
 
 inOwnNetns(
@@ -68,9 +70,16 @@ inOwnNetns(
     const image = join(dir, 'root.img')
     mkdirSync(join(stateDir, 'vms'), { recursive: true, mode: 0o711 })
     writeFileSync(image, 'image', { mode: 0o644 })
-    const qemu = join(dir, 'qemu')
+    const programs = join(dir, 'programs')
+    mkdirSync(programs, { mode: 0o711 })
+    const qemu = join(programs, 'qemu')
     writeFileSync(qemu, escapedQemu)
     chmodSync(qemu, 0o755)
+    /** The shell in QEMU's place sees its tools besides. */
+    const jailFiles = {
+      ...createJailFiles(),
+      ofQemu: async (program: string) => ({ program, files: ['/usr', '/bin', '/lib', '/lib64', dirname(program)] }),
+    }
     const store = openStore(':memory:')
     const built: Vm[] = []
 
@@ -84,6 +93,8 @@ inOwnNetns(
         stateDir,
         qemu,
         swtpm: () => null,
+        jailFiles,
+        start: startJailed,
         uids: { min: firstUid, max: firstUid + uidCount - 1 },
         groups: [],
         platform: { kind: 'tcg' },
@@ -120,7 +131,9 @@ inOwnNetns(
       })
     const driver = create()
     const build = async (attacks: string, by = driver, id = newUuid(), modelDisk?: string): Promise<Vm> => {
-      writeFileSync(join(dir, 'attacks'), `export dir=${vmPaths(stateDir, id).directory}\n${attacks}`, { mode: 0o644 })
+      writeFileSync(join(programs, 'attacks'), `export dir=${vmPaths(stateDir, id).directory}\n${attacks}`, {
+        mode: 0o644,
+      })
       const nowMs = Date.now()
       const spec = { image: 'instance', vcpus: 1, memoryMib: 512, ...(modelDisk === undefined ? {} : { modelDisk }) }
       insertVm(store.ledger.db, { id, hostId: store.hostId, ...spec, nowMs })
@@ -174,7 +187,7 @@ inOwnNetns(
       const peer = `/proc/${pidOf(neighbour)}`
       const vm = await build(
         [
-          `attack control 'kill -0 $$ && cat ${image}'`,
+          `attack control 'kill -0 $$ && cat ${qemu}'`,
           `attack signal 'kill -0 ${pidOf(neighbour)}'`,
           `attack memory 'head -c 1 < ${peer}/mem'`,
           `attack maps 'cat ${peer}/maps | grep .'`,
@@ -193,10 +206,11 @@ inOwnNetns(
       expect(log).toContain('control: DONE')
       expect(log.match(/\w+: DONE/g)).toEqual(['control: DONE'])
       expect(log.match(/refused/g)?.length).toBe(mayFixOom ? 11 : 10)
-      const uid = uidOf(vm)
+      const status = readFileSync(`/proc/${pidOf(vm)}/status`, 'utf8')
+      for (const name of ['Uid', 'Gid']) expect(status).toContain(`${name}:${`\t${uidOf(vm)}`.repeat(4)}\n`)
       for (const line of [
-        `Uid: ${uid} ${uid} ${uid} ${uid}`,
-        `Gid: ${uid} ${uid} ${uid} ${uid}`,
+        'Uid: 65534 65534 65534 65534',
+        'Gid: 65534 65534 65534 65534',
         'CapEff: 0000000000000000',
         'CapBnd: 0000000000000000',
         'NoNewPrivs: 1',
@@ -239,7 +253,7 @@ inOwnNetns(
 
     test('no uid is given out while anything runs under it, and what outlives QEMU ends with the VM', async () => {
       // Goal: a child that an escape left behind shares no uid with a later VM, and holds nothing when the VM is gone.
-      const vm = await build('setsid sleep 1000 < /dev/null > /dev/null 2>&1 &')
+      const vm = await build('setsid sleep 1000 <&- >&- 2>&- &')
       const uid = uidOf(vm)
       await until('a child runs', patienceMs, () => (processesByUid().get(uid)?.length ?? 0) === 2)
       await driver.release(vm, { keepDirectory: false })

@@ -39,10 +39,11 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   memoryMib: 2048,
   mac: '02:01:23:ab:cd:45',
   directory: vmPaths('/var/lib/strongroom', vmId).directory,
-  fds: { tap: 3, qmp: 4, qmpRescue: 5, console: 6, channel: 7, scratch: 8, exchange: null, model: null, tpm: null },
+  fds: {
+    ...{ root: 3, tap: 4, qmp: 5, qmpRescue: 6, console: 7, channel: 8, scratch: 9 },
+    ...{ exchange: null, model: null, tpm: null },
+  },
   image: {
-    firmware: '/srv/image/firmware.fd',
-    root: '/srv/image/root.img',
     kernel: '/proc/self/fd/8',
     initrd: '/proc/self/fd/9',
     cmdline: 'console=ttyS0 strongroom.root=abc',
@@ -69,9 +70,9 @@ test('no platform weakens isolation or confidentiality', () => {
     const confidential = platform.kind === 'snp'
     const virtio = argv.filter(argument => /^virtio-.*-pci,/.test(argument))
     expect(virtio.length).toBe(4)
-    // Nothing that a guest wrote is opened by a path, and no other image than the root.
+    // Nothing that a guest wrote, and no image, is opened by a path of the host.
     expect(argv.filter(argument => argument.includes('filename='))).toEqual([
-      expect.stringContaining('filename=/srv/image/root.img,read-only=on'),
+      expect.stringContaining('filename=/dev/fdset/4,read-only=on'),
       expect.stringContaining('filename=/dev/fdset/1,'),
     ])
     for (const device of virtio) expect(device.includes('iommu_platform=on,disable-legacy=on')).toBe(confidential)
@@ -82,8 +83,8 @@ test('no platform weakens isolation or confidentiality', () => {
 test('a comma in a path stays in the path', () => {
   // Goal: QEMU option syntax cannot be injected through configured paths.
   const plan = planFor({ kind: 'tcg' })
-  const argv = qemuArgv({ ...plan, image: { ...plan.image, root: '/srv/a,readonly=off' } })
-  expect(argv).toContain('driver=file,node-name=root-file,filename=/srv/a,,readonly=off,read-only=on')
+  const argv = qemuArgv({ ...plan, directory: '/srv/a,debug-threads=on' })
+  expect(argv[argv.indexOf('-name') + 1]).toBe('/srv/a,,debug-threads=on')
 })
 
 test("a model's disk is read-only, by descriptor, and tells the guest its name", () => {
@@ -132,7 +133,7 @@ test('a VM without a scratch disk, or without limits on it, has none in its argu
   // Goal: 0 means what the configuration says of it, and no half of a limit is left.
   const plan = planFor({ kind: 'tcg' })
   const none = qemuArgv({ ...plan, fds: { ...plan.fds, scratch: null } }).join('\n')
-  expect(none).not.toMatch(/scratch|fdset|throttle/)
+  expect(none).not.toMatch(/scratch|fdset\/1|set=1,|throttle/)
   const unlimited = qemuArgv({ ...plan, scratchLimits: { mibPerS: 0, iops: 0 } }).join('\n')
   expect(unlimited).toContain('drive=scratch-raw,serial=scratch')
   expect(unlimited).not.toContain('throttle')

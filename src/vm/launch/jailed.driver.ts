@@ -1,0 +1,98 @@
+// Starts a program of a VM in its jail and finds the process that is left. Effects: processes; reads /proc.
+//
+// bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU is
+// one process, which systemd's scope, signals and records mean.
+
+import { readFileSync } from 'node:fs'
+import { type Clock, systemClock } from '../../base/clock.ts'
+import { Fault } from '../../base/fault.ts'
+import {
+  identifyProcess,
+  isUnderSystemd,
+  type ProcessIdentity,
+  signalProcess,
+  spawnDetached,
+} from '../../linux/process.ts'
+import { readProc } from '../../linux/stat.ts'
+import { type Confinement, confinedArgv, devicesOf, scopeProperties } from './confinement.plan.ts'
+import { isBeforeProgram, jailArgv } from './jail.plan.ts'
+import { confinedTpmArgv, tpmScopeProperties } from './tpm.plan.ts'
+
+export type JailedStart = {
+  readonly uuid: string
+  readonly role:
+    | { readonly kind: 'qemu'; readonly confinement: Omit<Confinement, 'systemd'> }
+    | { readonly kind: 'tpm'; readonly uid: number }
+  /** Files of this host that it sees. */
+  readonly files: readonly string[]
+  /** Absolute path first; contains the UUID. */
+  readonly argv: readonly string[]
+  readonly logFile: string
+}
+
+/**
+ * The program sees the descriptors as 3, 4, …; the caller closes its own afterwards. Faults: host.command_failed,
+ * host.command_timeout.
+ */
+export type StartJailed = (start: JailedStart, fds: readonly number[]) => Promise<ProcessIdentity>
+
+export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFile }, fds) => {
+  const systemd = isUnderSystemd()
+  const isQemu = role.kind === 'qemu'
+  const whole = isQemu
+    ? confinedArgv({ ...role.confinement, systemd }, jailArgv({ files, devices: devicesOf(role.confinement) }, argv))
+    : confinedTpmArgv({ uid: role.uid, systemd }, jailArgv({ files, devices: [] }, argv))
+  const { identity } = spawnDetached(whole, {
+    uuid,
+    stdoutFile: logFile,
+    extraFds: fds,
+    scope: isQemu ? `strongroom-${uuid}` : `strongroom-${uuid}-tpm`,
+    scopeProperties: isQemu ? scopeProperties({ ...role.confinement, systemd }) : tpmScopeProperties(),
+    systemd,
+  })
+  const inner = await settled(identity)
+  if (inner !== null) return inner
+  throw new Fault('host.command_failed', `${argv[0]} ended at once; ${logFile} ends: ${endOf(logFile)}`)
+}
+
+/**
+ * The program's own process, once it runs: `started` may be still on its way there. Null: all have ended. Faults:
+ * host.command_timeout.
+ */
+export async function settled(started: ProcessIdentity, clock: Clock = systemClock): Promise<ProcessIdentity | null> {
+  const deadlineMs = clock.monotonicMs() + settleTimeoutMs
+  for (;;) {
+    const found = identifyProcess(started.pid)
+    if (found === null || found.startTicks !== started.startTicks) return null
+    if (!isBeforeProgram(found.argv)) return started
+    const inner = childrenOf(found.pid).find(child => !isBeforeProgram(child.argv))
+    if (inner !== undefined) {
+      signalProcess(started, 'SIGKILL')
+      return { pid: inner.pid, startTicks: inner.startTicks, uuid: started.uuid }
+    }
+    if (clock.monotonicMs() >= deadlineMs) {
+      for (const child of childrenOf(found.pid)) signalProcess({ ...child, uuid: started.uuid }, 'SIGKILL')
+      signalProcess(started, 'SIGKILL')
+      throw new Fault('host.command_timeout', `process ${found.pid} of VM ${started.uuid} does not enter its jail`)
+    }
+    await clock.sleep(settlePollMs)
+  }
+}
+
+/** A machine under load takes seconds to make a scope. */
+const settleTimeoutMs = 15_000
+const settlePollMs = 3
+
+/** proc_pid_children(5). */
+function childrenOf(pid: number) {
+  const pids = (readProc(pid, `task/${pid}/children`) ?? '').split(' ').filter(Boolean)
+  return pids.flatMap(child => identifyProcess(Number(child)) ?? [])
+}
+
+const endCharsMax = 400
+
+/** Its last words, on one line. */
+function endOf(logFile: string): string {
+  const text = readFileSync(logFile, 'utf8').slice(-endCharsMax).trim()
+  return text === '' ? 'nothing' : text.replaceAll(/\s+/g, ' ')
+}
