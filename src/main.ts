@@ -1,5 +1,6 @@
 // Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
+import { starterCommand } from './appliance/starter/wire.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
@@ -73,6 +74,11 @@ if (process.argv[2] === schemaChildCommand) {
 if (process.argv[2] === relayCommand) {
   const { runRelay } = await import('./inference/relay/program.ts')
   await runRelay()
+}
+if (process.argv[2] === starterCommand) {
+  const { runStarter } = await import('./appliance/starter/program.ts')
+  await runStarter()
+  process.exit(0)
 }
 
 const { runCli } = await import('./cli/index.ts')

@@ -33,6 +33,7 @@ import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
 import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
+import { createStarter, ownStarter } from './starter/client.ts'
 import { createTrust } from './trust.ts'
 
 export type ServeOptions = {
@@ -40,6 +41,8 @@ export type ServeOptions = {
   readonly log: Logger
   /** Changes are accepted once the upgrade under way is (upgrade/gate.ts). */
   readonly onTrial: boolean
+  /** Socket of the starter. Null: this process starts everything itself. */
+  readonly starterSocket?: string | null
 }
 
 export type Serving = {
@@ -65,7 +68,10 @@ const lockTimeoutMs = 2_000
  * Starts the appliance. Faults: conflict (the state directory is in use), store.*, host.unsupported,
  * host.listen_failed, config.invalid, config.file, image.invalid.
  */
-export async function serve(config: Config, { stateDir, log, onTrial }: ServeOptions): Promise<Serving> {
+export async function serve(
+  config: Config,
+  { stateDir, log, onTrial, starterSocket = null }: ServeOptions,
+): Promise<Serving> {
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
@@ -84,7 +90,8 @@ export async function serve(config: Config, { stateDir, log, onTrial }: ServeOpt
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
   const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
-  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey }
+  const starter = starterSocket === null ? ownStarter : createStarter(starterSocket)
+  const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
   const engine = composeEngine({
     ...basis,
     simulatedPlatform,

@@ -48,7 +48,6 @@ import {
 } from '../vm/launch/image.driver.ts'
 import { ImageSummaries } from '../vm/launch/image-summary.driver.ts'
 import { createJailFiles } from '../vm/launch/jail-files.driver.ts'
-import { startJailed } from '../vm/launch/jailed.driver.ts'
 import { Launcher } from '../vm/launch/launcher.driver.ts'
 import {
   bootOf,
@@ -70,6 +69,7 @@ import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
 import { holdNetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
 import type { CollateralService } from './collateral.ts'
+import type { Starter } from './starter/client.ts'
 
 export type EngineDeps = Runtime & {
   readonly config: Config
@@ -80,6 +80,7 @@ export type EngineDeps = Runtime & {
   readonly simulatedPlatform: () => Promise<SimulatedHost>
   /** Image of the gateway's VM; null where the gateway runs in this process. */
   readonly gatewayImageDir: string | null
+  readonly starter: Pick<Starter, 'startJailed'>
   /** Collateral that verifies this host's reports, once the platform is known. */
   readonly collateral: (platform: Platform) => CollateralService | null
 }
@@ -152,7 +153,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     qemu: config.vm.qemu,
     swtpm: () => programOf(tpm()),
     jailFiles: createJailFiles(),
-    start: startJailed,
+    start: deps.starter.startJailed,
     uids: checkUidRange({ min: config.vm.uid_min, max: config.vm.uid_max }),
     groups: groupsOfDevices(platform),
     platform: hostPlatform(platform, config.vm),

@@ -14,7 +14,6 @@ import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
 import { findModelOf, loadModel } from '../host/models/models.ts'
-import { startSandboxed } from '../host/sandbox.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
 import { spkiDigestOf } from '../http/pair.ts'
@@ -39,10 +38,12 @@ import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { Starter } from './starter/client.ts'
 import { composeTraces } from './traces.ts'
 
 export type InferenceParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
+  readonly starter: Pick<Starter, 'startSandboxed'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -250,7 +251,7 @@ function workerBounds({ inference: { worker } }: Config) {
 type WorkerSide = { readonly log: Logger; readonly onReady: (upstream: string) => void }
 
 function composeWorker(
-  { config, stateDir, clock }: InferenceParts,
+  { config, stateDir, clock, starter }: InferenceParts,
   workloads: Workloads,
   { log, onReady }: WorkerSide,
 ): BuiltInWorker | null {
@@ -266,7 +267,7 @@ function composeWorker(
     stateDir,
     root: createWorkerRoot({ imageDir: settings.image_dir, target, timeoutMs: unpackTimeoutMs }),
     user: () => lookupUser(settings.user),
-    startSandboxed,
+    startSandboxed: starter.startSandboxed,
     removeTree: removeForeignTree,
     openModel: async () => knownModel(stateDir, settings),
     admit: workloads.admit,

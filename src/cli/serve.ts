@@ -46,7 +46,9 @@ async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: 
   const { serve } = await import('../appliance/appliance.ts')
   for (const { line, field, message } of warnings) log.warn('configuration', { file, line, field, message })
   log.info('starting', { pid: process.pid, config: file, stateDir })
-  const serving = await serve(config, { stateDir, log, onTrial })
+  // Set by the unit, which forbids the daemon what a start needs.
+  const starterSocket = io.env.STRONGROOM_STARTER ?? null
+  const serving = await serve(config, { stateDir, log, onTrial, starterSocket })
   reload = serving.reload
   const ready = {
     instances_url: serving.instancesUrl,

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
+import { ownStarter } from '../../src/appliance/starter/client.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger } from '../../src/base/log.ts'
@@ -26,6 +27,7 @@ async function compose(stateDir: string, store: Store, toml: string): Promise<st
   const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
   const inference = await composeInference({
     gate: openGate,
+    starter: ownStarter,
     config: verdict.config,
     stateDir,
     store,

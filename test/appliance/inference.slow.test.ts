@@ -9,6 +9,7 @@ import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { createSimulatedPlatform } from '../../src/appliance/simulated-platform.ts'
+import { ownStarter } from '../../src/appliance/starter/client.ts'
 import { systemClock } from '../../src/base/clock.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { createLogger, silentLogger } from '../../src/base/log.ts'
@@ -59,6 +60,7 @@ test('retention', async () => {
   undo.defer(() => metering.stop())
   const inference = await composeInference({
     gate: openGate,
+    starter: ownStarter,
     config: verdict.config,
     stateDir,
     store,
@@ -127,6 +129,7 @@ test('traces', async () => {
         if (!isOpen) throw new UnavailableFault('an upgrade is on trial', 5_000)
       },
     },
+    starter: ownStarter,
     config: verdict.config,
     stateDir,
     store,
@@ -198,6 +201,7 @@ test('attestation after a start that could not write', async () => {
   const log = createLogger({ level: 'debug', sink: line => lines.push(line), nowMs })
   const inference = await composeInference({
     gate: openGate,
+    starter: ownStarter,
     config: defaultConfig(),
     stateDir,
     store,

@@ -13,7 +13,9 @@ import { until } from '../../scripts/rigs/until.ts'
 
 const repo = join(import.meta.dir, '../..')
 const unitsDir = join(repo, 'scripts/systemd')
-export const units = ['strongroom-guard.service', 'strongroom.service']
+/** Enabled; `strongroom.service` requires the others. */
+const enabled = ['strongroom-guard.service', 'strongroom.service']
+export const units = [...enabled, 'strongroom-starter.socket', 'strongroom-starter@.service']
 const stateDir = '/var/lib/strongroom'
 const modelFile = '/usr/local/share/model.gguf'
 const url = 'https://127.0.0.1:8441'
@@ -150,5 +152,5 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
   mkdirSync(`${root}/etc/systemd/system/strongroom.service.d`)
   writeFileSync(`${root}/etc/systemd/system/strongroom.service.d/boot-id.conf`, bootIdDropIn)
   await exec(['useradd', '--system', '--shell', '/usr/sbin/nologin', '--home-dir', '/nonexistent', 'strongroom-vm'])
-  await exec(['systemctl', 'enable', ...units])
+  await exec(['systemctl', 'enable', ...enabled])
 }

@@ -4,6 +4,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { composeInference } from '../../../src/appliance/inference.ts'
+import { ownStarter } from '../../../src/appliance/starter/client.ts'
 import { assert } from '../../../src/base/assert.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -71,6 +72,7 @@ insertGatewayKey(store.directory.db, {
 const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
 const inference = await composeInference({
   gate: openGate,
+  starter: ownStarter,
   config,
   stateDir,
   store,

@@ -53,8 +53,8 @@ export function scopeProperties(confinement: Confinement): string[] {
 
 /**
  * When memory runs out, the kernel kills the worker (900) first, then VMs, then the daemon (proc_pid_oom_score_adj(5)).
- * An escaped guest can lower this to the daemon's own value if the daemon lacks CAP_SYS_RESOURCE; MemoryMax still
- * holds.
+ * Under systemd an escaped guest cannot lower it: the starter's unit begins with the same. Elsewhere it can, down to
+ * the daemon's own value, if the daemon lacks CAP_SYS_RESOURCE.
  */
 export const oomScoreAdjust = '500'
 const filesMax = 1024

@@ -98,12 +98,14 @@ inOwnNetns(
           const units = await host.debian.exec([
             'sh',
             '-c',
-            'dpkg -L strongroom | grep -E "systemd/system/[^/]*[.](service|timer)$"',
+            'dpkg -L strongroom | grep -E "systemd/system/[^/]*[.](service|socket|timer)$"',
           ])
           // A bare Debian has no man; contents.test.ts looks for the pages that units name.
           const verify = ['systemd-analyze', '--man=no', 'verify']
           const verified = await host.debian.exec([...verify, ...units.stdout.trim().split('\n')])
           expect(verified.stdout + verified.stderr).toBe('')
+          for (const unit of ['strongroom.service', 'strongroom-starter@none.service'])
+            await host.debian.exec(['systemd-analyze', 'security', '--no-pager', '--threshold=30', unit])
           expect((await host.debian.exec(['dpkg', '--verify', 'strongroom'])).stdout).toBe('')
           expect((await host.debian.exec(['readlink', '-f', '/usr/bin/strongroom'])).stdout.trim()).toBe(
             '/usr/lib/strongroom/0.1.0-1/strongroom',

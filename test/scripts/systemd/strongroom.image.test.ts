@@ -18,6 +18,7 @@ import { type Customer, createCustomer } from '../../../scripts/rigs/instances/i
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import { likeTheDaemon } from '../../rigs/probe-unit.ts'
 import { installAppliance, type SystemdAppliance, units } from '../../rigs/systemd-appliance.ts'
 
 /** Kernel, clock and network of a container are the machine's, so their checks are not the container's. */
@@ -109,6 +110,7 @@ inOwnNetns(
       const proc = async (pid: string, file: string) =>
         (await appliance.debian.exec(['cat', `/proc/${pid}/${file}`])).stdout
       const qemuPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/qemu'])).stdout.trim()
+      const swtpmPid = async () => (await appliance.debian.exec(['pgrep', '--full', '^/usr/bin/swtpm'])).stdout.trim()
       /** Once its worker runs. */
       const servingVm = async () => {
         let shown: AdminGateways['gateways'] = []
@@ -144,7 +146,33 @@ inOwnNetns(
 
       test('its exposure, as systemd reckons it, does not grow', async () => {
         // Goal: a setting that is lost shows here. 10 is everything, 0 nothing; why the rest stays is said in the unit.
-        await appliance.debian.exec(['systemd-analyze', 'security', '--threshold=41', 'strongroom.service'])
+        // An instance of the starter has the unit's settings while nobody is connected.
+        for (const unit of ['strongroom.service', 'strongroom-starter@none.service'])
+          await appliance.debian.exec(['systemd-analyze', 'security', '--threshold=30', unit])
+      })
+
+      test('what its settings forbid fails, and what it needs works', async () => {
+        // Goal: a setting without effect shows here.
+        const said = await likeTheDaemon(appliance, {
+          'user namespace': 'unshare --user true',
+          'network namespace': 'unshare --net true',
+          'mount namespace': 'unshare --mount true',
+          mount: 'mount -t tmpfs none /mnt',
+          'sysctl of the kernel': 'cat /proc/sys/kernel/core_pattern > /proc/sys/kernel/core_pattern',
+          'sysctl of the network': 'cat /proc/sys/net/ipv4/ip_forward > /proc/sys/net/ipv4/ip_forward',
+          system: 'touch /usr/x',
+          ruleset: 'nft list tables',
+        })
+        expect(said).toEqual([
+          'user namespace: refused',
+          'network namespace: refused',
+          'mount namespace: refused',
+          'mount: refused',
+          'sysctl of the kernel: refused',
+          'sysctl of the network: works',
+          'system: refused',
+          'ruleset: works',
+        ])
       })
 
       test(
@@ -209,6 +237,12 @@ inOwnNetns(
           expect(status).toMatch(/^CapBnd:\s+0{16}$/m)
           expect(status).toMatch(/^NoNewPrivs:\s+1$/m)
           expect(status).toMatch(/^Seccomp:\s+2$/m)
+          // In its jail: the first and only process of its namespace, whose root has no directory of the host.
+          expect(status).toMatch(/^NSpid:.*\s1$/m)
+          expect((await appliance.debian.exec(['ls', `/proc/${pid}/root/`])).stdout.split('\n')).not.toContain('var')
+          expect(
+            (await appliance.debian.exec(['pgrep', '--uid', /^Uid:\s+(\d+)/m.exec(status)?.[1] ?? ''])).stdout,
+          ).toBe(`${await swtpmPid()}\n${pid}\n`)
           expect(await proc(pid, 'limits')).toMatch(/^Max core file size\s+0\s+0\s/m)
         },
         timeoutMs,

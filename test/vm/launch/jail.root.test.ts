@@ -18,8 +18,16 @@ import { join } from 'node:path'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { newUuid } from '../../../src/base/ids.ts'
-import { identifyProcess, type ProcessIdentity, signalProcess, waitGone } from '../../../src/linux/process.ts'
+import {
+  identifyProcess,
+  type ProcessIdentity,
+  signalProcess,
+  spawnDetached,
+  waitGone,
+} from '../../../src/linux/process.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
+import { confinedArgv } from '../../../src/vm/launch/confinement.plan.ts'
+import { jailArgv } from '../../../src/vm/launch/jail.plan.ts'
 import { createJailFiles } from '../../../src/vm/launch/jail-files.driver.ts'
 import { type JailedStart, settled, startJailed } from '../../../src/vm/launch/jailed.driver.ts'
 
@@ -69,7 +77,7 @@ async function inJail(script: string, fds: readonly number[] = [], more: readonl
   await until('the attacks end', patienceMs, () => log().includes('finished')).catch(error => {
     throw new Error(log(), { cause: error })
   })
-  return { identity, file, files, log: log(), uuid }
+  return { identity, file, files, log: log() }
 }
 
 describe.skipIf(missing)('in the jail', () => {
@@ -134,7 +142,7 @@ describe.skipIf(missing)('in the jail', () => {
     // Goal: no namespace, mount, trace or identity beyond its own, whatever it calls.
     const [setns, unshare, mount, ptrace, setresuid, chroot, bpf, keyctl] = [308, 272, 165, 101, 117, 161, 321, 250]
     const { identity, log } = await inJail(`
-      sub calls { return syscall(@_) != -1 }
+      sub calls { my $number = shift; return syscall($number, @_) != -1 }
       open(my $ns, "<", "/proc/1/ns/mnt") or die; 
       attack("setns", calls(${setns}, fileno($ns), 0));
       attack("user namespace", calls(${unshare}, 0x10000000));
@@ -165,14 +173,29 @@ describe.skipIf(missing)('in the jail', () => {
 
   test('no bwrap is left beside it, whenever the daemon was killed', async () => {
     // Goal: one process for each VM, which signals and records mean; a start that was interrupted is finished.
-    const { identity, uuid } = await inJail('')
+    const uuid = newUuid()
+    const { program, files } = await createJailFiles().ofProgram('/usr/bin/perl')
+    const argv = jailArgv({ files, devices: [] }, [program, '-e', 'sleep 1000', '--', uuid])
     const holding = () =>
       readdirSync('/proc').filter(name => identifyProcess(Number(name))?.argv.some(word => word === uuid))
-    expect(holding()).toEqual([String(identity.pid)])
-    expect(await settled(identity)).toEqual(identity)
-    signalProcess(identity, 'SIGKILL')
+    const { identity: outer } = spawnDetached(confinedArgv({ ...confinement, systemd: false }, argv), {
+      uuid,
+      stdoutFile: join(dir, 'interrupted.log'),
+      scope: '',
+      systemd: false,
+    })
+    started.push(outer)
+    await until('the program runs beside bwrap', patienceMs, () => holding().length === 2)
+    // Here a daemon was killed; another one finds bwrap.
+    const inner = await settled(outer)
+    if (inner === null) throw new Error('the program has ended')
+    started.push(inner)
+    expect(inner.pid).not.toBe(outer.pid)
+    await until('bwrap is gone', patienceMs, () => holding().join() === String(inner.pid))
+    expect(await settled(inner)).toEqual(inner)
+    signalProcess(inner, 'SIGKILL')
     await until('it is gone', patienceMs, () => holding().length === 0)
-    expect(await settled(identity)).toBeNull()
+    expect([await settled(inner), await settled(outer)]).toEqual([null, null])
   })
 
   test('a jail that cannot be made is a failure with its reason', async () => {
