@@ -62,7 +62,7 @@ describe('a gateway VM', () => {
         certify: async (csr, options) => {
           const good = await bench.certify(csr, options)
           asked.push(options.requests.map(request => request.name))
-          // A certificate that is told apart from all others that it has.
+          // A certificate that differs from all others that it has.
           const named = options.requests.map(request => ({ serverName: request.name, cert: good.guests }))
           return { ...good, named: [...(good.named ?? []), ...named], requests: wanted, stamp }
         },

@@ -52,7 +52,8 @@ type Account = Static<typeof Account>
 
 /**
  * The account of the configured directory; its key is made on first use. The result places one order: it resolves with
- * a PEM chain as the server gave it, unchecked, or rejects with an AcmeFailure. Fault config.file: `eab_key_file` or `ca_file` cannot be read.
+ * a PEM chain as the server gave it, unchecked, or rejects with an AcmeFailure. Fault config.file: `eab_key_file` or
+ * `ca_file` cannot be read.
  */
 export function openAccount({ dir, config, clock, pollMs }: AccountDeps): PlaceOrder {
   const { directory, eab_kid: kid } = config
