@@ -7,6 +7,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { measureNeighbours } from '../rigs/gateway/neighbours.ts'
 import { createNetns } from '../rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
 import { measureChunks } from './gateway/chunks.ts'
@@ -106,7 +107,15 @@ async function measure(folder: string): Promise<Figures> {
   const chunks = await measureChunks({ load, stub: direct, targets: { ours, nginx: streaming, raw }, say })
   const relays = await measureRelays({ folder, load, stub: direct, say })
   const secured = await measureSecured({ folder, load, stub: direct, say })
-  return { ...rates, ...streams, ...weight, ...leaving, ...chunks, ...relays, ...secured }
+  const neighbours = await measureNeighbour(say)
+  return { ...rates, ...streams, ...weight, ...leaving, ...chunks, ...relays, ...secured, ...neighbours }
+}
+
+/** An upstream with as many places as the built-in worker has by default; two keys of one organization. */
+async function measureNeighbour(say: Say): Promise<Figures> {
+  const { aloneMs, besideMs } = await measureNeighbours({ held: connections, places: 4, sameOrganization: true })
+  say(`a key's requests: ${round(aloneMs)} ms alone, ${round(besideMs)} ms beside ${connections} of another key`)
+  return { neighbourP50Ratio: { value: round(besideMs / aloneMs), unit: '', aim: { atMost: 1.5 } } }
 }
 
 /** Requests per second with 64 connections, in turns. Ratios are of medians over all rounds. */

@@ -81,7 +81,7 @@ async function askUpstream(
   { lease, attempt, traceparent }: Asked,
 ): Promise<Response> {
   const { target } = lease
-  const cacheSalt = () => deps.cacheSalt(job.account.organizationId)
+  const cacheSalt = () => deps.cacheSalt(job.account.owner.organizationId)
   const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt })
   const headers = { ...job.headers, ...ignoredHeaders(deps, ignored) }
   const upstream = await deps.upstream.send(target, {

@@ -10,6 +10,7 @@ import { upstreamBody } from '../openai/upstream-body.ts'
 import { type UsageBounds, usageBounds } from '../openai/usage.ts'
 import type { Tokens } from '../types.ts'
 import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/client.ts'
+import type { Owner } from '../upstream/fair-share.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
@@ -34,8 +35,7 @@ export type Acquire = (
     readonly promptEstimate: number
     readonly except: ReadonlySet<UpstreamTarget>
     readonly signal: AbortSignal
-    /** An organization. */
-    readonly owner: string
+    readonly owner: Owner
   },
 ) => Lease<UpstreamTarget> | Promise<Lease<UpstreamTarget>>
 
@@ -125,7 +125,7 @@ function acquireLease(
     account.upstream = lease.target.name
     return lease
   }
-  const lease = router.acquire(model, { id, promptEstimate, except, signal, owner: account.organizationId })
+  const lease = router.acquire(model, { id, promptEstimate, except, signal, owner: account.owner })
   return lease instanceof Promise ? lease.then(note) : note(lease)
 }
 
@@ -145,7 +145,7 @@ export type Asked = {
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
   const { plan, source, account } = job
   const { request } = plan
-  const cacheSalt = () => deps.cacheSalt(account.organizationId)
+  const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
   const more = ignoredHeaders(deps, ignored, job.ignored)
   const response = await deps.upstream.send(lease.target, {

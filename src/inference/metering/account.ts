@@ -5,7 +5,7 @@ import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usa
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
 import { type Budgets, hasBudget, type Release } from './budgets.ts'
-import type { RecordUsage } from './types.ts'
+import type { RecordUsage, Spender } from './types.ts'
 
 export type RequestEnd = {
   readonly outcome: UsageOutcome
@@ -16,7 +16,7 @@ export type RequestEnd = {
 }
 
 export type RequestAccount = {
-  readonly organizationId: string
+  readonly owner: Spender
   /** Null: this request is not traced. */
   readonly trace: RequestTrace | null
   /** The model, once it is known that there is such a model. */
@@ -64,7 +64,7 @@ export function openAccount(
   let isOpen = true
   let reserved: { readonly worst: Tokens; readonly release: Release } | null = null
   const account: RequestAccount = {
-    organizationId: caller.organizationId,
+    owner: { organizationId: caller.organizationId, keyPrefix: caller.keyPrefix },
     trace,
     model: 'unknown',
     upstream: null,

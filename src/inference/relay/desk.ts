@@ -187,7 +187,7 @@ export class Desk {
       const leased = gateway.acquire(model, {
         except: excepted,
         signal: waiting.signal,
-        owner: open.account.organizationId,
+        owner: open.account.owner,
       })
       const lease = leased instanceof Promise ? await leased : leased
       if (waiting.signal.aborted) {
@@ -244,7 +244,7 @@ export class Desk {
     const open = this.#open.get(id)
     if (open === undefined) return
     const { account, keyDigest } = open
-    this.#deps.keptReceipts.keep(id, { organizationId: account.organizationId, keyDigest, receipt })
+    this.#deps.keptReceipts.keep(id, { organizationId: account.owner.organizationId, keyDigest, receipt })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

@@ -6,6 +6,7 @@ import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Enter } from '../gateway/enter.ts'
 import type { Acquire } from '../gateway/failover.ts'
 import { atMost, type RequestAccount } from '../metering/account.ts'
+import type { Spender } from '../metering/types.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
 import type { Lease } from '../upstream/router.ts'
@@ -24,7 +25,7 @@ export type LinkDeps = {
 
 type Waiting = { readonly resolve: (value: never) => void; readonly reject: (error: unknown) => void }
 type Stream = { readonly account: RequestAccount; reportedCount: number }
-type Opened = { readonly id: string; readonly organizationId: string; readonly hasBudget: boolean }
+type Opened = { readonly id: string; readonly owner: Spender; readonly hasBudget: boolean }
 
 /** Streams in one message. */
 const progressMax = 4_096
@@ -54,7 +55,7 @@ export class Link {
     const entry = await this.ask('enter', asked)
     if (!entry.ok) return entry
     const { caller, hasBudget } = entry
-    const opened = { id, organizationId: caller.organizationId, hasBudget }
+    const opened = { id, owner: caller, hasBudget }
     return { ok: true, caller, headers: entry.headers, open: trace => this.#openAccount(opened, trace) }
   }
 
@@ -138,13 +139,13 @@ export class Link {
     }
   }
 
-  #openAccount({ id, organizationId, hasBudget }: Opened, trace: RequestTrace | null): RequestAccount {
+  #openAccount({ id, owner, hasBudget }: Opened, trace: RequestTrace | null): RequestAccount {
     const { clock } = this.#deps
     const startedMs = clock.monotonicMs()
     let isOpen = true
     let bound: Tokens | null = null
     const account: RequestAccount = {
-      organizationId,
+      owner,
       trace,
       model: 'unknown',
       upstream: null,

@@ -1,15 +1,15 @@
 // Chooses the upstream of a request: the least loaded by weight, within its concurrency limit; a bounded queue;
 // ejection and return. Effects: timers.
 //
-// Fairness between organizations: the waiting request whose organization has the fewest requests running goes first,
-// and a full queue drops the newest request of its largest organization. While several organizations ask, each leaves
-// an eighth of an upstream's places to the others; a single one may use all.
+// Fairness: places go to organizations, then to their keys (fair-share.ts); a full queue drops the newest request of
+// the key with most, in the organization with most.
 
 import { type Clock, onAbort, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
-import { shareOf } from '../../base/work/places.ts'
 import { wholeSeconds } from '../../http/window.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
+import { FairPlaces, type Owner, RecentOwners } from './fair-share.ts'
+import { Waiters } from './waiters.ts'
 
 export type RouterTarget = {
   readonly name: string
@@ -58,14 +58,12 @@ export type RouterView = {
 type AcquireOptions<T> = {
   readonly except: ReadonlySet<T>
   readonly signal: AbortSignal
-  /** Organization of the request. */
-  readonly owner: string
+  readonly owner: Owner
 }
 
 type TargetState<T> = {
   readonly target: T
-  active: number
-  readonly activeByOwner: Map<string, number>
+  readonly places: FairPlaces
   served: number
   /** When its newest lease began. */
   leasedAtMs: number
@@ -80,7 +78,7 @@ type TargetState<T> = {
 }
 
 type Waiter<T> = {
-  readonly owner: string
+  readonly owner: Owner
   readonly except: ReadonlySet<T>
   readonly resolve: (lease: Lease<T>) => void
   readonly reject: (error: unknown) => void
@@ -91,21 +89,14 @@ const leaseMsInitial = 1_000
 /** Weight of the newest lease in the average. */
 const newestShare = 0.2
 const retryAfterSecondsMax = 60
-/** For so long after its last request places are left for an organization. */
-const recentMs = 600_000
-/** An organization leaves 1 / `leftParts` of an upstream's places to others, at least one where there are two. */
-const leftParts = 8
-/** Organizations that are remembered; all that matters is whether there is another. */
-const recentOwnersMax = 64
 
 export class Router<T extends RouterTarget> {
   readonly #deps: RouterDeps<T>
   readonly #targets: readonly TargetState<T>[]
   readonly #targetsByModel = new Map<string, TargetState<T>[]>()
-  readonly #queues = new Map<string, WaiterQueue<T>>()
+  readonly #queues = new Map<string, Waiters<Waiter<T>>>()
   readonly #closing = new AbortController()
-  /** When each asked last, the longest ago first. */
-  readonly #askedAtMs = new Map<string, number>()
+  readonly #recent = new RecentOwners()
 
   constructor(deps: RouterDeps<T>) {
     this.#deps = deps
@@ -123,7 +114,7 @@ export class Router<T extends RouterTarget> {
    */
   acquire(model: string, { except, signal, owner }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     signal.throwIfAborted()
-    this.#noteOwner(owner)
+    this.#recent.note(owner, this.#deps.clock.monotonicMs())
     let isAnyEligible = false
     let best: TargetState<T> | null = null
     for (const state of this.#targetsOf(model)) {
@@ -139,7 +130,11 @@ export class Router<T extends RouterTarget> {
   view(): RouterView {
     return {
       waiting: this.#queues.values().reduce((sum, queue) => sum + queue.size, 0),
-      targets: this.#targets.map(({ target, active, ejected }) => ({ name: target.name, active, ejected })),
+      targets: this.#targets.map(({ target, places, ejected }) => ({
+        name: target.name,
+        active: places.held,
+        ejected,
+      })),
     }
   }
 
@@ -160,32 +155,13 @@ export class Router<T extends RouterTarget> {
     return this.#targetsByModel.get(model) ?? []
   }
 
-  #noteOwner(owner: string): void {
-    this.#askedAtMs.delete(owner)
-    this.#askedAtMs.set(owner, this.#deps.clock.monotonicMs())
-    if (this.#askedAtMs.size <= recentOwnersMax) return
-    for (const longestAgo of this.#askedAtMs.keys().take(1)) this.#askedAtMs.delete(longestAgo)
+  #isFree({ places }: TargetState<T>, owner: Owner): boolean {
+    return !places.isFull && places.isFree(owner, this.#recent.others(owner, this.#deps.clock.monotonicMs()))
   }
 
-  /** Whether another organization has asked of late. */
-  #hasOthers(owner: string): boolean {
-    const sinceMs = this.#deps.clock.monotonicMs() - recentMs
-    return this.#askedAtMs.entries().some(([other, atMs]) => other !== owner && atMs > sinceMs)
-  }
-
-  /** Whether it has a place for this organization. */
-  #isFree(state: TargetState<T>, owner: string): boolean {
-    const { active, activeByOwner, target } = state
-    if (active >= target.concurrencyMax) return false
-    const left = target.concurrencyMax < 2 ? 0 : shareOf(target.concurrencyMax, leftParts)
-    const own = activeByOwner.get(owner) ?? 0
-    return own < target.concurrencyMax - left || !this.#hasOthers(owner)
-  }
-
-  #lease(state: TargetState<T>, owner: string): Lease<T> {
+  #lease(state: TargetState<T>, owner: Owner): Lease<T> {
     const startedMs = this.#deps.clock.monotonicMs()
-    state.active += 1
-    state.activeByOwner.set(owner, (state.activeByOwner.get(owner) ?? 0) + 1)
+    const giveBack = state.places.take(owner, startedMs)
     state.served += 1
     state.leasedAtMs = startedMs
     let isOpen = true
@@ -194,11 +170,9 @@ export class Router<T extends RouterTarget> {
       release: health => {
         if (!isOpen) return
         isOpen = false
-        state.active -= 1
-        const own = (state.activeByOwner.get(owner) ?? 1) - 1
-        if (own === 0) state.activeByOwner.delete(owner)
-        else state.activeByOwner.set(owner, own)
-        state.leaseMs += newestShare * (this.#deps.clock.monotonicMs() - startedMs - state.leaseMs)
+        const nowMs = this.#deps.clock.monotonicMs()
+        giveBack(nowMs)
+        state.leaseMs += newestShare * (nowMs - startedMs - state.leaseMs)
         if (health === 'healthy') state.failures = 0
         else if (health === 'unhealthy') this.#noteFailure(state)
         this.#serveQueues(state)
@@ -208,7 +182,7 @@ export class Router<T extends RouterTarget> {
 
   #enqueue(model: string, { except, signal, owner }: AcquireOptions<T>): Promise<Lease<T>> {
     const { clock, queueTimeoutMs } = this.#deps
-    const queue = this.#queues.get(model) ?? new WaiterQueue<T>()
+    const queue = this.#queues.get(model) ?? new Waiters<Waiter<T>>()
     this.#queues.set(model, queue)
     this.#makeRoom(model, queue, { except, owner })
     const { promise, resolve, reject } = Promise.withResolvers<Lease<T>>()
@@ -241,35 +215,34 @@ export class Router<T extends RouterTarget> {
     return promise
   }
 
-  /** The newest of the organization that has most in a full queue gives way. BusyFault: that is this one. */
-  #makeRoom(model: string, queue: WaiterQueue<T>, asked: Pick<AcquireOptions<T>, 'except' | 'owner'>): void {
+  /** BusyFault: nobody gives way in a full queue. */
+  #makeRoom(
+    model: string,
+    queue: Waiters<Waiter<T>>,
+    { except, owner }: Pick<AcquireOptions<T>, 'except' | 'owner'>,
+  ): void {
     if (queue.size < this.#deps.queueMax) return
     const tooMany = 'Too many requests wait for this model.'
-    let most = { owner: asked.owner, count: (queue.byOwner.get(asked.owner) ?? 0) + 1 }
-    for (const [owner, count] of queue.byOwner) if (count > most.count) most = { owner, count }
-    const newest = most.owner === asked.owner ? null : [...queue].findLast(({ owner }) => owner === most.owner)
-    if (!newest) throw this.#busyFault(model, asked.except, tooMany)
+    const newest = queue.givesWay(owner)
+    if (newest === null) throw this.#busyFault(model, except, tooMany)
     newest.reject(this.#busyFault(model, newest.except, tooMany))
   }
 
   #serveQueues(state: TargetState<T>): void {
-    for (const model of state.target.models) {
-      for (let next = this.#next(state, model); next !== null; next = this.#next(state, model)) {
-        next.resolve(this.#lease(state, next.owner))
-      }
+    for (let next = this.#next(state); next !== null; next = this.#next(state)) {
+      next.resolve(this.#lease(state, next.owner))
     }
   }
 
-  /** The next waiter that this target can serve: fewest running requests of its organization here, then first come. */
-  #next(state: TargetState<T>, model: string): Waiter<T> | null {
-    if (state.ejected || state.active >= state.target.concurrencyMax) return null
+  /** The next waiter that this target can serve, of all its models. */
+  #next(state: TargetState<T>): Waiter<T> | null {
+    const { target, places, ejected } = state
+    if (ejected || places.isFull) return null
+    const mayTake = (waiter: Waiter<T>) => !waiter.except.has(target) && this.#isFree(state, waiter.owner)
     let next: Waiter<T> | null = null
-    let fewest = Number.POSITIVE_INFINITY
-    for (const waiter of this.#queues.get(model) ?? []) {
-      const active = state.activeByOwner.get(waiter.owner) ?? 0
-      if (active >= fewest || waiter.except.has(state.target) || !this.#isFree(state, waiter.owner)) continue
-      next = waiter
-      fewest = active
+    for (const model of target.models) {
+      const first = this.#queues.get(model)?.next(places, mayTake) ?? null
+      if (first !== null && (next === null || places.compare(first.owner, next.owner) < 0)) next = first
     }
     return next
   }
@@ -286,7 +259,7 @@ export class Router<T extends RouterTarget> {
       if (!isEligible(state, except)) continue
       for (const served of state.target.models) servedModels.add(served)
       // All are at their limit, so no lease has ended on one since its newest began.
-      freedPerMs += 1 / Math.max(state.leaseMs / state.active, nowMs - state.leasedAtMs)
+      freedPerMs += 1 / Math.max(state.leaseMs / state.places.held, nowMs - state.leasedAtMs)
     }
     const ahead = servedModels.values().reduce((sum, served) => sum + (this.#queues.get(served)?.size ?? 0), 0)
     return new BusyFault(message, Math.min(retryAfterSecondsMax, wholeSeconds((ahead + 1) / freedPerMs)))
@@ -344,29 +317,10 @@ export class Router<T extends RouterTarget> {
   }
 }
 
-/** Waiters for one model, in order of arrival. */
-class WaiterQueue<T> extends Set<Waiter<T>> {
-  readonly byOwner = new Map<string, number>()
-
-  override add(waiter: Waiter<T>): this {
-    this.byOwner.set(waiter.owner, (this.byOwner.get(waiter.owner) ?? 0) + 1)
-    return super.add(waiter)
-  }
-
-  override delete(waiter: Waiter<T>): boolean {
-    if (!super.delete(waiter)) return false
-    const left = (this.byOwner.get(waiter.owner) ?? 1) - 1
-    if (left === 0) this.byOwner.delete(waiter.owner)
-    else this.byOwner.set(waiter.owner, left)
-    return true
-  }
-}
-
-function newTargetState<T>(target: T): TargetState<T> {
+function newTargetState<T extends RouterTarget>(target: T): TargetState<T> {
   return {
     target,
-    active: 0,
-    activeByOwner: new Map(),
+    places: new FairPlaces(target.concurrencyMax),
     served: 0,
     leasedAtMs: 0,
     leaseMs: leaseMsInitial,
@@ -383,6 +337,6 @@ function isEligible<T>(state: TargetState<T>, except: ReadonlySet<T>): boolean {
 
 /** Negative: `a` has less load for its weight, or the same and has served less. */
 function compareLoad(a: TargetState<RouterTarget>, b: TargetState<RouterTarget>): number {
-  const byActive = (a.active + 1) / a.target.weight - (b.active + 1) / b.target.weight
+  const byActive = (a.places.held + 1) / a.target.weight - (b.places.held + 1) / b.target.weight
   return byActive === 0 ? a.served / a.target.weight - b.served / b.target.weight : byActive
 }

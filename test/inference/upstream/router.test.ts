@@ -17,6 +17,8 @@ const target = (name: string, more: Partial<Target> = {}): Target => ({
   ...more,
 })
 
+const acme = { organizationId: 'acme', keyPrefix: 'k1' }
+
 function setUp(
   targets: Target[],
   more: Partial<Pick<RouterDeps<Target>, 'probe' | 'queueMax' | 'queueTimeoutMs'>> = {},
@@ -31,7 +33,7 @@ function setUp(
     ...limits,
     ...more,
   })
-  const acquire = async (except: Target[] = [], signal = new AbortController().signal, model = MODEL, owner = 'acme') =>
+  const acquire = async (except: Target[] = [], signal = new AbortController().signal, model = MODEL, owner = acme) =>
     router.acquire(model, { except: new Set(except), signal, owner })
   return { clock, router, acquire }
 }
@@ -41,7 +43,7 @@ async function failTimes(router: Router<Target>, count: number, except: Target[]
     const lease = await router.acquire(MODEL, {
       except: new Set(except),
       signal: new AbortController().signal,
-      owner: 'acme',
+      owner: acme,
     })
     lease.release('unhealthy')
   }
@@ -102,7 +104,7 @@ describe('queue', () => {
   // promise.
   test('at once', () => {
     const { router } = setUp([target('a', { concurrencyMax: 1 })])
-    const options = { except: new Set<Target>(), signal: new AbortController().signal, owner: 'acme' }
+    const options = { except: new Set<Target>(), signal: new AbortController().signal, owner: acme }
     expect(router.acquire(MODEL, options)).toMatchObject({ target: { name: 'a' } })
     expect(router.acquire(MODEL, options)).toBeInstanceOf(Promise)
     expect(() => router.acquire('other', options)).toThrow(expect.objectContaining({ reason: 'none_healthy' }))
@@ -291,55 +293,5 @@ describe('health', () => {
     router.close()
     await clock.elapse(10_000)
     expect(clock.pending()).toEqual([])
-  })
-})
-
-describe('organizations', () => {
-  const by = (acquire: ReturnType<typeof setUp>['acquire'], owner: string) => (): Promise<Lease<Target>> =>
-    acquire([], undefined, MODEL, owner)
-
-  // Goal: an organization that fills all places and the queue blocks no other: the next place, also in the queue, is
-  // the other's.
-  test('the one that has fewest goes first, and a full queue drops the newest of the one that has most', async () => {
-    const { acquire, router } = setUp([target('a', { concurrencyMax: 2 })], { queueMax: 4 })
-    const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]
-    const held = [await hog(), await hog()]
-    const order: string[] = []
-    const waiting = Array.from({ length: 4 }, (_, at) => hog().then(() => order.push(`hog ${at}`)))
-    const dropped = failure(waiting[3] ?? Promise.resolve())
-    const first = other().then(() => order.push('other'))
-    expect(await dropped).toMatchObject({ code: 'rate_limited' })
-    expect(await failure(hog())).toMatchObject({ code: 'rate_limited' })
-    expect(router.view().waiting).toBe(4)
-    held[0]?.release('healthy')
-    await first
-    expect(order).toEqual(['other'])
-    held[1]?.release('healthy')
-    await waiting[0]
-    expect(order).toEqual(['other', 'hog 0'])
-  })
-
-  // Goal: while another asks, an eighth of the places stays free for it, immediately; a single one has all, again after
-  // ten minutes.
-  test('leave each other places', async () => {
-    const { acquire, clock } = setUp([target('a', { concurrencyMax: 16 })], {
-      queueMax: 100,
-      queueTimeoutMs: 3_600_000,
-    })
-    const [hog, other] = [by(acquire, 'hog'), by(acquire, 'other')]
-    const alone = await Promise.all(Array.from({ length: 16 }, hog))
-    const late = other()
-    alone[0]?.release('healthy')
-    const lease = await late
-    lease.release('healthy')
-    for (const held of alone) held.release('healthy')
-    const leased: Lease<Target>[] = []
-    for (let at = 0; at < 16; at += 1) void hog().then(lease => leased.push(lease))
-    await Bun.sleep(0)
-    expect(leased).toHaveLength(14)
-    expect((await other()).target.name).toBe('a')
-    clock.advance(600_001)
-    const last = await hog()
-    expect(last.target.name).toBe('a')
   })
 })

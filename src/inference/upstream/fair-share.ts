@@ -1,0 +1,172 @@
+// Order in which organizations, and the keys of each, get the places of an upstream: fewest places now, and among
+// equals deficit round robin over the time that they had places. State in memory, times are arguments.
+
+import { shareOf } from '../../base/work/places.ts'
+
+/** The sender of a request, as upstreams are shared. */
+export type Owner = { readonly organizationId: string; readonly keyPrefix: string }
+
+/** Names that are remembered at each level. One that is forgotten counts as new. */
+const namesMax = 512
+/** For so long after its last request places are left for another. */
+const recentMs = 600_000
+/** A name leaves 1 / `leftParts` of its places to others, at least one where there are two. */
+const leftParts = 8
+
+/** The places of one upstream. */
+export class FairPlaces {
+  readonly #countMax: number
+  readonly #organizations = new FairLevel()
+  #held = 0
+
+  constructor(countMax: number) {
+    this.#countMax = countMax
+  }
+
+  /** Places that are taken. */
+  get held(): number {
+    return this.#held
+  }
+
+  get isFull(): boolean {
+    return this.#held >= this.#countMax
+  }
+
+  /**
+   * Whether it has a place for this owner: an organization leaves some to other organizations, and a key of what its
+   * organization may hold to other keys, as long as such have asked of late.
+   */
+  isFree({ organizationId, keyPrefix }: Owner, { organizations, keys }: HasOthers): boolean {
+    if (this.isFull) return false
+    const ofOrganization = organizations ? leaving(this.#countMax) : this.#countMax
+    const ofKey = keys ? leaving(ofOrganization) : ofOrganization
+    const organization = this.#organizations.find(organizationId)
+    return (organization?.held ?? 0) < ofOrganization && (organization?.parts?.find(keyPrefix)?.held ?? 0) < ofKey
+  }
+
+  /** Takes a place; the function gives it back. Call that once. */
+  take({ organizationId, keyPrefix }: Owner, nowMs: number): (nowMs: number) => void {
+    const organization = this.#organizations.take(organizationId)
+    organization.share.parts ??= new FairLevel()
+    const key = organization.share.parts.take(keyPrefix)
+    this.#held += 1
+    return endMs => {
+      this.#held -= 1
+      for (const taken of [organization, key]) taken.giveBack(endMs - nowMs)
+    }
+  }
+
+  /** Negative: `a` goes before `b`; 0: whoever came first. */
+  compare(a: Owner, b: Owner): number {
+    const byOrganization = this.#organizations.compare(a.organizationId, b.organizationId)
+    if (byOrganization !== 0) return byOrganization
+    return this.#organizations.find(a.organizationId)?.parts?.compare(a.keyPrefix, b.keyPrefix) ?? 0
+  }
+}
+
+function leaving(countMax: number): number {
+  return countMax < 2 ? countMax : countMax - shareOf(countMax, leftParts)
+}
+
+/** Part that one organization or key has of an upstream. */
+type Share = {
+  held: number
+  /** When the time that it had is used up, on the level's own clock. */
+  finishMs: number
+  /** Number of its newest place, in the order in which places were taken. */
+  turn: number
+  /** The keys of an organization. */
+  parts: FairLevel | null
+}
+
+type Taken = { readonly share: Share; readonly giveBack: (lastedMs: number) => void }
+
+/**
+ * Names that share. Each place begins where its name's time ends, or now if that is past; the clock of the level is
+ * where the newest place began. So whoever was idle has no credit, and whoever had long places waits for the others.
+ */
+class FairLevel {
+  /** The one that was served longest ago first. */
+  readonly #shares = new Map<string, Share>()
+  #nowMs = 0
+  #turns = 0
+
+  find(name: string): Share | undefined {
+    return this.#shares.get(name)
+  }
+
+  take(name: string): Taken {
+    const share = this.#shares.get(name) ?? { held: 0, finishMs: 0, turn: 0, parts: null }
+    const startMs = Math.max(this.#nowMs, share.finishMs)
+    this.#nowMs = startMs
+    this.#turns += 1
+    share.held += 1
+    share.turn = this.#turns
+    this.#shares.delete(name)
+    this.#shares.set(name, share)
+    if (this.#shares.size > namesMax) this.#forgetOne()
+    return {
+      share,
+      giveBack: lastedMs => {
+        share.held -= 1
+        share.finishMs = Math.max(share.finishMs, startMs + lastedMs)
+      },
+    }
+  }
+
+  compare(a: string, b: string): number {
+    if (a === b) return 0
+    const [left, right] = [this.#shares.get(a), this.#shares.get(b)]
+    return (
+      (left?.held ?? 0) - (right?.held ?? 0) ||
+      Math.max(left?.finishMs ?? 0, this.#nowMs) - Math.max(right?.finishMs ?? 0, this.#nowMs) ||
+      (left?.turn ?? 0) - (right?.turn ?? 0)
+    )
+  }
+
+  #forgetOne(): void {
+    const idle = this.#shares.entries().find(([, { held }]) => held === 0)
+    if (idle !== undefined) this.#shares.delete(idle[0])
+  }
+}
+
+export type HasOthers = { readonly organizations: boolean; readonly keys: boolean }
+
+/** Remembers whether another organization, or another key of the same one, has asked of late. */
+export class RecentOwners {
+  readonly #organizations = new LastTwo()
+  readonly #keys = new Map<string, LastTwo>()
+
+  note({ organizationId, keyPrefix }: Owner, nowMs: number): void {
+    this.#organizations.note(organizationId, nowMs)
+    const keys = this.#keys.get(organizationId) ?? new LastTwo()
+    keys.note(keyPrefix, nowMs)
+    this.#keys.delete(organizationId)
+    this.#keys.set(organizationId, keys)
+    if (this.#keys.size <= namesMax) return
+    for (const longestAgo of this.#keys.keys().take(1)) this.#keys.delete(longestAgo)
+  }
+
+  others({ organizationId, keyPrefix }: Owner, nowMs: number): HasOthers {
+    const sinceMs = nowMs - recentMs
+    return {
+      organizations: this.#organizations.hasOther(organizationId, sinceMs),
+      keys: this.#keys.get(organizationId)?.hasOther(keyPrefix, sinceMs) === true,
+    }
+  }
+}
+
+/** The two names that asked last: enough to know whether there is one beside a given name. */
+class LastTwo {
+  #last = { name: '', atMs: Number.NEGATIVE_INFINITY }
+  #before = this.#last
+
+  note(name: string, atMs: number): void {
+    if (name !== this.#last.name) this.#before = this.#last
+    this.#last = { name, atMs }
+  }
+
+  hasOther(name: string, sinceMs: number): boolean {
+    return (this.#last.name === name ? this.#before : this.#last).atMs > sinceMs
+  }
+}
