@@ -63,6 +63,8 @@ export type Appliance = {
   /** Creates an instance for acme and returns its record in the store. */
   readonly create: (key?: string) => Promise<Instance>
   readonly instance: (name: string, slug?: string) => Instance
+  /** Resolves once a request waits for bytes of its body. */
+  readonly bodyAwaited: () => Promise<void>
   /** Writes bytes and reads until the other side closes, or until `until` says that it has seen enough. */
   readonly raw: (parts: readonly Part[], until: (received: string) => boolean) => Promise<string>
   /** The same database in a new process, as far as anybody can tell. */
@@ -212,6 +214,8 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     keys,
     send,
     instance,
+    // The access log's minute sleeps besides.
+    bodyAwaited: () => clock.sleepers(2),
     create: async (key = keys.acme) => {
       const answer = await send('POST', '/v1/instances', { key, body: { public_key: publicKey } })
       if (answer.status !== 202) throw new Error(answer.text)

@@ -47,7 +47,7 @@ test('where JSON.parse stands', () => {
     'cli/verify/gateway.ts': 'the message of an HTTP error, which is only shown',
     'cli/verify/instance-source.ts': 'the message of an HTTP error, which is only shown',
     'verifier/fetch/evidence.ts': 'the code of an HTTP error, which is only shown',
-    'vm/foreign-firewalls/nft-rules.codec.ts': 'what nft of this host prints, as strict as nft is',
+    'vm/firewall-probe/probe.driver.ts': 'what nft and ip of this host print',
     'vm/network/network.driver.ts': 'what this host has written into its own ledger',
   }
   const root = resolve(import.meta.dir, '../../../src')

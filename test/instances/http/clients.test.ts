@@ -20,7 +20,7 @@ describe('slow and broken clients', () => {
     test(`a slow body with ${kind}`, async () => {
       await using appliance = await startAppliance()
       const slow = appliance.raw([head(appliance, length), part], () => false)
-      await appliance.clock.sleepers(1)
+      await appliance.bodyAwaited()
       for (let i = 0; i < 3; i += 1)
         expect((await appliance.send('POST', '/v1/instances', { body: valid })).status).toBe(202)
       appliance.clock.advance(limits.timeoutMs - 1)
@@ -63,7 +63,7 @@ describe('slow and broken clients', () => {
     await using appliance = await startAppliance()
     const raw = appliance.raw([head(appliance, 'Content-Length: 99999999999')], () => false)
     // A client that sends no byte of it waits a moment, not for the end of the body.
-    await appliance.clock.sleepers(1)
+    await appliance.bodyAwaited()
     appliance.clock.advance(2_000)
     const received = await raw
     expect(received).toStartWith('HTTP/1.1 413 ')
@@ -75,7 +75,7 @@ describe('slow and broken clients', () => {
     await using appliance = await startAppliance()
     const socket = await Bun.connect({ hostname: '127.0.0.1', port: appliance.port, socket: { data: () => {} } })
     socket.write(`${head(appliance, 'Content-Length: 200')}{`)
-    await appliance.clock.sleepers(1)
+    await appliance.bodyAwaited()
     socket.terminate()
     const line = await appliance.lineLogged(text => text.includes('"message":"request"'))
     expect(JSON.parse(line)).toMatchObject({ level: 'info', status: 400 })

@@ -254,7 +254,7 @@ test('a create is checked again at its commit', async () => {
   const received = await appliance.raw(
     [
       `POST /v1/instances HTTP/1.1\r\nHost: a.example\r\nAuthorization: Bearer ${appliance.keys.acme}\r\nContent-Length: ${body.length}\r\n\r\n`,
-      () => appliance.clock.sleepers(1),
+      appliance.bodyAwaited,
       async () => void setOrganizationStatus(appliance.store.db, { slug: 'acme', status: 'suspended' }),
       body,
     ],
