@@ -15,7 +15,7 @@ import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { mintKey } from '../../src/instances/http/auth.ts'
 import { type AdminServer, listenAdmin } from '../../src/operator/access/socket.ts'
 import { createAdmin } from '../../src/operator/api.ts'
-import { openStore, type Store } from '../../src/store/db.ts'
+import { MIGRATIONS, openStore, type Store, schemaVersionOf } from '../../src/store/db.ts'
 import { insertInstance, instanceById } from '../../src/store/directory/instance.query.ts'
 import { instances } from '../../src/store/directory/instance.table.ts'
 import { findOrganization } from '../../src/store/directory/organization.query.ts'
@@ -424,7 +424,8 @@ test('goal: config commands need no daemon and tell good from bad files', async 
 
 test('goal: the version is printed for people and for programs', async () => {
   expect((await run(['--version'])).stdout).toBe(`${version}\n`)
-  expect(await runJson('version')).toEqual({ code: 0, document: { version, bun: Bun.version, provenance: null } })
+  const document = { version, schema: schemaVersionOf(MIGRATIONS), bun: Bun.version, provenance: null }
+  expect(await runJson('version')).toEqual({ code: 0, document })
 })
 
 test('goal: a reader that goes away early ends the program without a word', async () => {
