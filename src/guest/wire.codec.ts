@@ -69,21 +69,18 @@ export type ParsedRequest<Request = AgentRequest> =
   | null
 
 /** Strict: unknown ops and fields are refused. */
-export function parseRequest(text: string): ParsedRequest {
-  const value = jsonOf(text)
-  if (Check(AgentRequest, value)) return { kind: 'request', request: value }
-  const id = idOf(value)
-  return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
-}
+export const parseRequest = requestParser([])
 
-/** Like parseRequest, with the requests of one kind of VM too. */
+/** Like parseRequest, with the requests of one kind of VM too. Reads the text once: a hostile line takes its time. */
 export function requestParser<T extends TSchema>(
   requests: readonly T[],
 ): (text: string) => ParsedRequest<AgentRequest | Static<T>> {
-  const schema = Type.Union([...requests])
+  const schema = Type.Union([AgentRequest, ...requests])
   return text => {
     const value = jsonOf(text)
-    return Check(schema, value) ? { kind: 'request', request: value as Static<T> } : parseRequest(text)
+    if (Check(schema, value)) return { kind: 'request', request: value as AgentRequest | Static<T> }
+    const id = idOf(value)
+    return id === null ? null : { kind: 'refused', id, message: 'not a request of this wire' }
   }
 }
 

@@ -6,6 +6,7 @@ import { buildExecutable, compileArguments } from '../../../scripts/build/execut
 import { applianceRecipe, enclaveRecipe, guestRecipe } from '../../../scripts/build/recipes.ts'
 import { MEASURED } from '../../../scripts/lib/measured-inputs.ts'
 import { version } from '../../../src/base/version.ts'
+import { MIGRATIONS, schemaVersionOf } from '../../../src/store/db.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
 /** Inputs of a measured executable besides our sources; test/meta/measured-inputs.test.ts checks the lists. */
@@ -104,6 +105,7 @@ test('the appliance is reproducible and tells its provenance', async () => {
   const stated = Bun.spawnSync([first.path, 'version', '--json'], { env: {} })
   expect(JSON.parse(stated.stdout.toString())).toEqual({
     version,
+    schema: schemaVersionOf(MIGRATIONS),
     bun: Bun.version,
     provenance: {
       bun_sha256: sha256(process.execPath),
