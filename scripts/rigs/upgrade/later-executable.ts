@@ -1,5 +1,5 @@
 // A later executable than this repository's: another version, one more migration, and faults that a test asks for.
-// Effects: builds it in `dist/later`, unless it is there.
+// Effects: builds it in a directory of this process below `dist/later`, which the process removes at its end.
 //
 // The faults are read from a file, so that one executable shows them all: `crash` and `hang` at the start of the
 // daemon, `migration`, and `canary` for the doctor once the daemon is on trial.
@@ -21,7 +21,9 @@ export type LaterFault = (typeof LATER_FAULTS)[number]
 
 /** Its path. */
 export async function laterExecutable(): Promise<string> {
-  const outDir = join(repo, 'dist/later')
+  // Tests run beside each other.
+  const outDir = join(repo, `dist/later/${process.pid}`)
+  process.on('exit', () => rmSync(outDir, { recursive: true, force: true }))
   const tree = join(outDir, 'tree')
   rmSync(tree, { recursive: true, force: true })
   mkdirSync(tree, { recursive: true })

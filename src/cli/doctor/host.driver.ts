@@ -192,7 +192,10 @@ async function firstLine(argv: readonly string[]): Promise<Outcome> {
 }
 
 function isWritable(path: string): boolean {
-  return resultOr(() => accessSync(path, constants.W_OK) === undefined, false)
+  return resultOr(() => {
+    accessSync(path, constants.W_OK)
+    return true
+  }, false)
 }
 
 const hostTools = ['prlimit', 'choom', 'setpriv', 'bwrap'] as const

@@ -1,7 +1,16 @@
 // A booted Debian whose appliance is upgraded: faults of the later executable, load, and what must hold before and
 // after. Effects: those of `bootHost`; files in it.
 
-import { chmodSync, copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
 import { dirname, join, resolve } from 'node:path'
 import { DEPENDS } from '../../../scripts/package/control.ts'
 import { bootHost, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
@@ -45,7 +54,7 @@ export class UpgradedHost implements AsyncDisposable {
     const units = join(repo, 'scripts/systemd')
     put(executable, '/usr/local/bin/strongroom', 0o755)
     put(join(units, 'strongroom-guard.nft'), '/etc/strongroom/strongroom-guard.nft')
-    for (const name of ['strongroom.service', 'strongroom-guard.service'])
+    for (const name of readdirSync(units).filter(name => /\.(service|socket)$/.test(name)))
       put(join(units, name), `/etc/systemd/system/${name}`)
     writeFileSync(this.inside('/etc/strongroom/strongroom.toml'), `${configText}[vm]\nimage_dir = "${image}"\n`)
     await this.host.debian.exec(['systemctl', 'daemon-reload'])
