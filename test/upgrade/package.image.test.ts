@@ -46,6 +46,8 @@ inOwnNetns(
       const words = ['init', '--preseed', '/root/preseed.toml', '--organization', 'acme', '--no-trial']
       const done = await host.host.strongroom(words, timeoutMs)
       expect(done.exitCode, done.stderr).toBe(0)
+      // Without its trial, init makes no organization.
+      await host.host.strongroom(['org', 'create', 'acme'])
       key = (await host.host.strongroom(['key', 'create', 'acme'])).stdout.trim()
       const instance = await host.host.createInstance(key)
       name = instance.name
