@@ -67,7 +67,7 @@ inOwnNetns(
       'goal: refused: another package, a bare executable, the package that is installed',
       async () => {
         for (const [file, exitCode, text] of [
-          [images, 2, 'apt install takes the others'],
+          [images, 2, 'it is the package strongroom-images'],
           [first, 5, 'serves already'],
           ['/usr/lib/strongroom/0.1.0-1/strongroom', 5, 'is of the package strongroom 0.1.0-1'],
         ] as const) {
