@@ -1,17 +1,8 @@
 // A booted Debian whose appliance is upgraded: faults of the later executable, load, and what must hold before and
 // after. Effects: those of `bootHost`; files in it.
 
-import {
-  chmodSync,
-  copyFileSync,
-  existsSync,
-  mkdirSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  writeFileSync,
-} from 'node:fs'
-import { dirname, join, resolve } from 'node:path'
+import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
 import { DEPENDS } from '../../../scripts/package/control.ts'
 import { bootHost, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
 import { recommended } from '../../../scripts/rigs/booted/tree.ts'
@@ -21,7 +12,6 @@ import { dropInPath, upgradeUnit } from '../../../src/upgrade/host.driver.ts'
 import type { UpgradeEnd, UpgradeRecord } from '../../../src/upgrade/record.ts'
 import { Load } from './load.ts'
 
-const repo = resolve(import.meta.dir, '../../..')
 const stateDir = '/var/lib/strongroom'
 const commandTimeoutMs = 240_000
 const endTimeoutMs = 120_000
@@ -42,24 +32,6 @@ export class UpgradedHost implements AsyncDisposable {
     const host = await bootHost(12, files)
     await host.apt('satisfy', ...DEPENDS, ...recommended)
     return new UpgradedHost(host)
-  }
-
-  /** `strongroom help install`, "By hand", without a gateway. */
-  async installByHand(executable: string, image: string): Promise<void> {
-    const put = (from: string, to: string, mode = 0o644) => {
-      mkdirSync(dirname(this.inside(to)), { recursive: true })
-      copyFileSync(from, this.inside(to))
-      chmodSync(this.inside(to), mode)
-    }
-    const units = join(repo, 'scripts/systemd')
-    put(executable, '/usr/local/bin/strongroom', 0o755)
-    put(join(units, 'strongroom-guard.nft'), '/etc/strongroom/strongroom-guard.nft')
-    for (const name of readdirSync(units).filter(name => /\.(service|socket)$/.test(name)))
-      put(join(units, name), `/etc/systemd/system/${name}`)
-    writeFileSync(this.inside('/etc/strongroom/strongroom.toml'), `${configText}[vm]\nimage_dir = "${image}"\n`)
-    await this.host.debian.exec(['systemctl', 'daemon-reload'])
-    await this.host.debian.exec(['systemctl', 'enable', '--now', 'strongroom-guard.service', 'strongroom.service'])
-    await this.host.answers()
   }
 
   inside(path: string): string {
