@@ -14,7 +14,8 @@ import { TokenBucket } from '../base/work/token-bucket.ts'
 import type { Owner } from '../linux/files.ts'
 import { createLineSplitter } from '../linux/lines.ts'
 import { piecesOf } from '../linux/output-pieces.ts'
-import { isUnderSystemd, scopeArgv } from '../linux/process.ts'
+import { childrenOf, isUnderSystemd, type RunningProcess, scopeArgv } from '../linux/process.ts'
+import { readStat } from '../linux/stat.ts'
 
 export type SandboxMount =
   | { readonly kind: 'bind'; readonly source: string; readonly target: string; readonly writable: boolean }
@@ -47,9 +48,9 @@ export type SandboxOutput = {
 
 export type SandboxProcess = {
   readonly pid: number
-  /** Resolves when all of its processes have ended. Exit code, or 128 + signal number. */
+  /** Resolves when all of its processes have closed their output, and it is read: exit code, or 128 + signal number. */
   readonly exited: Promise<number>
-  /** Kills every process of it; resolves as `exited` does. Idempotent. */
+  /** Kills every process of it; resolves when none is left. Idempotent. Fault host.command_timeout. */
   readonly kill: () => Promise<void>
 }
 
@@ -67,15 +68,44 @@ export const startSandboxed: StartSandboxed = (sandbox, command, output) => {
   // All of the processes hold these pipes: when the pipes end, all have ended, not only the outermost one.
   const drained = Promise.all([child.stdout, child.stderr].map(stream => readLines(stream, output, child)))
   const exited = Promise.all([child.exited, drained]).then(([exitCode]) => exitCode)
+  const end = async () => {
+    // The first process of their namespace, which ends after all others (pid_namespaces(7)). A pipe ends before the
+    // process that held it does.
+    const first = isEnded(child) ? [] : childrenOf(child.pid)
+    child.kill('SIGKILL')
+    await exited
+    for (const process of first) await gone(process)
+  }
+  let ending: Promise<void> | null = null
   return {
     pid: child.pid,
     exited,
-    kill: async () => {
-      child.kill('SIGKILL')
-      await exited
+    kill: () => {
+      ending ??= end()
+      return ending
     },
   }
 }
+
+type Ending = Pick<Bun.Subprocess, 'exitCode' | 'signalCode'>
+
+function isEnded({ exitCode, signalCode }: Ending): boolean {
+  return exitCode !== null || signalCode !== null
+}
+
+/** Fault host.command_timeout. */
+async function gone({ pid, startTicks }: RunningProcess): Promise<void> {
+  const deadlineMs = systemClock.monotonicMs() + goneTimeoutMs
+  while (readStat(pid)?.startTicks === startTicks) {
+    if (systemClock.monotonicMs() >= deadlineMs) {
+      throw new Fault('host.command_timeout', `process ${pid} of the sandbox does not end`)
+    }
+    await systemClock.sleep(gonePollMs)
+  }
+}
+
+const goneTimeoutMs = 30_000
+const gonePollMs = 1
 
 /** Debian's package of each tool. */
 const packageOf = { choom: 'util-linux', prlimit: 'util-linux', setpriv: 'util-linux', bwrap: 'bubblewrap' }
@@ -154,7 +184,7 @@ function spawn(argv: readonly string[]) {
 async function readLines(
   stream: ReadableStream<Uint8Array>,
   { onLine, lineBytesMax }: SandboxOutput,
-  writer: Pick<Bun.Subprocess, 'exitCode' | 'signalCode'>,
+  writer: Ending,
 ): Promise<void> {
   const allowance = new TokenBucket(outputBytesPerSecondMax, systemClock)
   const splitter = createLineSplitter({
@@ -162,14 +192,19 @@ async function readLines(
     onLine: line => onLine(Buffer.from(line).toString('utf8')),
     onOverlong: () => onLine(`(a line of more than ${lineBytesMax} bytes)`),
   })
+  let last = lf
   for await (const piece of piecesOf(stream)) {
     splitter.push(piece)
+    last = piece.at(-1) ?? last
     const pauseMs = allowance.take(piece.length)
     // A writer that has ended leaves little in its pipe.
-    const isOver = writer.exitCode !== null || writer.signalCode !== null
-    if (pauseMs > 0 && !isOver) await systemClock.sleep(pauseMs)
+    if (pauseMs > 0 && !isEnded(writer)) await systemClock.sleep(pauseMs)
   }
+  // Its last words may lack their LF.
+  if (last !== lf) splitter.push(Uint8Array.of(lf))
 }
+
+const lf = 0x0a
 
 /** A command that writes more waits for us: in lines of one character so many take a twentieth of this thread. */
 const outputBytesPerSecondMax = 128 * 1024

@@ -3,7 +3,7 @@
 // A process is identified by its number, its start time and a UUID in its command line, because the kernel reuses
 // numbers.
 
-import { closeSync, existsSync, constants as fsConstants, readdirSync } from 'node:fs'
+import { closeSync, existsSync, constants as fsConstants, readdirSync, readFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { type Clock, systemClock } from '../base/clock.ts'
 import { Fault, messageOf } from '../base/fault.ts'
@@ -12,7 +12,7 @@ import { openRegular } from './files.ts'
 import { duplicateFd, errnoName, pidfdOpen, pidfdSendSignal } from './libc.ts'
 import { readProc, readStat } from './stat.ts'
 
-type RunningProcess = {
+export type RunningProcess = {
   readonly pid: number
   /** Clock ticks from boot to its start, field 22 of /proc/PID/stat. */
   readonly startTicks: number
@@ -140,7 +140,7 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
     })
     child.unref()
     const found = identifyProcess(child.pid)
-    if (found === null) throw new Fault('host.command_failed', `gone at once; see ${detached.stdoutFile}`)
+    if (found === null) throw new Fault('host.command_failed', `ended at once; ${endOf(detached.stdoutFile)}`)
     return {
       identity: { pid: child.pid, startTicks: found.startTicks, uuid: detached.uuid },
       exited: child.exited,
@@ -153,6 +153,14 @@ export function spawnDetached(argv: readonly string[], detached: Detached): Deta
 }
 
 const inheritedFdMin = 64
+
+/** Last words in a log, on one line, with the path of the log. */
+export function endOf(logFile: string): string {
+  const text = readFileSync(logFile, 'utf8').slice(-endCharsMax).trim()
+  return `${logFile} ends: ${text === '' ? 'nothing' : text.replaceAll(/\s+/g, ' ')}`
+}
+
+const endCharsMax = 400
 
 /** Whether systemd runs this machine (sd_booted(3)). */
 export function isUnderSystemd(): boolean {
@@ -188,6 +196,12 @@ export function listWithUuid(): ProcessIdentity[] {
     }
   }
   return identities
+}
+
+/** Living children of its first thread (proc_pid_children(5)). */
+export function childrenOf(pid: number): RunningProcess[] {
+  const pids = (readProc(pid, `task/${pid}/children`) ?? '').split(' ').filter(Boolean)
+  return pids.flatMap(child => identifyProcess(Number(child)) ?? [])
 }
 
 /** Every living process with this text in an argument; it may lie, as above. */

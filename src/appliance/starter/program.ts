@@ -39,9 +39,9 @@ export async function runStarter(): Promise<void> {
       const { sandbox, command, lineBytesMax } = request
       const child = startSandboxed(sandbox, command, { lineBytesMax, onLine: text => say({ kind: 'line', text }) })
       say({ kind: 'started', pid: child.pid, startTicks: 0 })
-      const ended = child.exited.then(exitCode => say({ kind: 'exited', exitCode }))
-      await Promise.race([ended, closed.promise])
+      await Promise.race([child.exited, closed.promise])
       await child.kill()
+      say({ kind: 'exited', exitCode: await child.exited })
     }
   } catch (error) {
     say({ kind: 'failed', message: messageOf(error) })
@@ -65,7 +65,7 @@ async function talkTo(fd: number, onEnd: () => void) {
   const socket = await adoptSocket({ fd, socket: { data: onEnd, drain: flush, close: gone, error: gone } })
   return {
     say: (event: StarterEvent) => {
-      if (pending.length > pendingBytesMax) return
+      if (event.kind === 'line' && pending.length > pendingBytesMax) return
       pending = Buffer.concat([pending, Buffer.from(`${JSON.stringify(event)}\n`)])
       flush(socket)
     },

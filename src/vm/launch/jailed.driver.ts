@@ -3,17 +3,17 @@
 // bwrap stays as the parent of the program that it started. It is killed once the program runs, so that a VM's QEMU is
 // one process, which systemd's scope, signals and records mean.
 
-import { readFileSync } from 'node:fs'
 import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import {
+  childrenOf,
+  endOf,
   identifyProcess,
   isUnderSystemd,
   type ProcessIdentity,
   signalProcess,
   spawnDetached,
 } from '../../linux/process.ts'
-import { readProc } from '../../linux/stat.ts'
 import { type Confinement, confinedArgv, devicesOf, scopeProperties } from './confinement.plan.ts'
 import { isBeforeProgram, jailArgv } from './jail.plan.ts'
 import { confinedTpmArgv, tpmScopeProperties } from './tpm.plan.ts'
@@ -52,7 +52,7 @@ export const startJailed: StartJailed = async ({ uuid, role, files, argv, logFil
   })
   const inner = await settled(identity)
   if (inner !== null) return inner
-  throw new Fault('host.command_failed', `${argv[0]} ended at once; ${logFile} ends: ${endOf(logFile)}`)
+  throw new Fault('host.command_failed', `${argv[0]} ended at once; ${endOf(logFile)}`)
 }
 
 /**
@@ -82,17 +82,3 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
 /** A machine under load takes seconds to make a scope. */
 const settleTimeoutMs = 15_000
 const settlePollMs = 3
-
-/** proc_pid_children(5). */
-function childrenOf(pid: number) {
-  const pids = (readProc(pid, `task/${pid}/children`) ?? '').split(' ').filter(Boolean)
-  return pids.flatMap(child => identifyProcess(Number(child)) ?? [])
-}
-
-const endCharsMax = 400
-
-/** Its last words, on one line. */
-function endOf(logFile: string): string {
-  const text = readFileSync(logFile, 'utf8').slice(-endCharsMax).trim()
-  return text === '' ? 'nothing' : text.replaceAll(/\s+/g, ' ')
-}
