@@ -1,6 +1,6 @@
 // Entry point of `strongroom`: runs the command line, and ends the process on an uncaught error. Effects: the process.
 
-import { starterCommand } from './appliance/starter/wire.ts'
+import { starterCommand, starterVariable } from './appliance/starter/wire.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
@@ -73,7 +73,9 @@ if (process.argv[2] === schemaChildCommand) {
 }
 if (process.argv[2] === relayCommand) {
   const { runRelay } = await import('./inference/relay/program.ts')
-  await runRelay()
+  const socket = process.env[starterVariable]
+  const starter = socket === undefined ? null : (await import('./appliance/starter/client.ts')).createStarter(socket)
+  await runRelay(starter?.startSchemaProcess)
 }
 if (process.argv[2] === starterCommand) {
   const { runStarter } = await import('./appliance/starter/program.ts')

@@ -1,8 +1,9 @@
 // The units of scripts/systemd as a package installs them: where each file goes, and which units are enabled, started
 // and restarted. Pure.
 //
-// Their names tell files apart: NAME.service, .timer, .socket, .mount, .path, .target and .slice are units;
-// UNIT-REST.conf is a drop-in for UNIT.service; all others belong in /etc/strongroom, where the units look for them.
+// All are units by their names: NAME.service, .timer, .socket, .mount, .path, .target or .slice.
+
+import { assert } from '../../src/base/assert.ts'
 
 export type UnitFile = { readonly name: string; readonly text: string }
 
@@ -28,14 +29,10 @@ const executable = '/usr/bin/strongroom'
 
 export function unitsOf(found: readonly UnitFile[]): Units {
   const files = found.map(({ name, text }): InstalledUnit => {
-    const packaged = text.replaceAll(sourceExecutable, executable)
-    const dropIn = /^([a-z0-9@]+)-(.+\.conf)$/.exec(name)
-    if (unitName.test(name)) return { path: `${unitsDir}/${name}`, text: packaged }
-    if (dropIn !== null) return { path: `${unitsDir}/${dropIn[1]}.service.d/strongroom-${dropIn[2]}`, text: packaged }
-    return { path: `etc/strongroom/${name}`, text: packaged }
+    assert(unitName.test(name), `a unit is named as one: ${name}`)
+    return { path: `${unitsDir}/${name}`, text: text.replaceAll(sourceExecutable, executable) }
   })
-  const units = found.filter(({ name }) => unitName.test(name))
-  const enabled = units.filter(({ text }) => /^\[Install\]$/m.test(text))
+  const enabled = found.filter(({ text }) => /^\[Install\]$/m.test(text))
   return {
     files: files.toSorted((a, b) => (a.path < b.path ? -1 : 1)),
     enabled: enabled.map(({ name }) => name).toSorted(),

@@ -2,7 +2,9 @@
 
 import { existsSync, readdirSync, readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { isNetns } from '../../src/host/network/netns.ts'
 import { listTpms } from '../../src/vm/launch/tpm.driver.ts'
+import { insideVms, usualFile } from './inside.ts'
 
 export type Holdings = {
   readonly taps: readonly string[]
@@ -14,24 +16,28 @@ export type Holdings = {
 
 export const NOTHING: Holdings = { taps: [], nftObjects: [], processes: [], directories: [], routes: [] }
 
-/** Everything that belongs to VMs of the appliance with this state directory, in our network namespace. */
+/**
+ * Everything that belongs to VMs of the appliance with this state directory, in our network namespace and in that of
+ * VMs. The link between the two stays.
+ */
 export function holdings(stateDir: string): Holdings {
-  const ruleset = json<{ nftables: { quota?: { name: string }; counter?: { name: string } }[] }>(
-    'nft',
-    '--json',
-    'list',
-    'ruleset',
-  )
-  const links = json<{ ifname: string }[]>('ip', '-json', 'link', 'show')
-  const routes = ['-4', '-6'].flatMap(family =>
-    json<{ dst: string; dev: string }[]>('ip', family, '-json', 'route', 'show'),
+  type Ruleset = { nftables: { quota?: { name: string }; counter?: { name: string } }[] }
+  const places = isNetns(usualFile) ? [plainly, insideVms] : [plainly]
+  const rulesets = places.map(within => json<Ruleset>(...within(['nft', '--json', 'list', 'ruleset'])))
+  const links = places.flatMap(within => json<{ ifname: string }[]>(...within(['ip', '-json', 'link', 'show'])))
+  const routes = places.flatMap(within =>
+    ['-4', '-6'].flatMap(family =>
+      json<{ dst: string; dev: string }[]>(...within(['ip', family, '-json', 'route', 'show'])),
+    ),
   )
   return {
-    taps: links.map(link => link.ifname).filter(name => name.startsWith('sr')),
-    nftObjects: ruleset.nftables.flatMap(({ quota, counter }) => [quota?.name ?? [], counter?.name ?? []].flat()),
+    taps: links.map(link => link.ifname).filter(name => name.startsWith('sr') && !name.includes('-')),
+    nftObjects: rulesets
+      .flatMap(({ nftables }) => nftables)
+      .flatMap(({ quota, counter }) => [quota?.name ?? [], counter?.name ?? []].flat()),
     processes: [...qemuProcesses(stateDir), ...tpmProcesses(stateDir)].map(pid => `${pid}`),
     directories: existsSync(join(stateDir, 'vms')) ? readdirSync(join(stateDir, 'vms')) : [],
-    routes: routes.filter(route => route.dev.startsWith('sr')).map(route => route.dst),
+    routes: routes.filter(({ dev, dst }) => dev?.startsWith('sr') && dst !== 'default').map(route => route.dst),
   }
 }
 
@@ -52,6 +58,10 @@ export function qemuProcesses(stateDir: string): number[] {
 /** Pids of the swtpm processes of this state directory's VMs. */
 export function tpmProcesses(stateDir: string): number[] {
   return listTpms(stateDir).map(({ pid }) => pid)
+}
+
+function plainly(argv: readonly string[]): string[] {
+  return [...argv]
 }
 
 function json<T>(...argv: string[]): T {

@@ -79,7 +79,8 @@ export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { ti
     async () => {
       const own = createNetns()
       netns.current = own
-      const argv = own.argv([process.execPath, 'test', '--timeout', String(timeoutMs), file])
+      const test = [process.execPath, 'test', '--timeout', String(timeoutMs), file]
+      const argv = own.argv(['sh', '-euc', ownNames, 'sh', own.name, ...test])
       const child = Bun.spawn(argv, {
         stdin: 'ignore',
         stdout: 'pipe',
@@ -95,6 +96,12 @@ export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { ti
 }
 
 const insideVariable = 'TEST_INSIDE_NETNS'
+/** Namespaces that are named inside, by an appliance too, have names there alone, and go with the last process. */
+const ownNames = `mount -t tmpfs tmpfs /run/netns
+  touch "/run/netns/$1"
+  mount --bind /proc/self/ns/net "/run/netns/$1"
+  shift
+  exec "$@"`
 
 /** Removes namespaces that were left by test processes which are gone. */
 export function removeStaleNetns(): void {

@@ -1,7 +1,7 @@
 // One appliance from its configuration. This folder is the only place that constructs things. Effects: all of them.
 
 import { join } from 'node:path'
-import { systemClock } from '../base/clock.ts'
+import { type Clock, systemClock } from '../base/clock.ts'
 import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { ClockGuard, type ClockGuardDeps } from '../base/work/clock-guard.ts'
@@ -75,11 +75,7 @@ export async function serve(
   const clock = systemClock
   const random = systemRandom
   await using undo = new AsyncDisposableStack()
-  // Only the daemon reads keys, tokens and the database. Other users may pass through, to images and the worker's
-  // directories.
-  process.umask(0o077)
-  ensureDir(stateDir, { mode: 0o711 })
-  undo.use(await lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock }))
+  undo.use(await holdStateDir(stateDir, clock))
   const gate = onTrial ? trialGate(stateDir, clock) : openGate
   const store = openRecords(stateDir, log)
   undo.defer(() => store.close())
@@ -98,6 +94,7 @@ export async function serve(
     collateral: platform => composeCollateral({ config, stateDir, platform, clock, log }),
     gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
   })
+  await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
   const cost = createCost(config.inference.prices)
@@ -160,6 +157,13 @@ export async function serve(
     reload: () => tls.reload(),
     stop: () => running.disposeAsync(),
   }
+}
+
+/** Only the daemon reads keys, tokens and the database. Others may pass through, to images and the worker's files. */
+function holdStateDir(stateDir: string, clock: Clock) {
+  process.umask(0o077)
+  ensureDir(stateDir, { mode: 0o711 })
+  return lockFileOfDead(`${stateDir}/lock`, { timeoutMs: lockTimeoutMs, clock })
 }
 
 /** Everything that changes something without a request. Returns what stops the wait. */

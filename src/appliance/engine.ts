@@ -1,6 +1,7 @@
 // Puts the VM engine together from configuration. Effects: reads host facts; everything else begins with `start`.
 
 import { Fault, messageOf } from '../base/fault.ts'
+import { linkNames } from '../base/link-names.ts'
 import type { Runtime } from '../base/runtime.ts'
 import { version } from '../base/version.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
@@ -13,12 +14,13 @@ import { egressLimitBytes } from '../contract/http/instance.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { settingsNote } from '../host/changed-settings.ts'
 import { requireConntrack } from '../host/network/conntrack.ts'
-import { guardFile, guardTable } from '../host/network/guard.ts'
+import { hereNetns } from '../host/network/netns.ts'
 import { createNft, type Nft } from '../host/network/nft.ts'
 import { NftWatch } from '../host/network/nft-watch.ts'
-import { ownNetworks } from '../host/network/own-networks.ts'
+import { ownAddresses, ownNetworks } from '../host/network/own-networks.ts'
 import { probeSsh } from '../host/network/ssh-probe.ts'
 import { tapMac } from '../host/network/tap.ts'
+import { createVmNamespace, removeVmNamespace, type VmNamespace } from '../host/network/vm-namespace.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import {
@@ -66,8 +68,9 @@ import type { EgressPlan } from '../vm/network/egress.plan.ts'
 import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
 import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
-import { holdNetworkNames } from '../vm/network/network-names.query.ts'
+import { holdNetworkNames, type NetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
+import { takeOver } from '../vm/network/takeover.driver.ts'
 import type { CollateralService } from './collateral.ts'
 import type { Starter } from './starter/client.ts'
 
@@ -88,6 +91,9 @@ export type EngineDeps = Runtime & {
 export type Engine = {
   readonly reconciler: VmReconciler
   readonly network: VmNetwork
+  readonly namespace: VmNamespace
+  /** Makes the namespace of VMs, and takes over VMs of earlier releases. Faults: host.*. */
+  readonly openNetwork: () => Promise<void>
   /** Makes the first launch after the start as quick as the next. Never rejects. */
   readonly readAhead: (vm: Pick<VmSpec, 'image' | 'vcpus' | 'memoryMib'>) => Promise<void>
   /** Keeps the firewall as it is to be until the signal is aborted. Never rejects. */
@@ -132,9 +138,8 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
-  holdNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
-  const ruleset = firewallSettings(config, { gatewayInVm: gatewayImageDir !== null })
-  const firewall = composeNetwork(ruleset, { config, store, clock, log })
+  const former = holdNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
+  const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayImageDir !== null })
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
   const launcher = new Launcher({ db, clock, operatorKey, vcpuType, boot, igvmDirectory: `${stateDir}/igvm` })
@@ -161,9 +166,9 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     kernels,
     image,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
+    namespace: firewall.namespace,
     gateway: config.network.gateway_v4,
     gatewayV6: config.network.gateway_v6,
-    loopbackClients: hasLoopback(ruleset.gatewayListen),
     mtuBytes: config.network.mtu_bytes,
     tapPrefix: config.network.tap_prefix,
     consoleBytesMax: config.vm.console_bytes_max,
@@ -214,25 +219,67 @@ function hostLossOf(db: LedgerDb): HostLoss | null {
   return before === restoredBoot ? 'host_restored' : 'host_restarted'
 }
 
-function composeNetwork(
-  ruleset: VmNetworkDeps['ruleset'],
-  { config, store, clock, log }: Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'>,
-): Pick<Engine, 'nft' | 'network' | 'watchNetwork'> {
-  const { table, allow_names: allowNames } = config.network
-  const watch = new NftWatch({ table, guardTable, clock, log: log.unit('nft') })
-  const nft = createNft({ table, log: log.unit('nft'), guardFile, watch })
+type NetworkParts = Pick<EngineDeps, 'config' | 'store' | 'clock' | 'log'> & {
+  /** Names of before, under which nothing runs any more. */
+  readonly former: NetworkNames | null
+  readonly gatewayInVm: boolean
+}
+
+function composeNetwork({
+  config,
+  store,
+  clock,
+  log,
+  former,
+  gatewayInVm,
+}: NetworkParts): Pick<Engine, 'nft' | 'network' | 'namespace' | 'openNetwork' | 'watchNetwork'> {
+  const { table, tap_prefix: tapPrefix, allow_names: allowNames, pool_v6, gateway_v6 } = config.network
+  const ruleset = firewallSettings(config, { gatewayInVm })
+  const namespace = createVmNamespace({
+    name: table,
+    tapPrefix,
+    gateway: ruleset.gateway,
+    gatewayV6: pool_v6 === '' ? null : gateway_v6,
+    loopbackClients: hasLoopback(ruleset.gatewayListen),
+    mtuBytes: ruleset.mtuBytes,
+  })
+  const inside = { table, log: log.unit('nft'), netns: namespace.netns }
+  const here = { table, log: log.unit('nft'), netns: hereNetns }
+  const watch = new NftWatch({ ...inside, clock })
+  const hostWatch = new NftWatch({ ...here, clock })
+  const nft = createNft({ ...inside, watch })
+  const hostNft = createNft({ ...here, watch: hostWatch })
+  const withV6 = ruleset.v6 !== null
   const network = new VmNetwork({
     ledger: store.ledger,
     nft,
+    netns: namespace.netns,
     clock,
     log: log.unit('network'),
     egressLimitBytes,
     rescueLimitBytes: config.network.rescue_bytes,
     ruleset,
+    host: { nft: hostNft, ruleset: hostTableSettings(config, { gatewayInVm }) },
     names: allowNames.length === 0 ? null : { entries: allowNames, port: guestDnsPort },
-    ownNetworks: () => ownNetworks({ withV6: ruleset.v6 !== null }),
+    ownNetworks: () => ownNetworks({ withV6 }),
+    ownAddresses: () => ownAddresses({ withV6 }),
   })
-  return { nft, network, watchNetwork: signal => network.watch(watch, signal) }
+  return {
+    nft,
+    network,
+    namespace,
+    openNetwork: async () => {
+      if (former !== null) await removeVmNamespace({ name: former.table, tapPrefix: former.tapPrefix })
+      await namespace.open()
+      await takeOver({ ledger: store.ledger, namespace, nft: hostNft, tapPrefix, clock, log: log.unit('network') })
+    },
+    watchNetwork: async signal => {
+      await Promise.all([
+        network.watch(watch, signal),
+        network.watchHost(hostWatch, { signal, onAddresses: namespace.keep }),
+      ])
+    },
+  }
 }
 
 function imageSummaries({
@@ -283,39 +330,57 @@ function warnUnmeasured(
 /** An IPv4 /24 or IPv6 /48 may hold one in so many of all connections. */
 const networkParts = 8
 
-/** Firewall settings of the configuration. */
-export function firewallSettings(
-  { listen, ...config }: Config,
-  { gatewayInVm }: { readonly gatewayInVm: boolean },
-): VmNetworkDeps['ruleset'] {
-  const { table, gateway_v4: gateway } = config.network
-  const { connections_per_address_max: perAddressMax, connections_max: allMax } = config.http
-  const acme = config.tls.acme.http_listen
+type Placement = { readonly gatewayInVm: boolean }
+
+/** Settings of the firewall in the namespace of VMs. */
+export function firewallSettings(config: Config, { gatewayInVm }: Placement): VmNetworkDeps['ruleset'] {
+  const { listen, network } = config
+  return {
+    table: network.table,
+    tapPrefix: network.tap_prefix,
+    mtuBytes: network.mtu_bytes,
+    pool: network.pool_v4 || null,
+    v6: egressSettingsV6(network),
+    egress: egressSettings(network),
+    gateway: network.gateway_v4,
+    gatewayPorts: guestGateway(config, guestGatewayName).ports,
+    services: serviceBounds(config),
+    fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
+    gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
+  }
+}
+
+/** Settings of the table on this host itself. */
+export function hostTableSettings(config: Config, { gatewayInVm }: Placement): VmNetworkDeps['host']['ruleset'] {
+  const { listen, network, vm, tls } = config
+  const acme = tls.acme.http_listen
   const listening = [listen.instances, listen.inference, listen.builds, acme].filter(text => text !== '')
   // Port 0 is for tests: the kernel chooses, and nobody is counted.
   const ports = [...new Set(listening.map(text => listenAddress(text).port))].filter(port => port !== 0)
   return {
-    table,
-    tapPrefix: config.network.tap_prefix,
-    mtuBytes: config.network.mtu_bytes,
-    pool: config.network.pool_v4 || null,
-    v6: egressSettingsV6(config.network),
-    egress: egressSettings(config.network),
-    dropOthers: config.network.forward_others === 'drop',
-    gateway,
-    gatewayPorts: guestGateway({ listen, ...config }, guestGatewayName).ports,
-    services: { ports, perAddressMax, perNetworkMax: Math.max(perAddressMax, shareOf(allMax, networkParts)), allMax },
-    fetchPort: listen.builds === '' || config.builds.fetch_hosts.length === 0 ? null : config.builds.fetch_port,
+    table: network.table,
+    link: linkNames(network.tap_prefix).host,
+    gateway: network.gateway_v4,
+    gatewayV6: network.pool_v6 === '' ? null : network.gateway_v6,
+    source: egressSource(network.egress.source),
+    sourceV6: network.pool_v6 === '' ? null : egressSourceV6(network.egress.source_v6),
+    dropOthers: network.forward_others === 'drop',
+    services: { ports, ...serviceBounds(config) },
+    uids: { min: vm.uid_min, max: vm.uid_max },
+    namesPort: network.allow_names.length === 0 ? null : guestDnsPort,
     gatewayListen: gatewayInVm ? listenV4(listen.inference) : null,
-    uids: { min: config.vm.uid_min, max: config.vm.uid_max },
   }
+}
+
+function serviceBounds({ http }: Config): VmNetworkDeps['ruleset']['services'] {
+  const { connections_per_address_max: perAddressMax, connections_max: allMax } = http
+  return { perAddressMax, perNetworkMax: Math.max(perAddressMax, shareOf(allMax, networkParts)), allMax }
 }
 
 function egressSettings({ egress, ...network }: Config['network']): EgressPlan {
   const texts = [...egress.allow, ...openResolvers(network).map(address => `${address}:53`)]
   return {
     allowed: texts.flatMap(text => parseEgressEntry(text) ?? []),
-    source: egressSource(egress.source),
     newFlowsPerSecondMax: egress.new_flows_per_s_max,
     flowsMax: egress.flows_max,
   }
@@ -336,7 +401,6 @@ function egressSettingsV6({ egress, pool_v6: pool, gateway_v6, ...network }: Con
     pool,
     gateway: gateway_v6,
     allowed: texts.flatMap(text => parseEgressEntryV6(text) ?? []),
-    source: egressSourceV6(egress.source_v6),
   }
 }
 

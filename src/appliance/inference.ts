@@ -43,7 +43,7 @@ import { composeTraces } from './traces.ts'
 
 export type InferenceParts = Runtime & {
   readonly gate: Pick<ChangeGate, 'admitChange'>
-  readonly starter: Pick<Starter, 'startSandboxed'>
+  readonly starter: Pick<Starter, 'startSandboxed' | 'startSchemaProcess'>
   readonly config: Config
   readonly stateDir: string
   readonly store: Store
@@ -101,6 +101,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
       deps.gate.admitChange()
       return authenticate(headers)
     },
+    startSchemaProcess: deps.starter.startSchemaProcess,
     offerSpan: span => traces?.offer(span),
     metering: { record: record => metering.record(record), counts: () => metering.counts() },
     spent: metering,

@@ -123,7 +123,7 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     leaks: async () => [
       ...(await findLeaks({
         db: store.ledger.db,
-        nft: engine.nft,
+        ...engine,
         stateDir,
         tapPrefix: config.network.tap_prefix,
         pools: poolsOf(config),

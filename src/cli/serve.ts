@@ -1,5 +1,6 @@
 // strongroom serve: the daemon. Logs on stderr, a JSON object a line; one document on stdout when it is ready.
 
+import { starterVariable } from '../appliance/starter/wire.ts'
 import { messageOf } from '../base/fault.ts'
 import { createLogger } from '../base/log.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
@@ -46,8 +47,7 @@ async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: 
   const { serve } = await import('../appliance/appliance.ts')
   for (const { line, field, message } of warnings) log.warn('configuration', { file, line, field, message })
   log.info('starting', { pid: process.pid, config: file, stateDir })
-  // Set by the unit, which forbids the daemon what a start needs.
-  const starterSocket = io.env.STRONGROOM_STARTER ?? null
+  const starterSocket = io.env[starterVariable] ?? null
   const serving = await serve(config, { stateDir, log, onTrial, starterSocket })
   reload = serving.reload
   const ready = {

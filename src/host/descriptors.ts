@@ -56,9 +56,6 @@ export function receiveLine(socket: number, bytesMax: number): { readonly line: 
   }
 }
 
-/** Talks over a connected socket, which it then owns. Bun's declarations have the options and no overload for them. */
-export const adoptSocket = Bun.connect as unknown as (options: Bun.FdSocketOptions) => Promise<Bun.Socket>
-
 type Message = { readonly header: Buffer; readonly bytes: Buffer; readonly control: Buffer; readonly vector: Buffer }
 
 /** The buffers stay referenced as long as the message is. */

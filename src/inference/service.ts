@@ -26,6 +26,7 @@ import type { MeteringCounts, RecordUsage, SpentSource } from './metering/types.
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
 import { type GatewayListen, type GatewayServer, serveGateway } from './relay/serve.ts'
+import type { StartSchemaProcess } from './schema-check/child.ts'
 import { createTracer } from './traces/tracer.ts'
 import type { Authenticate } from './types.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
@@ -56,6 +57,8 @@ export type InferenceServiceDeps = Runtime & {
   readonly configurationDigest: Uint8Array
   /** Text of workload.json; null where the gateway has no VM of its own. */
   readonly workload: string | null
+  /** Default: as a child of this process. */
+  readonly startSchemaProcess?: StartSchemaProcess
   /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
 }
@@ -121,6 +124,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     workload: deps.workload,
     upstreams,
     inside: deps.inside,
+    ...(deps.startSchemaProcess === undefined ? {} : { startSchemaProcess: deps.startSchemaProcess }),
     ownedBy: settings.ownedBy,
     clock,
     random,

@@ -57,9 +57,17 @@ export function unixSocketPair():
   return made.ok ? { ok: true, fds: [fds[0] ?? -1, fds[1] ?? -1] } : made
 }
 
+/** Talks over a connected socket, which it then owns. Bun's declarations have the options and no overload for them. */
+export const adoptSocket = Bun.connect as unknown as (options: Bun.FdSocketOptions) => Promise<Bun.Socket>
+
 /** A close-on-exec copy of `fd`, numbered `fdMin` or above. */
 export function duplicateFd(fd: number, fdMin: number): SystemResult {
   return result(libc().fcntl(fd, FCNTL.duplicateCloseOnExec, fdMin))
+}
+
+/** fcntl(2): reads and writes of `fd` wait from now on, for every process that shares it. */
+export function makeBlocking(fd: number): SystemResult {
+  return result(libc().fcntl(fd, FCNTL.setFlags, 0))
 }
 
 /** waitid(2) that collects nothing: a child that has ended and waits to be collected, or null. */
@@ -99,7 +107,7 @@ export const MOUNT = { readOnly: 1, noSuid: 2, noDevices: 4, noExecution: 8 } as
 /** include/linux/socket.h, include/linux/net.h; the same on x86-64 and aarch64. */
 const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
 const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
-const FCNTL = { duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
+const FCNTL = { setFlags: 4, duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
 
 /** include/uapi/linux/wait.h; `all` is P_ALL. */
 const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const satisfies Record<string, number>

@@ -62,6 +62,11 @@ export function tapName(prefix: string, vmId: string): string {
   return name
 }
 
+/** Whether a name is one of ours, of whichever VM. */
+export function isTapName(prefix: string, name: string): boolean {
+  return name.startsWith(prefix) && /^[0-9a-f]{10}$/.test(name.slice(prefix.length))
+}
+
 /** Locally administered unicast MAC, from the VM id. */
 export function macAddress(vmId: string): string {
   const hex = hexOf(vmId)

@@ -1,7 +1,7 @@
 // Goal: the engine's settings follow the configuration.
 
 import { expect, test } from 'bun:test'
-import { firewallSettings, poolsOf } from '../../src/appliance/engine.ts'
+import { firewallSettings, hostTableSettings, poolsOf } from '../../src/appliance/engine.ts'
 import { rangeOfV6 } from '../../src/base/ipv6.ts'
 import { guestGateway } from '../../src/config/listen.ts'
 import { parseConfig } from '../../src/config/parse.ts'
@@ -11,6 +11,7 @@ import { rulesetText } from '../../src/vm/network/nft.plan.ts'
 const onHost = { gatewayInVm: false } as const
 const none = {
   ownNetworks: [],
+  hostAddresses: [],
   names: null,
   gatewayService: null,
   vms: [],
@@ -20,7 +21,7 @@ const gatewayRules = (toml: string) => {
   const verdict = parseConfig(toml, 'f')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
   const text = rulesetText({ ...firewallSettings(verdict.config, onHost), ...none })
-  const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' input '))
+  const rules = text.split('\n').filter(line => line.includes('dport') && line.includes(' egress '))
   return { rules, baseUrl: guestGateway(verdict.config, guestGatewayName).baseUrl }
 }
 
@@ -32,7 +33,7 @@ test('goal: the firewall lets instances through to the port that they are told, 
   ]
   for (const [listen, port] of table) {
     const { rules, baseUrl } = gatewayRules(`[listen]\ninference = "${listen}"\n`)
-    const rule = `add rule inet strongroom input iifname @taps ip daddr 169.254.88.1 tcp dport ${port} meta mark set meta mark | 0x08000000 accept`
+    const rule = `add rule inet strongroom egress ip daddr 169.254.88.1 tcp dport { ${port} } return`
     expect([listen, rules]).toEqual([listen, port === null ? [] : [rule]])
     if (port !== null) expect(new URL(baseUrl).host).toBe(`inference.strongroom.internal:${port}`)
   }
@@ -63,8 +64,10 @@ test('goal: this host takes connections for a gateway in a VM where it would lis
   for (const [listen, taken] of table) {
     const verdict = parseConfig(`[listen]\ninference = "${listen}"\n`, 'f')
     if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-    const settings = (gatewayInVm: boolean) => firewallSettings(verdict.config, { gatewayInVm }).gatewayListen
-    expect([listen, settings(true), settings(false)]).toEqual([listen, taken, null])
+    for (const settings of [firewallSettings, hostTableSettings]) {
+      const listensAt = (gatewayInVm: boolean) => settings(verdict.config, { gatewayInVm }).gatewayListen
+      expect([listen, listensAt(true), listensAt(false)]).toEqual([listen, taken, null])
+    }
   }
 })
 
@@ -72,10 +75,10 @@ test('goal: where instances may go is what the configuration says, and the resol
   const settingsOf = (toml: string) => {
     const verdict = parseConfig(toml, 'f')
     if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-    return firewallSettings(verdict.config, onHost)
+    return { ...hostTableSettings(verdict.config, onHost), ...firewallSettings(verdict.config, onHost) }
   }
-  const { pool, egress, dropOthers } = settingsOf('')
-  expect([pool, egress.source, dropOthers]).toEqual(['10.88.0.0/24', { kind: 'masquerade' }, false])
+  const { pool, egress, source, dropOthers } = settingsOf('')
+  expect([pool, source, dropOthers]).toEqual(['10.88.0.0/24', { kind: 'masquerade' }, false])
   expect(egress.allowed.map(({ ports }) => ports)).toEqual([
     { first: 53, last: 53 },
     { first: 53, last: 53 },
@@ -86,12 +89,12 @@ test('goal: where instances may go is what the configuration says, and the resol
   expect(changed).toMatchObject({
     pool: '10.9.0.0/24',
     dropOthers: true,
+    source: { kind: 'pool' },
     egress: {
       allowed: [
         { first: 0x0a02_0000, last: 0x0a02_ffff, ports: null },
         { first: 0x0a01_0101, last: 0x0a01_0101, ports: { first: 53, last: 53 } },
       ],
-      source: { kind: 'pool' },
       flowsMax: 7,
       newFlowsPerSecondMax: 3,
     },
@@ -103,12 +106,18 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
     const verdict = parseConfig(toml, 'f')
     if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
     return {
+      ...hostTableSettings(verdict.config, onHost),
       ...firewallSettings(verdict.config, onHost),
       pools: poolsOf(verdict.config),
       told: guestGateway(verdict.config, guestGatewayName),
     }
   }
-  expect(settingsOf('')).toMatchObject({ v6: null, pools: { v4: '10.88.0.0/24', v6: null } })
+  expect(settingsOf('')).toMatchObject({
+    v6: null,
+    sourceV6: null,
+    gatewayV6: null,
+    pools: { v4: '10.88.0.0/24', v6: null },
+  })
   const pool = 'pool_v6 = "2001:db8:88::/64"'
   const allow = '[network.egress]\nallow = ["10.2.0.0/16", "[fd00::/8]:443"]'
   const both = settingsOf(`[network]\n${pool}\nresolvers = ["9.9.9.9", "2620:fe::9"]\n${allow}`)
@@ -121,8 +130,8 @@ test('goal: IPv6 is as the configuration says, and none where it says nothing', 
       { ...rangeOfV6('fd00::/8'), ports: { first: 443, last: 443 } },
       { ...rangeOfV6('2620:fe::9'), ports: { first: 53, last: 53 } },
     ],
-    source: { kind: 'pool' },
   })
+  expect(both.sourceV6).toEqual({ kind: 'pool' })
   const alone = settingsOf(`[listen]\ninference = ""\n[network]\npool_v4 = ""\n${pool}\nresolvers = []`)
   expect(alone).toMatchObject({
     pool: null,

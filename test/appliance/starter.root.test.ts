@@ -18,9 +18,12 @@ import { join, resolve } from 'node:path'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { createStarter } from '../../src/appliance/starter/client.ts'
+import { systemClock } from '../../src/base/clock.ts'
 import { newUuid } from '../../src/base/ids.ts'
+import { createDeadlines } from '../../src/base/work/deadlines.ts'
 import { connectedUnix, receiveLine, sendWithDescriptors } from '../../src/host/descriptors.ts'
 import type { Sandbox } from '../../src/host/sandbox.ts'
+import { ChildError, startSchemaChild } from '../../src/inference/schema-check/child.ts'
 import { unixSocketPair } from '../../src/linux/libc.ts'
 import { identifyProcess, isAlive, type ProcessIdentity, signalProcess } from '../../src/linux/process.ts'
 import { processesByUid } from '../../src/linux/users.ts'
@@ -159,6 +162,31 @@ describe.skipIf(missing)('the starter', () => {
           .get(uid)
           ?.filter(pid => !started.some(identity => identity.pid === pid)) ?? [],
       ).toEqual([])
+    },
+    timeoutMs,
+  )
+
+  test(
+    'checks schemas as nobody, and ends the check with its daemon',
+    async () => {
+      // Goal: a client's schema is compiled by a process without rights, which the daemon itself could not start.
+      const deadlines = createDeadlines(systemClock)
+      const { startSchemaProcess } = createStarter(path)
+      let pid = 0
+      const child = await startSchemaChild(deadlines, async fd => {
+        const process = await startSchemaProcess(fd)
+        ;({ pid } = process)
+        return process
+      })
+      const schema = '{"type":"object","properties":{"a":{"type":"string"}}}'
+      expect(await child.run({ schema, contents: ['{"a":"b"}'] })).toEqual({ verdict: 'valid' })
+      expect(await child.run({ schema, contents: [`{"a":"${'b'.repeat(8_000_000)}"}`] })).toEqual({ verdict: 'valid' })
+      expect(await child.run({ schema, contents: ['{"a":1}'] })).toEqual({ verdict: 'violated' })
+      expect(readFileSync(`/proc/${pid}/status`, 'utf8')).toMatch(/^Uid:\s+65534\s+65534\s+65534\s+65534$/m)
+      child.kill()
+      await expect(child.run({ schema, contents: [] })).rejects.toEqual(new ChildError('lost'))
+      expect(child.isAlive()).toBe(false)
+      await until('it is gone', patienceMs, () => !existsSync(`/proc/${pid}`))
     },
     timeoutMs,
   )

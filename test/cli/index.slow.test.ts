@@ -323,7 +323,6 @@ test('goal: doctor gives a verdict on every point, exits 1 when one fails, and s
     'tpm',
     'firmware',
     'nft',
-    'guard',
     'forwarding',
     'firewalls',
     'ports',

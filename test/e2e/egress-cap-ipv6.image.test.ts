@@ -4,6 +4,7 @@ import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
 import { createAppliance } from '../../scripts/rigs/appliance.ts'
+import { insideVms } from '../../scripts/rigs/inside.ts'
 import { createCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
@@ -23,7 +24,7 @@ const blastCommand = (address: string, count: number) =>
 
 /** The kernel's count for the one VM. */
 function usedBytes(): number {
-  const { stdout } = Bun.spawnSync(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom'])
+  const { stdout } = Bun.spawnSync(insideVms(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom']))
   const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: { name: string; used: number } }[] }
   const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota.used] : []))
   expect(found.length).toBe(1)

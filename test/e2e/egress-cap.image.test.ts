@@ -1,6 +1,7 @@
 import { Database } from 'bun:sqlite'
 import { expect, test } from 'bun:test'
 import { join } from 'node:path'
+import { insideVms } from '../../scripts/rigs/inside.ts'
 import { startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
@@ -18,7 +19,7 @@ const blastCommand = (count: number) =>
 
 /** The kernel's quota of the one capped VM. */
 function quota(): { used: number; bytes: number } {
-  const { stdout } = Bun.spawnSync(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom'])
+  const { stdout } = Bun.spawnSync(insideVms(['nft', '--json', 'list', 'quotas', 'table', 'inet', 'strongroom']))
   type Quota = { name: string; used: number; bytes: number }
   const { nftables } = JSON.parse(stdout.toString()) as { nftables: { quota?: Quota }[] }
   const found = nftables.flatMap(item => (item.quota && !item.quota.name.endsWith('_rescue') ? [item.quota] : []))

@@ -3,6 +3,7 @@ import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync }
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { imageDir } from '../../scripts/rigs/appliance.ts'
+import { insideVms } from '../../scripts/rigs/inside.ts'
 import { qemuSpawned, startWithCustomer } from '../../scripts/rigs/instances/instances-client.ts'
 import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
@@ -155,7 +156,7 @@ inOwnNetns(
         // It takes more than a minute until silence counts as a loss: the other one boots meanwhile.
         const cut = await ready()
         const [otherTap = ''] = holdings(appliance.stateDir).taps.filter(name => name !== tap)
-        Bun.spawnSync(['ip', 'link', 'delete', 'dev', otherTap])
+        Bun.spawnSync(insideVms(['ip', 'link', 'delete', 'dev', otherTap]))
         await lost(cut, 'network_lost')
         await lost(silent, 'agent_unreachable')
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)

@@ -13,8 +13,8 @@ import { until } from '../../scripts/rigs/until.ts'
 
 const repo = join(import.meta.dir, '../..')
 const unitsDir = join(repo, 'scripts/systemd')
-/** Enabled; `strongroom.service` requires the others. */
-const enabled = ['strongroom-guard.service', 'strongroom.service']
+/** Enabled; it requires the others. */
+const enabled = ['strongroom.service']
 export const units = [...enabled, 'strongroom-starter.socket', 'strongroom-starter@.service']
 const stateDir = '/var/lib/strongroom'
 const modelFile = '/usr/local/share/model.gguf'
@@ -142,10 +142,6 @@ async function install({ root, exec }: BootedDebian, image: string): Promise<voi
     await gatewayTables(modelFile),
   ]
   writeFileSync(`${root}/etc/strongroom/strongroom.toml`, config.join(''))
-  copyFileSync(join(unitsDir, 'strongroom-guard.nft'), `${root}/etc/strongroom/strongroom-guard.nft`)
-  const dropIns = `${root}/etc/systemd/system/nftables.service.d`
-  mkdirSync(dropIns)
-  copyFileSync(join(unitsDir, 'nftables-guard.conf'), `${dropIns}/strongroom-guard.conf`)
   for (const unit of units) copyFileSync(join(unitsDir, unit), `${root}/etc/systemd/system/${unit}`)
   writeFileSync(`${root}/etc/tmpfiles.d/boot-id.conf`, `f ${bootIdFile} 0444 root root - %b\n`)
   await exec(['systemd-tmpfiles', '--create', '/etc/tmpfiles.d/boot-id.conf'])

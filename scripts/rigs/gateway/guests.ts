@@ -1,8 +1,9 @@
 // A gateway VM, an instance and a build VM as the firewall's plan names them, shared by golden text and namespaces.
 // Pure.
 
+import type { HostTablePlan } from '../../../src/vm/network/host-table.plan.ts'
 import type { GatewayService, NftPlan, NftVm } from '../../../src/vm/network/nft.plan.ts'
-import { gateway, guest, plan, unspent } from '../guest/two-guests.ts'
+import { gateway, guest, hostPlan, plan, unspent } from '../guest/two-guests.ts'
 
 export const servicePort = 8442
 /** The host's port for gateway VMs. */
@@ -19,6 +20,12 @@ export type GatewayChange = {
   /** By number. */
   readonly vms?: Readonly<Record<number, Partial<NftVm>>>
   readonly listen?: NftPlan['gatewayListen']
+}
+
+/** This host's part of it. */
+export function gatewayHostPlan(change: GatewayChange = {}): HostTablePlan {
+  const { gatewayListen, gatewayService } = gatewayPlan(change)
+  return hostPlan({ gatewayListen, gatewayService })
 }
 
 /** The first serves. */

@@ -1,16 +1,36 @@
-// A host with two guests and an uplink: four namespaces joined by veth pairs with the names of taps. Needs root.
+// A host with an uplink, and two guests in the namespace of VMs: five namespaces, joined as the appliance joins its own
+// two, guests by veth pairs with the names of taps. Needs root.
 
+import { linkNames } from '../../../src/base/link-names.ts'
+import {
+  addLinkArgv,
+  hostCommands,
+  hostRuleCommands,
+  hostSettings,
+  insideCommands,
+  insideRuleCommands,
+  insideSettings,
+  parseRules,
+  type VmLinkPlan,
+  vmRouteCommands,
+} from '../../../src/host/network/vm-link.ts'
+import { namespaceFile } from '../../../src/host/network/vm-namespace.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createNetns, type Netns } from '../netns.ts'
-import { gateway, guest, plan } from './two-guests.ts'
+import { gateway, gatewayV6, guest, hostPlan, link, plan } from './two-guests.ts'
 
 export type GuestNetwork = Disposable & {
   readonly host: Netns
+  /** Where the guests' taps are. */
+  readonly inside: Netns
   readonly world: Netns
   /** Two, or as many as were asked for. */
   readonly guests: readonly [Netns, Netns, ...Netns[]]
-  /** Applies text to the host's firewall. */
+  /** Applies text to the guests' firewall. */
   readonly apply: (text: string) => Promise<string>
+  /** Applies text to the firewall of the host. */
+  readonly applyHost: (text: string) => Promise<string>
   /** Bytes used, by the quota's name. */
   readonly quotas: () => Promise<Record<string, number>>
   /** Bytes of IPv4 that have come to the world or to a guest, fragment by fragment. */
@@ -39,17 +59,21 @@ export type Program = {
 export const worldAddress = '192.0.2.9'
 export const hostAddress = '192.0.2.1'
 
-/** With the ruleset of `plan()` in force, and the host forwarding. */
+/** With the rulesets of `plan()` and `hostPlan()` in force, and the host forwarding. */
 export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> {
   using undo = new DisposableStack()
   const host = undo.use(createNetns())
+  const inside = undo.use(createNetns())
   const world = undo.use(createNetns())
   const create = () => undo.use(createNetns())
   const guests = [create(), create(), ...Array.from({ length: guestCount - 2 }, create)] as const
-  const apply = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
+  const apply = (text: string) => inside.run(['nft', '--file', '-'], { stdin: text })
+  const applyHost = (text: string) => host.run(['nft', '--file', '-'], { stdin: text })
   await host.run(['sh', '-c', 'echo 1 > /proc/sys/net/ipv4/ip_forward'])
+  await joinNamespaces({ host, inside }, link)
   await apply(rulesetText(plan()))
-  for (const [index, netns] of guests.entries()) await plugIn(host, netns, index + 1)
+  await applyHost(hostTableText(hostPlan()))
+  for (const [index, netns] of guests.entries()) await plugIn({ host, inside }, netns, index + 1)
   await host.run(['ip', '-batch', '-'], {
     stdin: [
       `link add uplink type veth peer name eth0 netns ${world.name}`,
@@ -71,12 +95,14 @@ export async function createGuestNetwork(guestCount = 2): Promise<GuestNetwork> 
   }
   return {
     host,
+    inside,
     world,
     guests,
     apply,
+    applyHost,
     program,
     quotas: async () => {
-      const { nftables } = JSON.parse(await host.run(['nft', '--json', 'list', 'quotas'])) as {
+      const { nftables } = JSON.parse(await inside.run(['nft', '--json', 'list', 'quotas'])) as {
         nftables: { quota?: { name: string; used: number } }[]
       }
       return Object.fromEntries(nftables.flatMap(({ quota }) => (quota ? [[quota.name, quota.used]] : [])))
@@ -108,16 +134,21 @@ const arrivals = `add table inet seen
  * Joins guest `n` with its default route, as a tap would. No segmentation offload, like a guest's tap: packets leave
  * with their own sizes.
  */
-export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void> {
+export async function plugIn({ host, inside }: Pick<GuestNetwork, 'host' | 'inside'>, netns: Netns, n: number) {
   const { tap, mac, address } = guest(n)
-  await host.run(['ip', '-batch', '-'], {
+  await inside.run(['ip', '-batch', '-'], {
     stdin: [
       `link add ${tap} type veth peer name eth0 netns ${netns.name}`,
       `link set ${tap} up`,
       `address add ${gateway}/32 dev ${tap}`,
       `route add ${address}/32 dev ${tap} src ${gateway}`,
+      `neighbour add proxy ${gateway} dev ${tap}`,
     ].join('\n'),
   })
+  await inside.run(['sh', '-c', `echo 0 > /proc/sys/net/ipv4/neigh/${tap}/proxy_delay`])
+  const { host: name } = linkNames(link.tapPrefix)
+  const routes = vmRouteCommands({ link: name, gateway, gatewayV6, address, addressV6: null })
+  await host.run(['ip', '-batch', '-'], { stdin: routes.join('\n') })
   await netns.run(['ip', '-batch', '-'], {
     stdin: [
       `link set eth0 address ${mac} gso_max_segs 1 up`,
@@ -126,6 +157,34 @@ export async function plugIn(host: Netns, netns: Netns, n: number): Promise<void
       `route add default via ${gateway}`,
     ].join('\n'),
   })
+}
+
+/** As vm-namespace.ts does, between namespaces that are no mounts of the appliance's. */
+export async function joinNamespaces(
+  { host, inside }: Pick<GuestNetwork, 'host' | 'inside'>,
+  link: VmLinkPlan,
+): Promise<void> {
+  const names = linkNames(link.tapPrefix)
+  const batch = (where: Netns, commands: readonly string[], family = '-0') =>
+    where.run(['ip', ...(family === '-0' ? [] : [family]), '-batch', '-'], { stdin: commands.join('\n') })
+  const write = (where: Netns, settings: readonly (readonly [string, string])[]) =>
+    where.run(['sh', '-ec', settings.map(([path, value]) => `echo ${value} > ${path}`).join('\n')])
+  const isThere = (await host.run(['cat', '/proc/net/dev'])).includes(`${names.host}:`)
+  if (!isThere) await host.run(addLinkArgv(names, namespaceFile(inside.name)))
+  await write(host, hostSettings(link))
+  await write(inside, insideSettings(link))
+  const gateways = [
+    ['-4', link.gateway],
+    ['-6', link.gatewayV6],
+  ] as const
+  for (const [family, address] of gateways) {
+    if (address === null) continue
+    const rules = async (where: Netns) => parseRules(await where.run(['ip', family, '-json', 'rule', 'show']))
+    await batch(host, hostRuleCommands(await rules(host), names.host), family)
+    await batch(inside, insideRuleCommands(await rules(inside), address), family)
+  }
+  await batch(inside, insideCommands(link))
+  await batch(host, hostCommands(link))
 }
 
 const serverCode = (address: string, port: number, greeting: string) => `

@@ -1,5 +1,7 @@
 // Two guests as the firewall's plan names them: golden text and namespaces speak of the same ones. Pure.
 
+import type { Nft } from '../../../src/host/network/nft.ts'
+import type { HostTablePlan } from '../../../src/vm/network/host-table.plan.ts'
 import type { NftPlan } from '../../../src/vm/network/nft.plan.ts'
 
 export const gateway = '169.254.88.1'
@@ -13,6 +15,26 @@ export const unspent = { limitBytes: 100_000, usedBytes: 0, rescueLimitBytes: 50
 /** Kernel objects of a guest with this tap. */
 export const objectsOf = (tap: string | null) =>
   tap === null ? { quotas: [], counters: [] } : { quotas: [tap, `${tap}_rescue`], counters: [tap] }
+const bounds = { perAddressMax: 4, perNetworkMax: 6, allMax: 6 } as const
+/** The link between this host and the namespace of the guests. */
+export const link = { tapPrefix: 'sr', gateway, gatewayV6: null, loopbackClients: true, mtuBytes: 1500 } as const
+export const hostPlan = (change: Partial<HostTablePlan> = {}): HostTablePlan => ({
+  table: 'strongroom',
+  link: 'sr-vms',
+  gateway,
+  gatewayV6: null,
+  source: { kind: 'masquerade' },
+  sourceV6: null,
+  dropOthers: false,
+  services: { ports: [8441, 8442], ...bounds },
+  uids: { min: 70_000, max: 79_999 },
+  namesPort: null,
+  gatewayListen: null,
+  gatewayService: null,
+  ...change,
+})
+/** This host's part of a `VmNetwork` whose VMs are in the same namespace, in a table of its own. */
+export const hostPart = (nft: Pick<Nft, 'applyRuleset'>) => ({ nft, ruleset: hostPlan({ table: 'strongroom_host' }) })
 export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   table: 'strongroom',
   tapPrefix: 'sr',
@@ -20,13 +42,12 @@ export const plan = (change: Partial<NftPlan> = {}): NftPlan => ({
   pool: '10.88.0.0/24',
   v6: null,
   ownNetworks: [],
-  egress: { allowed: [], source: { kind: 'masquerade' }, newFlowsPerSecondMax: 250, flowsMax: 2048 },
+  hostAddresses: ['192.0.2.1'],
+  egress: { allowed: [], newFlowsPerSecondMax: 250, flowsMax: 2048 },
   names: null,
-  dropOthers: false,
   gateway,
   gatewayPorts: [8442],
-  services: { ports: [8441, 8442], perAddressMax: 4, perNetworkMax: 6, allMax: 6 },
-  uids: { min: 70_000, max: 79_999 },
+  services: bounds,
   fetchPort: 3129,
   gatewayListen: null,
   gatewayService: null,
@@ -46,7 +67,7 @@ export const guestV6 = (n: number, { alone = false } = {}) => ({
 export const planV6 = ({ alone = false, v6 = {}, ...change }: PlanV6Change = {}): NftPlan =>
   plan({
     ...(alone ? { pool: null } : {}),
-    v6: { pool: poolV6, gateway: gatewayV6, allowed: [], source: { kind: 'pool' }, ...v6 },
+    v6: { pool: poolV6, gateway: gatewayV6, allowed: [], ...v6 },
     vms: [1, 2].map(n => ({ ...guestV6(n, { alone }), ...unspent, opened: true, network: 'world' })),
     ...change,
   })

@@ -1,11 +1,14 @@
 // A guest's tap and an uplink that are both in our hands, frame by frame: what is written into the one as a guest
 // would, and every byte that comes out of the other. Call it inside `inOwnNetns`. Effects: two taps and the addresses
-// of this namespace.
+// of this namespace; the tap may be in the namespace of VMs.
 
-import { closeSync, constants, openSync, readFileSync, readSync, writeFileSync, writeSync } from 'node:fs'
+import { closeSync, constants, openSync, readSync, writeFileSync, writeSync } from 'node:fs'
+import { hereNetns } from '../../../src/host/network/netns.ts'
 import { configureTap, openTap } from '../../../src/host/network/tap.ts'
+import { routeVm, type VmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { run } from '../../../src/linux/command.ts'
 import { ioctl } from '../../../src/linux/libc.ts'
+import { gateway } from '../guest/two-guests.ts'
 
 export const protocols = { icmp: 1, tcp: 6, udp: 17 } as const
 export const worldAddress = '192.0.2.9'
@@ -39,18 +42,25 @@ const tapFlags = 0x1002
 const etherBytes = 14
 const worldMac = '02:00:00:00:99:99'
 
-/**
- * The daemon's own tap, configured as the daemon does; the host forwards. `foreignFlags` is for what must not be: a
- * tap that somebody else has opened, with these flags more (linux/if_tun.h).
- */
-export async function openTapWire(guest: WireGuest, foreignFlags?: number): Promise<TapWire> {
+export type WireOptions = {
+  /** For what must not be: a tap that somebody else has opened, with these flags more (linux/if_tun.h). */
+  readonly foreignFlags?: number
+  /** Where the tap is, once it is open. Default: beside the uplink. */
+  readonly namespace?: VmNamespace
+}
+
+/** The daemon's own tap, configured as the daemon does; the host forwards. */
+export async function openTapWire(guest: WireGuest, { foreignFlags, namespace }: WireOptions = {}): Promise<TapWire> {
   using undo = new DisposableStack()
-  const tap = foreignFlags === undefined ? openTap(guest.tap) : foreignTap(guest.tap, foreignFlags)
+  const netns = namespace?.netns ?? hereNetns
+  const tap = foreignFlags === undefined ? openTap(guest.tap, netns) : foreignTap(guest.tap, foreignFlags)
   undo.defer(tap.close)
   const uplink = undo.use(await openUplink())
-  const addresses = { name: guest.tap, gateway: '169.254.88.1', address: guest.address, mac: guest.mac }
-  await configureTap({ ...addresses, mtuBytes: tapMtuBytes, timeoutMs: timeouts.timeoutMs })
-  const tapMac = macOf(guest.tap)
+  const addresses = { name: guest.tap, gateway, address: guest.address, mac: guest.mac }
+  await configureTap({ ...addresses, mtuBytes: tapMtuBytes, timeoutMs: timeouts.timeoutMs }, netns)
+  if (namespace !== undefined)
+    await routeVm({ link: namespace.link, gateway, gatewayV6: '', address: guest.address, addressV6: null })
+  const tapMac = netns.run(() => macOf(guest.tap))
   const kept = undo.move()
   const frame = (packet: Uint8Array) => frameOf({ to: tapMac, from: guest.mac, packet })
   const sendFrames = (frames: readonly Uint8Array[]) => {
@@ -132,8 +142,10 @@ function tryRead(fd: number, buffer: Uint8Array): number {
   }
 }
 
+/** In the namespace that the caller is in. */
 function macOf(name: string): string {
-  return readFileSync(`/sys/class/net/${name}/address`, 'utf8').trim()
+  const { stdout } = Bun.spawnSync(['ip', '-json', 'link', 'show', 'dev', name])
+  return (JSON.parse(stdout.toString()) as { address: string }[])[0]?.address ?? ''
 }
 
 function frameOf({ to, from, packet }: { to: string; from: string; packet: Uint8Array }): Uint8Array {

@@ -3,16 +3,22 @@
 import { closeSync } from 'node:fs'
 import { Fault, type FaultCode } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/check.ts'
-import { adoptSocket, connectedUnix, sendWithDescriptors } from '../../host/descriptors.ts'
+import { connectedUnix, sendWithDescriptors } from '../../host/descriptors.ts'
 import { type Sandbox, type StartSandboxed, startSandboxed } from '../../host/sandbox.ts'
+import { type StartSchemaProcess, startOwnSchemaProcess } from '../../inference/schema-check/child.ts'
+import { adoptSocket } from '../../linux/libc.ts'
 import { createLineSplitter } from '../../linux/lines.ts'
 import { type JailedStart, type StartJailed, startJailed } from '../../vm/launch/jailed.driver.ts'
 import { requestBytesMax, StarterEvent } from './wire.ts'
 
-export type Starter = { readonly startJailed: StartJailed; readonly startSandboxed: StartSandboxed }
+export type Starter = {
+  readonly startJailed: StartJailed
+  readonly startSandboxed: StartSandboxed
+  readonly startSchemaProcess: StartSchemaProcess
+}
 
 /** Starts them as children of this process, where nothing forbids it. */
-export const ownStarter: Starter = { startJailed, startSandboxed }
+export const ownStarter: Starter = { startJailed, startSandboxed, startSchemaProcess: startOwnSchemaProcess }
 
 /** `path`: its socket (strongroom-starter.socket). */
 export function createStarter(path: string): Starter {
@@ -37,26 +43,32 @@ export function createStarter(path: string): Starter {
       }
     },
     startSandboxed: (sandbox, command, { onLine, lineBytesMax }) => {
-      const exited = Promise.withResolvers<number>()
       let pid = 0
-      const call = callStarter(path, { kind: 'sandboxed', sandbox, command, lineBytesMax }, [], {
-        onEvent: event => {
-          if (event.kind === 'started') pid = event.pid
-          else if (event.kind === 'exited') exited.resolve(event.exitCode)
-          else onLine(event.kind === 'line' ? event.text : event.message)
+      const { exited, end } = attend(path, { kind: 'sandboxed', sandbox, command, lineBytesMax }, [], {
+        onStarted: started => {
+          pid = started
         },
-        onClose: () => exited.resolve(killedExitCode),
+        onLine,
       })
       return {
         get pid() {
           return pid
         },
-        exited: exited.promise,
+        exited,
         kill: async () => {
-          call.end()
-          await exited.promise
+          end()
+          await exited
         },
       }
+    },
+    startSchemaProcess: async fd => {
+      const started = Promise.withResolvers<number>()
+      const { exited, end } = attend(path, { kind: 'schema-check' }, [fd], {
+        onStarted: started.resolve,
+        onLine: () => {},
+      })
+      void exited.then(() => started.reject(failure('host.command_failed', 'the check of schemas does not start')))
+      return { pid: await started.promise, exited, kill: end }
     },
   }
 }
@@ -70,6 +82,23 @@ type Request =
       readonly command: readonly string[]
       readonly lineBytesMax: number
     }
+  | { readonly kind: 'schema-check' }
+
+type Attended = { readonly onStarted: (pid: number) => void; readonly onLine: (line: string) => void }
+
+/** Starts a program whose parent the starter stays. `exited` resolves in every case. Fault host.command_failed. */
+function attend(path: string, request: Request, fds: readonly number[], { onStarted, onLine }: Attended) {
+  const exited = Promise.withResolvers<number>()
+  const { end } = callStarter(path, request, fds, {
+    onEvent: event => {
+      if (event.kind === 'started') onStarted(event.pid)
+      else if (event.kind === 'exited') exited.resolve(event.exitCode)
+      else onLine(event.kind === 'line' ? event.text : event.message)
+    },
+    onClose: () => exited.resolve(killedExitCode),
+  })
+  return { exited: exited.promise, end }
+}
 
 type Call = {
   readonly onEvent: (event: StarterEvent) => void

@@ -2,16 +2,19 @@
 // (strongroom-starter@.service). It may make namespaces and become other users, which the daemon may not. Effects:
 // processes.
 //
-// It starts programs as unprivileged users in a jail or a sandbox alone, whatever the daemon asks. A VM's program
-// outlives it. For a sandboxed one it stays, and both end when the daemon's connection does.
+// It starts programs as unprivileged users in a jail or a sandbox, and its own checks of schemas, whatever the daemon
+// asks. A VM's program outlives it. For the others it stays, and both end when the daemon's connection does.
 
+import { present } from '../../base/assert.ts'
 import { messageOf } from '../../base/fault.ts'
 import { checkedJson } from '../../contract/check.ts'
-import { adoptSocket, receiveLine } from '../../host/descriptors.ts'
+import { receiveLine } from '../../host/descriptors.ts'
 import { startSandboxed } from '../../host/sandbox.ts'
 import { groupsOfDevices } from '../../host/system.ts'
+import { startOwnSchemaProcess } from '../../inference/schema-check/child.ts'
+import { adoptSocket } from '../../linux/libc.ts'
 import { type JailedStart, startJailed } from '../../vm/launch/jailed.driver.ts'
-import { requestBytesMax, type StarterEvent, StarterRequest } from './wire.ts'
+import { requestBytesMax, type SandboxedRequest, type StarterEvent, StarterRequest } from './wire.ts'
 
 /** The daemon's connection (systemd.exec(5), StandardInput=socket). */
 const connection = 0
@@ -36,8 +39,10 @@ export async function runStarter(): Promise<void> {
       const { pid, startTicks } = await startJailed(request.start, fds)
       say({ kind: 'started', pid, startTicks })
     } else {
-      const { sandbox, command, lineBytesMax } = request
-      const child = startSandboxed(sandbox, command, { lineBytesMax, onLine: text => say({ kind: 'line', text }) })
+      const child =
+        request.kind === 'sandboxed'
+          ? startInSandbox(request, say)
+          : await startOwnSchemaProcess(present(fds[0], 'a descriptor'))
       say({ kind: 'started', pid: child.pid, startTicks: 0 })
       await Promise.race([child.exited, closed.promise])
       await child.kill()
@@ -47,6 +52,10 @@ export async function runStarter(): Promise<void> {
     say({ kind: 'failed', message: messageOf(error) })
   }
   await daemon.end()
+}
+
+function startInSandbox({ sandbox, command, lineBytesMax }: SandboxedRequest, say: (event: StarterEvent) => void) {
+  return startSandboxed(sandbox, command, { lineBytesMax, onLine: text => say({ kind: 'line', text }) })
 }
 
 /** `onEnd`: the daemon asks for the end, or is gone. */

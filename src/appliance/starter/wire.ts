@@ -8,6 +8,8 @@ import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../../contract/check.ts'
 
 export const starterCommand = 'starter'
+/** Names the starter's socket in the environment of a daemon whose unit forbids it the starts. */
+export const starterVariable = 'STRONGROOM_STARTER'
 
 const Words = Type.Array(Type.String({ maxLength: 65_536 }), { maxItems: 1_024 })
 const Id = Type.Integer({ minimum: 1, maximum: 0xffff_fffe })
@@ -36,6 +38,23 @@ const Mount = Type.Union([
   Type.Object({ kind: Type.Literal('read-only'), target: Type.String() }),
 ])
 
+const SandboxedRequest = Type.Object({
+  kind: Type.Literal('sandboxed'),
+  sandbox: Type.Object({
+    root: Type.String(),
+    mounts: Type.Array(Mount, { maxItems: 64 }),
+    user: Type.Object({ uid: Id, gid: Id }),
+    env: Type.Record(Type.String(), Type.String()),
+    limits: Type.Object({
+      memoryMiBMax: Type.Union([Type.Integer({ minimum: 1 }), Type.Literal('any')]),
+      tasksMax: Type.Integer({ minimum: 1 }),
+    }),
+  }),
+  command: Words,
+  lineBytesMax: Type.Integer({ minimum: 1 }),
+})
+export type SandboxedRequest = Static<typeof SandboxedRequest>
+
 export const StarterRequest = Type.Union([
   Type.Object({
     kind: Type.Literal('jailed'),
@@ -47,21 +66,9 @@ export const StarterRequest = Type.Union([
       logFile: Type.String(),
     }),
   }),
-  Type.Object({
-    kind: Type.Literal('sandboxed'),
-    sandbox: Type.Object({
-      root: Type.String(),
-      mounts: Type.Array(Mount, { maxItems: 64 }),
-      user: Type.Object({ uid: Id, gid: Id }),
-      env: Type.Record(Type.String(), Type.String()),
-      limits: Type.Object({
-        memoryMiBMax: Type.Union([Type.Integer({ minimum: 1 }), Type.Literal('any')]),
-        tasksMax: Type.Integer({ minimum: 1 }),
-      }),
-    }),
-    command: Words,
-    lineBytesMax: Type.Integer({ minimum: 1 }),
-  }),
+  SandboxedRequest,
+  // With one descriptor, its stdin and stdout.
+  Type.Object({ kind: Type.Literal('schema-check') }),
 ])
 
 /** `started` comes first, or `failed`; the others follow where the starter stays as the parent. */

@@ -11,7 +11,6 @@ import { collateralProblem, kdsDirName, keptCollateral } from '../../host/kds/ke
 import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { systemResolvers } from '../../host/network/dns-ask.ts'
-import { guardFile, lookAtGuard } from '../../host/network/guard.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
@@ -26,7 +25,7 @@ import { type Outcome, outcomeOf } from './check.ts'
 import { lookAtDatabase } from './database.driver.ts'
 import { lookAtDelegation } from './delegation.driver.ts'
 import { lookAtGateway } from './gateway.driver.ts'
-import type { GuardFacts, HostFacts } from './host.plan.ts'
+import type { HostFacts } from './host.plan.ts'
 import { checkImage, checkMeasurement } from './image-check.driver.ts'
 import { lookAtMachine } from './machine.driver.ts'
 import { lookAtNetwork } from './network.driver.ts'
@@ -96,12 +95,6 @@ export async function lookAtHost(deps: {
     ip,
     conntrack: hasConntrack(),
     missingTools: hostTools.filter(tool => Bun.which(tool, { PATH: plainEnv.PATH }) === null),
-    // A table that nft cannot list counts as not loaded; the check of nft itself says why.
-    guard: isRoot
-      ? await lookAtGuard(commandTimeoutMs)
-          .catch(() => ({ prefixes: null }))
-          .then(guardFacts)
-      : null,
     tunDevice: existsSync('/dev/net/tun'),
     routeAddress: defaultRouteAddress(),
     image,
@@ -199,7 +192,3 @@ function isWritable(path: string): boolean {
 }
 
 const hostTools = ['prlimit', 'choom', 'setpriv', 'bwrap'] as const
-
-function guardFacts({ prefixes }: Pick<GuardFacts, 'prefixes'>): GuardFacts {
-  return { prefixes, file: guardFile, installed: existsSync(guardFile) }
-}

@@ -23,13 +23,6 @@ export type DeviceFacts = {
   readonly mode: number
 }
 
-export type GuardFacts = {
-  /** The beginnings of interface names that it shuts; null where its table is not loaded. */
-  readonly prefixes: readonly string[] | null
-  readonly file: string
-  readonly installed: boolean
-}
-
 export type HostFacts = ImageFacts & {
   readonly configFile: string | null
   readonly config: Config
@@ -51,8 +44,6 @@ export type HostFacts = ImageFacts & {
   readonly conntrack: boolean
   /** Programs without which no VM starts and no schema is checked; those that are missing. */
   readonly missingTools: readonly string[]
-  /** Null when not run as root. */
-  readonly guard: GuardFacts | null
   readonly tunDevice: boolean
   /** IPv4 address of the default route's interface; null when there is none, or several. */
   readonly routeAddress: string | null
@@ -104,7 +95,6 @@ export function judge(facts: HostFacts): Check[] {
     tpmCheck(facts, platform),
     firmwareCheck(snpHost, platform),
     nftCheck(facts),
-    guardCheck(facts),
     ...networkChecks(network, config, facts.daemonPid),
     fromOutcome('ip', facts.ip, 'install iproute2'),
     facts.conntrack
@@ -245,29 +235,6 @@ function nftCheck({ nft }: HostFacts): Check {
   if (nft === null) return skip('nft', 'needs root')
   return fromOutcome('nft', nft, 'install nftables and run as root; the kernel needs nf_tables')
 }
-
-function guardCheck({ guard, config }: HostFacts): Check {
-  if (guard === null) return skip('guard', 'needs root')
-  const { prefixes, file, installed } = guard
-  if (prefixes === null) {
-    const detail =
-      'table inet strongroom_guard is not loaded: when the daemon is down, nothing keeps VMs from this host and the network'
-    return warn(
-      'guard',
-      detail,
-      installed ? `run systemctl restart strongroom-guard, which loads ${file}` : GUARD_REMEDY,
-    )
-  }
-  const { tap_prefix: tapPrefix } = config.network
-  const covered = prefixes.length > 0 && prefixes.every(prefix => tapPrefix.startsWith(prefix))
-  if (covered) return pass('guard', `shuts ${prefixes.join('*, ')}* while the daemon is down`)
-  const shut = prefixes.length === 0 ? 'no interfaces' : `${prefixes.join('*, ')}*`
-  const detail = `it shuts ${shut}, but network.tap_prefix is ${JSON.stringify(tapPrefix)}: taps are not held while the daemon is down`
-  return warn('guard', detail, `write define taps = "${tapPrefix}*" in ${file}; run systemctl restart strongroom-guard`)
-}
-
-const GUARD_REMEDY =
-  'install strongroom-guard.nft in /etc/strongroom, strongroom-guard.service and the drop-in for nftables.service, as `strongroom help install` says; run systemctl enable --now strongroom-guard'
 
 function hostNamesCheck({ config, routeAddress }: HostFacts): Check {
   if (config.listen.dns === '') return skip('host names', 'listen.dns is off: another server has to name this host')

@@ -3,6 +3,7 @@
 
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { linkNames } from '../../base/link-names.ts'
 import type { Config } from '../../config/schema.ts'
 import { lookAtForwarding } from '../../host/network/forwarding.ts'
 import { listListening } from '../../host/network/listening.ts'
@@ -14,8 +15,9 @@ const commandTimeoutMs = 10_000
 /** Never throws. */
 export async function lookAtNetwork(config: Config, { isRoot }: { readonly isRoot: boolean }): Promise<NetworkFacts> {
   const { tap_prefix: tapPrefix, pool_v6: poolV6 } = config.network
-  const forwarding = lookAtForwarding('ipv4', tapPrefix)
-  const forwardingV6 = lookAtForwarding('ipv6', tapPrefix)
+  const { host: link } = linkNames(tapPrefix)
+  const forwarding = lookAtForwarding('ipv4', link)
+  const forwardingV6 = lookAtForwarding('ipv6', link)
   const forwards = forwarding.forwards && (poolV6 === '' || forwardingV6.forwards)
   const firewalls = !isRoot ? null : forwards ? await probe(config) : { dropped: [], unknown: notForwarding }
   const listening = await listListening(commandTimeoutMs).catch(messageOf)

@@ -1,5 +1,5 @@
-// Ends what the appliance holds in this host's kernel: VMs and workers with their scopes, taps, firewall tables,
-// settings. Keeps what is on disk. Effects: processes, interfaces, nftables, /proc/sys.
+// Ends what the appliance holds in this host's kernel: VMs and workers with their scopes, firewall tables, the network
+// namespace of VMs, settings. Keeps what is on disk. Effects: processes, interfaces, nftables, /proc/sys.
 
 import { existsSync } from 'node:fs'
 import { systemClock } from '../../base/clock.ts'
@@ -8,7 +8,7 @@ import { createLogger } from '../../base/log.ts'
 import type { Config } from '../../config/schema.ts'
 import { restoreSettings } from '../../host/changed-settings.ts'
 import { createNft } from '../../host/network/nft.ts'
-import { listTaps, removeTap } from '../../host/network/tap.ts'
+import { removeVmNamespace } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import { lockFileOfDead } from '../../linux/lock.ts'
 import {
@@ -22,7 +22,7 @@ import { listTpms } from '../../vm/launch/tpm.driver.ts'
 import { probeTaps } from '../../vm/network/nft.plan.ts'
 
 export type TeardownStep = {
-  readonly name: 'scopes' | 'processes' | 'taps' | 'tables' | 'settings'
+  readonly name: 'scopes' | 'processes' | 'tables' | 'namespace' | 'settings'
   /** Names of everything that was ended; empty where nothing was there. */
   readonly ended: readonly string[]
   /** Null: done. */
@@ -37,8 +37,6 @@ const scopesTimeoutMs = 120_000
 const stepTimeoutMs = 30_000
 const outputBytesMax = 4_194_304
 const slice = 'strongroom.slice'
-/** The table that shuts taps while the appliance's own is not there. */
-const guardTable = 'strongroom_guard'
 
 /** Every step is tried, whatever became of those before. Fault conflict while a daemon runs. */
 export async function tearDown({ stateDir, network }: Options): Promise<TeardownStep[]> {
@@ -49,9 +47,9 @@ export async function tearDown({ stateDir, network }: Options): Promise<Teardown
   const works = [
     ['scopes', endScopes],
     ['processes', () => endProcesses(stateDir)],
-    // The kernel removes a tap with its QEMU; what is left has lost it.
-    ['taps', () => removeTaps(network.tap_prefix)],
     ['tables', () => removeTables(network)],
+    // With the taps that have lost their QEMU, and their tables.
+    ['namespace', () => removeVmNamespace({ name: network.table, tapPrefix: network.tap_prefix })],
     ['settings', async () => putSettingsBack(stateDir)],
   ] as const
   const steps: TeardownStep[] = []
@@ -86,17 +84,11 @@ async function endProcesses(stateDir: string): Promise<string[]> {
   return [...qemus, ...tpms].flatMap(process => (signalProcess(process, 'SIGKILL') ? [`${process.pid}`] : []))
 }
 
-async function removeTaps(prefix: string): Promise<string[]> {
-  const taps = await listTaps(prefix, stepTimeoutMs)
-  for (const tap of taps) await removeTap(tap, stepTimeoutMs)
-  return taps
-}
-
 async function removeTables({ table, tap_prefix: tapPrefix }: Options['network']): Promise<string[]> {
   const before = await listTables()
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: Date.now, priorities: false })
   await createNft({ table, log }).deleteTables(stepTimeoutMs)
-  for (const other of [guardTable, ...probeTaps(tapPrefix)].filter(name => before.includes(`inet ${name}`)))
+  for (const other of probeTaps(tapPrefix).filter(name => before.includes(`inet ${name}`)))
     await run(['nft', 'delete', 'table', 'inet', other], { timeoutMs: stepTimeoutMs, outputBytesMax })
   const left = await listTables()
   return before.filter(name => !left.includes(name))

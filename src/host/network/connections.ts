@@ -1,9 +1,10 @@
-// Finds addresses whose connections the kernel still tracks, by conntrack(8). Effects: reads the connections of our
+// Finds addresses whose connections the kernel still tracks, by conntrack(8). Effects: reads the connections of one
 // network namespace.
 
 import { covers, rangeOf } from '../../base/ipv4.ts'
 import { coversV6, rangeOfV6 } from '../../base/ipv6.ts'
 import { runLines } from '../../linux/command-lines.ts'
+import { hereNetns, type Netns } from './netns.ts'
 
 /** Options of conntrack(8): which side of an entry to look at. */
 const SIDES = ['--orig-src', '--reply-src'] as const
@@ -27,6 +28,8 @@ export type RememberedOptions = {
   /** Addresses whose entries are left out. */
   readonly isHeld: (address: string) => boolean
   readonly timeoutMs: number
+  /** Default: that of the process. */
+  readonly netns?: Netns
   readonly entryCountMax?: number
   readonly addressCountMax?: number
 }
@@ -37,26 +40,24 @@ export type RememberedOptions = {
  * host.command_failed, host.command_timeout.
  */
 export async function rememberedAddresses(options: RememberedOptions): Promise<Remembered> {
-  const { network, isHeld, timeoutMs, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
+  const { network, isHeld, timeoutMs, netns = hereNetns, entryCountMax = 1_048_576, addressCountMax = 1_000 } = options
   const found = new Map<string, Partial<Record<ConnectionSide, number>>>()
   const isIn = insideOf(network)
   let leftCount = entryCountMax
   // conntrack(8) selects by network on the original side alone.
-  const { whole } = await runLines(['conntrack', '--dump', '--family', network.includes(':') ? 'ipv6' : 'ipv4'], {
-    timeoutMs,
-    lineBytesMax,
-    onLine: line => {
-      for (const side of SIDES) {
-        const address = addressOf(line, side)
-        if (address === null || !isIn(address) || isHeld(address)) continue
-        const counts = found.get(address)
-        if (counts === undefined && found.size >= addressCountMax) return false
-        found.set(address, { ...counts, [side]: (counts?.[side] ?? 0) + 1 })
-      }
-      leftCount -= 1
-      return leftCount > 0
-    },
-  })
+  const argv = ['conntrack', '--dump', '--family', network.includes(':') ? 'ipv6' : 'ipv4']
+  const onLine = (line: string): boolean => {
+    for (const side of SIDES) {
+      const address = addressOf(line, side)
+      if (address === null || !isIn(address) || isHeld(address)) continue
+      const counts = found.get(address)
+      if (counts === undefined && found.size >= addressCountMax) return false
+      found.set(address, { ...counts, [side]: (counts?.[side] ?? 0) + 1 })
+    }
+    leftCount -= 1
+    return leftCount > 0
+  }
+  const { whole } = await netns.run(() => runLines(argv, { timeoutMs, lineBytesMax, onLine }))
   const addresses = [...found].map(([address, counts]): RememberedAddress => ({ address, counts }))
   return { addresses: addresses.sort((a, b) => (a.address < b.address ? -1 : 1)), whole }
 }

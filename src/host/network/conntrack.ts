@@ -1,21 +1,24 @@
-// Removes entries of the kernel's connection tracking (nf_conntrack), by conntrack(8). Effects: our network namespace.
+// Removes entries of the kernel's connection tracking (nf_conntrack), by conntrack(8). Effects: one network
+// namespace.
 
 import { isIP } from 'node:net'
 import { assert } from '../../base/assert.ts'
 import { Fault } from '../../base/fault.ts'
 import { plainEnv, run } from '../../linux/command.ts'
+import { hereNetns, type Netns } from './netns.ts'
 
 /** Where an address can stand in an entry: source or destination, of the original direction or of the reply. */
 const SIDES = ['--orig-src', '--orig-dst', '--reply-src', '--reply-dst'] as const
 const outputBytesMax = 16_777_216
 
 /** Forgets every connection of an address, in both directions. Faults: host.command_failed, host.command_timeout. */
-export async function forgetConnections(address: string, timeoutMs: number): Promise<void> {
+export async function forgetConnections(address: string, timeoutMs: number, netns: Netns = hereNetns): Promise<void> {
   const family = isIP(address)
   assert(family !== 0, 'connections are forgotten by address')
   for (const side of SIDES) {
     try {
-      await run(['conntrack', '--delete', '--family', `ipv${family}`, side, address], { timeoutMs, outputBytesMax })
+      const argv = ['conntrack', '--delete', '--family', `ipv${family}`, side, address]
+      await netns.run(() => run(argv, { timeoutMs, outputBytesMax }))
     } catch (error) {
       // conntrack ends with 1 when there was nothing to delete.
       if (!(error instanceof Fault && error.message.includes(': 0 flow entries have been deleted'))) throw error

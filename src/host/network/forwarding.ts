@@ -7,7 +7,7 @@ import { networkInterfaces } from 'node:os'
 export type Forwarding = {
   /** Whether the kernel forwards this family (ip_forward, conf/all/forwarding). */
   readonly forwards: boolean
-  /** Interfaces that the host forwards between: with a non-link-local address, no loopback, no taps. */
+  /** Interfaces that the host forwards between: with a non-link-local address, no loopback, not the link to VMs. */
   readonly interfaces: readonly string[]
 }
 
@@ -16,21 +16,19 @@ const FAMILIES = {
   ipv6: { name: 'IPv6', file: '/proc/sys/net/ipv6/conf/all/forwarding' },
 } as const
 
-/** A host that forwards and has two interfaces or more is a router, unless a firewall drops. */
-export function lookAtForwarding(family: keyof typeof FAMILIES, tapPrefix: string): Forwarding {
+/**
+ * A host that forwards and has two interfaces or more is a router, unless a firewall drops. `link`: this host's end of
+ * the link to VMs.
+ */
+export function lookAtForwarding(family: keyof typeof FAMILIES, link: string): Forwarding {
   const { name, file } = FAMILIES[family]
   const interfaces = Object.entries(networkInterfaces()).flatMap(([device, addresses = []]) =>
     addresses.some(info => info.family === name && !info.internal && !info.address.startsWith('fe80:')) &&
-    !isTap(device, tapPrefix)
+    device !== link
       ? [device]
       : [],
   )
   // A kernel without IPv6 has no such file.
   const forwards = existsSync(file) && readFileSync(file, 'utf8').trim() === '1'
   return { forwards, interfaces: interfaces.sort() }
-}
-
-/** As vm/launch.plan.ts names them. */
-function isTap(name: string, prefix: string): boolean {
-  return name.startsWith(prefix) && /^[0-9a-f]{10}$/.test(name.slice(prefix.length))
 }

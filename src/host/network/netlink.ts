@@ -1,5 +1,5 @@
-// A socket for the kernel's notifications about networking (netlink(7)). Effects: opens a socket of our network
-// namespace and reads it.
+// A socket for the kernel's notifications about networking (netlink(7)). Effects: opens a socket of the network
+// namespace that the caller is in, and reads it.
 //
 // It has no callback: the owner polls it. The glibc calls stand here because the measured images do not need them
 // (linux/libc.ts).
@@ -15,8 +15,11 @@ import { errnoName } from '../../linux/libc.ts'
 export const NETLINK = {
   /** NETLINK_NETFILTER, NFNLGRP_NFTABLES. */
   nftables: { protocol: 12, groups: 1 << 6 },
-  /** NETLINK_ROUTE; RTMGRP_LINK, _IPV4_IFADDR and _IPV6_IFADDR. An address counts while its interface is up. */
-  addresses: { protocol: 0, groups: 0x111 },
+  /**
+   * NETLINK_ROUTE; RTMGRP_LINK, _IPV4_IFADDR, _IPV4_RULE, _IPV6_IFADDR, and RTNLGRP_IPV6_RULE. An address counts while
+   * its interface is up.
+   */
+  addresses: { protocol: 0, groups: 0x191 | (1 << 18) },
 } as const
 
 export type NetlinkRead = {

@@ -1,5 +1,5 @@
-// Detects foreign changes of our nftables tables, and changes of this host's addresses. Effects: two netlink sockets,
-// read ten times a second.
+// Detects foreign changes of our nftables tables in one network namespace, and changes of its addresses. Effects: two
+// netlink sockets, read ten times a second.
 //
 // Our own transactions run through `ours`: the kernel reports each before nft(8) returns, so all that is read by then
 // is ours.
@@ -8,12 +8,12 @@ import { type Clock, pause } from '../../base/clock.ts'
 import type { Logger } from '../../base/log.ts'
 import { NETLINK, NetlinkSocket } from './netlink.ts'
 import { NFT_FAMILIES, nftEvent, readMessages } from './netlink-message.ts'
+import type { Netns } from './netns.ts'
 
 export type NftWatchDeps = {
   /** Name of our tables. */
   readonly table: string
-  /** A second table of family inet whose changes are reported. */
-  readonly guardTable: string
+  readonly netns: Netns
   readonly clock: Clock
   readonly log: Logger
 }
@@ -24,11 +24,11 @@ export type NftListener = {
    * next call waits until this one returns, and for a pause.
    */
   readonly onForeignChange: (change: { readonly certain: boolean }) => Promise<void>
-  /** An address of this host has come or gone. */
+  /** An address, an interface or a routing rule has come or gone. */
   readonly onAddresses: () => Promise<void>
 }
 
-type Heard = { readonly ours: number; readonly guard: number; readonly lost: boolean }
+type Heard = { readonly ours: number; readonly lost: boolean }
 
 const intervalMs = 100
 /** Longest pause: repeated changes are answered ever more slowly. */
@@ -41,8 +41,8 @@ export class NftWatch {
   #sockets: { readonly nft: NetlinkSocket; readonly addresses: NetlinkSocket } | null = null
   #isOurs = false
   #foreign: 'no' | 'perhaps' | 'yes' = 'no'
-  /** Tables that the open transaction has touched. */
-  #touched = { ours: false, guard: false }
+  /** The open transaction has touched our tables. */
+  #isTouched = false
 
   constructor(deps: NftWatchDeps) {
     this.#deps = deps
@@ -97,10 +97,9 @@ export class NftWatch {
 
   #open(): void {
     using opened = new DisposableStack()
-    this.#sockets = {
-      nft: opened.use(new NetlinkSocket(NETLINK.nftables)),
-      addresses: opened.use(new NetlinkSocket(NETLINK.addresses)),
-    }
+    const open = (source: (typeof NETLINK)[keyof typeof NETLINK]) =>
+      opened.use(this.#deps.netns.run(() => new NetlinkSocket(source)))
+    this.#sockets = { nft: open(NETLINK.nftables), addresses: open(NETLINK.addresses) }
     opened.move()
   }
 
@@ -111,28 +110,23 @@ export class NftWatch {
   }
 
   #hear(): void {
-    const { ours, guard, lost } = this.#listen()
-    if (ours > 0 || guard > 0) this.#foreign = 'yes'
+    const { ours, lost } = this.#listen()
+    if (ours > 0) this.#foreign = 'yes'
     else if (lost && this.#foreign === 'no') this.#foreign = 'perhaps'
   }
 
-  /** Transactions that have touched our tables, and the guard's. */
+  /** Transactions that have touched our tables. */
   #listen(): Heard {
-    const { table, guardTable } = this.#deps
     const { packets, lost } = this.#sockets?.nft.read() ?? { packets: [], lost: false }
-    const heard = { ours: 0, guard: 0 }
+    let ours = 0
     for (const message of packets.flatMap(readMessages)) {
       const event = nftEvent(message)
       if (event?.kind === 'generation') {
-        if (this.#touched.ours) heard.ours += 1
-        if (this.#touched.guard) heard.guard += 1
-        this.#touched = { ours: false, guard: false }
-      } else if (event !== null) {
-        if (event.table === table && FAMILIES.includes(event.family)) this.#touched.ours = true
-        if (event.table === guardTable && event.family === NFT_FAMILIES.inet) this.#touched.guard = true
-      }
+        if (this.#isTouched) ours += 1
+        this.#isTouched = false
+      } else if (event?.table === this.#deps.table && FAMILIES.includes(event.family)) this.#isTouched = true
     }
-    return { ...heard, lost }
+    return { ours, lost }
   }
 
   #hearAddresses(): boolean {

@@ -1,7 +1,7 @@
-// nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in our network
+// nftables through nft(8). Effects: reads and changes the tables of one name, of families inet and arp, in one network
 // namespace.
 //
-// vm/network/nft.plan.ts builds the text of the ruleset. Changes run one after the other, each as one kernel
+// vm/network builds the text of the rulesets. Changes run one after the other, each as one kernel
 // transaction.
 
 import { type Static, Type } from '@sinclair/typebox'
@@ -10,7 +10,7 @@ import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
 import { checked } from '../../contract/check.ts'
 import { run } from '../../linux/command.ts'
-import { restoreGuard } from './guard.ts'
+import { hereNetns, type Netns } from './netns.ts'
 import type { NftWatch } from './nft-watch.ts'
 
 export type Counter = { readonly packets: number; readonly bytes: number }
@@ -34,15 +34,18 @@ export type NftOptions = {
   readonly log: Logger
   /** Changes that may wait for their turn. */
   readonly waitingMax?: number
-  /** Path of strongroom-guard.nft, reloaded before a ruleset if its table is gone. Null: no guard. */
-  readonly guardFile?: string | null
+  /** Default: that of the process. */
+  readonly netns?: Netns
   /** Told of our own transactions, so that it knows those of others. Null: nobody watches. */
   readonly watch?: Pick<NftWatch, 'ours'> | null
 }
 
-export function createNft({ table, log, waitingMax = 256, guardFile = null, watch = null }: NftOptions): Nft {
+export function createNft({ table, log, waitingMax = 256, netns = hereNetns, watch = null }: NftOptions): Nft {
   if (!/^[a-z][a-z0-9_]{0,30}$/.test(table)) throw new Fault('internal', `not a table name: ${JSON.stringify(table)}`)
   const changes = createSerial()
+  const nft = (argv: readonly string[], command: { readonly stdin?: string; readonly timeoutMs: number }) =>
+    netns.run(() => run(['nft', ...argv], { ...command, outputBytesMax }))
+  const apply = (text: string, timeoutMs: number) => nft(['--file', '-'], { stdin: text, timeoutMs })
   const change = async (work: () => Promise<void>): Promise<void> => {
     if (changes.size() >= waitingMax) throw new Fault('host.command_failed', `nft: ${waitingMax} changes wait already`)
     try {
@@ -53,21 +56,19 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null, watc
     }
   }
   const tableExists = async (timeoutMs: number): Promise<boolean> => {
-    const { stdout } = await run(['nft', '--json', 'list tables'], { timeoutMs, outputBytesMax })
+    const { stdout } = await nft(['--json', 'list tables'], { timeoutMs })
     return parseLists(stdout).some(entry => entry.table?.family === 'inet' && entry.table.name === table)
   }
   return {
     applyRuleset: (text, timeoutMs) =>
       change(async () => {
-        // Before our own: at no time is a tap open that neither of the two tables shuts.
-        if (guardFile !== null) await restoreGuard({ file: guardFile, log, timeoutMs })
         await apply(text, timeoutMs)
       }),
     tableExists,
     readCounters: async timeoutMs => {
       const lists = `list counters table inet ${table}; list quotas table inet ${table}`
       try {
-        const { stdout } = await run(['nft', '--json', lists], { timeoutMs, outputBytesMax })
+        const { stdout } = await nft(['--json', lists], { timeoutMs })
         return parseCounters(stdout)
       } catch (error) {
         if (!(await tableExists(timeoutMs))) return null
@@ -76,22 +77,18 @@ export function createNft({ table, log, waitingMax = 256, guardFile = null, watc
     },
     // `add` first, so that there is something to delete in every case.
     deleteTables: timeoutMs =>
-      change(() =>
-        apply(
+      change(async () => {
+        await apply(
           FAMILIES.map(family => `add table ${family} ${table}\ndelete table ${family} ${table}\n`).join(''),
           timeoutMs,
-        ),
-      ),
+        )
+      }),
   }
 }
 
 /** Families of our tables, which share one name. */
 const FAMILIES = ['inet', 'arp'] as const
 const outputBytesMax = 67_108_864
-
-async function apply(text: string, timeoutMs: number): Promise<void> {
-  await run(['nft', '--file', '-'], { stdin: text, timeoutMs, outputBytesMax })
-}
 
 const Amount = Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER })
 /** libnftables-json(5). The one key of a list item names its kind; we read three kinds. */

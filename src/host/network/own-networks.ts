@@ -1,8 +1,8 @@
-// The networks that this host is in, by the addresses of its interfaces. Effects: reads them.
+// The addresses of this host's interfaces, and the networks that it is in by them. Effects: reads them.
 
 import { networkInterfaces } from 'node:os'
 import { canonicalNetwork } from '../../base/ipv4.ts'
-import { canonicalNetworkV6 } from '../../base/ipv6.ts'
+import { canonicalNetworkV6, formatIpv6, parseIpv6 } from '../../base/ipv6.ts'
 
 type Address = { readonly family: string; readonly cidr: string | null }
 
@@ -26,4 +26,18 @@ export function ownNetworks({ withV6, interfaces = networkInterfaces() }: Option
     }),
   )
   return [...new Set(networks)].sort()
+}
+
+/** Addresses, sorted, without repeats, without loopback and IPv6 link-local ones, which nobody else reaches. */
+export function ownAddresses({ withV6, interfaces = networkInterfaces() }: Options): string[] {
+  const addresses = Object.values(interfaces).flatMap(all =>
+    (all ?? []).flatMap(({ family, cidr }) => {
+      const address = cidr?.split('/')[0] ?? ''
+      if (family === 'IPv4') return address === '' || address.startsWith('127.') ? [] : [address]
+      return !withV6 || !/^[0-9a-f:]+$/.test(address) || address === '::1' || address.startsWith('fe80:')
+        ? []
+        : [formatIpv6(parseIpv6(address))]
+    }),
+  )
+  return [...new Set(addresses)].sort()
 }

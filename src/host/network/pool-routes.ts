@@ -1,5 +1,5 @@
-// IPv4 routes that lead to VMs. Effects: reads /proc/net/route (proc_pid_net(5)), which has the main table of our
-// network namespace.
+// Routes that lead to VMs. Effects: reads /proc/thread-self/net (proc_pid_net(5)), which has the main table of the
+// network namespace that the caller is in.
 
 import { readFileSync } from 'node:fs'
 import { covers, rangeOf } from '../../base/ipv4.ts'
@@ -16,20 +16,22 @@ export type PoolRoute = {
 type Pools = { readonly v4: string | null; readonly v6: string | null }
 
 /**
- * Routes by interfaces that begin with `tapPrefix`, and routes to single addresses of the pools (CIDR) by any
- * interface. IPv6 routes only with an IPv6 pool. Throws when /proc is unreadable.
+ * Routes by interfaces that begin with `tapPrefix`, but the default one, and routes to single addresses of the pools
+ * (CIDR) by any interface. IPv6 routes only with an IPv6 pool. Throws when /proc is unreadable.
  */
 export function poolRoutes({ pools, tapPrefix }: { readonly pools: Pools; readonly tapPrefix: string }): PoolRoute[] {
   const range = pools.v4 === null ? null : rangeOf(pools.v4)
-  const found = parseRoutes(readFileSync('/proc/net/route', 'utf8')).filter(
+  const found = parseRoutes(readFileSync('/proc/thread-self/net/route', 'utf8')).filter(
     ({ address, prefixLength, device }) =>
-      device.startsWith(tapPrefix) || (range !== null && prefixLength === 32 && covers(range, rangeOf(address))),
+      (device.startsWith(tapPrefix) && prefixLength > 0) ||
+      (range !== null && prefixLength === 32 && covers(range, rangeOf(address))),
   )
   if (pools.v6 === null) return found
   const rangeV6 = rangeOfV6(pools.v6)
-  const foundV6 = parseRoutesV6(readFileSync('/proc/net/ipv6_route', 'utf8')).filter(
+  const foundV6 = parseRoutesV6(readFileSync('/proc/thread-self/net/ipv6_route', 'utf8')).filter(
     ({ address, prefixLength, device }) =>
-      device.startsWith(tapPrefix) || (prefixLength === 128 && coversV6(rangeV6, rangeOfV6(address))),
+      (device.startsWith(tapPrefix) && prefixLength > 0) ||
+      (prefixLength === 128 && coversV6(rangeV6, rangeOfV6(address))),
   )
   return [...found, ...foundV6]
 }

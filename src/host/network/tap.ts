@@ -1,17 +1,19 @@
-// Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, lists and removes interfaces
-// of our network namespace.
+// Tap interfaces (Linux Documentation/networking/tuntap.rst). Effects: opens, configures, moves, lists and removes
+// interfaces of one network namespace.
 //
 // A tap is not persistent: the kernel removes it with its last descriptor, so killing QEMU removes it.
 
-import { closeSync, openSync, readFileSync, writeFileSync } from 'node:fs'
+import { closeSync, openSync, readFileSync } from 'node:fs'
 import { constants } from 'node:os'
 import { Type } from '@sinclair/typebox'
 import type { Clock } from '../../base/clock.ts'
-import { Fault, messageOf, systemErrorCode, wrapFault } from '../../base/fault.ts'
+import { Fault, wrapFault } from '../../base/fault.ts'
 import { parseIpv6 } from '../../base/ipv6.ts'
 import { checked } from '../../contract/check.ts'
 import { run } from '../../linux/command.ts'
 import { errnoName, ioctl } from '../../linux/libc.ts'
+import { hereNetns, type Netns } from './netns.ts'
+import { writeSetting } from './setting.ts'
 
 export type Tap = {
   readonly name: string
@@ -22,8 +24,12 @@ export type Tap = {
 }
 
 /** Creates a tap, down, without addresses. Faults: conflict (the name exists), host.unsupported (no /dev/net/tun). */
-export function openTap(name: string): Tap {
+export function openTap(name: string, netns: Netns = hereNetns): Tap {
   checkName(name)
+  return netns.run(() => createTap(name))
+}
+
+function createTap(name: string): Tap {
   let fd: number
   try {
     fd = openSync('/dev/net/tun', 'r+')
@@ -69,7 +75,7 @@ function interfaceRequest(name: string): Uint8Array {
 
 export type TapAddresses = {
   readonly name: string
-  /** The host's IPv4 address, the same on every tap. */
+  /** The host's IPv4 address for guests, the same on every tap. */
   readonly gateway: string
   /** The VM's, routed to this tap alone; null: it has no IPv4. */
   readonly address: string | null
@@ -77,8 +83,6 @@ export type TapAddresses = {
   readonly v6?: { readonly gateway: string; readonly address: string }
   /** The VM's. When it is given, nobody can claim the VM's addresses by ARP or neighbour discovery. */
   readonly mac?: string
-  /** Clients at loopback addresses reach the VM; nft.plan.ts keeps it from calling back that way. */
-  readonly loopbackClients?: boolean
   readonly mtuBytes: number
   readonly timeoutMs: number
 }
@@ -87,11 +91,13 @@ export type TapAddresses = {
 export const tapMac = '0a:73:74:72:6f:6e'
 
 /** Brings the tap up with its routes; safe to repeat. Faults: host.command_failed, host.command_timeout. */
-export async function configureTap(tap: TapAddresses): Promise<void> {
+export async function configureTap(tap: TapAddresses, netns: Netns = hereNetns): Promise<void> {
   checkName(tap.name)
-  // Before `up`: no moment with IPv6 that nobody has asked for, or with loose filters.
-  for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
-  await run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
+  await netns.run(() => {
+    // Before `up`: no moment with IPv6 that nobody has asked for, or with loose filters.
+    for (const [path, value] of tapSettings(tap)) writeSetting(path, value)
+    return run(['ip', '-batch', '-'], { stdin: tapBatch(tap), timeoutMs: tap.timeoutMs, outputBytesMax })
+  })
 }
 
 /** Commands for `ip -batch -`. Pure. */
@@ -106,6 +112,8 @@ export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<Tap
       : [
           `address replace ${gateway}/32 dev ${name} scope link`,
           `route replace ${address}/32 dev ${name} src ${gateway}`,
+          // The way to this address leads out of the namespace, so the kernel answers for it only where it is asked to.
+          `neighbour replace proxy ${gateway} dev ${name}`,
           ...neighbour(address),
         ]),
     ...(v6 === undefined
@@ -124,8 +132,7 @@ export function tapBatch({ name, gateway, address, v6, mac, mtuBytes }: Omit<Tap
 export function tapSettings({
   name,
   v6: addressesV6,
-  loopbackClients = false,
-}: Pick<TapAddresses, 'name' | 'v6' | 'loopbackClients'>): [path: string, value: string][] {
+}: Pick<TapAddresses, 'name' | 'v6'>): [path: string, value: string][] {
   const v4 = `/proc/sys/net/ipv4/conf/${name}`
   const v6 = `/proc/sys/net/ipv6/conf/${name}`
   return [
@@ -143,8 +150,8 @@ export function tapSettings({
         ] satisfies [string, string][])),
     // A source that is not routed back to this tap is spoofed.
     [`${v4}/rp_filter`, '1'],
-    // Else packets of a loopback address neither leave nor come back by it.
-    [`${v4}/route_localnet`, loopbackClients ? '1' : '0'],
+    // Else a guest waits most of a second for the gateway's MAC.
+    [`/proc/sys/net/ipv4/neigh/${name}/proxy_delay`, '0'],
     // Answer ARP for the gateway only, and ask with it, not with other addresses of the host.
     [`${v4}/arp_ignore`, '1'],
     [`${v4}/arp_announce`, '2'],
@@ -154,25 +161,18 @@ export function tapSettings({
   ]
 }
 
-function writeSetting(path: string, value: string): void {
-  try {
-    writeFileSync(path, value)
-  } catch (error) {
-    // A kernel without IPv6 has nothing to switch off.
-    if (path.startsWith('/proc/sys/net/ipv6/') && systemErrorCode(error) === 'ENOENT') return
-    throw new Fault('host.command_failed', `write ${path}: ${messageOf(error)}`, { cause: error })
-  }
-}
-
 const outputBytesMax = 4_194_304
 const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()) }))
 
-/** `routed`: up, with its route. `unrouted`: down, or without the route. `gone`: no such interface. */
+/** `routed`: up, with its route, and this host's by the link. `unrouted`: not so. `gone`: no such interface. */
 export type TapState = 'routed' | 'unrouted' | 'gone'
 
+/** Where a tap is, and the interface of this host that leads there. Null: it is in the namespace of the process. */
+type TapPlace = { readonly netns: Netns; readonly link: string } | null
+
 /** From /proc alone (proc(5), net/dev, net/route and net/ipv6_route). */
-export function tapState(name: string, routed: Routed): TapState {
-  return stateIn(readTables(), name, routed)
+export function tapState(name: string, routed: Routed, place: TapPlace = null): TapState {
+  return stateIn(readTables(place), name, routed)
 }
 
 /** How long one reading may be believed of interfaces that it has. */
@@ -184,47 +184,68 @@ const tablesMs = 1_000
  */
 export class TapStates {
   readonly #clock: Pick<Clock, 'monotonicMs'>
+  readonly #place: TapPlace
   #tables: Tables | null = null
   #readAtMs = Number.NEGATIVE_INFINITY
 
-  constructor(clock: Pick<Clock, 'monotonicMs'>) {
+  constructor(clock: Pick<Clock, 'monotonicMs'>, place: TapPlace = null) {
     this.#clock = clock
+    this.#place = place
   }
 
   of(name: string, routed: Routed): TapState {
     const isFresh = this.#clock.monotonicMs() - this.#readAtMs < tablesMs
     const known = isFresh && this.#tables !== null ? stateIn(this.#tables, name, routed) : 'gone'
     if (known !== 'gone') return known
-    this.#tables = readTables()
+    this.#tables = readTables(this.#place)
     this.#readAtMs = this.#clock.monotonicMs()
     return stateIn(this.#tables, name, routed)
   }
 }
 
 /** Names of interfaces, and `INTERFACE ADDRESS` of routes to single addresses, as the kernel writes these. */
-type Tables = { readonly names: ReadonlySet<string>; readonly routes: ReadonlySet<string> }
+type Tables = {
+  readonly names: ReadonlySet<string>
+  readonly routes: ReadonlySet<string>
+  /** This host's way there, and its routes. Null: there is none between. */
+  readonly link: { readonly name: string; readonly routes: ReadonlySet<string> } | null
+}
 
-function readTables(): Tables {
-  const lines = (path: string) => readFileSync(path, 'utf8').split('\n')
-  const names = lines('/proc/self/net/dev').map(line => line.slice(0, Math.max(0, line.indexOf(':'))).trim())
-  const v4 = lines('/proc/self/net/route').flatMap(line => {
+function readTables(place: TapPlace): Tables {
+  const inside = () => ({ names: new Set(interfaceNames()), routes: readRoutes() })
+  if (place === null) return { ...inside(), link: null }
+  return { ...place.netns.run(inside), link: { name: place.link, routes: readRoutes() } }
+}
+
+function linesOf(path: string): string[] {
+  return readFileSync(`/proc/thread-self/net/${path}`, 'utf8').split('\n')
+}
+
+/** Interfaces of the namespace that the caller is in. */
+export function interfaceNames(): string[] {
+  return linesOf('dev').map(line => line.slice(0, Math.max(0, line.indexOf(':'))).trim())
+}
+
+function readRoutes(): Set<string> {
+  const v4 = linesOf('route').flatMap(line => {
     const [name = '', destination = '', , , , , , mask] = line.split('\t')
     return mask === 'FFFFFFFF' ? [`${name} ${destination}`] : []
   })
-  const v6 = lines('/proc/self/net/ipv6_route').flatMap(line => {
+  const v6 = linesOf('ipv6_route').flatMap(line => {
     const [destination = '', length, ...rest] = line.trim().split(/\s+/)
     return length === '80' ? [`${rest.at(-1)} ${destination}`] : []
   })
-  return { names: new Set(names), routes: new Set([...v4, ...v6]) }
+  return new Set([...v4, ...v6])
 }
 
-function stateIn({ names, routes }: Tables, name: string, { address, addressV6 }: Routed): TapState {
+function stateIn({ names, routes, link }: Tables, name: string, { address, addressV6 }: Routed): TapState {
   checkName(name)
   if (!names.has(name)) return 'gone'
   // A route exists only while its interface is up.
-  const isRouted = address === null || routes.has(`${name} ${hexOf(address)}`)
-  const isRoutedV6 = addressV6 === null || routes.has(`${name} ${hexOfV6(addressV6)}`)
-  return isRouted && isRoutedV6 ? 'routed' : 'unrouted'
+  const hasAll = (by: string, among: ReadonlySet<string>) =>
+    (address === null || among.has(`${by} ${hexOf(address)}`)) &&
+    (addressV6 === null || among.has(`${by} ${hexOfV6(addressV6)}`))
+  return hasAll(name, routes) && (link === null || hasAll(link.name, link.routes)) ? 'routed' : 'unrouted'
 }
 
 /** Addresses of a VM; null: none of this family. */
@@ -247,11 +268,11 @@ function hexOfV6(address: string): string {
 const etherHeaderBytes = 14
 
 /**
- * Bytes that each interface of this network namespace has received since it was made, without link-layer headers: for
- * a tap, the bytes its holder wrote, dropped packets included. Read often, so from /proc alone (proc(5), net/dev).
+ * Bytes that each interface of the namespace has received since it was made, without link-layer headers: for a tap, the
+ * bytes its holder wrote, dropped packets included. Read often, so from /proc alone (proc(5), net/dev).
  */
-export function receivedBytes(): ReadonlyMap<string, number> {
-  const lines = readFileSync('/proc/self/net/dev', 'utf8').split('\n').slice(2)
+export function receivedBytes(netns: Netns = hereNetns): ReadonlyMap<string, number> {
+  const lines = netns.run(() => linesOf('dev')).slice(2)
   return new Map(
     lines.flatMap(line => {
       const [name = '', bytes, packets] = line.trim().split(/[\s:]+/)
@@ -262,24 +283,35 @@ export function receivedBytes(): ReadonlyMap<string, number> {
 }
 
 /** Names of the tun and tap interfaces that begin with `prefix`. Faults: host.command_failed, host.command_timeout. */
-export async function listTaps(prefix: string, timeoutMs: number): Promise<string[]> {
-  const { stdout } = await run(['ip', '-json', '-details', 'link', 'show', 'type', 'tun'], {
-    timeoutMs,
-    outputBytesMax,
-  })
+export async function listTaps(prefix: string, timeoutMs: number, netns: Netns = hereNetns): Promise<string[]> {
+  const { stdout } = await netns.run(() =>
+    run(['ip', '-json', '-details', 'link', 'show', 'type', 'tun'], { timeoutMs, outputBytesMax }),
+  )
   const links = checked(Links, JSON.parse(stdout || '[]'), { what: 'ip link', code: 'host.command_failed' })
   return links.flatMap(({ ifname }) => (ifname?.startsWith(prefix) ? [ifname] : [])).sort()
 }
 
 /** Removes the interface, even one in use; none is no fault. Faults: host.command_failed, host.command_timeout. */
-export async function removeTap(name: string, timeoutMs: number): Promise<void> {
+export async function removeTap(name: string, timeoutMs: number, netns: Netns = hereNetns): Promise<void> {
   checkName(name)
   try {
-    await run(['ip', 'link', 'delete', 'dev', name], { timeoutMs, outputBytesMax })
+    await netns.run(() => run(['ip', 'link', 'delete', 'dev', name], { timeoutMs, outputBytesMax }))
   } catch (error) {
-    const remaining = await listTaps(name, timeoutMs)
+    const remaining = await listTaps(name, timeoutMs, netns)
     if (remaining.includes(name)) throw error
   }
+}
+
+/**
+ * Moves a tap of this process's namespace into the one that is mounted on `file`. It keeps its counters and its holder,
+ * and is down afterwards, without addresses and routes. Faults: host.command_failed, host.command_timeout.
+ */
+export async function moveTap(
+  name: string,
+  { file, timeoutMs }: { readonly file: string; readonly timeoutMs: number },
+) {
+  checkName(name)
+  await run(['ip', 'link', 'set', 'dev', name, 'netns', file], { timeoutMs, outputBytesMax })
 }
 
 /** IFNAMSIZ is 16 with the final NUL. Names are ours, but they go into a batch and into paths. */

@@ -10,6 +10,7 @@ import { joined } from '../../http/operations.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import { NO_TOKENS } from '../metering/account.ts'
 import type { SpentSource } from '../metering/types.ts'
+import type { StartSchemaProcess } from '../schema-check/child.ts'
 import type { AdmitPublic, Caller, Encryption } from '../types.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
@@ -57,6 +58,8 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     readonly inside: ReadonlySet<string>
     readonly ownedBy: string
     readonly random: RandomBytes
+    /** Default: as a child of this process. */
+    readonly startSchemaProcess?: StartSchemaProcess
     readonly log: Logger
     readonly limits: GatewayLimits
   }

@@ -4,13 +4,18 @@
 import type { RandomBytes } from '../../base/ids.ts'
 import { dialectOf } from '../dialects/dialects.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
+import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
 import type { Operation } from '../types.ts'
 import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
-export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'> & { readonly random: RandomBytes }
+export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'> & {
+  readonly random: RandomBytes
+  /** Default: as a child of this process. */
+  readonly startSchemaProcess?: StartSchemaProcess
+}
 
 export type MeteredRoutes = {
   readonly routes: readonly (readonly [template: string, Route])[]
@@ -18,8 +23,8 @@ export type MeteredRoutes = {
 }
 
 export function createMeteredRoutes(deps: MeteredRoutesDeps): MeteredRoutes {
-  const { clock, deadlines, log, random } = deps
-  const schemas = createSchemaChecks({ clock, deadlines, log })
+  const { startSchemaProcess: startProcess = startOwnSchemaProcess, clock, deadlines, log, random } = deps
+  const schemas = createSchemaChecks({ startProcess, clock, deadlines, log })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)
   return { routes: routesOf(METERED, { complete, embed }), close: () => schemas.close() }

@@ -4,6 +4,7 @@
 // us of processor time, mostly system calls).
 
 import type { Socket } from 'bun'
+import { adoptSocket } from '../../linux/libc.ts'
 import { encodeFrame, FrameReader } from './frames.codec.ts'
 
 export type ChannelUser<Heard> = {
@@ -44,8 +45,7 @@ export class Channel<Said, Heard> {
       close: end,
       error: (_socket, error) => channel.#end(error.message),
     }
-    // Bun's types do not know that it connects descriptors.
-    channel.#socket = await Bun.connect({ fd, socket } as unknown as Bun.UnixSocketOptions)
+    channel.#socket = await adoptSocket({ fd, socket })
     return channel
   }
 

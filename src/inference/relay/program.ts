@@ -18,6 +18,7 @@ import { createCacheSalt, createMeteredRoutes } from '../gateway/metered.ts'
 import { servedModels } from '../gateway/models.ts'
 import { errorResponse, isServerFailure } from '../gateway/responses.ts'
 import { RouteTable } from '../gateway/routes.ts'
+import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createTracer } from '../traces/tracer.ts'
 import { UpstreamClient } from '../upstream/client.ts'
 import { Channel } from './channel.ts'
@@ -34,14 +35,14 @@ const lastWaitMs = 20
 const lastWaitsMax = 50
 
 /** Serves until the owner says stop or is gone: then the process ends. */
-export async function runRelay(): Promise<never> {
+export async function runRelay(startSchemaProcess = startOwnSchemaProcess): Promise<never> {
   // Signals are for the owner: it decides when a relay ends.
   for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) process.on(signal, () => {})
   const ended = Promise.withResolvers<never>()
   let relay: Relay | null = null
   const channel: Channel<FromRelay, FromOwner> = await Channel.open(channelFd, {
     onMessage: message => {
-      if (message.kind === 'setup') relay = begin(message, channel)
+      if (message.kind === 'setup') relay = begin(message, { channel, startSchemaProcess })
       else relay?.hear(message)
     },
     onClose: () => process.exit(0),
@@ -50,10 +51,13 @@ export async function runRelay(): Promise<never> {
 }
 
 /** Ends the process, with a word why, where it cannot serve. */
-function begin(setup: Setup, channel: Channel<FromRelay, FromOwner>): Relay {
+function begin(
+  setup: Setup,
+  { channel, startSchemaProcess }: { channel: Channel<FromRelay, FromOwner>; startSchemaProcess: StartSchemaProcess },
+): Relay {
   const say = (message: FromRelay) => channel.say(message)
   try {
-    return new Relay(setup, say)
+    return new Relay(setup, { say, startSchemaProcess })
   } catch (error) {
     relayLog(say).error('the relay cannot serve', { error })
     channel.close()
@@ -69,13 +73,13 @@ class Relay {
   readonly #close: () => void
   #isDraining: boolean
 
-  constructor(setup: Setup, say: (message: FromRelay) => void) {
+  constructor(setup: Setup, { say, startSchemaProcess }: Pick<RelayParts, 'say' | 'startSchemaProcess'>) {
     this.#say = say
     this.#isDraining = setup.isDraining
     this.#tls = setup.tls === null ? null : new FollowedTls(setup.tls)
     const upstreams: readonly RelayTarget[] = setup.upstreams.map(target => ({ ...target }))
     this.#link = new Link({ say, upstreams, clock: systemClock })
-    const { fetch, close } = composeRelay(setup, { say, link: this.#link, upstreams })
+    const { fetch, close } = composeRelay(setup, { say, startSchemaProcess, link: this.#link, upstreams })
     this.#close = close
     const handler = gatewayHandler({ fetch, isDraining: () => this.#isDraining }, setup.settings)
     const { listen, settings } = setup
@@ -125,11 +129,15 @@ class Relay {
 
 type RelayParts = {
   readonly say: (message: FromRelay) => void
+  readonly startSchemaProcess: StartSchemaProcess
   readonly link: Link
   readonly upstreams: readonly RelayTarget[]
 }
 
-function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fetch: GatewayFetch; close: () => void } {
+function composeRelay(
+  setup: Setup,
+  { say, startSchemaProcess, link, upstreams }: RelayParts,
+): { fetch: GatewayFetch; close: () => void } {
   const { settings } = setup
   const limits = { ...settings, padsStreams: setup.padsStreams }
   const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
@@ -145,6 +153,7 @@ function composeRelay(setup: Setup, { say, link, upstreams }: RelayParts): { fet
     timeouts: { connectMs: limits.connectTimeoutMs, firstByteMs: limits.firstByteTimeoutMs },
   })
   const metered = createMeteredRoutes({
+    startSchemaProcess,
     clock,
     random,
     log,

@@ -4,10 +4,12 @@
 // A process, because JavaScriptCore can neither stop a thread inside a regular expression or the compiler, nor bound
 // its memory.
 
-import { readFileSync } from 'node:fs'
+import { closeSync, readFileSync } from 'node:fs'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { plainEnv } from '../../linux/command.ts'
+import { unixSocketPair } from '../../linux/libc.ts'
 import { ownProgram } from '../../linux/own-program.ts'
+import { openPipe } from './pipe.ts'
 import { decodeReply, encodeJob, type Job, type Reply, schemaChildCommand } from './wire.ts'
 
 /**
@@ -33,6 +35,16 @@ export type SchemaChild = {
 
 export type StartSchemaChild = () => Promise<SchemaChild>
 
+export type SchemaProcess = {
+  readonly pid: number
+  /** Exit code, or 128 + signal number. */
+  readonly exited: Promise<number>
+  readonly kill: () => void
+}
+
+/** Starts the child's program with `fd` as its stdin and stdout; the caller closes it. May reject. */
+export type StartSchemaProcess = (fd: number) => Promise<SchemaProcess>
+
 /** After this time a child that has worked for most of it is killed. */
 export const jobMs = 2_000
 /** After this time it is killed even if a busy machine gave it no time to work. */
@@ -43,31 +55,43 @@ const dataBytesMax = 768 * 1_048_576
 const codeBytes = 64 * 1_048_576
 
 /** ChildError lost: it does not start, or not in time. */
-export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChild> {
-  const child = spawn()
-  const replies = child.stdout.getReader()
+export async function startSchemaChild(deadlines: Deadlines, startProcess: StartSchemaProcess): Promise<SchemaChild> {
+  const pair = unixSocketPair()
+  if (!pair.ok) throw new ChildError('lost')
+  const [ours, theirs] = pair.fds
+  const pipe = await openPipe(ours)
+  const child = await startProcess(theirs)
+    .catch(() => {
+      pipe.end()
+      throw new ChildError('lost')
+    })
+    .finally(() => closeSync(theirs))
   let death: ChildFailure | null = null
+  let isAlive = true
+  const exited = child.exited.then(exitCode => {
+    isAlive = false
+    pipe.end()
+    return exitCode
+  })
   const kill = (failure: ChildFailure) => {
     death ??= failure
-    child.kill('SIGKILL')
+    child.kill()
   }
 
   const readReply = async (): Promise<Reply> => {
     let bytes = new Uint8Array(0)
     try {
-      while (true) {
-        const { done, value } = await replies.read()
-        if (done) break
-        bytes = Buffer.concat([bytes, value])
+      for (let piece = await pipe.read(); piece !== null; piece = await pipe.read()) {
+        bytes = Buffer.concat([bytes, piece])
         const reply = decodeReply(bytes)
         if (reply !== null) return reply
       }
     } catch {
       kill('lost')
     }
-    await child.exited
+    const exitCode = await exited
     // Only the gateway and the kernel's OOM killer send SIGKILL. JavaScriptCore aborts when it gets no memory.
-    throw new ChildError(death ?? (child.signalCode === 'SIGKILL' ? 'lost' : 'too_much_memory'))
+    throw new ChildError(death ?? (exitCode === killedExitCode ? 'lost' : 'too_much_memory'))
   }
 
   const cancelStart = deadlines.after(startMs, () => kill('lost'))
@@ -79,34 +103,33 @@ export async function startSchemaChild(deadlines: Deadlines): Promise<SchemaChil
   }
   return {
     run: async job => {
+      if (death !== null) throw new ChildError(death)
       const cancelLimit = limitTime(deadlines, child.pid, () => kill('too_slow'))
       try {
-        child.stdin.write(encodeJob(job))
-        void Promise.resolve(child.stdin.flush()).catch(() => {})
+        pipe.write(encodeJob(job))
         return await readReply()
       } finally {
         cancelLimit()
       }
     },
-    isAlive: () => death === null && child.exitCode === null && child.signalCode === null,
+    isAlive: () => death === null && isAlive,
     kill: () => kill('lost'),
   }
 }
 
-function spawn() {
+/** As of a process that SIGKILL ended. */
+const killedExitCode = 137
+
+/** As a child of this process. */
+export const startOwnSchemaProcess: StartSchemaProcess = async fd => {
   const program = [...ownProgram(), schemaChildCommand]
-  try {
-    return Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {
-      stdin: 'pipe',
-      stdout: 'pipe',
-      // A crash report holds no text of a client, but it is long, and there may be many.
-      stderr: 'ignore',
-      env: { ...plainEnv, BUN_JSC_jitMemoryReservationSize: String(codeBytes) },
-      cwd: '/',
-    })
-  } catch {
-    throw new ChildError('lost')
-  }
+  const child = Bun.spawn(['prlimit', `--data=${dataBytesMax}`, '--core=0', '--', ...program], {
+    // A crash report holds no text of a client, but it is long, and there may be many.
+    stdio: [fd, fd, 'ignore'],
+    env: { ...plainEnv, BUN_JSC_jitMemoryReservationSize: String(codeBytes) },
+    cwd: '/',
+  })
+  return { pid: child.pid, exited: child.exited, kill: () => child.kill('SIGKILL') }
 }
 
 /** Calls `onLate` unless cancelled: when the process has worked long enough, or at the last limit. */

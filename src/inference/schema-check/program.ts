@@ -3,6 +3,7 @@
 
 import { readSync, writeFileSync, writeSync } from 'node:fs'
 import { confineForGood } from '../../linux/confine.ts'
+import { makeBlocking } from '../../linux/libc.ts'
 import { type ContentCheck, compileSchema, SchemaRefusal } from './check.ts'
 import { decodeJob, encodeReply, type Job, jobBytesMax, type Reply } from './wire.ts'
 
@@ -13,6 +14,8 @@ export function runSchemaChild(): void {
   // The kernel's first victim when memory is short. A process may always raise its own (proc(5)).
   writeFileSync('/proc/self/oom_score_adj', '1000')
   confineForGood()
+  // The runtime has made a socket non-blocking.
+  makeBlocking(stdinFd)
   reply({ verdict: 'ready' })
   for (let head = read(4); head !== null; head = read(4)) {
     const lengthBytes = head.readUInt32LE()
@@ -22,6 +25,9 @@ export function runSchemaChild(): void {
     reply(respond(decodeJob(bytes)))
   }
 }
+
+/** The same socket as stdout. */
+const stdinFd = 0
 
 function respond({ schema, contents }: Job): Reply {
   let check: ContentCheck

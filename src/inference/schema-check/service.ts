@@ -6,7 +6,7 @@ import type { Logger } from '../../base/log.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { UpstreamFault } from '../failure.ts'
 import { invalidRequest, isObject, type JsonObject } from '../json-text.ts'
-import { ChildError, jobMs, startSchemaChild } from './child.ts'
+import { ChildError, jobMs, type StartSchemaProcess, startSchemaChild } from './child.ts'
 import { SchemaPool } from './pool.ts'
 import { contentCharsMax, type Reply, schemaCharsMax } from './wire.ts'
 
@@ -22,10 +22,15 @@ export type SchemaChecks = {
   readonly close: () => void
 }
 
-export type SchemaChecksDeps = { readonly clock: Clock; readonly deadlines: Deadlines; readonly log: Logger }
+export type SchemaChecksDeps = {
+  readonly startProcess: StartSchemaProcess
+  readonly clock: Clock
+  readonly deadlines: Deadlines
+  readonly log: Logger
+}
 
-export function createSchemaChecks({ clock, deadlines, log }: SchemaChecksDeps): SchemaChecks {
-  const pool = new SchemaPool({ startChild: () => startSchemaChild(deadlines), clock, deadlines })
+export function createSchemaChecks({ startProcess, clock, deadlines, log }: SchemaChecksDeps): SchemaChecks {
+  const pool = new SchemaPool({ startChild: () => startSchemaChild(deadlines, startProcess), clock, deadlines })
   const unavailable = () => {
     log.error('schemas of response_format cannot be checked: a child process did not start or was killed')
     return new UpstreamFault('check_unavailable')

@@ -1,14 +1,20 @@
-// Sends packets through all firewalls of this host and finds those that do not come through. Effects: a tap, its
-// addresses and routes, a table of nftables while it looks, packets that end in this host; runs ip(8), tc(8), nft(8).
+// Sends packets through all firewalls of this host and finds those that do not come through. Effects: a tap here and
+// one in the namespace of VMs, their addresses and routes, a table of nftables while it looks, packets that end in this
+// host; runs ip(8), tc(8), nft(8).
+//
+// A packet of an instance enters by the tap inside and comes to this host by the link, as all of theirs do.
 
 import { writeSync } from 'node:fs'
 import { Type } from '@sinclair/typebox'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { linkNames } from '../../base/link-names.ts'
 import type { Config } from '../../config/schema.ts'
 import { checked } from '../../contract/check.ts'
+import { isNetns, netnsAt } from '../../host/network/netns.ts'
 import { parseCounters } from '../../host/network/nft.ts'
 import { configureTap, openTap, type Tap, tapMac } from '../../host/network/tap.ts'
+import { namespaceFile, routeVm, unrouteVm } from '../../host/network/vm-namespace.ts'
 import { run } from '../../linux/command.ts'
 import { probeFrame } from './frame.codec.ts'
 import {
@@ -41,17 +47,26 @@ export type ForwardProbeOptions = {
 }
 
 const outputBytesMax = 1_048_576
+const noNamespace = 'nothing was tested: the network namespace of VMs is not there; start strongroom and ask again'
 const nothingSent = 'nothing was tested: network.probe_peers is empty, or this host has no route to these'
+
+/** `instance`: in the namespace of VMs. `world`: on this host. */
+type Taps = { readonly instance: Tap; readonly world: Tap }
 
 /** One look at a time. */
 export class ForwardProbe {
   readonly #options: ForwardProbeOptions
   readonly #name: string
-  #tap: Tap | null = null
+  readonly #link: string
+  readonly #file: string
+  #taps: Taps | null = null
 
   constructor(options: ForwardProbeOptions) {
     this.#options = options
-    this.#name = probeTapOf(options.who, options.config.network.tap_prefix)
+    const { tap_prefix: tapPrefix, table } = options.config.network
+    this.#name = probeTapOf(options.who, tapPrefix)
+    this.#link = linkNames(tapPrefix).host
+    this.#file = namespaceFile(table)
   }
 
   /** Packets that do not pass now. Where any does not, all are sent once more through a new tap. Never rejects. */
@@ -62,10 +77,11 @@ export class ForwardProbe {
     return await this.#send().catch(unknownFor)
   }
 
-  /** Removes the tap. */
+  /** Removes the taps. */
   close(): void {
-    this.#tap?.close()
-    this.#tap = null
+    this.#taps?.world.close()
+    this.#taps?.instance.close()
+    this.#taps = null
   }
 
   async #send(): Promise<ProbeLook> {
@@ -74,33 +90,54 @@ export class ForwardProbe {
     const endsOf = { ipv4: await this.#ends('ipv4'), ipv6: await this.#ends('ipv6') }
     const probes = probesOf(neededPackets(config), endsOf, this.#random)
     if (probes.length === 0) return { dropped: [], unknown: nothingSent }
-    const tap = await this.#opened(endsOf)
+    if (!isNetns(this.#file)) return { dropped: [], unknown: noNamespace }
+    const taps = await this.#opened(endsOf)
+    const instances = [endsOf.ipv4, endsOf.ipv6].flatMap(ends => ends?.instance ?? [])
     await run(['tc', '-batch', '-'], { stdin: uplinkBatch(this.#name, endsOf), ...bounds })
     await run(['nft', '--file', '-'], { stdin: observerText(this.#name, probes, endsOf), ...bounds })
     try {
-      for (const probe of probes) writeSync(tap.fd, probeFrame(probe, tapMac))
+      await this.#route(endsOf)
+      for (const probe of probes)
+        writeSync(probe.from === 'instance' ? taps.instance.fd : taps.world.fd, probeFrame(probe, tapMac))
       const list = ['nft', '--json', 'list', 'counters', 'table', 'inet', this.#name]
       const { counters } = parseCounters((await run(list, bounds)).stdout)
       if (counters.size < probes.length) throw new Fault('host.command_failed', `nft: table ${this.#name} has vanished`)
       return { dropped: probes.filter((_, index) => counters.get(counterName(index))?.packets === 0), unknown: null }
     } finally {
       await run(['nft', 'delete', 'table', 'inet', this.#name], bounds).catch(() => {})
+      await unrouteVm(this.#link, instances).catch(() => {})
     }
   }
 
   readonly #random = (): number => Buffer.from(this.#options.random(4)).readUInt32BE()
 
-  async #opened(endsOf: EndsOf): Promise<Tap> {
-    if (this.#tap !== null) return this.#tap
+  async #opened(endsOf: EndsOf): Promise<Taps> {
+    if (this.#taps !== null) return this.#taps
     const { config, timeoutMs } = this.#options
-    const { ipv4, ipv6 } = endsOf
     const { gateway_v4: gateway, mtu_bytes: mtuBytes } = config.network
-    this.#tap = openTap(this.#name)
-    await run(['ip', 'link', 'set', 'dev', this.#name, 'address', tapMac], { timeoutMs, outputBytesMax })
+    const netns = netnsAt(this.#file)
+    const bounds = { timeoutMs, outputBytesMax }
+    const addressed = ['ip', 'link', 'set', 'dev', this.#name, 'address', tapMac]
+    using undo = new DisposableStack()
+    const instance = undo.adopt(openTap(this.#name, netns), tap => tap.close())
+    const world = undo.adopt(openTap(this.#name), tap => tap.close())
+    await netns.run(() => run(addressed, bounds))
+    const { ipv4, ipv6 } = endsOf
     const v6 = ipv6 === null ? {} : { v6: { gateway: ipv6.gateway, address: ipv6.instance } }
     const address = ipv4?.instance ?? null
-    await configureTap({ name: this.#name, gateway, address, ...v6, mac: tapMac, mtuBytes, timeoutMs })
-    return this.#tap
+    await configureTap({ name: this.#name, gateway, address, ...v6, mac: tapMac, mtuBytes, timeoutMs }, netns)
+    // All that comes out of it enters by the uplink.
+    await run([...addressed, 'up'], bounds)
+    undo.move()
+    this.#taps = { instance, world }
+    return this.#taps
+  }
+
+  /** The way of an instance's packets and to it, as that of VMs. */
+  async #route({ ipv4, ipv6 }: EndsOf): Promise<void> {
+    const { gateway_v4: gateway, gateway_v6: gatewayV6 } = this.#options.config.network
+    const addresses = { address: ipv4?.instance ?? null, addressV6: ipv6?.instance ?? null }
+    await routeVm({ link: this.#link, gateway, gatewayV6, ...addresses })
   }
 
   async #ends(family: Family): Promise<Ends | null> {

@@ -9,7 +9,7 @@ import { guestDnsPort, guestGateway, LISTENERS, type Listener, listenAddress } f
 import type { Config } from '../../config/schema.ts'
 import { guestGatewayName } from '../../contract/vm/agent.ts'
 import { gatewayVmPort } from '../../contract/vm/enclave.ts'
-import { acceptedMark, probeTaps } from '../network/nft.plan.ts'
+import { probeTaps } from '../network/nft.plan.ts'
 import type { ProbePacket } from './frame.codec.ts'
 
 export const FAMILIES = ['ipv4', 'ipv6'] as const
@@ -24,7 +24,7 @@ export type NeedKind = 'instances' | 'services' | 'others'
 /** `world` and `stranger`: addresses outside. `host`: of this host, as clients outside know it. */
 type End = 'world' | 'stranger' | 'instance' | 'gateway' | 'host'
 
-/** A packet that must pass. It enters by the uplink if it is from the world, else by a tap. */
+/** A packet that must pass. It enters by the uplink if it is from the world, else by the link to VMs. */
 export type Need = Pick<ProbePacket, 'family' | 'protocol' | 'port'> & {
   readonly kind: NeedKind
   /** Shown to the operator. */
@@ -55,11 +55,11 @@ export function neededPackets(config: Config): Need[] {
     return [
       { ...of, name: `SSH to instances${by}`, from: 'world', to: 'instance', port: 22 },
       { ...of, name: `what instances send${by}`, from: 'instance', to: 'world', port: 443 },
-      ...guestGateway(config, guestGatewayName).ports.map(port => ({
+      // A gateway in a VM is reached within the namespace of VMs.
+      ...(isGatewayInVm ? [] : guestGateway(config, guestGatewayName).ports).map(port => ({
         ...here,
         name: `instances to the gateway (tcp ${port})${by}`,
         port,
-        mappedPort: family === 'ipv4' ? mappedPort : null,
       })),
       ...guestPorts.map(port => ({ ...here, name: `instances to port ${port} of this host${by}`, port })),
       ...(network.allow_names.length === 0
@@ -146,11 +146,10 @@ export function uplinkBatch(tap: string, endsOf: EndsOf): string {
 const last = 2_147_483_646
 
 /**
- * A table named as the tap. It counts and drops each probe behind the chains of all others, drops a firewall's answers
- * and marks probes for strongroom-guard.nft, which is there without our own table, too.
+ * A table named as the tap. It counts and drops each probe behind the chains of all others, and drops a firewall's
+ * answers.
  */
 export function observerText(tap: string, probes: readonly Probe[], endsOf: EndsOf): string {
-  const marked = `meta mark set meta mark | 0x${acceptedMark.toString(16).padStart(8, '0')}`
   const matchOf = ({ protocol, port, mappedPort, nonce }: Probe) =>
     protocol === 'tcp'
       ? `tcp dport ${mappedPort ?? port} tcp sequence ${nonce}`
@@ -174,11 +173,6 @@ export function observerText(tap: string, probes: readonly Probe[], endsOf: Ends
     `table inet ${tap} {`,
     ...probes.map((_, index) => `  counter ${counterName(index)} { }`),
     chain('mapped', 'nat hook prerouting priority dstnat - 1', mapped),
-    chain('mark_in', 'filter hook input priority filter + 5', [`    iifname ${tap} ${marked}`]),
-    chain('mark_through', 'filter hook forward priority filter + 5', [
-      `    iifname ${tap} ${marked}`,
-      `    oifname ${tap} ${marked}`,
-    ]),
     chain('arrived', `filter hook input priority ${last}`, counted),
     chain('left', `filter hook postrouting priority ${last}`, [...counted, ...answers]),
     '}',

@@ -2,10 +2,13 @@
 
 import { existsSync, readdirSync } from 'node:fs'
 import { basename } from 'node:path'
+import { linkNames } from '../../base/link-names.ts'
 import { rememberedAddresses } from '../../host/network/connections.ts'
+import { hereNetns } from '../../host/network/netns.ts'
 import type { Nft } from '../../host/network/nft.ts'
 import { poolRoutes } from '../../host/network/pool-routes.ts'
 import { listTaps } from '../../host/network/tap.ts'
+import { listLinks, type VmNamespace } from '../../host/network/vm-namespace.ts'
 import { listVmScopes } from '../../host/vm-scopes.ts'
 import { identifyProcess, listWithUuid } from '../../linux/process.ts'
 import { processesByUid } from '../../linux/users.ts'
@@ -25,6 +28,7 @@ import {
   connectionsUnread,
   type Found,
   type Leak,
+  linkLeak,
   missingResource,
   type Routed,
   routeLeaks,
@@ -34,7 +38,9 @@ import {
 
 export type LeaksDeps = {
   readonly db: LedgerDb
+  /** Tables in the namespace of VMs. */
   readonly nft: Nft
+  readonly namespace: Pick<VmNamespace, 'name' | 'netns' | 'link'>
   readonly stateDir: string
   readonly tapPrefix: string
   /** Pools of VMs' addresses, CIDR. */
@@ -51,15 +57,16 @@ const timeoutMs = 10_000
  * host.*.
  */
 export async function findLeaks(deps: LeaksDeps): Promise<Leak[]> {
-  const [resources, connections, idle] = await Promise.all([
+  const [resources, links, connections, idle] = await Promise.all([
     resourceLeaks(deps),
+    strayLinks(deps),
     strayConnections(deps),
     idleQemus(deps),
   ])
-  return [...resources, ...strayRoutes(deps), ...connections, ...strayScopes(deps), ...idle]
+  return [...resources, ...links, ...strayRoutes(deps), ...connections, ...strayScopes(deps), ...idle]
 }
 
-async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
+async function resourceLeaks({ db, nft, namespace, stateDir, tapPrefix, uids }: LeaksDeps): Promise<Leak[]> {
   const ownerless = (name: string): Found => ({ name, vm: null })
   const names = readdirSync(`${stateDir}/vms`)
   const found: Record<(typeof KINDS)[number], readonly Found[]> = {
@@ -67,7 +74,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
     disk: names
       .map(name => ({ name: vmPaths(stateDir, name).scratch, vm: vmIdIn(name) }))
       .filter(disk => existsSync(disk.name)),
-    tap: (await listTaps(tapPrefix, timeoutMs)).filter(tap => !isProbe(tap, tapPrefix)).map(ownerless),
+    tap: (await listTaps(tapPrefix, timeoutMs, namespace.netns)).filter(tap => !isProbe(tap, tapPrefix)).map(ownerless),
     nft: [...new Set([...((await nft.readCounters(timeoutMs))?.quotas.keys() ?? [])].map(tapOfQuota))].map(ownerless),
     qemu: listWithUuid()
       .filter(({ pid }) => isQemuOf(stateDir, identifyProcess(pid)?.argv ?? []))
@@ -80,7 +87,7 @@ async function resourceLeaks({ db, nft, stateDir, tapPrefix, uids }: LeaksDeps):
     const known = new Set(recorded.map(row => row.name))
     const present = new Set(found[kind].map(({ name }) => name))
     return [
-      ...found[kind].filter(({ name }) => !known.has(name)).map(found => unknownResource(kind, found)),
+      ...found[kind].filter(({ name }) => !known.has(name)).map(found => unknownResource(kind, found, namespace.name)),
       ...recorded
         .filter(row => vmById(db, row.vmId)?.state === 'running' && !present.has(row.name))
         .map(row => missingResource(kind, { name: row.name, vm: row.vmId })),
@@ -101,28 +108,46 @@ function vmIdIn(path: string): string | null {
   return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/.test(name) ? name : null
 }
 
-function strayRoutes({ db, pools, tapPrefix }: LeaksDeps): Leak[] {
+/** Links of an appliance that is no more: under another `network.tap_prefix`. */
+async function strayLinks({ namespace }: LeaksDeps): Promise<Leak[]> {
+  return (await listLinks()).filter(name => name !== namespace.link).map(linkLeak)
+}
+
+/** Inside by each VM's tap, on this host by the link. */
+function strayRoutes({ db, namespace, pools, tapPrefix }: LeaksDeps): Leak[] {
   const taps = new Map(listResources(db, 'tap').map(row => [row.vmId, row.name]))
   const vms = addressesOf(db).flatMap(({ vmId, name: address }): Routed[] => {
     const tap = taps.get(vmId)
     return tap === undefined ? [] : [{ vm: vmId, tap, address, isRunning: vmById(db, vmId)?.state === 'running' }]
   })
-  const routes = poolRoutes({ pools, tapPrefix }).filter(({ device }) => !isProbe(device, tapPrefix))
-  return routeLeaks(routes, vms)
+  const inside = namespace.netns.run(() => poolRoutes({ pools, tapPrefix }))
+  const here = poolRoutes({ pools, tapPrefix })
+  const isOurs = (device: string) => isProbe(device, tapPrefix) || device === linkNames(tapPrefix).inside
+  const ofVms = inside.filter(({ device }) => !isOurs(device))
+  return [
+    ...routeLeaks(ofVms, { vms, wayOf: ({ tap }) => tap, where: namespace.name }),
+    ...routeLeaks(here, { vms, wayOf: () => namespace.link, where: null }),
+  ]
 }
 
 function isProbe(device: string, tapPrefix: string): boolean {
   return probeTaps(tapPrefix).includes(device)
 }
 
-async function strayConnections({ db, pools }: LeaksDeps): Promise<Leak[]> {
+async function strayConnections({ db, namespace, pools }: LeaksDeps): Promise<Leak[]> {
   const held = new Set(addressesOf(db).map(row => row.name))
   const isHeld = (address: string) => held.has(address)
-  const leaks = [pools.v4, pools.v6].map(async (network): Promise<Leak[]> => {
-    if (network === null) return []
-    const { addresses, whole } = await rememberedAddresses({ network, isHeld, timeoutMs })
-    return [...connectionLeaks(addresses), ...(whole ? [] : [connectionsUnread(network)])]
-  })
+  const places = [
+    { netns: namespace.netns, where: namespace.name },
+    { netns: hereNetns, where: null },
+  ]
+  const leaks = [pools.v4, pools.v6].flatMap(network =>
+    places.map(async ({ netns, where }): Promise<Leak[]> => {
+      if (network === null) return []
+      const { addresses, whole } = await rememberedAddresses({ network, isHeld, timeoutMs, netns })
+      return [...connectionLeaks(addresses, where), ...(whole ? [] : [connectionsUnread(network, where)])]
+    }),
+  )
   return (await Promise.all(leaks)).flat()
 }
 

@@ -8,6 +8,7 @@ import type { ResourceKind } from '../../store/ledger/vm.table.ts'
 export type LeakKind =
   | Exclude<ResourceKind, 'address' | 'address_v6'>
   | 'conntrack'
+  | 'link'
   | 'route'
   | 'scope'
   | 'vm'
@@ -34,14 +35,19 @@ export type Leak = {
 export type Found = { readonly name: string; readonly vm: string | null }
 
 /** A resource on the host and in no ledger, with the command that removes it. */
-export function unknownResource(kind: Exclude<ResourceKind, 'address' | 'address_v6'>, { name, vm }: Found): Leak {
-  return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name) }
+export function unknownResource(
+  kind: Exclude<ResourceKind, 'address' | 'address_v6'>,
+  { name, vm }: Found,
+  namespace: string,
+): Leak {
+  return { kind, name, detail: 'unknown', vm, remedy: REMOVAL[kind](name, namespace) }
 }
 
-const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: string) => string> = {
+/** `namespace`: where taps are. */
+const REMOVAL: Record<Exclude<ResourceKind, 'address' | 'address_v6'>, (name: string, namespace: string) => string> = {
   directory: name => `rm --recursive --one-file-system ${shellWord(name)}`,
   disk: name => `rm ${shellWord(name)}`,
-  tap: name => `ip link delete dev ${shellWord(name)}`,
+  tap: (name, namespace) => `ip -netns ${shellWord(namespace)} link delete dev ${shellWord(name)}`,
   nft: () => 'systemctl restart strongroom: its first ruleset leaves out what is in no ledger; VMs go on meanwhile',
   qemu: name => `kill -KILL ${pidOf(name)}`,
   tpm: name => `kill -KILL ${pidOf(name)}`,
@@ -68,6 +74,18 @@ function pidOf(name: string): string {
   return shellWord(name.slice(0, name.indexOf(':')))
 }
 
+/** Name of the namespace of VMs, for what is in there; null: on this host. */
+type Where = { readonly where: string | null }
+
+function inside(where: string | null): string {
+  return where === null ? '' : `ip netns exec ${shellWord(where)} `
+}
+
+/** This host's end of a link to VMs that is not the appliance's. */
+export function linkLeak(name: string): Leak {
+  return { kind: 'link', name, detail: 'unknown', vm: null, remedy: `ip link delete dev ${shellWord(name)}` }
+}
+
 export type Routed = {
   readonly vm: string
   readonly tap: string
@@ -76,17 +94,20 @@ export type Routed = {
 }
 
 /** Routes through our taps or to addresses of the pool that belong to no VM, and missing routes of running VMs. */
-export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[]): Leak[] {
+export function routeLeaks(
+  routes: readonly PoolRoute[],
+  { vms, wayOf, where }: { readonly vms: readonly Routed[]; readonly wayOf: (vm: Routed) => string } & Where,
+): Leak[] {
   const nameOf = (address: string, prefixLength: number, device: string) => `${address}/${prefixLength} dev ${device}`
-  const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, vm.tap), vm]))
+  const wanted = new Map(vms.map(vm => [nameOf(vm.address, vm.address.includes(':') ? 128 : 32, wayOf(vm)), vm]))
   const byTap = new Map(vms.map(vm => [vm.tap, vm.vm]))
   const present = new Set(routes.map(({ address, prefixLength, device }) => nameOf(address, prefixLength, device)))
   const unknown = routes.flatMap(({ address, prefixLength, device }): Leak[] => {
     const name = nameOf(address, prefixLength, device)
     if (wanted.has(name)) return []
     // A prohibiting route has no interface.
-    const where = device === '*' ? '' : ` dev ${shellWord(device)}`
-    const remedy = `ip route delete ${address}/${prefixLength}${where}`
+    const by = device === '*' ? '' : ` dev ${shellWord(device)}`
+    const remedy = `${inside(where)}ip route delete ${address}/${prefixLength}${by}`
     return [{ kind: 'route', name, detail: 'unknown', vm: byTap.get(device) ?? null, remedy }]
   })
   const missing = [...wanted].flatMap(([name, vm]): Leak[] =>
@@ -106,17 +127,17 @@ export function routeLeaks(routes: readonly PoolRoute[], vms: readonly Routed[])
 }
 
 /** Connections of addresses that no VM holds. */
-export function connectionLeaks(addresses: readonly RememberedAddress[]): Leak[] {
+export function connectionLeaks(addresses: readonly RememberedAddress[], where: string | null): Leak[] {
   return addresses.map(({ address, counts }) => {
     const sides = Object.keys(counts) as ConnectionSide[]
     const family = address.includes(':') ? '--family ipv6 ' : ''
-    const remedy = sides.map(side => `conntrack --delete ${family}${side} ${address}`).join('; ')
+    const remedy = sides.map(side => `${inside(where)}conntrack --delete ${family}${side} ${address}`).join('; ')
     return { kind: 'conntrack', name: address, detail: 'unknown', vm: null, remedy }
   })
 }
 
-export function connectionsUnread(pool: string): Leak {
-  const remedy = `read them by hand: conntrack --dump --family ${pool.includes(':') ? 'ipv6' : 'ipv4'}`
+export function connectionsUnread(pool: string, where: string | null): Leak {
+  const remedy = `read them by hand: ${inside(where)}conntrack --dump --family ${pool.includes(':') ? 'ipv6' : 'ipv4'}`
   return { kind: 'conntrack', name: pool, detail: 'unread', vm: null, remedy }
 }
 

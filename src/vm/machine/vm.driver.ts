@@ -8,6 +8,7 @@ import { pause } from '../../base/clock.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
 import type { Runtime } from '../../base/runtime.ts'
 import { configureTap, openTap, removeTap, TapStates } from '../../host/network/tap.ts'
+import { routeVm, unrouteVm, type VmNamespace } from '../../host/network/vm-namespace.ts'
 import { usualLimits } from '../../host/qemu/agent-channel.ts'
 import { qmpTimeoutMs } from '../../host/qemu/qmp.ts'
 import { listenUnix } from '../../host/qemu/unix-socket.ts'
@@ -52,10 +53,10 @@ export type VmDriverDeps = Runtime & {
   readonly launcher: Pick<Launcher, 'prepare'>
   /** Null: kernels unpack themselves, on snp because they are measured so, on kvm because that takes no time. */
   readonly kernels: UnpackedKernels | null
+  /** Where taps are. */
+  readonly namespace: VmNamespace
   readonly gateway: string
   readonly gatewayV6: string
-  /** Clients at loopback addresses of this host may reach the gateway's VMs. */
-  readonly loopbackClients: boolean
   readonly mtuBytes: number
   readonly tapPrefix: string
   readonly consoleBytesMax: number
@@ -75,7 +76,7 @@ export class VmDriver {
 
   constructor(deps: VmDriverDeps) {
     this.#deps = deps
-    this.#taps = new TapStates(deps.clock)
+    this.#taps = new TapStates(deps.clock, deps.namespace)
   }
 
   /** Makes everything up to a paused QEMU. Faults: host.*, image.invalid, launch.mismatch (LaunchMismatch). */
@@ -89,7 +90,7 @@ export class VmDriver {
       return
     }
     if ((vm.address ?? vm.addressV6) === null) throw new Fault('internal', `VM ${vm.id} has no address`)
-    const { db, clock, random, uids, tapPrefix, network, launcher, kernels } = this.#deps
+    const { db, clock, random, uids, tapPrefix, network, namespace, launcher, kernels } = this.#deps
     const image = await this.#deps.image(vm.image)
     using launch = await launcher.prepare(vm, image)
     using unpacked = (await kernels?.open(launch.kernel, launch.document.kernelSha256)) ?? null
@@ -100,7 +101,7 @@ export class VmDriver {
     if (vm.scratchGib > 0) this.#record(vm, 'disk', paths.scratch)
     const name = tapName(tapPrefix, vm.id)
     this.#record(vm, 'tap', name)
-    const tap = openTap(name)
+    const tap = openTap(name, namespace.netns)
     try {
       this.#record(vm, 'nft', name)
       // The guard exists before the interface is up: no packet passes uncounted.
@@ -233,13 +234,16 @@ export class VmDriver {
     waiting.abort()
   }
 
-  async #configureTap({ id, network, address, addressV6 }: Vm): Promise<void> {
-    const { tapPrefix, gateway, gatewayV6, mtuBytes } = this.#deps
-    const loopbackClients = this.#deps.loopbackClients && network === 'gateway'
+  /** The way to this host too, which others may have removed. */
+  async #configureTap({ id, address, addressV6 }: Vm): Promise<void> {
+    const { tapPrefix, gateway, gatewayV6, mtuBytes, namespace } = this.#deps
     const name = tapName(tapPrefix, id)
     const mac = macAddress(id)
     const v6 = addressV6 === null ? {} : { v6: { gateway: gatewayV6, address: addressV6 } }
-    await configureTap({ name, gateway, address, ...v6, mac, loopbackClients, mtuBytes, timeoutMs: commandTimeoutMs })
+    await namespace.open()
+    const tap = { name, gateway, address, ...v6, mac, mtuBytes, timeoutMs: commandTimeoutMs }
+    await configureTap(tap, namespace.netns)
+    await routeVm({ link: namespace.link, gateway, gatewayV6, address, addressV6 })
   }
 
   /** Null: this VM has none. Faults: host.*. */
@@ -307,8 +311,14 @@ export class VmDriver {
       }
       case 'nft':
         return this.#deps.network.remove(resource.name)
-      case 'tap':
-        return removeTap(resource.name, commandTimeoutMs)
+      case 'tap': {
+        const { namespace } = this.#deps
+        await removeTap(resource.name, commandTimeoutMs, namespace.netns)
+        return unrouteVm(
+          namespace.link,
+          [vm.address, vm.addressV6].flatMap(address => address ?? []),
+        )
+      }
       case 'disk':
         return removeFile(resource.name)
       case 'directory':

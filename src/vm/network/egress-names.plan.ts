@@ -96,14 +96,6 @@ export function questionRules(to: NameRules): string[] {
   ])
 }
 
-/** Rules of chain `input`: only guests may query the gateway addresses, whatever a packet's source says. */
-export function questionInputRules(to: NameRules | null, accept: string): string[] {
-  return (to === null ? [] : askingMatches(to)).flatMap(match => [
-    `iifname != @taps ${match} drop`,
-    `iifname @taps ${match} ${accept}`,
-  ])
-}
-
 /** Chain `names`, for packets that begin a flow to the world. A name opens no address that is denied. */
 export function nameRules({ gatewayV6 }: NameRules): string[] {
   const both = (v4: string, v6: string) => (gatewayV6 === null ? [v4] : [v4, v6])

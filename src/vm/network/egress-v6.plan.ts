@@ -2,7 +2,7 @@
 
 import type { Ipv4Range } from '../../base/ipv4.ts'
 import { coversV6, formatIpv6, type Ipv6Range, mergedV6, parseIpv6, rangeOfV6 } from '../../base/ipv6.ts'
-import { type EgressEntryV6, type EgressSourceV6, NEVER_FORWARDED_V6 } from '../../config/egress-v6.ts'
+import { type EgressEntryV6, NEVER_FORWARDED_V6 } from '../../config/egress-v6.ts'
 import { portElements } from './egress-ports.plan.ts'
 
 export type EgressPlanV6 = {
@@ -12,10 +12,10 @@ export type EgressPlanV6 = {
   readonly gateway: string
   /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntryV6[]
-  readonly source: EgressSourceV6
 }
 
 export const EGRESS_SETS_V6 = [
+  ['set', 'host_addresses_v6', 'ipv6_addr'],
   ['set', 'guests_v6', 'ifname . ether_addr . ipv6_addr'],
   ['set', 'egress_denied_v6', 'ipv6_addr; flags interval'],
   ['set', 'egress_allowed_v6', 'ipv6_addr; flags interval'],
@@ -91,6 +91,7 @@ export const ENTRY_RULES_V6 = [
 
 /** Rules by their place among those of IPv4. */
 export const EGRESS_RULES_V6 = {
+  here: ['ip6 daddr @host_addresses_v6'],
   /** TCP and UDP have gone elsewhere: ICMPv6 is left. */
   icmp: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } accept`, 'meta nfproto ipv6 goto destination'],
   replies: [`meta nfproto ipv6 icmpv6 type { ${ANSWERS} } drop`],
@@ -106,17 +107,4 @@ export function deniedRulesV6(pool: string): string[] {
     'meta l4proto { tcp, udp } ip6 daddr . th dport @egress_ports_v6 return',
     'goto refuse',
   ]
-}
-
-/** The rule that translates the source of VMs' packets. Null: they keep their own. */
-export function sourceRuleV6(source: EgressSourceV6): string | null {
-  const leaving = 'meta nfproto ipv6 iifname @taps oifname != @taps'
-  switch (source.kind) {
-    case 'pool':
-      return null
-    case 'masquerade':
-      return `${leaving} masquerade`
-    case 'snat':
-      return `${leaving} snat ip6 to ${source.to}`
-  }
 }

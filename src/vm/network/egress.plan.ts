@@ -4,7 +4,7 @@
 // pass this point: chain `replies` decides about them once the connection is known.
 
 import { covers, formatIpv4, type Ipv4Range, merged, rangeOf } from '../../base/ipv4.ts'
-import { type EgressEntry, type EgressSource, NEVER_FORWARDED } from '../../config/egress.ts'
+import { type EgressEntry, NEVER_FORWARDED } from '../../config/egress.ts'
 import { askingMatches, type NameRules, nameRules, namesChain, questionRules } from './egress-names.plan.ts'
 import { portElements } from './egress-ports.plan.ts'
 import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6, kindOfV6 } from './egress-v6.plan.ts'
@@ -12,7 +12,6 @@ import { deniedRulesV6, EGRESS_RULES_V6, type EgressPlanV6, egressElementsV6, ki
 export type EgressPlan = {
   /** Entries that open denied destinations. */
   readonly allowed: readonly EgressEntry[]
-  readonly source: EgressSource
   readonly newFlowsPerSecondMax: number
   readonly flowsMax: number
 }
@@ -32,6 +31,7 @@ export type Destinations = {
 const PRIVATE = ['10.0.0.0/8', '100.64.0.0/10', '169.254.0.0/16', '172.16.0.0/12', '192.168.0.0/16'] as const
 
 export const EGRESS_SETS = [
+  ['set', 'host_addresses', 'ipv4_addr'],
   ['set', 'egress_denied', 'ipv4_addr; flags interval'],
   ['set', 'egress_allowed', 'ipv4_addr; flags interval'],
   ['set', 'egress_ports', 'ipv4_addr . inet_service; flags interval'],
@@ -109,7 +109,8 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
   return [
     // At entry. `replies` decides later about `tcp sport 22`, ICMP and packets to this host.
     ...open.map(rule => ['egress', rule] as Rule),
-    ['egress', 'fib daddr type local goto here'],
+    ['egress', 'ip daddr @host_addresses goto here'],
+    ...also('here').map(rule => ['egress', `${rule} goto here`] as Rule),
     ['egress', 'tcp sport 22 tcp flags & (syn | ack) != syn accept'],
     ['egress', 'meta l4proto { tcp, udp } goto destination'],
     ...also('icmp').map(rule => ['egress', rule] as Rule),
@@ -129,7 +130,8 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
       : [['replies', `tcp sport 22 ct direction original ct state new goto ${namesChain}`] satisfies Rule]),
     ['replies', 'tcp sport 22 ct direction original goto destination'],
     ['replies', 'ct state established,related return'],
-    ['replies', 'fib daddr type local goto refuse'],
+    ['replies', 'ip daddr @host_addresses goto refuse'],
+    ...also('here').map(rule => ['replies', `${rule} goto refuse`] as Rule),
     ['replies', `icmp type { ${ICMP_ANSWERS} } drop`],
     ...also('replies').map(rule => ['replies', rule] as Rule),
     ...(names === null ? [] : [['replies', `goto ${namesChain}`] satisfies Rule]),
@@ -153,16 +155,3 @@ export function egressRules({ gateway, gatewayPorts, pool, servicePort, v6, name
 }
 
 const ICMP_ANSWERS = 'echo-reply, destination-unreachable, time-exceeded, parameter-problem'
-
-/** The rule that translates the source of VMs' packets. Null: they keep their own. */
-export function sourceRule(source: EgressSource): string | null {
-  const leaving = 'iifname @taps oifname != @taps'
-  switch (source.kind) {
-    case 'pool':
-      return null
-    case 'masquerade':
-      return `${leaving} masquerade`
-    case 'snat':
-      return `${leaving} snat ip to ${source.to}`
-  }
-}

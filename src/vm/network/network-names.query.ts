@@ -1,5 +1,5 @@
-// The names under which this host's kernel holds the network of VMs: taps and tables. A start under other names would
-// end VMs that run, or leave them behind unfiltered and uncounted. Effects: SQL.
+// The names under which this host's kernel holds the network of VMs: taps, tables and their namespace. A start under
+// other names would end VMs that run, or leave them behind. Effects: SQL.
 
 import { Fault } from '../../base/fault.ts'
 import type { Config } from '../../config/schema.ts'
@@ -11,9 +11,18 @@ import { tapName } from '../launch.plan.ts'
 type Names = Pick<Config['network'], 'tap_prefix' | 'table'> & { readonly hostRestarted: boolean }
 
 const tableName = 'network_table'
+const tapPrefixName = 'network_tap_prefix'
 
-/** Remembers the names. Fault config.invalid: VMs run under others. After a reboot of the host none does. */
-export function holdNetworkNames(db: LedgerDb, { tap_prefix: tapPrefix, table, hostRestarted }: Names): void {
+export type NetworkNames = { readonly table: string; readonly tapPrefix: string }
+
+/**
+ * Remembers the names; returns those before, if they were others. Fault config.invalid: VMs run under them. After a
+ * reboot of the host none does.
+ */
+export function holdNetworkNames(
+  db: LedgerDb,
+  { tap_prefix: tapPrefix, table, hostRestarted }: Names,
+): NetworkNames | null {
   const taps = hostRestarted ? [] : listResources(db, 'tap')
   const [other] = taps.filter(({ vmId, name }) => tapName(tapPrefix, vmId) !== name)
   if (other !== undefined) {
@@ -23,7 +32,10 @@ export function holdNetworkNames(db: LedgerDb, { tap_prefix: tapPrefix, table, h
   const earlier = readMeta(db, tableName)
   if (taps.length > 0 && earlier !== null && earlier !== table)
     throw held('network.table', { earlier, wanted: table, count: taps.length })
+  const former = { table: earlier ?? table, tapPrefix: readMeta(db, tapPrefixName) ?? tapPrefix }
   swapMeta(db, tableName, table)
+  swapMeta(db, tapPrefixName, tapPrefix)
+  return former.table === table && former.tapPrefix === tapPrefix ? null : former
 }
 
 function held(field: string, { earlier, wanted, count }: { earlier: string; wanted: string; count: number }): Fault {

@@ -1,4 +1,5 @@
-// The only writer of our nftables table, and the egress sampler. Effects: nft, database.
+// The only writer of our nftables tables, in the namespace of VMs and on this host, and the egress sampler. Effects:
+// nft, database.
 //
 // The kernel enforces the cap; samples serve reports and restore a flushed table.
 
@@ -11,6 +12,7 @@ import { createSerial } from '../../base/work/serial.ts'
 import { checked } from '../../contract/check.ts'
 import { OrNull } from '../../contract/forms.ts'
 import { forgetConnections } from '../../host/network/conntrack.ts'
+import { hereNetns, type Netns } from '../../host/network/netns.ts'
 import type { Counters, Nft, Quota } from '../../host/network/nft.ts'
 import type { NftWatch } from '../../host/network/nft-watch.ts'
 import { receivedBytes } from '../../host/network/tap.ts'
@@ -23,19 +25,28 @@ import { listResources } from '../../store/ledger/resource.query.ts'
 import { vmsById } from '../../store/ledger/vm.query.ts'
 import type { EgressRow, EgressSample } from '../../store/ledger/vm.table.ts'
 import { macAddress } from '../launch.plan.ts'
+import { countedIn, hasLost, mustRenew, quotasOf, type WantedVm } from './counted.plan.ts'
 import { type NamedAddress, openNamesText } from './egress-names.plan.ts'
+import { type HostTablePlan, hostTableText } from './host-table.plan.ts'
 import { NamedAddresses } from './named-addresses.ts'
-import { type GatewayService, type NftPlan, type NftVm, quotaNames, rulesetText } from './nft.plan.ts'
+import { type GatewayService, type NftPlan, quotaNames, rulesetText } from './nft.plan.ts'
 
 export type VmNetworkDeps = {
   readonly ledger: LedgerStore
+  /** Tables in the namespace of VMs. */
   readonly nft: Nft
+  /** Where taps are. Default: the namespace of the process. */
+  readonly netns?: Netns
   readonly clock: Clock
   readonly log: Logger
   /** Parts of the ruleset that do not depend on VMs. */
-  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'names'>
+  readonly ruleset: Omit<NftPlan, 'vms' | 'removed' | 'gatewayService' | 'ownNetworks' | 'hostAddresses' | 'names'>
+  /** This host's own table. */
+  readonly host: { readonly nft: Pick<Nft, 'applyRuleset'>; readonly ruleset: Omit<HostTablePlan, 'gatewayService'> }
   /** Networks that this host is in now, of the families that VMs have. */
   readonly ownNetworks: () => readonly string[]
+  /** Addresses of this host, of the same families. */
+  readonly ownAddresses: () => readonly string[]
   /** The list of names that instances may reach, and its DNS's UDP port. Null: there is no list. */
   readonly names: { readonly entries: readonly string[]; readonly port: number } | null
   readonly egressLimitBytes: number
@@ -85,8 +96,10 @@ export class VmNetwork {
   #installed: Installed | null = null
   /** The next run reads the kernel first, whatever is known of it. */
   #readFirst = false
-  /** Networks of this host in the kernel's table. */
-  #ownNetworks: readonly string[] = []
+  /** Networks and addresses of this host in the kernel's table. */
+  #own: Own = { ownNetworks: [], hostAddresses: [] }
+  /** Text of this host's table in the kernel. Null: not known. */
+  #hostText: string | null = null
   /** Monotonic time of the last journal entry about restored tables. */
   #restoredAtMs = Number.NEGATIVE_INFINITY
   /** The run that has not begun yet. */
@@ -174,7 +187,9 @@ export class VmNetwork {
   async rest(address: string): Promise<void> {
     const { ledger, clock } = this.#deps
     restAddress(ledger.db, { address, nowMs: clock.nowMs() })
-    await forgetConnections(address, conntrackTimeoutMs)
+    const { netns = hereNetns } = this.#deps
+    await forgetConnections(address, conntrackTimeoutMs, netns)
+    if (netns !== hereNetns) await forgetConnections(address, conntrackTimeoutMs)
   }
 
   /**
@@ -201,7 +216,7 @@ export class VmNetwork {
   async #read() {
     const { nft, clock } = this.#deps
     // Read before the quotas: bytes in between are then counted twice where a quota is lost, instead of never.
-    const taken = receivedBytes()
+    const taken = this.#receivedBytes()
     const quotas = (await nft.readCounters(nftTimeoutMs))?.quotas ?? new Map<string, Quota>()
     const vms = this.#wanted()
     const observedAtMs = clock.nowMs()
@@ -236,21 +251,48 @@ export class VmNetwork {
     }
   }
 
-  /** Follows changes of the networks that this host is in, which are closed to VMs. Faults: host.*. */
+  /** Follows changes of the addresses and networks of this host, which are closed to VMs. Faults: host.*. */
   async followAddresses(): Promise<void> {
-    const { ownNetworks, log } = this.#deps
-    const networks = ownNetworks()
-    if (networks.join() === this.#ownNetworks.join()) return
-    log.info('the networks of this host have changed', { networks, before: this.#ownNetworks })
+    const now = this.#ownNow()
+    if (JSON.stringify(now) === JSON.stringify(this.#own)) return
+    this.#deps.log.info('the networks of this host have changed', { now, before: this.#own })
     await this.sync()
   }
 
-  /** Restores our tables after others' changes and follows this host's addresses until the abort. Never rejects. */
+  #ownNow(): Own {
+    const { ownNetworks, ownAddresses } = this.#deps
+    return { ownNetworks: ownNetworks(), hostAddresses: ownAddresses() }
+  }
+
+  /** Restores the table of VMs after others' changes until the abort. Never rejects. */
   watch(watch: Pick<NftWatch, 'run'>, signal: AbortSignal): Promise<void> {
     return watch.run(
       {
         onForeignChange: ({ certain }) => (certain ? this.#restore(this.#deps.clock.nowMs()) : this.resync()),
-        onAddresses: () => this.followAddresses(),
+        onAddresses: async () => {},
+      },
+      signal,
+    )
+  }
+
+  /** The same for this host's table; follows its addresses. `onAddresses` is called before. Never rejects. */
+  watchHost(
+    watch: Pick<NftWatch, 'run'>,
+    { signal, onAddresses }: { readonly signal: AbortSignal; readonly onAddresses: () => Promise<void> },
+  ): Promise<void> {
+    return watch.run(
+      {
+        onForeignChange: async ({ certain }) => {
+          const { log, host } = this.#deps
+          if (certain)
+            log.warn('somebody else has changed the table of this host; restoring it', { table: host.ruleset.table })
+          this.#hostText = null
+          await this.sync()
+        },
+        onAddresses: async () => {
+          await onAddresses()
+          await this.followAddresses()
+        },
       },
       signal,
     )
@@ -268,11 +310,15 @@ export class VmNetwork {
     await this.resync()
   }
 
+  #receivedBytes(): ReadonlyMap<string, number> {
+    return receivedBytes(this.#deps.netns ?? hereNetns)
+  }
+
   /** The VMs that the kernel must hold, by the ledger. */
   #wanted(): WantedVm[] {
     const { db } = this.#deps.ledger
     const { egressLimitBytes, rescueLimitBytes } = this.#deps
-    const taken = receivedBytes()
+    const taken = this.#receivedBytes()
     const used = new Map(listEgress(db).map(row => [row.vmId, row]))
     const rows = listResources(db, 'nft')
     for (const tap of this.#removed) if (!rows.some(row => row.name === tap)) this.#removed.delete(tap)
@@ -309,7 +355,7 @@ export class VmNetwork {
 
   async #apply(): Promise<void> {
     const { nft, ruleset } = this.#deps
-    const ownNetworks = this.#deps.ownNetworks()
+    const own = this.#ownNow()
     if (this.#readFirst) this.#installed = null
     this.#readFirst = false
     const read = this.#installed === null ? await nft.readCounters(nftTimeoutMs) : null
@@ -333,11 +379,22 @@ export class VmNetwork {
     this.#installed = null
     const gatewayService = serviceOf(this.#gateway, vms)
     const names = this.#names()
-    await nft.applyRuleset(rulesetText({ ...ruleset, ownNetworks, gatewayService, names, vms, removed }), nftTimeoutMs)
+    await nft.applyRuleset(rulesetText({ ...ruleset, ...own, gatewayService, names, vms, removed }), nftTimeoutMs)
     this.#installed = objects
-    this.#ownNetworks = ownNetworks
+    this.#own = own
     this.#keepList()
     if (!isKnown) await this.#openAgain()
+    await this.#applyHost(gatewayService)
+  }
+
+  /** After the VMs' own table: a client is mapped to the gateway's VM once that is opened. */
+  async #applyHost(gatewayService: GatewayService | null): Promise<void> {
+    const { nft, ruleset } = this.#deps.host
+    const text = hostTableText({ ...ruleset, gatewayService })
+    if (text === this.#hostText) return
+    this.#hostText = null
+    await nft.applyRuleset(text, nftTimeoutMs)
+    this.#hostText = text
   }
 
   /** Reopens remembered addresses that others may have removed. An address that fails is opened by the next query. */
@@ -353,58 +410,10 @@ export class VmNetwork {
   }
 }
 
+type Own = Pick<NftPlan, 'ownNetworks' | 'hostAddresses'>
+
 function listText({ entries }: { readonly entries: readonly string[] }): string {
   return entries.toSorted().join('\n')
-}
-
-type WantedVm = NftVm & {
-  readonly vmId: string
-  /** Bytes that the tap received since the last sample, sent or dropped. */
-  readonly unseenBytes: number
-}
-
-type WantedQuota = Quota & { readonly name: string }
-
-function quotasOf({ tap, ...vm }: NftVm): WantedQuota[] {
-  const { cap, rescue } = quotaNames(tap)
-  return [
-    { name: cap, limitBytes: vm.limitBytes, usedBytes: vm.usedBytes },
-    { name: rescue, limitBytes: vm.rescueLimitBytes, usedBytes: vm.rescueUsedBytes },
-  ]
-}
-
-/**
- * Bytes that a VM has used: the kernel's count, or without one the ledger's plus everything that the tap received
- * since. An object that is in the kernel after all keeps its own count. Capped at the limit: the kernel takes no quota
- * that has used more.
- */
-function countedIn(found: ReadonlyMap<string, Quota>, vm: WantedVm): WantedVm {
-  const { cap, rescue } = quotaNames(vm.tap)
-  const kernel = found.get(cap)
-  const usedBytes = kernel === undefined || hasLost(vm, kernel) ? vm.usedBytes + vm.unseenBytes : kernel.usedBytes
-  return {
-    ...vm,
-    usedBytes: Math.min(vm.limitBytes, Math.max(vm.usedBytes, usedBytes)),
-    rescueUsedBytes: Math.min(vm.rescueLimitBytes, Math.max(vm.rescueUsedBytes, found.get(rescue)?.usedBytes ?? 0)),
-  }
-}
-
-/**
- * Whether a new quota must replace the kernel's. A quota whose limit changes keeps its count, which once spent grows
- * unseen with every dropped packet: nft shows the limit (nft_quota_do_dump in net/netfilter/nft_quota.c). Under a
- * higher limit it would still be spent, or have counted dropped bytes. While it is spent nothing leaves, so the shown
- * count is exact.
- */
-function mustRenew(wanted: WantedQuota, found: Quota | undefined): boolean {
-  if (found === undefined) return false
-  const isSpent = found.usedBytes >= found.limitBytes
-  return hasLost(wanted, found) || (isSpent && wanted.limitBytes > found.limitBytes)
-}
-
-/** Whether the kernel counted less than the ledger: somebody reset or replaced the quota. */
-function hasLost(wanted: Pick<Quota, 'usedBytes'>, found: Quota): boolean {
-  // A quota shows at most its limit.
-  return found.usedBytes < Math.min(wanted.usedBytes, found.limitBytes)
 }
 
 function serviceOf(gateway: ServedGateway | null, vms: readonly WantedVm[]): GatewayService | null {

@@ -14,25 +14,36 @@ const reset = 'counter reject with tcp reset'
 const network4 = 'ip saddr and 255.255.255.0'
 const network6 = 'ip6 saddr and ffff:ffff:ffff::'
 
-/** Bounds on connections that are passed on to a VM. An address has one share of all services together. */
-export function clientRules(
-  { perAddressMax, perNetworkMax, allMax }: ServiceConnections,
-  port: number,
-): ['gateway_clients', string][] {
-  const fresh = `oifname @gateways tcp dport ${port} ct state new`
+type Bounds = Omit<ServiceConnections, 'ports'>
+type ClientRule = ['gateway_clients', string]
+
+/** Bounds on connections of guests that are passed on to a VM. */
+export function guestClientRules({ perAddressMax, allMax }: Bounds, port: number): ClientRule[] {
+  const fresh = `iifname @taps oifname @gateways tcp dport ${port} ct state new`
   return [
     ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
-    [
-      'gateway_clients',
-      `iifname != @taps ${fresh} add @connections_n4 { ${network4} ct count over ${perNetworkMax} } ${reset}`,
-    ],
     ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
   ]
 }
 
+/**
+ * The same of clients from outside, who come to the VM by `link`. An address has one share of all services together.
+ */
+export function clientRules({ perAddressMax, perNetworkMax, allMax }: Bounds, to: To): ClientRule[] {
+  const fresh = `iifname != "${to.link}" oifname "${to.link}" tcp dport ${to.port} ct state new`
+  return [
+    ['gateway_clients', `${fresh} add @connections_v4 { ip saddr ct count over ${perAddressMax} } ${reset}`],
+    ['gateway_clients', `${fresh} add @connections_n4 { ${network4} ct count over ${perNetworkMax} } ${reset}`],
+    ['gateway_clients', `${fresh} add @connections_gateway { tcp dport ct count over ${allMax} } ${reset}`],
+  ]
+}
+
+type To = { readonly link: string; readonly port: number }
+
+/** `link`: interface that VMs come by. */
 export function serviceRules(
   { ports, perAddressMax, perNetworkMax, allMax }: ServiceConnections,
-  hasV6: boolean,
+  { link, hasV6 }: { readonly link: string; readonly hasV6: boolean },
 ): ['services', string][] {
   if (ports.length === 0) return []
   // A proxy on this host speaks for many clients.
@@ -40,17 +51,18 @@ export function serviceRules(
   const prefix = 'ip6 saddr and ffff:ffff:ffff:ffff::'
   const over = `ct count over ${perAddressMax} } ${reset}`
   const overNetwork = `ct count over ${perNetworkMax} } ${reset}`
+  const [guests, others] = [`iifname "${link}"`, `iifname != "${link}"`]
   return [
     ['services', `${fresh} add @connections_v4 { ip saddr ${over}`],
     // Instances share one network; each is limited by its address.
     ...(hasV6
       ? ([
-          ['services', `iifname @taps ${fresh} add @connections_v6 { ip6 saddr ${over}`],
-          ['services', `iifname != @taps ${fresh} add @connections_v6 { ${prefix} ${over}`],
+          ['services', `${guests} ${fresh} add @connections_v6 { ip6 saddr ${over}`],
+          ['services', `${others} ${fresh} add @connections_v6 { ${prefix} ${over}`],
         ] satisfies ['services', string][])
       : [['services', `${fresh} add @connections_v6 { ${prefix} ${over}`] satisfies ['services', string]]),
-    ['services', `iifname != @taps ${fresh} add @connections_n4 { ${network4} ${overNetwork}`],
-    ['services', `iifname != @taps ${fresh} add @connections_n6 { ${network6} ${overNetwork}`],
+    ['services', `${others} ${fresh} add @connections_n4 { ${network4} ${overNetwork}`],
+    ['services', `${others} ${fresh} add @connections_n6 { ${network6} ${overNetwork}`],
     ['services', `${fresh} ct count over ${allMax} ${reset}`],
   ]
 }

@@ -29,7 +29,6 @@ const kept: KeptCollateral = {
 }
 
 const of = (collateral: KeptCollateral) => ({ kept: collateral, problem: collateralProblem(collateral, nowMs) })
-const guard = (prefixes: readonly string[] | null) => ({ prefixes, file: '/etc/guard.nft', installed: true })
 
 const shownVm: AdminGateways['gateways'][number] = {
   vm: 'v1',
@@ -72,7 +71,6 @@ const SNP: HostFacts = {
   ip: ok('ip utility'),
   conntrack: true,
   missingTools: [],
-  guard: guard(['sr']),
   tunDevice: true,
   routeAddress: '192.0.2.7',
   image: ok('image'),
@@ -291,19 +289,8 @@ const TABLE: [string, HostFacts, Record<string, string>][] = [
   ['a domain that is not delegated', { ...SNP, delegation: { kind: 'none', reason: 'no' } }, { delegation: 'SKIP' }],
   ['a ledger that differs', { ...SNP, leaks: { ok: true, kinds: ['tap unknown'] } }, { ledger: 'WARN' }],
   ['a daemon that does not look', { ...SNP, leaks: no('host.command_timeout') }, { ledger: 'SKIP' }],
-  [
-    'not root',
-    { ...SNP, isRoot: false, nft: null, guard: null },
-    { kvm: 'SKIP', 'sev-snp': 'SKIP', nft: 'SKIP', guard: 'SKIP' },
-  ],
+  ['not root', { ...SNP, isRoot: false, nft: null }, { kvm: 'SKIP', 'sev-snp': 'SKIP', nft: 'SKIP' }],
   ['no nft', { ...SNP, nft: no('ENOENT') }, { nft: 'FAIL' }],
-  ['no guard, though it is installed', { ...SNP, guard: guard(null) }, { guard: 'WARN' }],
-  ['no guard at all', { ...SNP, guard: { ...guard(null), installed: false } }, { guard: 'WARN' }],
-  ['a guard of other names', { ...SNP, guard: guard(['vm']) }, { guard: 'WARN' }],
-  ['a guard of longer names', { ...SNP, guard: guard(['srx']) }, { guard: 'WARN' }],
-  ['a guard of these names and others', { ...SNP, guard: guard(['sr', 'vm']) }, { guard: 'WARN' }],
-  ['a guard that shuts nothing', { ...SNP, guard: guard([]) }, { guard: 'WARN' }],
-  ['a guard of shorter names', { ...SNP, guard: guard(['s']) }, {}],
   ['no conntrack', { ...SNP, conntrack: false }, { conntrack: 'FAIL' }],
   ['no prlimit', { ...SNP, missingTools: ['prlimit'] }, { jail: 'FAIL' }],
   ['no address for the host names', { ...SNP, routeAddress: null }, { 'host names': 'FAIL', delegation: 'SKIP' }],

@@ -5,9 +5,11 @@ import { afterEach, beforeEach, describe, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { tearDown } from '../../../src/cli/operator/teardown.driver.ts'
 import { settingsNote } from '../../../src/host/changed-settings.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { enableForwarding } from '../../../src/host/system.ts'
 import { lockFile } from '../../../src/linux/lock.ts'
 
@@ -33,17 +35,21 @@ inOwnNetns(
       test('goal: it goes, and what belongs to others stays; a second run finds nothing', async () => {
         writeFileSync('/proc/sys/net/ipv4/ip_forward', '0')
         enableForwarding(settingsNote({ stateDir }))
-        for (const table of ['inet strongroom', 'arp strongroom', 'inet strongroom_guard', 'inet theirs']) {
-          run('nft', 'add', 'table', ...table.split(' '))
-        }
-        run('ip', 'tuntap', 'add', 'dev', 'sr0123456789', 'mode', 'tap')
+        for (const table of ['inet strongroom', 'inet theirs']) run('nft', 'add', 'table', ...table.split(' '))
+        const rules = run('ip', 'rule', 'show')
+        const namespace = createVmNamespace({ ...link, name: 'strongroom' })
+        await namespace.open()
+        namespace.netns.run(() => run('ip', 'tuntap', 'add', 'dev', 'sr0123456789', 'mode', 'tap'))
+        expect(run('ip', 'rule', 'show')).not.toBe(rules)
         run('ip', 'tuntap', 'add', 'dev', 'tap0', 'mode', 'tap')
         run('ip', 'link', 'add', 'srdummy', 'type', 'veth', 'peer', 'name', 'srother')
         const steps = await tearDown({ stateDir, network })
         expect(steps.filter(({ problem }) => problem !== null)).toEqual([])
         const ended = Object.fromEntries(steps.map(step => [step.name, step.ended]))
-        expect(ended.taps).toEqual(['sr0123456789'])
-        expect(ended.tables).toEqual(['inet strongroom', 'arp strongroom', 'inet strongroom_guard'])
+        expect(ended.tables).toEqual(['inet strongroom'])
+        expect(ended.namespace).toEqual(['routing rules (IPv4)', 'sr-vms', 'strongroom'])
+        expect(run('ip', 'rule', 'show')).toBe(rules)
+        expect(run('ip', 'netns', 'list')).not.toContain('strongroom')
         expect(ended.settings).toEqual(['net.ipv4.ip_forward = 0'])
         expect(run('nft', 'list', 'tables').trim()).toBe('table inet theirs')
         expect(run('ip', '-brief', 'link', 'show')).toMatch(/tap0[\s\S]*srdummy/)

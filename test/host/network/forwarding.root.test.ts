@@ -6,7 +6,7 @@ import { lookAtForwarding } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
 
 const timeoutMs = 5_000
-const look = (family: 'ipv4' | 'ipv6' = 'ipv4') => lookAtForwarding(family, 'sr')
+const look = (family: 'ipv4' | 'ipv6' = 'ipv4') => lookAtForwarding(family, 'sr-vms')
 
 inOwnNetns(
   import.meta.path,
@@ -19,7 +19,7 @@ inOwnNetns(
       const addresses = {
         lan1: '192.0.2.1/25',
         lan2: '192.0.2.2/25',
-        sr0123456789: '169.254.88.1/32',
+        'sr-vms': '169.254.88.1/32',
         sriov0: '192.0.2.9/32',
       }
       for (const [name, address] of Object.entries(addresses)) {

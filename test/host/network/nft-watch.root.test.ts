@@ -1,14 +1,15 @@
 // Foreign changes of our tables while the daemon runs: real nftables and netlink, in a namespace of its own.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { hostPart, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { hereNetns } from '../../../src/host/network/netns.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
 import { NftWatch } from '../../../src/host/network/nft-watch.ts'
-import { ownNetworks } from '../../../src/host/network/own-networks.ts'
+import { ownAddresses, ownNetworks } from '../../../src/host/network/own-networks.ts'
 import { run } from '../../../src/linux/command.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { recordEgress } from '../../../src/store/ledger/egress.query.ts'
@@ -28,15 +29,17 @@ inOwnNetns(
     const store = openStore(':memory:')
     let applied = 0
     let network: VmNetwork
-    let watching: Promise<void>
+    let watching: Promise<unknown>
 
     beforeAll(async () => {
       const watch = new NftWatch({
         table: 'strongroom',
-        guardTable: 'strongroom_guard',
+        netns: hereNetns,
         clock: systemClock,
         log: silentLogger,
       })
+      const hostTable = 'strongroom_host'
+      const hostWatch = new NftWatch({ table: hostTable, netns: hereNetns, clock: systemClock, log: silentLogger })
       const real = createNft({ table: 'strongroom', log: silentLogger, watch })
       network = new VmNetwork({
         ledger: store.ledger,
@@ -50,7 +53,9 @@ inOwnNetns(
         clock: systemClock,
         log: silentLogger,
         ruleset: planV6(),
+        host: hostPart(createNft({ table: hostTable, log: silentLogger, watch: hostWatch })),
         ownNetworks: () => ownNetworks({ withV6: true }),
+        ownAddresses: () => ownAddresses({ withV6: true }),
         names: null,
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 1_000,
@@ -63,7 +68,11 @@ inOwnNetns(
       openVm(db, { id, nowMs: 1 })
       recordEgress(db, [{ vmId: id, usedBytes: 4321, rescueBytes: 7, observedAtMs: 1, blockedAtMs: null }])
       await network.sync()
-      watching = network.watch(watch, stopping.signal)
+      const { signal } = stopping
+      watching = Promise.all([
+        network.watch(watch, signal),
+        network.watchHost(hostWatch, { signal, onAddresses: async () => {} }),
+      ])
       await until('it listens', 2_000, () => applied === 2)
     })
     afterAll(async () => {

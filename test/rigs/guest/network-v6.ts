@@ -1,11 +1,12 @@
 // IPv6 for the host, the world and the guests of network.ts, each side set up by the commands that a tap and a guest
 // get. Needs root.
 
-import type { GuestNetwork } from '../../../scripts/rigs/guest/network.ts'
-import { gateway, gatewayV6, guest, guestV6, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { type GuestNetwork, joinNamespaces } from '../../../scripts/rigs/guest/network.ts'
+import { gateway, gatewayV6, guest, guestV6, link, poolV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import type { Netns } from '../../../scripts/rigs/netns.ts'
 import { planNetwork } from '../../../src/guest/network.plan.ts'
 import { tapBatch, tapMac } from '../../../src/host/network/tap.ts'
+import { vmRouteCommands } from '../../../src/host/network/vm-link.ts'
 import { macOfLink } from '../network/frames.ts'
 
 /** In no special range. */
@@ -15,15 +16,18 @@ export const hostV6 = '2a0f:ffff::1'
 const mtuBytes = 1500
 
 /** No end asks who its neighbour is, so that what arrives is what was sent. `alone`: guests lose IPv4. */
-export async function plugInV6({ host, world, guests }: GuestNetwork, { alone = false } = {}): Promise<void> {
-  for (const where of [host, world, ...guests]) await where.run(['sh', '-c', quiet])
+export async function plugInV6({ host, inside, world, guests }: GuestNetwork, { alone = false } = {}): Promise<void> {
+  for (const where of [host, inside, world, ...guests]) await where.run(['sh', '-c', quiet])
+  await joinNamespaces({ host, inside }, { ...link, gatewayV6 })
   for (const [index, netns] of guests.entries()) {
     const { tap, mac, address } = guest(index + 1)
     const { addressV6 } = guestV6(index + 1)
     const v6 = { gateway: gatewayV6, address: addressV6 }
-    if (alone) await host.run(['ip', 'address', 'flush', 'dev', tap])
+    if (alone) await inside.run(['ip', 'address', 'flush', 'dev', tap])
     const batch = tapBatch({ name: tap, gateway, address: alone ? null : address, v6, mac, mtuBytes })
-    await host.run(['ip', '-batch', '-'], { stdin: batch })
+    await inside.run(['ip', '-batch', '-'], { stdin: batch })
+    const routes = vmRouteCommands({ link: 'sr-vms', gateway, gatewayV6, address: null, addressV6 })
+    await host.run(['ip', '-batch', '-'], { stdin: routes.join('\n') })
     if (alone) await netns.run(['ip', '-4', 'address', 'flush', 'dev', 'eth0'])
     const network = {
       ...(alone ? {} : { address, gateway }),

@@ -45,20 +45,16 @@ test('goal: an upgrade restarts what serves, not what holds', () => {
     unit('b.service', '[Service]\nType=oneshot\n[Install]\n'),
     unit('c.timer', '[Timer]\n[Install]\n'),
     unit('c.service', '[Service]\nType=oneshot\n'),
-    unit('nftables-guard.conf', '[Service]\n'),
-    unit('rules.nft', ''),
   ])
   expect(enabled).toEqual(['a.service', 'b.service', 'c.timer'])
   expect(restarted).toEqual(['a.service', 'c.timer'])
   expect(files.map(({ path }) => path)).toEqual([
-    'etc/strongroom/rules.nft',
     'usr/lib/systemd/system/a.service',
     'usr/lib/systemd/system/b.service',
     'usr/lib/systemd/system/c.service',
     'usr/lib/systemd/system/c.timer',
-    'usr/lib/systemd/system/nftables.service.d/strongroom-guard.conf',
   ])
-  expect(files[1]?.text).toContain('ExecStart=/usr/bin/strongroom serve')
+  expect(files[0]?.text).toContain('ExecStart=/usr/bin/strongroom serve')
 })
 
 test('goal: the commented configuration sets nothing and names every field', () => {

@@ -2,12 +2,14 @@
 // write them; those that are dropped are found, and nothing leaves this host. Needs root; in a namespace of its own.
 
 import { afterAll, afterEach, beforeAll, expect, test } from 'bun:test'
-import { plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
+import { gatewayV6, hostPlan, link, plan, planV6 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { ForwardProbe } from '../../../src/vm/firewall-probe/probe.driver.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const timeoutMs = 30_000
@@ -20,7 +22,12 @@ function sh(text: string): string {
   return stdout.toString()
 }
 const nft = (text: string) => sh(`nft --file - <<'END'\n${text}\nEND`)
-const own = () => nft(rulesetText(plan({ fetchPort: null })))
+const namespace = createVmNamespace({ ...link, gatewayV6, name: config.network.table })
+const inside = (text: string) => namespace.netns.run(() => nft(text))
+const own = () => {
+  inside(rulesetText(plan({ fetchPort: null })))
+  nft(hostTableText(hostPlan()))
+}
 const legacy = (rule: string) => sh(`iptables-legacy ${rule}`)
 
 const probe = new ForwardProbe({ config, who: 'daemon', random: systemRandom, timeoutMs })
@@ -55,7 +62,8 @@ inOwnNetns(
   () => {
     let world: Netns
     const seen = () => sh(`ip netns exec ${world.name} nft list counter inet seen leaked`)
-    beforeAll(() => {
+    beforeAll(async () => {
+      await namespace.open()
       world = createNetns()
       sh(`ip link add up0 type veth peer name eth0 netns ${world.name}; ip link set up0 up
         ip address add 192.0.2.1/24 dev up0; ip -6 address add 2001:db8::1/64 dev up0 nodad
@@ -79,9 +87,7 @@ inOwnNetns(
       own()
     })
 
-    test('goal: without other firewalls all passes, with our table, with the guard and without either', async () => {
-      expect(await look()).toEqual([])
-      sh('nft --file scripts/systemd/strongroom-guard.nft')
+    test('goal: without other firewalls all passes, with our table and without it', async () => {
       expect(await look()).toEqual([])
       sh('nft delete table inet strongroom')
       expect(await look()).toEqual([])
@@ -192,7 +198,8 @@ inOwnNetns(
 
     test('goal: IPv6 is tested where there is a pool of it, and IPv4 where there is one', async () => {
       const pool_v6 = '2001:db8:88::/64'
-      nft(rulesetText(planV6()))
+      inside(rulesetText(planV6()))
+      nft(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
       expect(await once({ pool_v6 })).toEqual({ dropped: [], unknown: null })
       sh('ip6tables -P FORWARD DROP; ip6tables -A FORWARD -d 2001:db8:88::/48 -p tcp --dport 22 -j ACCEPT')
       expect(await once({})).toEqual({ dropped: [], unknown: null })
@@ -210,7 +217,8 @@ inOwnNetns(
       }
       const of = new ForwardProbe({ config: inVm, who: 'doctor', random: systemRandom, timeoutMs })
       try {
-        nft(rulesetText(plan({ names: { port: 53, isStale: false } })))
+        inside(rulesetText(plan({ names: { port: 53, isStale: false } })))
+        nft(hostTableText(hostPlan({ namesPort: 53 })))
         expect(await look(of)).toEqual([])
         nft(`table inet fw { chain i { type filter hook input priority 0; policy drop;
         }
@@ -218,12 +226,7 @@ inOwnNetns(
           tcp dport { 22, 443 } accept
         }
         }`)
-        expect(await look(of)).toEqual([
-          toGateway,
-          'questions of instances for names',
-          services[0] ?? '',
-          ...services.slice(2),
-        ])
+        expect(await look(of)).toEqual(['questions of instances for names', services[0] ?? '', ...services.slice(2)])
       } finally {
         of.close()
       }
@@ -234,19 +237,22 @@ inOwnNetns(
       expect(all).toEqual([[], { dropped: [], unknown: null }])
       expect(sh('nft list tables')).not.toMatch(/srprobe|srdoctor/)
       expect(sh('conntrack -L 2>/dev/null; ip -brief link show type tun')).not.toMatch(/192\.175\.48|srdoctor/)
-      expect(sh('ip -brief link show type tun')).toContain('srprobe')
+      const taps = () => sh('ip -brief link show type tun; ip -netns strongroom -brief link show type tun; ip route')
+      expect(taps().match(/srprobe/g)).toHaveLength(2)
       probe.close()
-      expect(sh('ip -brief link show type tun; ip route')).not.toContain('srprobe')
+      expect(taps()).not.toMatch(/srprobe|10\.88\.0/)
     })
 
     test('goal: what became of the tap does not matter, nor another way to the world; without one nothing is claimed', async () => {
       expect(await look()).toEqual([])
-      sh('ip route del 10.88.0.255; tc qdisc del dev srprobe clsact')
+      sh('ip -netns strongroom route del 10.88.0.255; tc qdisc del dev srprobe clsact')
       expect(await look()).toEqual([])
       sh('ip link set srprobe down')
       expect(await look()).toEqual([])
-      sh('ip link del srprobe')
-      expect(await look()).toEqual([])
+      for (const within of ['', '-netns strongroom']) {
+        sh(`ip ${within} link del srprobe`)
+        expect(await look()).toEqual([])
+      }
       sh(
         'ip link add up1 type veth peer name down1; ip link set up1 up; ip link set down1 up; ip address add 198.51.100.1/24 dev up1; ip route replace default via 198.51.100.9',
       )
@@ -260,26 +266,29 @@ inOwnNetns(
     })
 
     test('goal: what this host forwards for others is dropped by our own rules where they are to', async () => {
-      nft(rulesetText(plan({ dropOthers: true })))
+      nft(hostTableText(hostPlan({ dropOthers: true })))
       expect(await look()).toEqual([others])
     })
 
     test('goal: no guest reaches the tap of the probe, and nobody sends as the probe from another interface', async () => {
       using guest = createNetns()
-      sh(`ip tuntap add srtest000001 mode tap; ip link set srtest000001 up; ip link del srtest000001
-        ip link add srtest000001 type veth peer name eth0 netns ${guest.name}; ip link set srtest000001 up
+      namespace.netns.run(() =>
+        sh(`ip link add srtest000001 type veth peer name eth0 netns ${guest.name}; ip link set srtest000001 up
         ip address add 169.254.88.1/32 dev srtest000001; ip route add 10.88.0.1/32 dev srtest000001
+        ip neighbour add proxy 169.254.88.1 dev srtest000001`),
+      )
+      sh(`
         ip -netns ${guest.name} link set eth0 address 02:00:00:00:00:01; ip -netns ${guest.name} link set eth0 up
         ip -netns ${guest.name} address add 10.88.0.1/32 dev eth0; ip -netns ${guest.name} address add 10.88.0.255/32 dev eth0
         ip -netns ${guest.name} route add 169.254.88.1 dev eth0 scope link; ip -netns ${guest.name} route add default via 169.254.88.1`)
       expect(await look()).toEqual([])
-      const sent = () => Number(/TX:.*\n\s*\d+\s+(\d+)/.exec(sh('ip -stats link show srprobe'))?.[1])
+      const sent = () => Number(/TX:.*\n\s*\d+\s+(\d+)/.exec(sh('ip -netns strongroom -stats link show srprobe'))?.[1])
       const before = sent()
       sh(
         `ip netns exec ${guest.name} sh -c 'for s in 10.88.0.1 10.88.0.255; do timeout 1 bash -c "exec 3<>/dev/tcp/10.88.0.255/22" 2>/dev/null || true; ping -c1 -W1 -I $s 192.175.48.1 >/dev/null 2>&1 || true; done'`,
       )
       expect(sent()).toBe(before)
-      sh('ip link del srtest000001')
+      sh('ip -netns strongroom link del srtest000001')
     })
   },
   { timeoutMs: 180_000 },

@@ -16,6 +16,7 @@ import {
   writeFileSync,
 } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -23,6 +24,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { listWithUuid } from '../../../src/linux/process.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -83,6 +85,7 @@ inOwnNetns(
     const store = openStore(':memory:')
     const built: Vm[] = []
 
+    const namespace = createVmNamespace({ ...link, name: 'srt-launch' })
     const create = (uidCount = 8) =>
       new VmDriver({
         db: store.ledger.db,
@@ -123,7 +126,7 @@ inOwnNetns(
         }),
         gateway: '169.254.88.1',
         gatewayV6: 'fd73:7472:6f6e:67::1',
-        loopbackClients: false,
+        namespace,
         mtuBytes: 1500,
         tapPrefix: 'sr',
         consoleBytesMax: 65_536,
@@ -300,12 +303,13 @@ inOwnNetns(
       const vm = await build('true', own)
       moveVm(store.ledger.db, { id: vm.id, from: 'launching', to: 'running', nowMs: 1 })
       const uids = { min: firstUid, max: firstUid + 15 }
-      const nft = createNft({ table: 'strongroom', log: silentLogger })
+      const nft = createNft({ table: 'strongroom', log: silentLogger, netns: namespace.netns })
       const leaks = async () =>
         (
           await findLeaks({
             db: store.ledger.db,
             nft,
+            namespace,
             stateDir,
             tapPrefix: 'sr',
             pools: { v4: '10.88.0.0/24', v6: null },

@@ -4,6 +4,7 @@
 import { afterAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
+import { link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { toHex } from '../../../src/base/bytes.ts'
@@ -11,6 +12,7 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { identifyProcess } from '../../../src/linux/process.ts'
 import { processesByUid } from '../../../src/linux/users.ts'
 import { openStore } from '../../../src/store/db.ts'
@@ -59,6 +61,7 @@ inOwnNetns(
     }
     const store = openStore(':memory:')
     const built: Vm[] = []
+    const namespace = createVmNamespace({ ...link, name: 'srt-launch' })
     const create = (changes: { qemu?: string; swtpm?: string } = {}) =>
       new VmDriver({
         db: store.ledger.db,
@@ -99,7 +102,7 @@ inOwnNetns(
         }),
         gateway: '169.254.88.1',
         gatewayV6: 'fd73:7472:6f6e:67::1',
-        loopbackClients: false,
+        namespace,
         mtuBytes: 1500,
         tapPrefix: 'sr',
         consoleBytesMax: 65_536,
@@ -116,12 +119,13 @@ inOwnNetns(
     }
     const recordOf = (vm: Vm, kind: 'tpm' | 'uid' | 'qemu') => resourceOf(store.ledger.db, vm.id, kind)?.name ?? ''
     const tpmOf = (vm: Vm) => Number(recordOf(vm, 'tpm').split(':')[0])
-    const nft = createNft({ table: 'strongroom', log: silentLogger, guardFile: '' })
+    const nft = createNft({ table: 'strongroom', log: silentLogger, netns: namespace.netns })
     const leaks = async () =>
       (
         await findLeaks({
           db: store.ledger.db,
           nft,
+          namespace,
           stateDir,
           tapPrefix: 'sr',
           pools: { v4: '10.88.0.0/24', v6: null },

@@ -1,15 +1,18 @@
 // Goal: what a crash or an operator's hand leaves in the kernel is found, and the printed command removes it; what VMs
 // need is no leak. Real connections, routes and processes in a namespace of its own. Needs root.
 
-import { afterAll, afterEach, beforeEach, expect, test } from 'bun:test'
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from 'bun:test'
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { gatewayV6, link } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { silentLogger } from '../../../src/base/log.ts'
+import { shellWord } from '../../../src/base/shell-word.ts'
 import { rememberedAddresses } from '../../../src/host/network/connections.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { identifyProcess } from '../../../src/linux/process.ts'
 import { openStore, type Store } from '../../../src/store/db.ts'
 import { recordResource, strikeResource } from '../../../src/store/ledger/resource.query.ts'
@@ -22,6 +25,10 @@ const pool = '10.88.0.0/24'
 const dir = mkdtempSync(join(tmpdir(), 'srt-leaks-'))
 afterAll(() => rmSync(dir, { recursive: true }))
 
+function inside(text: string): string {
+  return sh(`ip netns exec srt-leaks sh -ec ${shellWord(text)}`)
+}
+
 function sh(text: string): string {
   const { exitCode, stdout, stderr } = Bun.spawnSync(['sh', '-ec', text])
   if (exitCode !== 0) throw new Error(`${text}: ${stdout}${stderr}`)
@@ -33,6 +40,8 @@ inOwnNetns(
   () => {
     let store: Store
     let stateDir: string
+    const namespace = createVmNamespace({ ...link, gatewayV6, name: 'srt-leaks' })
+    beforeAll(() => namespace.open())
     beforeEach(() => {
       store = openStore(':memory:')
       stateDir = mkdtempSync(join(dir, 's-'))
@@ -40,18 +49,20 @@ inOwnNetns(
     })
     afterEach(() => {
       store.close()
-      sh(
-        'conntrack --flush 2>&1; ip route flush table main; for t in $(ls /sys/class/net); do case $t in sr*) ip link delete $t;; esac; done',
+      sh('conntrack --flush 2>&1; ip route flush table main; ip -6 route flush root 2001:db8:88::/64')
+      inside(
+        'conntrack --flush 2>&1; for t in $(ls /proc/sys/net/ipv4/conf); do case $t in srtest*) ip link delete $t;; esac; done',
       )
     })
 
     const leaks = async () => {
       const { db } = store.ledger
-      const nft = createNft({ table: 'strongroom', log: silentLogger })
+      const nft = createNft({ table: 'strongroom', log: silentLogger, netns: namespace.netns })
       const uids = { min: 7_654_000, max: 7_654_001 }
       return await findLeaks({
         db,
         nft,
+        namespace,
         stateDir,
         tapPrefix: 'sr',
         pools: { v4: pool, v6: '2001:db8:88::/64' },
@@ -74,11 +85,12 @@ inOwnNetns(
         moveVm(store.ledger.db, { id, from, to, nowMs, address })
       recordResource(store.ledger.db, { vmId: id, kind: 'address', name: address, nowMs })
       recordResource(store.ledger.db, { vmId: id, kind: 'tap', name: tap, nowMs })
-      sh(`ip tuntap add ${tap} mode tap; ip link set ${tap} up; ip route replace ${address}/32 dev ${tap}`)
+      inside(`ip tuntap add ${tap} mode tap; ip link set ${tap} up; ip route replace ${address}/32 dev ${tap}`)
+      sh(`ip route replace ${address}/32 via 192.0.0.8 dev sr-vms onlink`)
       return { id, tap, address }
     }
     const remember = (from: string, to: string, replied: boolean) =>
-      sh(
+      inside(
         `conntrack --create --orig-src ${from} --orig-dst ${to} --protonum udp --sport 5 --dport 7 --timeout 600 ${replied ? '--status SEEN_REPLY' : ''} 2>&1`,
       )
 
@@ -90,12 +102,19 @@ inOwnNetns(
       expect(await leaks()).toEqual([])
       remember('10.88.0.7', '192.0.2.1', false)
       remember('192.0.2.2', '10.88.0.8', true)
-      sh(`ip route add 10.88.0.7/32 dev ${tap}; ip route add blackhole 10.88.0.8/32; ip route add 10.99.0.0/24 dev lo`)
+      inside(
+        `ip route add 10.88.0.7/32 dev ${tap}; ip route add blackhole 10.88.0.8/32; ip route add 10.99.0.0/24 dev lo`,
+      )
+      sh(
+        'ip route add 10.88.0.6/32 via 192.0.0.8 dev sr-vms onlink; conntrack --create --orig-src 10.88.0.5 --orig-dst 192.0.2.1 --protonum udp --sport 5 --dport 7 --timeout 600 2>&1',
+      )
       expect(await summary()).toEqual([
         ['route', `10.88.0.7/32 dev ${tap}`, 'unknown', id],
         ['route', '10.88.0.8/32 dev *', 'unknown', null],
+        ['route', '10.88.0.6/32 dev sr-vms', 'unknown', null],
         ['conntrack', '10.88.0.7', 'unknown', null],
         ['conntrack', '10.88.0.8', 'unknown', null],
+        ['conntrack', '10.88.0.5', 'unknown', null],
       ])
       for (const leak of await leaks()) sh(`${leak.remedy} 2>&1`)
       expect(await leaks()).toEqual([])
@@ -105,16 +124,20 @@ inOwnNetns(
       const { id, tap } = plugIn(2)
       const [held, other] = ['2001:db8:88::2', '2001:db8:88::7']
       recordResource(store.ledger.db, { vmId: id, kind: 'address_v6', name: held, nowMs: 1 })
-      expect(await summary()).toEqual([['route', `${held}/128 dev ${tap}`, 'missing', id]])
-      sh(`ip -6 route replace ${held}/128 dev ${tap}`)
+      expect(await summary()).toEqual([
+        ['route', `${held}/128 dev ${tap}`, 'missing', id],
+        ['route', `${held}/128 dev sr-vms`, 'missing', id],
+      ])
+      inside(`ip -6 route replace ${held}/128 dev ${tap}`)
+      sh(`ip -6 route replace ${held}/128 via fe80::1 dev sr-vms`)
       const rememberV6 = (from: string) =>
-        sh(
+        inside(
           `conntrack --create --orig-src ${from} --orig-dst 2a0f:1::9 --protonum udp --sport 5 --dport 7 --timeout 600 2>&1`,
         )
       rememberV6(held)
       expect(await leaks()).toEqual([])
       rememberV6(other)
-      sh(`ip -6 route add ${other}/128 dev ${tap}; ip -6 route add 2a0f:9::/64 dev lo`)
+      inside(`ip -6 route add ${other}/128 dev ${tap}; ip -6 route add 2a0f:9::/64 dev lo`)
       expect(await summary()).toEqual([
         ['route', `${other}/128 dev ${tap}`, 'unknown', id],
         ['conntrack', other, 'unknown', null],
@@ -129,17 +152,25 @@ inOwnNetns(
       strikeResource(store.ledger.db, { vmId: id, kind: 'address' })
       expect(await summary()).toEqual([
         ['route', `${address}/32 dev ${tap}`, 'unknown', null],
+        ['route', `${address}/32 dev sr-vms`, 'unknown', null],
         ['conntrack', address, 'unknown', null],
       ])
     })
 
     test('goal: a lost route is told, and a tap that no ledger knows', async () => {
       const { id, tap, address } = plugIn(2)
-      sh(`ip route delete ${address}/32; ip tuntap add srtest09 mode tap`)
+      inside(`ip route delete ${address}/32; ip tuntap add srtest09 mode tap`)
       expect(await summary()).toEqual([
         ['tap', 'srtest09', 'unknown', null],
         ['route', `${address}/32 dev ${tap}`, 'missing', id],
       ])
+    })
+
+    test('goal: a link of an appliance with other names is told, and its command removes it', async () => {
+      sh('ip link add old-vms address 0a:73:74:72:6f:6c type veth peer name old-host; ip link set old-vms up')
+      expect(await summary()).toEqual([['link', 'old-vms', 'unknown', null]])
+      for (const leak of await leaks()) sh(leak.remedy)
+      expect(await leaks()).toEqual([])
     })
 
     test('goal: a scope without a VM is a leak; that of a VM, and an empty one that systemd is about to remove, are none', async () => {
@@ -155,7 +186,8 @@ inOwnNetns(
         moveVm(store.ledger.db, { id, from: 'running', to, nowMs: 2 })
         strikeResource(store.ledger.db, { vmId: id, kind: 'address' })
         strikeResource(store.ledger.db, { vmId: id, kind: 'tap' })
-        sh(`ip link delete srtest0${n}`)
+        inside(`ip link delete srtest0${n}`)
+        sh(`ip route delete 10.88.0.${n}`)
       }
       plugIn(2)
       scope(2, `${process.pid}\n`)
@@ -172,7 +204,8 @@ inOwnNetns(
 
     test('goal: however many connections there are, so many addresses are told and no more, and it says that there are more', async () => {
       for (let n = 10; n < 20; n += 1) remember(`10.88.0.${n}`, '192.0.2.1', false)
-      const read = (bounds: object) => rememberedAddresses({ network: pool, isHeld: () => false, timeoutMs, ...bounds })
+      const read = (bounds: object) =>
+        rememberedAddresses({ network: pool, isHeld: () => false, timeoutMs, netns: namespace.netns, ...bounds })
       expect((await read({})).addresses).toHaveLength(10)
       expect(await read({ addressCountMax: 4 })).toMatchObject({ whole: false, addresses: { length: 4 } })
       const some = await read({ entryCountMax: 3 })

@@ -2,6 +2,7 @@
 // daemon will do.
 
 import { expect, test } from 'bun:test'
+import type { PoolRoute } from '../../../src/host/network/pool-routes.ts'
 import {
   connectionLeaks,
   connectionsUnread,
@@ -18,18 +19,18 @@ const found = (name: string, vm: string | null = null) => ({ name, vm })
 
 test('goal: the command for each kind of thing that no ledger knows, with odd names quoted', () => {
   const remedies = [
-    unknownResource('directory', found("/s/vms/it's", 'v1')),
-    unknownResource('disk', found('/s/vms/a/scratch.img')),
-    unknownResource('tap', found('sr0123456789')),
-    unknownResource('qemu', found('17:4711', 'v1')),
-    unknownResource('tpm', found('18:4711')),
-    unknownResource('uid', found('70001')),
+    unknownResource('directory', found("/s/vms/it's", 'v1'), 'strongroom'),
+    unknownResource('disk', found('/s/vms/a/scratch.img'), 'strongroom'),
+    unknownResource('tap', found('sr0123456789'), 'strongroom'),
+    unknownResource('qemu', found('17:4711', 'v1'), 'strongroom'),
+    unknownResource('tpm', found('18:4711'), 'strongroom'),
+    unknownResource('uid', found('70001'), 'strongroom'),
     scopeLeak({ unit: 'strongroom-v1.scope', vmId: 'v1' }),
   ].map(leak => [leak.kind, leak.detail, leak.vm, leak.remedy])
   expect(remedies).toEqual([
     ['directory', 'unknown', 'v1', `rm --recursive --one-file-system '/s/vms/it'\\''s'`],
     ['disk', 'unknown', null, 'rm /s/vms/a/scratch.img'],
-    ['tap', 'unknown', null, 'ip link delete dev sr0123456789'],
+    ['tap', 'unknown', null, 'ip -netns strongroom link delete dev sr0123456789'],
     ['qemu', 'unknown', 'v1', 'kill -KILL 17'],
     ['tpm', 'unknown', null, 'kill -KILL 18'],
     ['uid', 'unknown', null, 'pkill -KILL --uid 70001'],
@@ -46,24 +47,33 @@ test('goal: what a running VM lacks says what becomes of it', () => {
 })
 
 const vm = (n: number, isRunning = true): Routed => ({ vm: `v${n}`, tap: `sr${n}`, address: `10.88.0.${n}`, isRunning })
+/** As inside, where each VM has its tap. */
+const leaksOf = (routes: readonly PoolRoute[], vms: readonly Routed[]) =>
+  routeLeaks(routes, { vms, wayOf: ({ tap }) => tap, where: 'strongroom' })
 const route = (n: number, device = `sr${n}`, prefixLength = 32) => ({ address: `10.88.0.${n}`, prefixLength, device })
 
 test('goal: routes of VMs are no leak, whether they run yet or not', () => {
-  expect(routeLeaks([route(1)], [vm(1), vm(2, false)])).toEqual([])
-  expect(routeLeaks([], [])).toEqual([])
+  expect(leaksOf([route(1)], [vm(1), vm(2, false)])).toEqual([])
+  expect(leaksOf([], [])).toEqual([])
+  const by = (link: string) => ({ wayOf: () => link, where: null })
+  expect(routeLeaks([route(1, 'sr-vms')], { vms: [vm(1)], ...by('sr-vms') })).toEqual([])
+  expect(routeLeaks([route(1, 'sr-vms')], { vms: [vm(1)], ...by('other') })).toMatchObject([
+    { detail: 'unknown', remedy: 'ip route delete 10.88.0.1/32 dev sr-vms' },
+    { detail: 'missing', name: '10.88.0.1/32 dev other' },
+  ])
 })
 
 test('goal: routes that lead an address elsewhere, or to nobody, are told with their commands', () => {
-  const said = routeLeaks(
+  const said = leaksOf(
     [route(1), route(1, 'sr2'), route(7), route(8, 'eth0'), route(9, '*'), route(0, 'sr1', 24)],
     [vm(1), vm(2)],
   )
   expect(said.map(leak => [leak.detail, leak.vm, leak.name, leak.remedy])).toEqual([
-    ['unknown', 'v2', '10.88.0.1/32 dev sr2', 'ip route delete 10.88.0.1/32 dev sr2'],
-    ['unknown', null, '10.88.0.7/32 dev sr7', 'ip route delete 10.88.0.7/32 dev sr7'],
-    ['unknown', null, '10.88.0.8/32 dev eth0', 'ip route delete 10.88.0.8/32 dev eth0'],
-    ['unknown', null, '10.88.0.9/32 dev *', 'ip route delete 10.88.0.9/32'],
-    ['unknown', 'v1', '10.88.0.0/24 dev sr1', 'ip route delete 10.88.0.0/24 dev sr1'],
+    ['unknown', 'v2', '10.88.0.1/32 dev sr2', 'ip netns exec strongroom ip route delete 10.88.0.1/32 dev sr2'],
+    ['unknown', null, '10.88.0.7/32 dev sr7', 'ip netns exec strongroom ip route delete 10.88.0.7/32 dev sr7'],
+    ['unknown', null, '10.88.0.8/32 dev eth0', 'ip netns exec strongroom ip route delete 10.88.0.8/32 dev eth0'],
+    ['unknown', null, '10.88.0.9/32 dev *', 'ip netns exec strongroom ip route delete 10.88.0.9/32'],
+    ['unknown', 'v1', '10.88.0.0/24 dev sr1', 'ip netns exec strongroom ip route delete 10.88.0.0/24 dev sr1'],
     ['missing', 'v2', '10.88.0.2/32 dev sr2', 'the daemon puts it back at its next look at the VM'],
   ])
 })
@@ -73,11 +83,14 @@ test('goal: connections of nobody are deleted on the sides on which they were se
     { address: '10.88.0.7', counts: { '--orig-src': 3 } },
     { address: '10.88.0.8', counts: { '--orig-src': 1, '--reply-src': 2 } },
   ] as const
-  expect(connectionLeaks(counts).map(leak => [leak.name, leak.remedy])).toEqual([
+  expect(connectionLeaks(counts, null).map(leak => [leak.name, leak.remedy])).toEqual([
     ['10.88.0.7', 'conntrack --delete --orig-src 10.88.0.7'],
     ['10.88.0.8', 'conntrack --delete --orig-src 10.88.0.8; conntrack --delete --reply-src 10.88.0.8'],
   ])
-  expect(connectionsUnread('10.88.0.0/24')).toMatchObject({ detail: 'unread', name: '10.88.0.0/24' })
+  expect(connectionLeaks(counts, 'strongroom')[0]?.remedy).toBe(
+    'ip netns exec strongroom conntrack --delete --orig-src 10.88.0.7',
+  )
+  expect(connectionsUnread('10.88.0.0/24', null)).toMatchObject({ detail: 'unread', name: '10.88.0.0/24' })
 })
 
 test('goal: a stopped QEMU comes with the signal that wakes it; a deaf one with what the daemon does', () => {

@@ -2,13 +2,24 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { gateway, guest, objectsOf, plan, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
+import {
+  gateway,
+  guest,
+  hostPart,
+  hostPlan,
+  link,
+  objectsOf,
+  plan,
+  unspent,
+} from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { forgetConnections, requireConntrack } from '../../../src/host/network/conntrack.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
+import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { restingAt } from '../../../src/store/ledger/address.query.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
@@ -21,25 +32,35 @@ const sh = (text: string) => {
   if (exitCode !== 0) throw new Error(`${text}: ${stderr}`)
 }
 
+const namespace = createVmNamespace({ ...link, name: 'srt-rest' })
+
 /** The same address behind one tap after the other, as one tenant's VM follows another's. */
 function plugIn(n: 1 | 2): Netns {
   const { tap, mac } = guest(n)
   const netns = createNetns()
-  sh(`
+  namespace.netns.run(() =>
+    sh(`
     ip link add ${tap} type veth peer name eth0 netns ${netns.name}
     ip link set ${tap} up
     ip address add ${gateway}/32 dev ${tap}
     ip route replace ${address}/32 dev ${tap} src ${gateway}
+    ip neighbour replace proxy ${gateway} dev ${tap}`),
+  )
+  sh(`
+    ip route replace ${address}/32 via 192.0.0.8 dev ${namespace.link} onlink src ${gateway}
     ip -netns ${netns.name} link set eth0 address ${mac} up
     ip -netns ${netns.name} address add ${address}/32 dev eth0
     ip -netns ${netns.name} route add ${gateway} dev eth0 scope link
     ip -netns ${netns.name} route add default via ${gateway}`)
   const vms = [{ ...guest(n), address, ...unspent, opened: true, network: 'world' as const }]
   const removed = objectsOf(n === 1 ? null : guest(1).tap)
-  const text = rulesetText(plan({ vms, removed }))
+  namespace.netns.run(() => nftFile(rulesetText(plan({ vms, removed }))))
+  return netns
+}
+
+function nftFile(text: string): void {
   const { exitCode, stderr } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(text) })
   if (exitCode !== 0) throw new Error(String(stderr))
-  return netns
 }
 
 /** A program in a namespace that says what it sees, line by line. */
@@ -84,6 +105,8 @@ inOwnNetns(
       // Goal: connections end with the VM that made them. Otherwise they lead into the next tenant's VM, as the first
       // half shows.
       sh('echo 1 > /proc/sys/net/ipv4/ip_forward')
+      await namespace.open()
+      nftFile(hostTableText(hostPlan()))
       using world = createNetns()
       sh(`
         ip link add uplink type veth peer name eth0 netns ${world.name}
@@ -111,14 +134,17 @@ inOwnNetns(
 
       const store = openStore(':memory:')
       const clock = createManualClock()
-      const nft = createNft({ table: 'strongroom', log: silentLogger })
+      const nft = createNft({ table: 'strongroom', log: silentLogger, netns: namespace.netns })
       const network = new VmNetwork({
         ledger: store.ledger,
         nft,
+        netns: namespace.netns,
+        host: hostPart(nft),
         clock,
         log: silentLogger,
         ruleset: plan({ gatewayPorts: [] }),
         ownNetworks: () => [],
+        ownAddresses: () => [],
         names: null,
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 0,

@@ -4,7 +4,7 @@ import { formatIpv4, parseIpv4, rangeOf } from '../../../src/base/ipv4.ts'
 import { parseIpv6 } from '../../../src/base/ipv6.ts'
 import { type EgressEntry, parseEgressEntry } from '../../../src/config/egress.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
-import { destinationKind, egressElements, sourceRule } from '../../../src/vm/network/egress.plan.ts'
+import { destinationKind, egressElements } from '../../../src/vm/network/egress.plan.ts'
 import { egressElementsV6 } from '../../../src/vm/network/egress-v6.plan.ts'
 
 const around = { pool: '10.88.0.0/24', ownNetworks: ['203.0.113.0/24', '10.0.0.0/16'], v6: null }
@@ -69,12 +69,6 @@ test('goal: whatever the entries, exactly what they name is open', () => {
     }),
     { numRuns: 30 },
   )
-})
-
-test('goal: the source of packets is one of three', () => {
-  expect(sourceRule({ kind: 'pool' })).toBeNull()
-  expect(sourceRule({ kind: 'masquerade' })).toBe('iifname @taps oifname != @taps masquerade')
-  expect(sourceRule({ kind: 'snat', to: '192.0.2.7' })).toBe('iifname @taps oifname != @taps snat ip to 192.0.2.7')
 })
 
 type Range = { readonly first: number; readonly last: number }

@@ -21,7 +21,7 @@ const floodCode = `const s = await Bun.udpSocket({ socket: { error() {} } }); co
 
 describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
   let network: GuestNetwork
-  const tracked = async () => Number(await network.host.run(['cat', '/proc/sys/net/netfilter/nf_conntrack_count']))
+  const tracked = async () => Number(await network.inside.run(['cat', '/proc/sys/net/netfilter/nf_conntrack_count']))
   const bounded = (newFlowsPerSecondMax: number, flowsMax: number) =>
     rulesetText(plan({ egress: { ...plan().egress, newFlowsPerSecondMax, flowsMax } }))
   const flood = async (address: string) => {
@@ -55,7 +55,7 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
 
   test('sends as much within one as it likes, whether or not anybody answers', async () => {
     // Goal: the bound is on flows; a stream that nobody answers, as of a log or a camera, is one.
-    await network.host.run(['conntrack', '--flush'])
+    await network.inside.run(['conntrack', '--flush'])
     await network.apply(bounded(1, 2))
     const stream = await network.program(
       network.guests[0],
@@ -70,8 +70,8 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
 
   test('has no more of them at a time than it may, and only what passes is charged', async () => {
     // Goal: however slowly they are begun, one VM does not fill the table; bytes that are dropped cost nobody anything.
-    await network.host.run(['conntrack', '--flush'])
-    await network.host.run(['nft', 'flush', 'ruleset'])
+    await network.inside.run(['conntrack', '--flush'])
+    await network.inside.run(['nft', 'flush', 'ruleset'])
     await network.apply(bounded(100_000, 150))
     const before = await network.countArrivals(network.world)
     await flood(worldAddress)
@@ -82,13 +82,13 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
     expect(await network.reach(network.guests[0], worldAddress, 80)).toBeNull()
     expect(await network.reach(network.guests[1], worldAddress, 80)).toBe(hostAddress)
     // Its own come back as they end.
-    await network.host.run(['conntrack', '--delete', '--orig-src', guest(1).address])
+    await network.inside.run(['conntrack', '--delete', '--orig-src', guest(1).address])
     expect(await network.reach(network.guests[0], worldAddress, 80)).toBe(hostAddress)
   })
 
   test('leaves nothing tracked of what is refused', async () => {
     // Goal: a flood of what goes nowhere costs no entry: to a denied network, and over the cap.
-    await network.host.run(['conntrack', '--flush'])
+    await network.inside.run(['conntrack', '--flush'])
     await network.apply(rulesetText(plan({ ownNetworks: ['192.0.2.0/24'] })))
     await flood(worldAddress)
     expect(await tracked()).toBeLessThanOrEqual(5)
@@ -96,7 +96,7 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
     await network.apply(rulesetText(plan({ vms })))
     await flood(worldAddress)
     expect(await tracked()).toBeLessThanOrEqual(5)
-    const closed = await network.host.run(['nft', 'list', 'set', 'inet', 'strongroom', 'closed'])
+    const closed = await network.inside.run(['nft', 'list', 'set', 'inet', 'strongroom', 'closed'])
     expect(closed).toContain(guest(1).tap)
     // A higher cap counts at once.
     await network.apply(rulesetText(plan()))
@@ -106,6 +106,6 @@ describe.if(needsRoot('the test of flows'))('an instance that floods', () => {
   test('leaves nothing behind when it goes', async () => {
     // Goal: sets that packets fill do not grow with every VM that there ever was.
     await network.apply(rulesetText(plan({ vms: plan().vms.slice(1), removed: objectsOf(guest(1).tap) })))
-    expect(await network.host.run(['nft', 'list', 'ruleset'])).not.toContain(guest(1).tap)
+    expect(await network.inside.run(['nft', 'list', 'ruleset'])).not.toContain(guest(1).tap)
   })
 })

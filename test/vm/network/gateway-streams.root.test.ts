@@ -2,7 +2,13 @@
 // root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
+import {
+  type GatewayChange,
+  gatewayHostPlan,
+  gatewayPlan,
+  listenPort,
+  servicePort,
+} from '../../../scripts/rigs/gateway/guests.ts'
 import {
   createGuestNetwork,
   type GuestNetwork,
@@ -12,6 +18,7 @@ import {
 import { gateway, guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const second = guest(2).address
@@ -33,7 +40,10 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
   let world: Netns
   let instance: Netns
 
-  const apply = (change: GatewayChange = {}) => network.apply(rulesetText(gatewayPlan(change)))
+  const apply = async (change: GatewayChange = {}) => {
+    await network.apply(rulesetText(gatewayPlan(change)))
+    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  }
   const toSecond = { service: { address: second } } as const
   const open = async (from: Netns, address: string, port: number) => {
     const stream = await network.program(from, streamCode(address, port))
@@ -56,8 +66,6 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
     await network.listen(netns, '0.0.0.0', servicePort, 'a ')
     await network.listen(two, '0.0.0.0', servicePort, 'b ')
     await network.listen(world, '0.0.0.0', 443)
-    for (const n of [1, 2])
-      await host.run(['sh', '-c', `echo 1 > /proc/sys/net/ipv4/conf/${guest(n).tap}/route_localnet`])
     await apply()
   })
 
@@ -77,7 +85,7 @@ describe.if(needsRoot('the test of streams of the gateway'))('streams', () => {
     const writer = await network.program(
       host,
       `const { exitCode } = Bun.spawnSync(['nft', '--file', '-'], { stdin: Buffer.from(${JSON.stringify(
-        rulesetText(gatewayPlan(toSecond)),
+        hostTableText(gatewayHostPlan(toSecond)),
       )}) })
         console.log(exitCode === 0 ? 'up' : 'nft failed'); console.log('pid ' + process.pid); for await (const _ of console);`,
     )
@@ -141,6 +149,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
     for (const where of [netns, two]) await network.listen(where, '0.0.0.0', servicePort)
     for (const address of others) await network.world.run(['ip', 'address', 'add', `${address}/24`, 'dev', 'eth0'])
     await network.apply(rulesetText(gatewayPlan()))
+    await network.applyHost(hostTableText(gatewayHostPlan()))
   })
   afterAll(() => network?.[Symbol.dispose]())
 
@@ -159,7 +168,7 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
 
   test('of one client, and of all together, are as many as to the other services, mapped or routed', async () => {
     // Goal: no client takes all places of the gateway; a refused client learns it at once; a switch keeps the counts.
-    const { world, guests, apply } = network
+    const { world, guests } = network
     const instance = present(guests[2], 'five guests')
     const all = [worldAddress, ...others]
     const [text, most] = [`${perAddressMax} ECONNREFUSED`, `${allMax} ECONNREFUSED`]
@@ -174,7 +183,9 @@ describe.if(needsRoot('the test of connections to the gateway'))('connections', 
           net.connect({ host: '${hostAddress}', port: ${listenPort}, localAddress }).on('connect', () => { up += 1; if (up === 4) console.log('up') })
         for await (const _ of console);`,
     )
-    await apply(rulesetText(gatewayPlan({ service: { address: guest(2).address } })))
+    const toSecond = { service: { address: guest(2).address } }
+    await network.apply(rulesetText(gatewayPlan(toSecond)))
+    await network.applyHost(hostTableText(gatewayHostPlan(toSecond)))
     expect(await held(world, hostAddress, listenPort, all)).toBe(`${allMax - 4} ECONNREFUSED`)
     stays.write('')
   })

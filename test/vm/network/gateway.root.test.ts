@@ -2,10 +2,9 @@
 // one. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
-import { join } from 'node:path'
 import {
   type GatewayChange,
+  gatewayHostPlan,
   gatewayPlan,
   hostUpstream,
   listenPort,
@@ -20,13 +19,9 @@ import {
 import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
-/** The second wall, for interfaces of the kind that namespaces have. */
-const guardText = readFileSync(
-  join(import.meta.dir, '../../../scripts/systemd/strongroom-guard.nft'),
-  'utf8',
-).replaceAll(/meta [io]ifkind "tun" /g, '')
 const [first, second, instance] = [1, 2, 3].map(n => guest(n).address) as [string, string, string]
 const local = '127.0.0.1'
 const [otherPort, loopbackPort, worldPort] = [9000, 7777, 80]
@@ -43,7 +38,13 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     readonly hostile: Netns
   }
 
-  const apply = (change: GatewayChange = {}) => network.apply(rulesetText(gatewayPlan(change)))
+  const apply = async (change: GatewayChange = {}) => {
+    await network.apply(rulesetText(gatewayPlan(change)))
+    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  }
+  const flushAll = async () => {
+    for (const where of [host, network.inside]) await where.run(['nft', 'flush', 'ruleset'])
+  }
   type Attempt = readonly [
     from: Netns,
     address: string,
@@ -76,7 +77,6 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       builder: present(four, 'five guests'),
       hostile: present(five, 'five guests'),
     }
-    await network.apply(guardText)
     for (const [where, name] of [
       [guests.first, 'a '],
       [guests.second, 'b '],
@@ -86,9 +86,6 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     for (const port of [53, worldPort, 443, servicePort, otherPort]) await network.listen(world, '0.0.0.0', port)
     for (const port of [22, 53, 8441, hostUpstream.port]) await network.listen(host, '0.0.0.0', port)
     await network.listen(host, '0.0.0.0', listenPort, 'host ')
-    // As host/network/tap.ts sets it for such a VM.
-    for (const n of [1, 2, 5])
-      await host.run(['sh', '-c', `echo 1 > /proc/sys/net/ipv4/conf/${guest(n).tap}/route_localnet`])
   })
 
   afterAll(() => network?.[Symbol.dispose]())
@@ -127,7 +124,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     // Goal: a gateway is as observable as an instance, and does not stop for what it has answered.
     await apply()
     const sent = async () => {
-      const counters = await host.run(['nft', 'list', 'counter', 'inet', 'strongroom', guest(1).tap])
+      const counters = await network.inside.run(['nft', 'list', 'counter', 'inet', 'strongroom', guest(1).tap])
       const { [guest(1).tap]: quota = 0, [`${guest(1).tap}_rescue`]: rescue } = await network.quotas()
       return { quota, rescue, counter: Number(/bytes (\d+)/.exec(counters)?.[1]) }
     }
@@ -192,10 +189,15 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     // Goal: prompts leave the VM to where workload.json says, and nowhere else, whoever is root in it.
     const { hostile } = guests
     const attempts = escapes(hostile)
-    // Each attempt is one that gets through where nobody forbids it.
-    await host.run(['nft', 'flush', 'ruleset'])
-    expect(Object.entries(await reached(attempts)).filter(([, seen]) => seen === null)).toEqual([])
-    await network.apply(guardText)
+    // Each attempt is one that gets through where nobody forbids it, but that this host's other addresses are closed by
+    // its routing already.
+    await flushAll()
+    const closed = Object.entries(await reached(attempts)).filter(([, seen]) => seen === null)
+    expect(closed.map(([what]) => what).toSorted()).toEqual(
+      Object.entries(attempts)
+        .flatMap(([what, [, address]]) => (address === hostAddress ? [what] : []))
+        .toSorted(),
+    )
     await apply()
     expect(await reached(attempts)).toEqual(nothing(attempts))
     expect(await network.reach(hostile, worldAddress, 443)).toBe(hostAddress)
@@ -233,11 +235,10 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
         }
       }
     }
-    await host.run(['nft', 'flush', 'ruleset'])
+    await flushAll()
     const before = await arrived()
     await sendAll()
     for (const [at, bytes] of (await arrived()).entries()) expect(bytes).toBeGreaterThan(before[at] ?? 0)
-    await network.apply(guardText)
     await apply()
     const forbidden = await arrived()
     await sendAll()
@@ -266,6 +267,7 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
     expect(await reached(attempts)).toEqual(nothing(attempts))
     expect(await network.reach(world, hostAddress, listenPort)).toBe(`b ${worldAddress}`)
     await network.apply(rulesetText({ ...gatewayPlan(), gatewayService: null }))
+    await network.applyHost(hostTableText({ ...gatewayHostPlan(), gatewayService: null }))
     expect(await reached({ ...attempts, 'host, routed': [host, first, servicePort] })).toEqual({
       ...nothing(attempts),
       'host, routed': null,
@@ -323,18 +325,18 @@ describe.if(needsRoot('the test of the network of gateways'))('the network of th
       sender.write(what)
       await sender.says(`sent ${what}`)
     }
-    await host.run(['nft', 'flush', 'ruleset'])
-    await send('without rules')
-    expect(await ears.says('got')).toBe('got without rules')
     await apply()
     await send('with rules')
-    await host.run(['nft', 'flush', 'ruleset'])
-    await network.apply(guardText)
-    await send('with the guard alone')
-    await host.run(['nft', 'flush', 'ruleset'])
-    await send('without them again')
-    expect(await ears.says('got')).toBe('got without them again')
-    await network.apply(guardText)
+    await flushAll()
+    await send('without rules')
+    const here = await network.program(
+      host,
+      `const s = await Bun.udpSocket({}); console.log('up')
+        for await (const line of console) s.send(line, ${loopbackPort}, '${local}')`,
+    )
+    here.write('from this host')
+    expect(await ears.says('got')).toBe('got from this host')
+    await apply()
   })
 })
 

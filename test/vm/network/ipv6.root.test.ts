@@ -3,11 +3,20 @@
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
 import { createGuestNetwork, type GuestNetwork, worldAddress } from '../../../scripts/rigs/guest/network.ts'
-import { gatewayV6, guest, guestV6, objectsOf, planV6, unspent } from '../../../scripts/rigs/guest/two-guests.ts'
+import {
+  gatewayV6,
+  guest,
+  guestV6,
+  hostPlan,
+  objectsOf,
+  planV6,
+  unspent,
+} from '../../../scripts/rigs/guest/two-guests.ts'
 import { type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { parseEgressEntryV6 } from '../../../src/config/egress-v6.ts'
 import { tapMac } from '../../../src/host/network/tap.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { hostV6, plugInV6, worldV6 } from '../../rigs/guest/network-v6.ts'
 import {
@@ -39,6 +48,7 @@ for (const alone of [false, true]) {
       ;({ host, world } = network)
       ;[netns, two] = network.guests
       await network.apply(rulesetText(planV6({ alone })))
+      await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
       await plugInV6(network, { alone })
       for (const [where, port] of [
         [host, 8442],
@@ -84,10 +94,10 @@ for (const alone of [false, true]) {
 
     test('goal: leaves under an address of the host where the configuration says so', async () => {
       for (const source of [{ kind: 'masquerade' }, { kind: 'snat', to: hostV6 }] as const) {
-        await network.apply(rulesetText(planV6({ alone, v6: { source } })))
+        await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: source })))
         expect(await network.reach(netns, worldV6, 80)).toBe(hostV6)
       }
-      await network.apply(rulesetText(planV6({ alone })))
+      await network.applyHost(hostTableText(hostPlan({ gatewayV6, sourceV6: { kind: 'pool' } })))
     })
 
     test('goal: before it is opened, nothing passes but the host’s look at its SSH server', async () => {
@@ -116,6 +126,7 @@ for (const alone of [false, true]) {
 describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', () => {
   let network: GuestNetwork
   let host: Netns
+  let inside: Netns
   let world: Netns
   let netns: Netns
   let two: Netns
@@ -123,7 +134,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
 
   beforeAll(async () => {
     network = await createGuestNetwork()
-    ;({ host, world } = network)
+    ;({ host, inside, world } = network)
     ;[netns, two] = network.guests
     await network.apply(rulesetText(planV6()))
     await plugInV6(network)
@@ -136,7 +147,7 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   const payload = Buffer.from('x'.repeat(32))
   const seen = async () => [await framesSeen(two), await framesSeen(world)]
   const neighbours = async () =>
-    (await host.run(['ip', '-6', 'neighbour', 'show']))
+    (await inside.run(['ip', '-6', 'neighbour', 'show']))
       .split('\n')
       .map(line => line.split(' ').slice(0, 5).join(' '))
       .toSorted()
@@ -261,8 +272,9 @@ describe.if(needsRoot('the test of IPv6 frames'))('a guest with root and IPv6', 
   ]
 
   test('goal: frames arrive where no rule forbids them, so that what is stopped below is stopped by the rules', async () => {
-    await host.run(['nft', 'flush', 'ruleset'])
-    await host.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'])
+    await inside.run(['nft', 'flush', 'ruleset'])
+    for (const where of [host, inside])
+      await where.run(['sh', '-c', 'for f in /proc/sys/net/ipv4/conf/*/rp_filter; do echo 0 > $f; done'])
     const { arrived } = await effectOf([...spoofed(), ...extended(), ...discovery()])
     for (const count of arrived) expect(count).toBeGreaterThan(0)
     const routable = closed.filter(to => !/^(::|fe[89ab]|ff)/.test(to))
@@ -361,7 +373,7 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
 
   test('goal: flows of both families count together, up to what one VM may have', async () => {
     using network = await createGuestNetwork()
-    const { world, guests, host } = network
+    const { world, guests, inside } = network
     const egress = { ...planV6().egress, flowsMax: 6 }
     await network.apply(rulesetText(planV6({ egress })))
     await plugInV6(network)
@@ -378,7 +390,7 @@ describe.if(needsRoot('the test of the cap of both families'))('the cap of a gue
     // The path to the world knows its neighbour of IPv4 then, and nothing else is under way.
     await send([v4(4_000)])
     await until('it arrives', 3_000, async () => (await network.countArrivals(world)) > 0)
-    await host.run(['conntrack', '--flush'])
+    await inside.run(['conntrack', '--flush'])
     const before = await framesSeen(world)
     await send(ports.flatMap(port => [v4(port), v6(port)]))
     expect((await framesSeen(world)) - before).toBe(6)

@@ -61,7 +61,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     const ends = ['lladdr', tapMac, 'dev', 'eth0', 'nud', 'permanent']
     await network.guests[n - 1]?.run(['ip', 'neighbour', 'replace', gatewayV6, ...ends])
     for (const address of [guest(n).address, guestV6(n).addressV6])
-      await network.host.run([
+      await network.inside.run([
         'ip',
         'neighbour',
         'replace',
@@ -90,7 +90,10 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
     await network.listen(network.host, '0.0.0.0', 8442)
     await network.listen(netns, '0.0.0.0', 22)
     server = await network.program(world, nameServerCode([worldAddress, public1]))
-    host = await network.program(network.host, namedHostCode({ toml, ttlSecondsMin: 1, graceMs: 1_000 }))
+    host = await network.program(
+      network.host,
+      namedHostCode({ toml, inside: network.inside.name, ttlSecondsMin: 1, graceMs: 1_000 }),
+    )
     client = await network.program(netns, nameClientCode)
     other = await network.program(two, nameClientCode)
   }, 60_000)
@@ -195,7 +198,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
       await says({ [`A ${name}`]: { odd, answers: [a(name, '198.51.100.99')] } })
       expect([odd, await asks('A', name)]).toMatchObject([odd, { code: 'SERVFAIL', addresses: [] }])
     }
-    const sets = await network.host.run(['nft', 'list', 'set', 'inet', 'strongroom', 'names_v4'])
+    const sets = await network.inside.run(['nft', 'list', 'set', 'inet', 'strongroom', 'names_v4'])
     expect(sets).toContain(public1)
     expect(sets).not.toContain('198.51.100.99')
   })
@@ -213,7 +216,7 @@ describe.if(needsRoot('the test of names'))('an instance with a list of names', 
         for await (const line of console) s.write(line)`,
     )
     const isOpen = async () =>
-      (await network.host.run(['nft', 'list', 'set', 'inet', 'strongroom', 'names_v4'])).includes(public1)
+      (await network.inside.run(['nft', 'list', 'set', 'inet', 'strongroom', 'names_v4'])).includes(public1)
     await until('the kernel has closed it', 10_000, async () => !(await isOpen()))
     expect(await reaches(netns, public1)).toBe(false)
     await session.says('has')

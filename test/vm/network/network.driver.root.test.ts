@@ -2,7 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { hostPart, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
@@ -26,8 +26,10 @@ inOwnNetns(
       const clock = createManualClock()
       const nft = createNft({ table: 'strongroom', log: silentLogger })
       const options = {
+        host: hostPart(nft),
         ruleset: plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
         ownNetworks: () => [],
+        ownAddresses: () => [],
         names: null,
         egressLimitBytes: limitBytes,
         rescueLimitBytes: 70_000,

@@ -2,7 +2,7 @@
 
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { hostPlan, plan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { failure } from '../../../scripts/rigs/until.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { newUuid } from '../../../src/base/ids.ts'
@@ -45,8 +45,18 @@ function bench(names: VmNetworkDeps['names'] = null) {
   const ruleset = plan({ gatewayListen: { address: '0.0.0.0', port: 9442 } })
   let networks: readonly string[] = ['192.0.2.0/24']
   const ownNetworks = () => networks
+  const hostTexts: string[] = []
+  const host = {
+    nft: {
+      applyRuleset: async (text: string) => {
+        hostTexts.push(text)
+      },
+    },
+    ruleset: hostPlan({ gatewayListen: { address: '0.0.0.0', port: 9442 } }),
+  }
+  const own = { ownNetworks, ownAddresses: () => [] }
   const create = () =>
-    new VmNetwork({ ledger: store.ledger, nft, clock, log: silentLogger, ruleset, ownNetworks, ...limits })
+    new VmNetwork({ ledger: store.ledger, nft, host, clock, log: silentLogger, ruleset, ...own, ...limits })
   const network = create()
   const addVm = (n: number, kind: Partial<NewVm> = {}) => {
     const id = `0000000${n}-0000-4000-8000-000000000000`
@@ -58,10 +68,12 @@ function bench(names: VmNetworkDeps['names'] = null) {
   }
   /** Where new connections lead in the newest ruleset, and what VMs of the gateway reach. */
   const served = () => {
-    const lines = (texts.at(-1) ?? '').split('\n')
-    const found = (pattern: RegExp) => lines.flatMap(line => pattern.exec(line)?.[1] ?? [])
-    const upstreams = elementsOf(texts, 'gateway_upstreams')
-    return { leadsTo: [...new Set(found(/ dnat ip to (\S+)$/))], upstreams }
+    const leadsTo = ({ text }: { text: string | undefined }) => [
+      ...new Set((text ?? '').split('\n').flatMap(line => / dnat ip to (\S+)$/.exec(line)?.[1] ?? [])),
+    ]
+    // Guests inside and everybody else on this host are led to the same.
+    expect(leadsTo({ text: hostTexts.at(-1) })).toEqual(leadsTo({ text: texts.at(-1) }))
+    return { leadsTo: leadsTo({ text: texts.at(-1) }), upstreams: elementsOf(texts, 'gateway_upstreams') }
   }
   /** Networks of this host, from now on. */
   const move = (...to: string[]) => {
@@ -302,8 +314,8 @@ function ledgerWithVm(prefix: string) {
   recordResource(db, { vmId, kind: 'tap', name: tapName(prefix, vmId), nowMs: 1 })
   const start = (tapPrefix: string, table = 'strongroom', hostRestarted = false): string => {
     try {
-      holdNetworkNames(db, { tap_prefix: tapPrefix, table, hostRestarted })
-      return 'starts'
+      const former = holdNetworkNames(db, { tap_prefix: tapPrefix, table, hostRestarted })
+      return former === null ? 'starts' : `starts, and removes ${former.tapPrefix} and ${former.table}`
     } catch (error) {
       return error instanceof Fault ? `${error.code} ${error.param}: ${error.message}` : String(error)
     }
@@ -326,6 +338,7 @@ test('names that changed under VMs that run', () => {
   // A refused start has changed nothing.
   expect(start('srx')).toBe('starts')
   end()
+  expect(start('vm', 'other')).toBe('starts, and removes srx and strongroom')
   expect(start('vm', 'other')).toBe('starts')
   close()
 })
@@ -333,7 +346,11 @@ test('names that changed under VMs that run', () => {
 // Goal: after a reboot of the host no VM runs, and the names may be others.
 test('a host that has rebooted', () => {
   const { start, close } = ledgerWithVm('sr')
-  expect([start('sr'), start('vm', 'other', true), start('sr', 'other', true)]).toEqual(['starts', 'starts', 'starts'])
+  expect([start('sr'), start('vm', 'other', true), start('sr', 'other', true)]).toEqual([
+    'starts',
+    'starts, and removes sr and strongroom',
+    'starts, and removes vm and other',
+  ])
   close()
 })
 

@@ -30,7 +30,7 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
 
   test('nothing passes either way but the look of this host at its SSH server, and nothing counts', async () => {
     // Goal: an unverified VM reaches nobody and nobody reaches it; its owner is charged nothing.
-    const { host, world, guests, reach, quotas, program, countArrivals } = network
+    const { host, inside, world, guests, reach, quotas, program, countArrivals } = network
     expect(await reach(host, '10.88.0.2', 22)).toBe(gateway)
     const arrived = [await countArrivals(guests[1]), await countArrivals(world)]
     expect(arrived[0]).toBeGreaterThan(0)
@@ -61,7 +61,7 @@ describe.if(needsRoot('the test of guests that are not opened'))('a guest that h
     }
     expect([await countArrivals(guests[1]), await countArrivals(world)]).toEqual(arrived)
     expect(await quotas()).toMatchObject({ [guest(1).tap]: 0, [guest(2).tap]: 0 })
-    const counters = await host.run(['nft', 'list', 'counters'])
+    const counters = await inside.run(['nft', 'list', 'counters'])
     expect(counters.match(/bytes [1-9]/g)).toBeNull()
   })
 

@@ -2,13 +2,13 @@
 // its own.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
+import { hostPlan } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 
 const [hostAddress, port] = ['192.0.2.1', 8441]
 const clientAddresses = ['192.0.2.2', '192.0.2.3']
-const { services, uids } = plan()
+const { services, uids } = hostPlan()
 
 describe.if(needsRoot('the test of connections'))('connections', () => {
   let host: Netns
@@ -39,7 +39,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     const argv = host.argv([process.execPath, '-e', code])
     server = Bun.spawn(argv, { stdin: 'ignore', stdout: 'pipe', stderr: 'inherit' })
     await server.stdout.getReader().read()
-    await host.run(['nft', '--file', '-'], { stdin: rulesetText(plan()) })
+    await host.run(['nft', '--file', '-'], { stdin: hostTableText(hostPlan()) })
   }, 60_000)
   afterAll(async () => {
     server.kill('SIGKILL')
@@ -53,7 +53,7 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
     const [first = '', ...others] = clientAddresses
     expect(await held([first], 20)).toBe(services.perAddressMax)
     expect(await held([first, ...others], 20)).toBe(services.allMax)
-    await host.run(['nft', '--file', '-'], { stdin: rulesetText(plan()) })
+    await host.run(['nft', '--file', '-'], { stdin: hostTableText(hostPlan()) })
     expect(await held([first], 20)).toBe(services.perAddressMax)
     expect(await held([first], services.perAddressMax)).toBe(services.perAddressMax)
   })
@@ -62,9 +62,9 @@ describe.if(needsRoot('the test of connections'))('connections', () => {
   test('to the services, of one network', async () => {
     // A counter that is there keeps its limit.
     const load = async (perNetworkMax: number) => {
-      await host.run(['nft', 'flush', 'set', 'inet', plan().table, 'connections_n4'])
+      await host.run(['nft', 'flush', 'set', 'inet', hostPlan().table, 'connections_n4'])
       await host.run(['nft', '--file', '-'], {
-        stdin: rulesetText({ ...plan(), services: { ...services, perNetworkMax } }),
+        stdin: hostTableText(hostPlan({ services: { ...services, perNetworkMax } })),
       })
     }
     await load(5)

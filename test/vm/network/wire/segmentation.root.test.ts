@@ -2,13 +2,13 @@
 // tap and ruleset, an uplink that is read byte by byte, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
-import { guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { openTapWire, sizeOf, tcpFlags, tcpPacket, worldAddress } from '../../../scripts/rigs/network/tap-wire.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { run } from '../../../src/linux/command.ts'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
-import { gsoHeader, startHostileNic } from '../../rigs/hostile/nic.ts'
+import { guest, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
+import { openTapWire, sizeOf, tcpFlags, tcpPacket, worldAddress } from '../../../../scripts/rigs/network/tap-wire.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
+import { run } from '../../../../src/linux/command.ts'
+import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
+import { gsoHeader, startHostileNic } from '../../../rigs/hostile/nic.ts'
 
 const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
 /** linux/if_tun.h: IFF_VNET_HDR. */
@@ -21,7 +21,7 @@ const dataBytes = 1_400
 /** Result of an attack: bytes counted, bytes that left, and the card's offer. */
 async function attack(foreignFlags?: number) {
   await run(['nft', '--file', '-'], { ...bounds, stdin: `flush ruleset\n${rulesetText(plan())}` })
-  using wire = await openTapWire(guest(1), foreignFlags)
+  using wire = await openTapWire(guest(1), foreignFlags === undefined ? {} : { foreignFlags })
   const nic = `mac=${guest(1).mac},host_tso4=off,host_tso6=off,host_ufo=off,romfile=`
   using card = await startHostileNic({ fd: wire.fd, nic })
   const from = { source: guest(1).address, destination: worldAddress }

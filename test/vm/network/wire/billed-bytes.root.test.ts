@@ -2,11 +2,10 @@
 // uplink that is read byte by byte, and no sampling daemon. In a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
-import { guest, plan, quotaOf } from '../../../scripts/rigs/guest/two-guests.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { guest, plan, quotaOf } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
 import {
   echoPacket,
-  hostAddress,
   openTapWire,
   sizeOf,
   type TapWire,
@@ -15,9 +14,9 @@ import {
   tcpPacket,
   udpPacket,
   worldAddress,
-} from '../../../scripts/rigs/network/tap-wire.ts'
-import { run } from '../../../src/linux/command.ts'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+} from '../../../../scripts/rigs/network/tap-wire.ts'
+import { run } from '../../../../src/linux/command.ts'
+import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 
 const capBytes = 1_048_576
 /** Bytes that may be missing below the cap when it is reached. */
@@ -53,10 +52,10 @@ function tcpSegments(wire: TapWire, count: number): Uint8Array[] {
   const opening = wire.left()
   const [syn] = opening
   if (syn === undefined) return []
-  // Whichever port the host has given it.
+  // Whichever address and port the host has given it.
   const destinationPort = ((syn[20] ?? 0) << 8) | (syn[21] ?? 0)
   const answer = { sourcePort: ports.destinationPort, destinationPort, sequence: 499, acknowledgment: 1_000 }
-  const back = { source: worldAddress, destination: hostAddress }
+  const back = { source: worldAddress, destination: syn.subarray(12, 16).join('.') }
   wire.arrive(tcpPacket(back, { ...answer, flags: tcpFlags.syn | tcpFlags.ack, options: windowScale }))
   const data = new Uint8Array(tapMtuBytes - 40)
   const segment = { ...ports, acknowledgment: 500, flags: tcpFlags.ack, data }

@@ -2,11 +2,11 @@
 // ruleset, an uplink that is read byte by byte, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
-import { guest, plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { openTapWire, sizeOf, tapMtuBytes, udpPacket, worldAddress } from '../../../scripts/rigs/network/tap-wire.ts'
-import { run } from '../../../src/linux/command.ts'
-import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { guest, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
+import { openTapWire, sizeOf, tapMtuBytes, udpPacket, worldAddress } from '../../../../scripts/rigs/network/tap-wire.ts'
+import { run } from '../../../../src/linux/command.ts'
+import { rulesetText } from '../../../../src/vm/network/nft.plan.ts'
 
 const bounds = { timeoutMs: 10_000, outputBytesMax: 100_000 }
 

@@ -2,19 +2,19 @@
 // bytes on the uplink, SQLite, in a namespace of their own. Needs root.
 
 import { expect, test } from 'bun:test'
-import { createManualClock } from '../../../scripts/rigs/clock.ts'
-import { plan } from '../../../scripts/rigs/guest/two-guests.ts'
-import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
-import { openTapWire, sizeOf, udpPacket, worldAddress } from '../../../scripts/rigs/network/tap-wire.ts'
-import { silentLogger } from '../../../src/base/log.ts'
-import { createNft } from '../../../src/host/network/nft.ts'
-import { openStore } from '../../../src/store/db.ts'
-import { egressOf, raiseEgressLimit } from '../../../src/store/ledger/egress.query.ts'
-import { listEvents } from '../../../src/store/ledger/event.query.ts'
-import { recordResource } from '../../../src/store/ledger/resource.query.ts'
-import { insertVm, moveVm, openVm } from '../../../src/store/ledger/vm.query.ts'
-import { macAddress } from '../../../src/vm/launch.plan.ts'
-import { VmNetwork } from '../../../src/vm/network/network.driver.ts'
+import { createManualClock } from '../../../../scripts/rigs/clock.ts'
+import { hostPart, plan } from '../../../../scripts/rigs/guest/two-guests.ts'
+import { inOwnNetns } from '../../../../scripts/rigs/netns.ts'
+import { openTapWire, sizeOf, udpPacket, worldAddress } from '../../../../scripts/rigs/network/tap-wire.ts'
+import { silentLogger } from '../../../../src/base/log.ts'
+import { createNft } from '../../../../src/host/network/nft.ts'
+import { openStore } from '../../../../src/store/db.ts'
+import { egressOf, raiseEgressLimit } from '../../../../src/store/ledger/egress.query.ts'
+import { listEvents } from '../../../../src/store/ledger/event.query.ts'
+import { recordResource } from '../../../../src/store/ledger/resource.query.ts'
+import { insertVm, moveVm, openVm } from '../../../../src/store/ledger/vm.query.ts'
+import { macAddress } from '../../../../src/vm/launch.plan.ts'
+import { VmNetwork } from '../../../../src/vm/network/network.driver.ts'
 
 const limitBytes = 1_048_576
 const dayMs = 86_400_000
@@ -44,10 +44,12 @@ inOwnNetns(
         new VmNetwork({
           ledger: store.ledger,
           nft,
+          host: hostPart(nft),
           clock,
           log: silentLogger,
           ruleset: plan(),
           ownNetworks: () => [],
+          ownAddresses: () => [],
           names: null,
           egressLimitBytes: limitBytes,
           rescueLimitBytes,

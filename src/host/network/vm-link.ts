@@ -1,0 +1,235 @@
+// The link between this host and the namespace of VMs (vm-namespace.ts) as text: names, settings, commands for
+// `ip -batch -`. Pure.
+//
+// Packets of VMs must reach this host at the gateway address alone, also at the moment when it gets another address,
+// and whatever becomes of its nftables. So they skip table `local`, by rules in front of it (ip-rule(8)):
+//
+//     0: iif LINK lookup 29554     the gateway address
+//     0: iif LINK fwmark 0x8000000/0x8000000 lookup local
+//                                  answers to this host, by connection tracking (vm/network/host-table.plan.ts)
+//     0: iif LINK goto 2           everything else is forwarded, by whatever rules this host has
+//     0: iif LINK blackhole        unless somebody has removed rule 2
+//     1: lookup local              moved from 0, as it must be behind
+//     2: nop
+
+import { Type } from '@sinclair/typebox'
+import { answerMark, type LinkNames, linkNames } from '../../base/link-names.ts'
+import { checked } from '../../contract/check.ts'
+
+export type VmLinkPlan = {
+  readonly tapPrefix: string
+  /** This host's address for VMs. */
+  readonly gateway: string
+  /** Null: no VM has IPv6. */
+  readonly gatewayV6: string | null
+  /** Loopback addresses of this host may be clients of VMs; the table of this host translates them. */
+  readonly loopbackClients: boolean
+  readonly mtuBytes: number
+}
+
+/** Locally administered, of both ends. MACs of VMs begin otherwise (vm/launch.plan.ts). */
+export const linkMac = '0a:73:74:72:6f:6c'
+
+/**
+ * Both ends have one MAC and no ARP: a frame needs no neighbour. The next hop, which neither end knows, keeps the
+ * kernel from holding a neighbour for each destination. It is the address of a router that has none (RFC 7600).
+ */
+const nextHop = '192.0.0.8'
+const nextHopV6 = 'fe80::1'
+/** Holds routes for the gateway address; it has no name in rt_tables(5). */
+const table = 29_554
+
+export function addLinkArgv({ host, inside }: LinkNames, namespaceFile: string): string[] {
+  const peer = ['peer', 'name', inside, 'address', linkMac, 'netns', namespaceFile]
+  return ['ip', 'link', 'add', host, 'address', linkMac, 'type', 'veth', ...peer]
+}
+
+type Setting = [path: string, value: string]
+
+/** Settings of this host's end, written before it is up. */
+export function hostSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
+  const { host } = linkNames(tapPrefix)
+  return [...endSettings(host, plan), [`${ipv4}/${host}/route_localnet`, plan.loopbackClients ? '1' : '0']]
+}
+
+/** Settings of the whole namespace and of its end. */
+export function insideSettings({ tapPrefix, ...plan }: VmLinkPlan): Setting[] {
+  return [
+    ['/proc/sys/net/ipv4/ip_forward', '1'],
+    ...(plan.gatewayV6 === null ? [] : ([[`${ipv6}/all/forwarding`, '1']] satisfies Setting[])),
+    ...endSettings(linkNames(tapPrefix).inside, plan),
+  ]
+}
+
+const ipv4 = '/proc/sys/net/ipv4/conf'
+const ipv6 = '/proc/sys/net/ipv6/conf'
+
+function endSettings(name: string, { gatewayV6 }: Pick<VmLinkPlan, 'gatewayV6'>): Setting[] {
+  return [
+    [`${ipv6}/${name}/accept_ra`, '0'],
+    ...(gatewayV6 === null
+      ? ([[`${ipv6}/${name}/disable_ipv6`, '1']] satisfies Setting[])
+      : ([
+          [`${ipv6}/${name}/addr_gen_mode`, '1'],
+          [`${ipv6}/${name}/forwarding`, '1'],
+          [`${ipv6}/${name}/disable_ipv6`, '0'],
+        ] satisfies Setting[])),
+    // A source that is not routed back by the link is spoofed.
+    [`${ipv4}/${name}/rp_filter`, '1'],
+    [`${ipv4}/${name}/accept_redirects`, '0'],
+    [`${ipv4}/${name}/send_redirects`, '0'],
+    [`${ipv4}/${name}/forwarding`, '1'],
+  ]
+}
+
+export function hostCommands({ tapPrefix, gateway, gatewayV6, mtuBytes }: VmLinkPlan): string[] {
+  const { host } = linkNames(tapPrefix)
+  return [
+    `link set dev ${host} mtu ${mtuBytes} arp off up`,
+    `address replace ${gateway}/32 dev ${host} scope link`,
+    `route replace local ${gateway} dev ${host} table ${table}`,
+    ...(gatewayV6 === null
+      ? []
+      : [
+          // Deprecated, so that this host itself uses it for nothing but its VMs (RFC 6724 5, rule 3).
+          `address replace ${gatewayV6}/128 dev ${host} nodad noprefixroute preferred_lft 0`,
+          `route replace local ${gatewayV6} dev ${host} table ${table}`,
+        ]),
+  ]
+}
+
+export function insideCommands({ tapPrefix, gateway, gatewayV6, mtuBytes }: VmLinkPlan): string[] {
+  const { inside } = linkNames(tapPrefix)
+  const v4 = `via ${nextHop} dev ${inside} onlink`
+  const v6 = `via ${nextHopV6} dev ${inside}`
+  return [
+    'link set dev lo up',
+    `link set dev ${inside} mtu ${mtuBytes} arp off up`,
+    `route replace ${gateway}/32 ${v4} table ${table}`,
+    `route replace default ${v4}`,
+    ...(gatewayV6 === null ? [] : [`route replace ${gatewayV6}/128 ${v6} table ${table}`, `route replace ::/0 ${v6}`]),
+  ]
+}
+
+export type LinkRoutes = {
+  readonly link: string
+  readonly gateway: string
+  readonly gatewayV6: string
+  /** The VM's; null: none of this family. */
+  readonly address: string | null
+  readonly addressV6: string | null
+}
+
+/** This host's routes to one VM, which it uses with the gateway address. */
+export function vmRouteCommands({ link, gateway, gatewayV6, address, addressV6 }: LinkRoutes): string[] {
+  return [
+    ...(address === null ? [] : [`route replace ${address}/32 via ${nextHop} dev ${link} onlink src ${gateway}`]),
+    ...(addressV6 === null ? [] : [`route replace ${addressV6}/128 via ${nextHopV6} dev ${link} src ${gatewayV6}`]),
+  ]
+}
+
+/** Keys that a rule lacks are absent (ip-rule(8), -json). */
+const Rule = Type.Object({
+  priority: Type.Integer({ minimum: 0 }),
+  iif: Type.Optional(Type.String()),
+  dst: Type.Optional(Type.String()),
+  fwmark: Type.Optional(Type.String()),
+  fwmask: Type.Optional(Type.String()),
+  table: Type.Optional(Type.String()),
+  goto: Type.Optional(Type.Integer()),
+  action: Type.Optional(Type.String()),
+  nop: Type.Optional(Type.Null()),
+})
+const Rules = Type.Array(Rule)
+export type RoutingRule = (typeof Rules)['static'][number]
+
+/** Output of `ip -json rule show`. Fault host.command_failed. */
+export function parseRules(text: string): RoutingRule[] {
+  return checked(Rules, JSON.parse(text || '[]'), { what: 'ip rule', code: 'host.command_failed' })
+}
+
+const mark = `0x${answerMark.toString(16)}`
+
+/** Kept by systemd-networkd, which removes other rules that it has not made (networkd.conf(5)). */
+const kept = 'protocol kernel'
+
+/**
+ * Brings the rules of one family into the order above. Empty: they are. A new rule comes behind those with its number,
+ * so each of ours is made anew in turn: what is left meanwhile still keeps packets from table `local`.
+ */
+export function hostRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
+  const localAt = rules.filter(isLocal).map(({ priority }) => priority)
+  const local = localAt.find(priority => priority > 0) ?? 1
+  const behind = local + 1
+  const ours = rules.filter(({ iif }) => iif === link)
+  const wanted = [`lookup ${table}`, `fwmark ${mark}/${mark} lookup local`, `goto ${behind}`, 'blackhole']
+  const isDone =
+    !localAt.includes(0) &&
+    localAt.includes(local) &&
+    rules.some(rule => isNop(rule, behind)) &&
+    ours.every(({ priority }) => priority === 0) &&
+    ours.map(actionOf).join() === wanted.join()
+  if (isDone) return []
+  return [
+    ...(localAt.includes(local) ? [] : [`rule add pref ${local} lookup local ${kept}`]),
+    ...(rules.some(rule => isNop(rule, behind)) ? [] : [`rule add pref ${behind} type nop ${kept}`]),
+    ...(localAt.includes(0) ? ['rule delete pref 0 lookup local'] : []),
+    ...ours.filter(rule => !wanted.includes(actionOf(rule)) || rule.priority !== 0).map(rule => deletion(rule, link)),
+    ...wanted.flatMap(action => [
+      ...ours
+        .filter(rule => actionOf(rule) === action && rule.priority === 0)
+        .slice(0, 1)
+        .map(rule => deletion(rule, link)),
+      `rule add pref 0 iif ${link} ${typed(action)} ${kept}`,
+    ]),
+  ]
+}
+
+/** Takes our rules away and puts table `local` back, unless somebody else has moved it. */
+export function withdrawnRuleCommands(rules: readonly RoutingRule[], link: string): string[] {
+  const isMoved = !rules.some(rule => isLocal(rule) && rule.priority === 0) && rules.some(rule => isNop(rule, 2))
+  return [
+    ...rules.filter(({ iif }) => iif === link).map(rule => deletion(rule, link)),
+    ...(isMoved
+      ? [
+          'rule add pref 0 lookup local',
+          ...(rules.some(rule => isLocal(rule) && rule.priority === 1) ? ['rule delete pref 1 lookup local'] : []),
+          'rule delete pref 2',
+        ]
+      : []),
+  ]
+}
+
+/** Inside: what is for the gateway address goes to this host, though the taps have it, too. Empty: it does. */
+export function insideRuleCommands(rules: readonly RoutingRule[], gateway: string): string[] {
+  const ours = rules.filter(({ table: to }) => to === `${table}`)
+  const localAt = rules.filter(isLocal).map(({ priority }) => priority)
+  if (ours.length === 1 && ours[0]?.dst === gateway && !localAt.includes(0)) return []
+  return [
+    ...(localAt.some(priority => priority > 0) ? [] : ['rule add pref 1 lookup local']),
+    ...(localAt.includes(0) ? ['rule delete pref 0 lookup local'] : []),
+    ...ours.map(({ priority, dst }) => `rule delete pref ${priority} to ${dst} lookup ${table}`),
+    `rule add pref 0 to ${gateway} lookup ${table}`,
+  ]
+}
+
+function isLocal({ table: to, iif, dst }: RoutingRule): boolean {
+  return to === 'local' && iif === undefined && dst === undefined
+}
+
+function isNop({ priority, nop }: RoutingRule, at: number): boolean {
+  return priority === at && nop === null
+}
+
+function actionOf({ table: to, goto, action, fwmark, fwmask }: RoutingRule): string {
+  const match = fwmark === undefined ? '' : `fwmark ${fwmark}/${fwmask ?? '0xffffffff'} `
+  return match + (to !== undefined ? `lookup ${to}` : goto !== undefined ? `goto ${goto}` : (action ?? ''))
+}
+
+function typed(action: string): string {
+  return action === 'blackhole' ? `type ${action}` : action
+}
+
+function deletion(rule: RoutingRule, link: string): string {
+  return `rule delete pref ${rule.priority} iif ${link} ${typed(actionOf(rule))}`
+}

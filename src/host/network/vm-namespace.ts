@@ -1,0 +1,178 @@
+// The network namespace that VMs' taps are in, and its one link to this host. Effects: mounts the namespace below
+// /run/netns, makes interfaces, routes and routing rules in both, writes their settings.
+//
+// The taps' table of nftables is in there with them, so nothing that is flushed on this host opens or uncounts them.
+// Both ends of the link have one MAC and no ARP: a frame needs no neighbour. The gateway address is this host's end of
+// the link. Inside it is on each tap as well, as the source of errors, but a routing rule sends what is for it here.
+
+import { Type } from '@sinclair/typebox'
+import { linkNames } from '../../base/link-names.ts'
+import { createSerial } from '../../base/work/serial.ts'
+import { checked } from '../../contract/check.ts'
+import { run } from '../../linux/command.ts'
+import { isUnderSystemd } from '../../linux/process.ts'
+import { isNetns, type Netns, netnsAt } from './netns.ts'
+import { writeSetting } from './setting.ts'
+import { interfaceNames } from './tap.ts'
+import {
+  addLinkArgv,
+  hostCommands,
+  hostRuleCommands,
+  hostSettings,
+  insideCommands,
+  insideRuleCommands,
+  insideSettings,
+  type LinkRoutes,
+  linkMac,
+  parseRules,
+  type RoutingRule,
+  type VmLinkPlan,
+  vmRouteCommands,
+  withdrawnRuleCommands,
+} from './vm-link.ts'
+
+/** `name`: below /run/netns, for ip-netns(8). */
+type Options = VmLinkPlan & { readonly name: string }
+
+export type VmNamespace = {
+  readonly name: string
+  readonly netns: Netns
+  /** Name of this host's end of the link. */
+  readonly link: string
+  /** Makes what is missing; safe to repeat. Faults: host.*. */
+  readonly open: () => Promise<void>
+  /** As `open`, where others have removed the link or what bounds it. Changes nothing else. Faults: host.*. */
+  readonly keep: () => Promise<void>
+}
+
+export function namespaceFile(name: string): string {
+  return `/run/netns/${name}`
+}
+
+export function createVmNamespace(options: Options): VmNamespace {
+  const file = namespaceFile(options.name)
+  const netns = netnsAt(file)
+  const turns = createSerial()
+  const open = async () => {
+    if (!isNetns(file)) await mountNamespace(file)
+    await join(options, netns)
+  }
+  return {
+    name: options.name,
+    netns,
+    link: linkNames(options.tapPrefix).host,
+    open: () => turns.run(open),
+    keep: () =>
+      turns.run(async () => {
+        if (!(await isKept(options))) await open()
+      }),
+  }
+}
+
+/** Ends the link and the namespace with everything in it; returns what was there. Faults: host.*. */
+export async function removeVmNamespace({ name, tapPrefix }: Pick<Options, 'name' | 'tapPrefix'>): Promise<string[]> {
+  const { host } = linkNames(tapPrefix)
+  const removed: string[] = []
+  for (const family of FAMILIES) {
+    const commands = withdrawnRuleCommands(await readRules(family), host)
+    if (commands.length > 0) removed.push(`routing rules (${family.name})`)
+    await batch(commands, family)
+  }
+  if (interfaceNames().includes(host)) {
+    await run(['ip', 'link', 'delete', 'dev', host], limits)
+    removed.push(host)
+  }
+  if (isNetns(namespaceFile(name))) {
+    await run(['ip', 'netns', 'delete', name], limits)
+    removed.push(name)
+  }
+  return removed
+}
+
+/** Safe to repeat. Faults: host.command_failed, host.command_timeout. */
+export async function routeVm(routes: LinkRoutes): Promise<void> {
+  await batch(vmRouteCommands(routes))
+}
+
+/** No effect where it has none. Faults: host.command_failed, host.command_timeout. */
+export async function unrouteVm(link: string, addresses: readonly string[]): Promise<void> {
+  if (!interfaceNames().includes(link)) return
+  for (const address of addresses) {
+    const family = address.includes(':') ? ipv6 : ipv4
+    await run(['ip', family.option, 'route', 'flush', 'exact', address, 'dev', link], limits)
+  }
+}
+
+/** This host's ends of such links, of whichever appliance. Faults: host.command_failed, host.command_timeout. */
+export async function listLinks(): Promise<string[]> {
+  const { stdout } = await run(['ip', '-json', 'link', 'show', 'type', 'veth'], limits)
+  const links = checked(Links, JSON.parse(stdout || '[]'), { what: 'ip link', code: 'host.command_failed' })
+  return links.flatMap(({ ifname, address }) => (address === linkMac && ifname !== undefined ? [ifname] : [])).sort()
+}
+
+/** An empty row stands for each interface of another type. */
+const Links = Type.Array(Type.Object({ ifname: Type.Optional(Type.String()), address: Type.Optional(Type.String()) }))
+
+const limits = { timeoutMs: 10_000, outputBytesMax: 1_048_576 }
+const ipv4 = { name: 'IPv4', option: '-4' } as const
+const ipv6 = { name: 'IPv6', option: '-6' } as const
+const FAMILIES = [ipv4, ipv6] as const
+type Family = (typeof FAMILIES)[number]
+
+/**
+ * A service of systemd has mounts of its own, which end with it: systemd itself mounts in those of the host, and the
+ * service sees it.
+ */
+async function mountNamespace(file: string): Promise<void> {
+  const isService = isUnderSystemd() && process.ppid === 1
+  const asHost = isService ? ['systemd-run', '--quiet', '--wait', '--collect', '--service-type=oneshot'] : []
+  await run([...asHost, 'install', '-D', '--mode=0444', '/dev/null', file], limits)
+  await run([...asHost, 'unshare', `--net=${file}`, 'true'], limits)
+}
+
+async function join(options: Options, netns: Netns): Promise<void> {
+  const names = linkNames(options.tapPrefix)
+  const hasHost = interfaceNames().includes(names.host)
+  if (!hasHost || !netns.run(interfaceNames).includes(names.inside)) {
+    if (hasHost) await run(['ip', 'link', 'delete', 'dev', names.host], limits)
+    await run(addLinkArgv(names, namespaceFile(options.name)), limits)
+  }
+  for (const [path, value] of hostSettings(options)) writeSetting(path, value)
+  netns.run(() => {
+    for (const [path, value] of insideSettings(options)) writeSetting(path, value)
+  })
+  // Before an end is up: no packet comes to this host without the rules that bound where it goes.
+  for (const { family, gateway } of gatewaysOf(options)) {
+    await batch(hostRuleCommands(await readRules(family), names.host), family)
+    const inside = await netns.run(() => readRules(family))
+    await netns.run(() => batch(insideRuleCommands(inside, gateway), family))
+  }
+  await netns.run(() => batch(insideCommands(options)))
+  await batch(hostCommands(options))
+}
+
+async function isKept(options: Options): Promise<boolean> {
+  const { host } = linkNames(options.tapPrefix)
+  if (!interfaceNames().includes(host)) return false
+  for (const { family } of gatewaysOf(options)) {
+    if (hostRuleCommands(await readRules(family), host).length > 0) return false
+  }
+  return true
+}
+
+function gatewaysOf({ gateway, gatewayV6 }: Options): { readonly family: Family; readonly gateway: string }[] {
+  return [{ family: ipv4, gateway }, ...(gatewayV6 === null ? [] : [{ family: ipv6, gateway: gatewayV6 }])]
+}
+
+async function readRules(family: Family): Promise<RoutingRule[]> {
+  const { stdout } = await run(['ip', family.option, '-json', 'rule', 'show'], limits)
+  return parseRules(stdout)
+}
+
+async function batch(commands: readonly string[], family: Family = ipv4): Promise<void> {
+  if (commands.length === 0) return
+  await run(['ip', ...(family === ipv6 ? [ipv6.option] : []), '-batch', '-'], {
+    ...limits,
+    stdin: `${commands.join('\n')}\n`,
+  })
+}
