@@ -8,6 +8,7 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { measureNeighbours } from '../rigs/gateway/neighbours.ts'
+import { measureVmDeath } from '../rigs/gateway/vm-death.ts'
 import { createNetns } from '../rigs/netns.ts'
 import type { Figure, Figures } from './bench-report.ts'
 import { measureChunks } from './gateway/chunks.ts'
@@ -65,7 +66,9 @@ export async function run({ repoRoot, note, signal }: BenchContext): Promise<Fig
     })
     for await (const chunk of child.stdout) note(Buffer.from(chunk).toString().trimEnd())
     if ((await child.exited) !== 0) throw new Error(`the measuring process ended with ${await child.exited}`)
-    return (await Bun.file(results).json()) as Figures
+    const figures = (await Bun.file(results).json()) as Figures
+    const vmDeathResetMs = { value: round(await measureVmDeath()), unit: 'ms', aim: { atMost: 1_000 } }
+    return { ...figures, vmDeathResetMs }
   } finally {
     rmSync(folder, { recursive: true, force: true })
   }

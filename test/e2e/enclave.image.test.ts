@@ -1,7 +1,9 @@
 // The gateway in a measured VM, for its clients, its operator and a hostile host: a whole appliance with real VMs.
 
 import { expect, test } from 'bun:test'
+import { once } from 'node:events'
 import { readFileSync } from 'node:fs'
+import { connect } from 'node:net'
 import { join } from 'node:path'
 import OpenAI from 'openai'
 import { pinGatewayVm } from '../../scripts/lib/gateway-pins.ts'
@@ -113,9 +115,18 @@ inOwnNetns(
         await load
         expect([failed, asked > 5]).toEqual([0, true])
 
-        // A VM that dies is replaced.
+        // Clients of a VM that dies learn it at once, also those that only wait; it is replaced.
+        const silent = connect({ host: '127.0.0.1', port: Number(new URL(gatewayUrl).port) })
+        await once(silent, 'connect')
+        const reset = once(silent, 'error').then(([{ code }]) => ({ code, atMs: performance.now() }))
         const [pid] = qemuProcesses(appliance.stateDir)
+        const killedMs = performance.now()
         process.kill(pid ?? 0, 'SIGKILL')
+        const { code, atMs } = await reset
+        process.stderr.write(`clients of the VM were reset after ${Math.round(atMs - killedMs)} ms\n`)
+        expect(code).toBe('ECONNRESET')
+        // A second on a quiet machine (`bench gateway`).
+        expect(atMs - killedMs).toBeLessThan(5_000)
         const third = await servingGateway(appliance, second)
         expect((await openai.chat.completions.create(chat)).usage?.completion_tokens).toBe(8)
         expect(third).not.toBe(second)

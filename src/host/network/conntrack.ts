@@ -20,10 +20,14 @@ export async function forgetConnections(address: string, timeoutMs: number, netn
       const argv = ['conntrack', '--delete', '--family', `ipv${family}`, side, address]
       await netns.run(() => run(argv, { timeoutMs, outputBytesMax }))
     } catch (error) {
-      // conntrack ends with 1 when there was nothing to delete.
-      if (!(error instanceof Fault && error.message.includes(': 0 flow entries have been deleted'))) throw error
+      if (!isNothingDeleted(error)) throw error
     }
   }
+}
+
+/** conntrack ends with 1 when there was nothing to delete. */
+export function isNothingDeleted(error: unknown): boolean {
+  return error instanceof Fault && error.message.includes(': 0 flow entries have been deleted')
 }
 
 export function hasConntrack(): boolean {

@@ -327,7 +327,7 @@ export class VmDriver {
         return releaseUid(resource.name)
       case 'address':
       case 'address_v6':
-        return this.#deps.network.rest(resource.name)
+        return this.#deps.network.rest(resource.name, this.#deps.random)
       default:
         return unreachable(resource.kind)
     }

@@ -7,6 +7,7 @@ import { isIPv4 } from 'node:net'
 import { type Static, Type } from '@sinclair/typebox'
 import type { Clock } from '../../base/clock.ts'
 import { Fault, wrapFault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createSerial } from '../../base/work/serial.ts'
 import { checked } from '../../contract/check.ts'
@@ -15,6 +16,7 @@ import { forgetConnections } from '../../host/network/conntrack.ts'
 import { hereNetns, type Netns } from '../../host/network/netns.ts'
 import type { Counters, Nft, Quota } from '../../host/network/nft.ts'
 import type { NftWatch } from '../../host/network/nft-watch.ts'
+import { resetClientsOf } from '../../host/network/reset-connections.ts'
 import { receivedBytes } from '../../host/network/tap.ts'
 import type { LedgerStore } from '../../store/db.ts'
 import { restAddress } from '../../store/ledger/address.query.ts'
@@ -181,13 +183,19 @@ export class VmNetwork {
   }
 
   /**
-   * Puts a released address to rest and deletes its connections, so that the next holder gets none of their packets.
-   * Call it when no packet of the VM can come any more, before deleting the ledger row. Safe to repeat. Faults: host.*.
+   * Puts a released address to rest and deletes its connections, so that the next holder gets none of their packets;
+   * clients that came by an address of this host get a reset. Call it when no packet of the VM can come any more,
+   * before deleting the ledger row. Safe to repeat. Faults: host.*.
    */
-  async rest(address: string): Promise<void> {
-    const { ledger, clock } = this.#deps
+  async rest(address: string, random: RandomBytes): Promise<void> {
+    const { ledger, clock, log, netns = hereNetns } = this.#deps
     restAddress(ledger.db, { address, nowMs: clock.nowMs() })
-    const { netns = hereNetns } = this.#deps
+    if (isIPv4(address)) {
+      // The address rests in any case; clients that hear nothing end by their own time limits.
+      await resetClientsOf(address, { random, timeoutMs: conntrackTimeoutMs }).catch(error => {
+        log.error('clients of a VM that is gone may get no reset', { address, error })
+      })
+    }
     await forgetConnections(address, conntrackTimeoutMs, netns)
     if (netns !== hereNetns) await forgetConnections(address, conntrackTimeoutMs)
   }

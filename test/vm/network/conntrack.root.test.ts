@@ -13,6 +13,7 @@ import {
   unspent,
 } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns.ts'
+import { systemRandom } from '../../../src/base/ids.ts'
 import { silentLogger } from '../../../src/base/log.ts'
 import { forgetConnections, requireConntrack } from '../../../src/host/network/conntrack.ts'
 import { createNft } from '../../../src/host/network/nft.ts'
@@ -149,7 +150,7 @@ inOwnNetns(
         egressLimitBytes: 1_000_000,
         rescueLimitBytes: 0,
       })
-      await network.rest(address)
+      await network.rest(address, systemRandom)
       far.write('stale, and forgotten')
       // Else it might come in by the connection that the second makes below, which is its own.
       await far.says('sent stale, and forgotten')
@@ -160,7 +161,7 @@ inOwnNetns(
       const heard = await after.says('got for the second')
       expect(heard).not.toContain('forgotten')
       expect(restingAt(store.ledger.db, { nowMs: clock.nowMs(), restMs: 1 })).toEqual([address])
-      await network.rest(address)
+      await network.rest(address, systemRandom)
     })
 
     test('connections over IPv6 are forgotten by their address, and those of others stay', async () => {

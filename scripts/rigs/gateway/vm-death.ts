@@ -1,0 +1,38 @@
+// How long a client that only waits does not know that its gateway VM is gone. Effects: network namespaces; needs root.
+
+import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
+import { createGuestNetwork, hostAddress } from '../guest/network.ts'
+import { guest } from '../guest/two-guests.ts'
+import { gatewayPlan, listenPort, servicePort } from './guests.ts'
+
+const source = new URL('../../../src', import.meta.url).pathname
+
+/** A client that waits in silence and says when its connection ends, and how. */
+export const clientCode = (address: string, port: number) => `
+  const s = require('node:net').connect(${port}, '${address}')
+  s.on('data', () => console.log('up')).on('error', e => console.log('error ' + e.code)).on('close', () => console.log('closed'))`
+
+/** As the daemon does it once nothing of the VM is left. */
+export const restCode = (address: string) => `
+  const { resetClientsOf } = await import('${source}/host/network/reset-connections.ts')
+  const random = n => crypto.getRandomValues(new Uint8Array(n))
+  console.log('up')
+  for await (const _ of console) console.log('reset ' + (await resetClientsOf('${address}', { random, timeoutMs: 10000 })))`
+
+/** From the moment at which the firewall leads nobody to the VM any more. */
+export async function measureVmDeath(): Promise<number> {
+  using network = await createGuestNetwork(5)
+  const { host, world } = network
+  const [vm] = network.guests
+  await network.listen(vm, '0.0.0.0', servicePort, 'a ')
+  await network.apply(rulesetText(gatewayPlan()))
+  const client = await network.program(world, clientCode(hostAddress, listenPort))
+  const daemon = await network.program(host, restCode(guest(1).address))
+  await host.run(['ip', 'link', 'set', guest(1).tap, 'down'])
+  await network.apply(rulesetText(gatewayPlan({ vms: { 1: { opened: false } }, service: { address: null } })))
+  const startedMs = performance.now()
+  daemon.write('go')
+  const said = await client.says('error')
+  if (said !== 'error ECONNRESET') throw new Error(`a client of a VM that is gone: ${said}`)
+  return performance.now() - startedMs
+}

@@ -1,0 +1,139 @@
+// Ends TCP connections of others that led to an address behind this host, which is gone. Effects: reads connection
+// tracking by conntrack(8) and sends packets, both in our network namespace.
+//
+// A reset counts only with the receiver's next sequence number (RFC 5961 3.2), which this host does not know. So it
+// sends segments that the receiver must answer: an acknowledgement of a wrong place (RFC 9293 3.10.7.4), and a
+// SYN-ACK, which it must challenge at any place (RFC 5961 4.2), and which the address translation of others passes on.
+// The answer names the number. It is for a connection that this kernel does not have, and the kernel resets it.
+
+import { FFIType, ptr } from 'bun:ffi'
+import { closeSync } from 'node:fs'
+import { Fault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
+import { parseIpv4 } from '../../base/ipv4.ts'
+import { runLines } from '../../linux/command-lines.ts'
+import { errno, libcOf } from '../../linux/ffi.ts'
+import { errnoName } from '../../linux/libc.ts'
+import { isNothingDeleted } from './conntrack.ts'
+
+/** An established connection, as its client knows it. */
+export type ClientConnection = { readonly client: Endpoint; readonly server: Endpoint }
+type Endpoint = { readonly address: string; readonly port: number }
+
+const lineBytesMax = 4_096
+
+/**
+ * Forgets the TCP connections of clients that came to an IPv4 address by an address of this host, and makes each of
+ * them ask for its reset. Call it once no rule leads to the address. Returns how many there were. Connections of a
+ * client that never answered are left out: strangers make them with any address. Faults: host.command_failed,
+ * host.command_timeout; host.unsupported (no raw socket).
+ */
+export async function resetClientsOf(
+  address: string,
+  { random, timeoutMs }: { readonly random: RandomBytes; readonly timeoutMs: number },
+): Promise<number> {
+  let count = 0
+  const fd = libc().socket(INET, RAW, IPPROTO_RAW)
+  if (fd < 0) throw new Fault('host.unsupported', `raw socket: ${errnoName(errno())}`)
+  try {
+    // It prints each entry that it has deleted: nobody waits for the other entries.
+    const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
+    await runLines([...argv, '--reply-src', address], {
+      timeoutMs,
+      lineBytesMax,
+      onLine: line => {
+        const connection = parseConnection(line)
+        if (connection !== null) challenge(fd, connection, random)
+        count += connection === null ? 0 : 1
+        return true
+      },
+    })
+  } catch (error) {
+    if (!isNothingDeleted(error)) throw error
+  } finally {
+    closeSync(fd)
+  }
+  return count
+}
+
+/** Null: no TCP connection that may still carry something to its client. */
+export function parseConnection(line: string): ClientConnection | null {
+  const match =
+    /^tcp +6 (?:\d+ )?(?:ESTABLISHED|FIN_WAIT|CLOSE_WAIT|LAST_ACK) src=([\d.]+) dst=([\d.]+) sport=(\d+) dport=(\d+) /.exec(
+      line,
+    )
+  if (match === null) return null
+  const [, source = '', destination = '', sourcePort, destinationPort] = match
+  return {
+    client: { address: source, port: Number(sourcePort) },
+    server: { address: destination, port: Number(destinationPort) },
+  }
+}
+
+/** A client that cannot be reached needs no reset: failures are ignored. */
+function challenge(fd: number, { client, server }: ClientConnection, random: RandomBytes): void {
+  const to = new Uint8Array(socketAddressBytes)
+  const view = new DataView(to.buffer)
+  view.setUint16(0, INET, true)
+  view.setUint32(4, parseIpv4(client.address))
+  for (const flags of [FLAGS.ack, FLAGS.ack | FLAGS.syn]) {
+    const packet = segment({ from: server, to: client, flags, numbers: random(8) })
+    libc().sendto(fd, ptr(packet), packet.length, 0, ptr(to), to.length)
+  }
+}
+
+type Segment = {
+  readonly from: Endpoint
+  readonly to: Endpoint
+  readonly flags: number
+  /** Sequence and acknowledgement. */
+  readonly numbers: Uint8Array
+}
+
+const FLAGS = { syn: 0x02, ack: 0x10 } as const
+const ipBytes = 20
+const tcpBytes = 20
+const ttl = 64
+const tcpProtocol = 6
+
+/** IPv4 (RFC 791) and TCP (RFC 9293) without options or data. The kernel fills in the checksum of IPv4. */
+export function segment({ from, to, flags, numbers }: Segment): Uint8Array {
+  const bytes = new Uint8Array(ipBytes + tcpBytes)
+  const view = new DataView(bytes.buffer)
+  view.setUint8(0, 0x45)
+  view.setUint16(2, bytes.length)
+  view.setUint8(8, ttl)
+  view.setUint8(9, tcpProtocol)
+  view.setUint32(12, parseIpv4(from.address))
+  view.setUint32(16, parseIpv4(to.address))
+  view.setUint16(ipBytes, from.port)
+  view.setUint16(ipBytes + 2, to.port)
+  bytes.set(numbers.subarray(0, 8), ipBytes + 4)
+  view.setUint8(ipBytes + 12, (tcpBytes / 4) << 4)
+  view.setUint8(ipBytes + 13, flags)
+  view.setUint16(ipBytes + 14, 0xffff)
+  view.setUint16(ipBytes + 16, checksum(view))
+  return bytes
+}
+
+/** Over the addresses, protocol, length and the segment (RFC 9293 3.1). */
+function checksum(view: DataView): number {
+  let sum = tcpProtocol + tcpBytes
+  for (let at = 12; at < view.byteLength; at += 2) sum += view.getUint16(at)
+  while (sum > 0xffff) sum = (sum & 0xffff) + (sum >>> 16)
+  return ~sum & 0xffff
+}
+
+/** include/linux/socket.h, include/linux/net.h, include/uapi/linux/in.h; the same on x86-64 and aarch64. */
+const INET = 2
+/** SOCK_RAW, SOCK_CLOEXEC, SOCK_NONBLOCK. */
+const RAW = 3 | 0o2000000 | 0o4000
+const IPPROTO_RAW = 255
+/** sockaddr_in. */
+const socketAddressBytes = 16
+
+const { i32, u32, i64, u64, ptr: pointer } = FFIType
+const libc = libcOf({
+  socket: { args: [i32, i32, i32], returns: i32 },
+  sendto: { args: [i32, pointer, u64, i32, pointer, u32], returns: i64 },
+})
