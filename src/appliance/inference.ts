@@ -192,6 +192,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     ...keptReceiptsIn(inference),
     ...(inference.processes === 0 ? {} : { processes: inference.processes }),
     connectionIdleSeconds: http.idle_timeout_s,
+    ...(inference.http2 ? { http2: true as const } : {}),
     ...traceSettings(inference.traces),
   }
 }

@@ -68,6 +68,7 @@ function upstreamIn(target: UpstreamTarget): WorkloadUpstream {
     remoteUrls: target.remoteUrls,
     ca: target.ca,
     spkiSha256: target.spkiSha256,
+    ...(target.spkiSha256Next === undefined ? {} : { spkiSha256Next: target.spkiSha256Next }),
     hasKey: target.key !== null,
   }
 }

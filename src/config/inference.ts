@@ -61,6 +61,11 @@ export const InferenceConfig = Section({
     [0, 0, 32],
     'Processes that serve the clients of the gateway. 0: one for each four cores of where the gateway runs, as far as it has 1 GiB of memory for each.',
   ),
+  http2: Type.Boolean({
+    default: false,
+    description:
+      'Whether clients that offer it (ALPN) get HTTP/2. Connections are not told to drain: those that keep sending stay with a VM that is replaced for `drain_s`.',
+  }),
   drain_s: Count(
     [600, 1, 86_400],
     'How long the requests of a VM that was replaced may go on, before it is stopped with them.',

@@ -59,5 +59,12 @@ export const UpstreamConfig = Entry({
     allowed: '"" or 64 lowercase hexadecimal digits',
     description: 'SHA-256 of the public key (SPKI) that the certificate of the upstream must hold. "" for any.',
   }),
+  spki_sha256_next: Type.String({
+    default: '',
+    pattern: '^$|^[0-9a-f]{64}$',
+    allowed: '"" or 64 lowercase hexadecimal digits',
+    description:
+      'As `spki_sha256`, for the key that comes next: either counts, so that the upstream may change it. "" for none.',
+  }),
 })
 export type UpstreamConfig = Static<typeof UpstreamConfig>

@@ -24,5 +24,6 @@ export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string)
     remoteUrls: upstream.remoteUrls,
     ca: upstream.ca,
     spkiSha256: upstream.spkiSha256,
+    ...(upstream.spkiSha256Next === undefined ? {} : { spkiSha256Next: upstream.spkiSha256Next }),
   }
 }

@@ -23,6 +23,8 @@ export type ServeTlsOptions = {
   /** Connections to this name (SNI, RFC 6066 section 3) get the certificate of `tls.guestCertificate`. */
   readonly guestName?: string
   readonly idleTimeoutSeconds: number
+  /** Clients that offer it by ALPN get HTTP/2. Default: HTTP/1.1 alone. */
+  readonly http2?: boolean
   /** Bun refuses a larger body before the handler runs; must exceed the handler's own limit. */
   readonly requestBodyBytesMax: number
   readonly log: Logger
@@ -74,6 +76,7 @@ export function serveTls(handler: FetchHandler, options: ServeTlsOptions): TlsSe
       // Bun's own error page shows source and paths.
       development: false,
       tls: certificates(),
+      http2: options.http2 === true,
       fetch: handler,
     })
   let current: Bun.Server<undefined>

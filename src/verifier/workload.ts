@@ -99,8 +99,14 @@ function word(text: string): string {
   return JSON.stringify(text.slice(0, wordCharsMax)).replaceAll(' ', '\\u0020')
 }
 
-function trustText({ url, spkiSha256, ca }: Pick<WorkloadUpstream, 'url' | 'spkiSha256' | 'ca'>): string {
+function trustText({
+  url,
+  spkiSha256,
+  spkiSha256Next,
+  ca,
+}: Pick<WorkloadUpstream, 'url' | 'spkiSha256' | 'spkiSha256Next' | 'ca'>): string {
   if (!url.startsWith('https:')) return 'no TLS'
-  if (spkiSha256 !== null) return `key ${spkiSha256}`
+  if (spkiSha256 !== null)
+    return `key ${[spkiSha256, ...(spkiSha256Next === undefined ? [] : [spkiSha256Next])].join(' or ')}`
   return ca === null ? 'public authorities' : 'an authority of its own'
 }

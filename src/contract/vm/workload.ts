@@ -62,6 +62,8 @@ export const GatewaySettings = Closed({
   processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
   /** Idle time of a connection without a request. */
   connectionIdleSeconds: Count,
+  /** Whether clients that offer it by ALPN get HTTP/2. Left out: HTTP/1.1 alone. */
+  http2: Type.Optional(Type.Literal(true)),
   /** Absent: nothing is traced. */
   traces: Type.Optional(TraceSettings),
 })
@@ -94,6 +96,8 @@ export const WorkloadUpstream = Closed({
   ca: OrNull(Type.String({ maxLength: 65_536 })),
   /** SHA-256 of its public key (SPKI); null: any that the authorities vouch for. */
   spkiSha256: OrNull(Sha256),
+  /** A second key that counts as well. Left out: none. */
+  spkiSha256Next: Type.Optional(Sha256),
   /** Whether a key is sent to it. The key itself is no part of this document. */
   hasKey: Type.Boolean(),
 })

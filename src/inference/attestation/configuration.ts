@@ -28,10 +28,11 @@ export function gatewayConfiguration(
     receipts: { responses: response_receipts, nonce_retention_minutes, nonces_max },
     // Every field but these, so that a field that comes later is in it by itself.
     upstreams: inference.upstreams.map(
-      ({ key_file, ca_file, weight, concurrency_max, embedding_models, ...upstream }, at) => ({
+      ({ key_file, ca_file, weight, concurrency_max, embedding_models, spki_sha256_next, ...upstream }, at) => ({
         ...upstream,
-        // Left out where there is none: so the digest is that of before there were such models.
+        // Left out where there is none: so the digest is that of before there were such fields.
         ...(embedding_models.length === 0 ? {} : { embedding_models }),
+        ...(spki_sha256_next === '' ? {} : { spki_sha256_next }),
         ca_sha256: digestOf(authorities[at] ?? null),
       }),
     ),

@@ -106,13 +106,14 @@ function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string
       gen_ai_operation_name: seen.operation,
       gen_ai_provider_name: 'strongroom',
       gen_ai_request_model: model,
+      upstream,
     }
     const sets = {
       base,
       duration: { ...base, error_type: error },
       input: { ...base, gen_ai_token_type: 'input' },
       output: { ...base, gen_ai_token_type: 'output' },
-      request: { ...base, upstream, http_response_status_code: status },
+      request: { ...base, http_response_status_code: status },
     }
     // Each label comes from a short list; combinations beyond the bound are dropped.
     if (known.size < seriesMax) known.set(key, sets)

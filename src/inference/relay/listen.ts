@@ -12,7 +12,7 @@ export type ListenOptions = {
   readonly guestName: string
   /** Other processes of the gateway listen there, too. */
   readonly isShared: boolean
-  readonly settings: Pick<GatewaySettings, 'connectionIdleSeconds'>
+  readonly settings: Pick<GatewaySettings, 'connectionIdleSeconds' | 'http2'>
   readonly log: Logger
 }
 
@@ -32,7 +32,9 @@ export function listenWith(
 ): Listening {
   const idleTimeoutSeconds = settings.connectionIdleSeconds
   if (tls !== null) {
-    return serveTls(handler, { ...listen, isShared, tls, guestName, idleTimeoutSeconds, requestBodyBytesMax, log })
+    const http2 = settings.http2 === true
+    const limits = { idleTimeoutSeconds, requestBodyBytesMax }
+    return serveTls(handler, { ...listen, isShared, tls, guestName, http2, ...limits, log })
   }
   const server = Bun.serve({
     ...listen,

@@ -47,7 +47,7 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
     },
     handshake: (socket, isDone, error) => {
       if (endpoint.tls === null) return
-      if (isDone && error === null && isPinned(endpoint.spkiSha256, certificateOf(socket))) accept(socket)
+      if (isDone && error === null && isPinned(endpoint.pins, certificateOf(socket))) accept(socket)
       else refuse(socket)
     },
     data: (socket, bytes) => (connection === null ? refuse(socket) : connection.onData(bytes)),

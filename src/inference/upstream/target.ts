@@ -32,6 +32,8 @@ export type UpstreamTarget = {
   readonly remoteUrls: boolean
   readonly ca: string | null
   readonly spkiSha256: string | null
+  /** A second key that counts as well, while the upstream changes its own. */
+  readonly spkiSha256Next?: string
 }
 
 /** Reads key and certificate files. Faults: config.file; config.invalid when fields contradict each other. */
@@ -40,6 +42,10 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   const isTls = config.url.startsWith('https:')
   if (!isTls && (config.ca_file !== '' || config.spki_sha256 !== '')) {
     throw new Fault('config.invalid', `${where}: ca_file and spki_sha256 need an https url`)
+  }
+  // By itself it would pin nothing that an operator expects to be pinned.
+  if (config.spki_sha256 === '' && config.spki_sha256_next !== '') {
+    throw new Fault('config.invalid', `${where}: spki_sha256_next needs spki_sha256`)
   }
   const key = config.key_file === '' ? null : readText(config.key_file, `${where}: key_file`).trim()
   if (key !== null && !/^[\x21-\x7e]{1,4096}$/.test(key)) {
@@ -61,6 +67,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
     remoteUrls: config.remote_urls,
     ca: config.ca_file === '' ? null : readText(config.ca_file, `${where}: ca_file`),
     spkiSha256: config.spki_sha256 === '' ? null : config.spki_sha256,
+    ...(config.spki_sha256_next === '' ? {} : { spkiSha256Next: config.spki_sha256_next }),
   }
 }
 
@@ -75,22 +82,25 @@ function readText(path: string, what: string): string {
 /** Where a target is reached, as Bun.connect takes it. */
 export type Endpoint = {
   readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
-  /** Null: no TLS. Chain and name are checked by Bun, the pin by `isPinned`. */
+  /** Null: no TLS. Chain and name are checked by Bun, the pins by `isPinned`. */
   readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
-  readonly spkiSha256: string | null
+  /** Any of these keys will do; none: any key. */
+  readonly pins: readonly string[]
   /** For the Host header. */
   readonly host: string
   /** Stands before the path of every request. */
   readonly basePath: string
 }
 
-export function endpointOf(target: Pick<UpstreamTarget, 'url' | 'unixSocket' | 'ca' | 'spkiSha256'>): Endpoint {
+export function endpointOf(
+  target: Pick<UpstreamTarget, 'url' | 'unixSocket' | 'ca' | 'spkiSha256' | 'spkiSha256Next'>,
+): Endpoint {
   const url = new URL(target.url)
   const isTls = url.protocol === 'https:'
   const hostname = url.hostname.replace(/^\[|\]$/g, '')
   const common = { host: url.host, basePath: url.pathname.replace(/\/+$/, '') }
   if (target.unixSocket !== null) {
-    return { ...common, address: { unix: target.unixSocket }, tls: null, spkiSha256: null }
+    return { ...common, address: { unix: target.unixSocket }, tls: null, pins: [] }
   }
   return {
     ...common,
@@ -103,17 +113,17 @@ export function endpointOf(target: Pick<UpstreamTarget, 'url' | 'unixSocket' | '
           ...(isIP(hostname) === 0 ? { serverName: hostname } : {}),
         }
       : null,
-    spkiSha256: target.spkiSha256,
+    pins: [target.spkiSha256, target.spkiSha256Next].flatMap(pin => pin ?? []),
   }
 }
 
-/** True if a certificate (DER) has the pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
-export function isPinned(pin: string | null, der: unknown): boolean {
-  if (pin === null) return true
+/** True if a certificate (DER) has a pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */
+export function isPinned(pins: readonly string[], der: unknown): boolean {
+  if (pins.length === 0) return true
   if (!(der instanceof Uint8Array)) return false
   try {
     const spki = new X509Certificate(der).publicKey.export({ type: 'spki', format: 'der' })
-    return toHex(new Bun.CryptoHasher('sha256').update(spki).digest()) === pin
+    return pins.includes(toHex(new Bun.CryptoHasher('sha256').update(spki).digest()))
   } catch {
     return false
   }

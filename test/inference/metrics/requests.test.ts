@@ -62,7 +62,8 @@ function read(text: string): Read {
   return { types, samples }
 }
 
-const base = 'gen_ai_operation_name="chat",gen_ai_provider_name="strongroom",gen_ai_request_model="tiny"'
+const base =
+  'gen_ai_operation_name="chat",gen_ai_provider_name="strongroom",gen_ai_request_model="tiny",upstream="local"'
 
 describe('requests', () => {
   test('names, units and counts', () => {
@@ -96,7 +97,24 @@ describe('requests', () => {
     expect(value(`gen_ai_server_time_per_output_token_seconds_sum{${base}}`)).toBe(0.1)
     expect(value(`strongroom_gateway_queue_duration_seconds_count{${base}}`)).toBe(2)
     const requests = 'strongroom_gateway_requests_total'
-    expect(value(`${requests}{${base},upstream="local",http_response_status_code="200"}`)).toBe(2)
+    expect(value(`${requests}{${base},http_response_status_code="200"}`)).toBe(2)
+  })
+
+  test('latency by upstream and model', () => {
+    // Goal: of two upstreams of one model, and of two models, the slow one is seen.
+    const metrics = createMetrics({ models: ['tiny'], upstreams: ['fast', 'slow'], otherFamilies: () => [] })
+    metrics.observe(seen({ upstream: 'fast', durationMs: 200, firstChunkMs: 20 }))
+    metrics.observe(seen({ upstream: 'slow', durationMs: 3_000, firstChunkMs: 900 }))
+    const { samples } = read(metrics.render())
+    const of = (upstream: string) => base.replace('"local"', `"${upstream}"`)
+    const sums = ['fast', 'slow'].map(upstream => [
+      samples.get(`gen_ai_server_request_duration_seconds_sum{${of(upstream)},error_type=""}`),
+      samples.get(`gen_ai_server_time_to_first_token_seconds_sum{${of(upstream)}}`),
+    ])
+    expect(sums).toEqual([
+      [0.2, 0.02],
+      [3, 0.9],
+    ])
   })
 
   test('a value on a bound belongs to its bucket', () => {
@@ -117,11 +135,16 @@ describe('requests', () => {
     metrics.observe(seen({ ...none, status: 502, errorCode: 'upstream_failed', upstream: 'local' }))
     metrics.observe(seen({ ...none, status: 500, errorCode: 'secret detail' }))
     const { samples } = read(metrics.render())
-    for (const code of ['rate_limited', 'upstream_failed', 'other']) {
-      expect(samples.get(`gen_ai_server_request_duration_seconds_count{${base},error_type="${code}"}`)).toBe(1)
+    const without = base.replace('"local"', '""')
+    for (const [code, labels] of [
+      ['rate_limited', without],
+      ['upstream_failed', base],
+      ['other', without],
+    ]) {
+      expect(samples.get(`gen_ai_server_request_duration_seconds_count{${labels},error_type="${code}"}`)).toBe(1)
     }
     const requests = 'strongroom_gateway_requests_total'
-    expect(samples.get(`${requests}{${base},upstream="",http_response_status_code="429"}`)).toBe(1)
+    expect(samples.get(`${requests}{${without},http_response_status_code="429"}`)).toBe(1)
     expect(samples.get(`strongroom_gateway_queue_duration_seconds_count{${base}}`)).toBe(1)
     expect([...samples.keys()].filter(key => /token/.test(key))).toEqual([])
   })

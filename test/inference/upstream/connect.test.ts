@@ -122,6 +122,19 @@ describe('TLS', () => {
     'another name': ['localhost', other, other.cert, other.spkiSha256, false],
     'an address for a name': ['localhost', own, own.cert, own.spkiSha256, false],
   }
+  // Goal: while an upstream changes its key, the one that it has and the one that comes next count, and no third.
+  test.each([
+    ['its key comes next', own, other.spkiSha256, own.spkiSha256, true],
+    ['its key is the present one', own, own.spkiSha256, other.spkiSha256, true],
+    ['a third', own, other.spkiSha256, named.spkiSha256, false],
+  ])('two pins: %s', async (_, server, spkiSha256, spkiSha256Next, isRight) => {
+    await using upstream = await startRaw({ kind: 'tls', own: server }, { onRequest: echo })
+    using client = openClient()
+    const to = target(`https://127.0.0.1:${upstream.port}/v1`, { ca: server.cert, spkiSha256, spkiSha256Next })
+    const end = isRight ? await textOf(await client.send(to)) : await reasonOf(client.send(to))
+    expect(end).toBe(isRight ? '1' : 'unreachable')
+  })
+
   const hasIpv6 = existsSync('/proc/net/if_inet6')
   for (const [name, [host, server, ca, spkiSha256, isRight]] of Object.entries(ROWS)) {
     test.skipIf(skipUnless(host !== '[::1]' || hasIpv6, 'needs IPv6 on loopback'))(name, async () => {
