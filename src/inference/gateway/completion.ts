@@ -20,7 +20,7 @@ import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
 import { requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
-import { clientGoneStatus, type Job } from './respond.ts'
+import { clientGoneStatus, costHeader, type Job } from './respond.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -102,6 +102,8 @@ export function createMeteredHandler<Asked extends Operation>(
     const headers = { ...commonHeaders(id), ...entry.headers }
     const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
     const account = entry.open(trace)
+    // In the clear it would tell how long an encrypted response is.
+    account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
     try {
       return await respond({ request, operation, id, exchange, headers, account, caller, dialect })
     } catch (error) {

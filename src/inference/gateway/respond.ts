@@ -4,6 +4,7 @@
 import { utf8 } from '../../base/bytes.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
+import { nanoUsdText } from '../../contract/http/usd.ts'
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
 import type { RequestAccount } from '../metering/account.ts'
@@ -38,6 +39,11 @@ export type Job = {
 }
 
 export type RespondDeps = { readonly deadlines: Deadlines; readonly limits: StreamLimits; readonly log: Logger }
+
+/** Asks for the cost of a response that is whole: with the value `1`. */
+export const costHeader = 'x-strongroom-cost'
+/** US dollars, exact, as a decimal. */
+export const costUsdHeader = 'x-strongroom-cost-usd'
 
 /** Status for logs and metrics of a request whose client has left, as in nginx. */
 export const clientGoneStatus = 499
@@ -87,7 +93,11 @@ export async function sendWhole(
   lease.release('healthy')
   account.noteFirstChunk()
   await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
-  return jsonTextResponse(body, 200, receipt === null ? headers : { ...headers, 'x-strongroom-receipt': receipt })
+  return jsonTextResponse(body, 200, {
+    ...headers,
+    ...(receipt === null ? {} : { 'x-strongroom-receipt': receipt }),
+    ...(account.costNanoUsd === null ? {} : { [costUsdHeader]: nanoUsdText(BigInt(account.costNanoUsd)) }),
+  })
 }
 
 export async function respondStream(

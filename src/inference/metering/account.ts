@@ -30,6 +30,10 @@ export type RequestAccount = {
   firstChunkMs: number | null
   /** Counts the chunks of a stream that its client has received so far. Null: no stream, or none yet. */
   countDelivered: (() => number) | null
+  /** Whether the client asks what the request costs. */
+  wantsCost: boolean
+  /** Nano-dollars, as text, once it is closed; null where nobody asks, or no upstream was asked. */
+  costNanoUsd: string | null
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
   /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
@@ -43,7 +47,7 @@ export type AccountDeps = {
   readonly clock: Clock
   readonly recordUsage: RecordUsage
   readonly observe: Observe
-  readonly budgets: Pick<Budgets, 'reserve'>
+  readonly budgets: Pick<Budgets, 'reserve' | 'costOf'>
 }
 
 type AccountedRequest = {
@@ -73,6 +77,8 @@ export function openAccount(
     promptEstimate: 0,
     firstChunkMs: null,
     countDelivered: null,
+    wantsCost: false,
+    costNanoUsd: null,
     hasBudget: hasBudget(caller),
     reserve: async worst => {
       const release = await budgets.reserve(caller, account.model, worst)
@@ -89,6 +95,7 @@ export function openAccount(
       const tokens = reserved === null ? used : atMost(used, reserved.worst)
       ticket.settle(tokens)
       const { model, upstream, queueMs, firstChunkMs } = account
+      if (account.wantsCost && upstream !== null) account.costNanoUsd = budgets.costOf(model, tokens).toString()
       const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       // In the same turn: the sums hold the real cost by now.

@@ -56,6 +56,11 @@ export class Budgets {
     this.#deps = deps
   }
 
+  /** Nano-dollars at the current prices. */
+  costOf(model: string, tokens: Tokens): bigint {
+    return this.#deps.cost()(model, tokens)
+  }
+
   /** Null: the request has no budget. Faults: budget_exceeded, metering_unavailable. */
   async reserve(caller: Caller, model: string, worst: Tokens): Promise<Release | null> {
     if (!hasBudget(caller)) return null

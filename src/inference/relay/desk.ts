@@ -208,17 +208,17 @@ export class Desk {
     return { target, key }
   }
 
-  async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<null> {
-    const { id, end, model, upstream, queueMs, firstChunkMs, spans } = ask
+  async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<Asks['close']['value']> {
+    const { id, end, model, upstream, queueMs, firstChunkMs, wantsCost, spans } = ask
     const open = this.#of(id)
     this.#open.delete(id)
     open.waiting?.abort()
     open.lease?.release('unknown')
     const { account } = open
-    Object.assign(account, { model, upstream, queueMs, firstChunkMs })
+    Object.assign(account, { model, upstream, queueMs, firstChunkMs, wantsCost })
     for (const span of spans) this.#deps.offerSpan(span)
     await account.close(end)
-    return null
+    return { costNanoUsd: account.costNanoUsd }
   }
 
   /** The relay has not heard of this lease yet, so it is unused. */

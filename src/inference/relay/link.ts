@@ -154,6 +154,8 @@ export class Link {
       promptEstimate: 0,
       firstChunkMs: null,
       countDelivered: null,
+      wantsCost: false,
+      costNanoUsd: null,
       hasBudget,
       reserve: async worst => {
         bound = worst
@@ -166,19 +168,19 @@ export class Link {
         if (!isOpen) return
         isOpen = false
         this.#open.delete(id)
-        const { model, upstream, queueMs, firstChunkMs } = account
+        const { model, upstream, queueMs, firstChunkMs, wantsCost } = account
         const tokens = bound === null ? end.tokens : atMost(end.tokens, bound)
         trace?.end({ ...end, tokens, model, upstream, queueMs, firstChunkMs })
         const spans = this.#spans
         this.#spans = []
-        const asked = { id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, spans }
+        const asked = { id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, wantsCost, spans }
         // The owner ends it in any case; what went wrong there is in its log.
-        await this.ask('close', asked).catch(error => {
-          this.#deps.say({
-            kind: 'log',
-            line: JSON.stringify({ level: 'error', message: messageOf(error), request: id }),
-          })
-        })
+        try {
+          account.costNanoUsd = (await this.ask('close', asked)).costNanoUsd
+        } catch (error) {
+          const line = JSON.stringify({ level: 'error', message: messageOf(error), request: id })
+          this.#deps.say({ kind: 'log', line })
+        }
       },
     }
     this.#open.set(id, { account, reportedCount: 0 })

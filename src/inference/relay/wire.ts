@@ -105,9 +105,11 @@ export type Asks = {
       readonly upstream: string | null
       readonly queueMs: number
       readonly firstChunkMs: number | null
+      readonly wantsCost: boolean
       readonly spans: readonly TraceSpan[]
     }
-    readonly value: null
+    /** As the account has it. */
+    readonly value: { readonly costNanoUsd: string | null }
   }
   /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {

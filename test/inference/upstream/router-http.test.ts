@@ -185,6 +185,7 @@ test('loading', () => {
     remote_urls: false,
     ca_file: '',
     spki_sha256: '',
+    spki_sha256_next: '',
   }
   expect(loadUpstream(config)).toMatchObject({
     url: 'https://127.0.0.1/v1',
@@ -198,7 +199,10 @@ test('loading', () => {
     spkiSha256: null,
   })
   const pin = 'ab'.repeat(32)
+  const two = loadUpstream({ ...config, spki_sha256: pin, spki_sha256_next: 'cd'.repeat(32) })
+  expect([two.spkiSha256, two.spkiSha256Next]).toEqual([pin, 'cd'.repeat(32)])
   for (const bad of [
+    { spki_sha256_next: pin },
     { key_file: join(directory, 'none') },
     { key_file: badKeyFile },
     { ca_file: join(directory, 'none') },

@@ -23,6 +23,7 @@ import {
 } from '../../../http/openapi.ts'
 import { joined } from '../../../http/operations.ts'
 import { receiptPathHeader } from '../receipts.ts'
+import { costUsdHeader } from '../respond.ts'
 import { GatewayProblem } from '../responses.ts'
 import { GATEWAY_OPERATIONS, type GatewayOperation } from '../routes.ts'
 import {
@@ -96,7 +97,7 @@ function success(content: Content): Document['success'] {
 
 /** Shared by operations that cost tokens. */
 const METERED = {
-  parameters: ['Receipt', 'EncapsulatedKey'],
+  parameters: ['Receipt', 'Cost', 'EncapsulatedKey'],
   failures: [
     'InvalidRequest',
     'Unauthenticated',
@@ -121,6 +122,7 @@ function completed(schema: string, stream: string | null): Document['success'] {
     headers: {
       'X-Request-ID': 'RequestId',
       'X-Strongroom-Receipt': 'Receipt',
+      [costUsdHeader]: 'CostUsd',
       [receiptPathHeader]: 'ReceiptPath',
       [saltHeader]: 'ReceiptSalt',
       [responseNonceHeader]: 'ResponseNonce',
