@@ -192,8 +192,20 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     ...keptReceiptsIn(inference),
     ...(inference.processes === 0 ? {} : { processes: inference.processes }),
     connectionIdleSeconds: http.idle_timeout_s,
+    ...fallbacksIn(inference),
     ...(inference.http2 ? { http2: true as const } : {}),
     ...traceSettings(inference.traces),
+  }
+}
+
+function fallbacksIn({ fallbacks }: Config['inference']): Pick<GatewaySettings, 'fallbacks'> {
+  if (fallbacks.length === 0) return {}
+  return {
+    fallbacks: fallbacks.map(({ model, fallback, canary_percent: canaryPercent }) => ({
+      model,
+      fallback,
+      ...(canaryPercent === 0 ? {} : { canaryPercent }),
+    })),
   }
 }
 

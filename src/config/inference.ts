@@ -11,6 +11,19 @@ const PriceConfig = Entry({
   completion_usd_per_million: Usd('0.00', 'Price of a million completion tokens.'),
 })
 
+const FallbackConfig = Entry({
+  model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that clients ask for.' }),
+  fallback: Type.String({
+    minLength: 1,
+    maxLength: 256,
+    description: 'Model that answers where no upstream of `model` does. The response names it.',
+  }),
+  canary_percent: Count(
+    [0, 0, 100],
+    'Share of the requests that `fallback` answers in any case, to try it; where it fails, `model` answers.',
+  ),
+})
+
 export const WorkerConfig = Section({
   model_file: PathOrNone(
     'GGUF file with the model that the built-in worker serves. "" here and in `model_disk` for no built-in worker.',
@@ -79,6 +92,11 @@ export const InferenceConfig = Section({
     default: [],
     maxItems: 256,
     description: 'Prices by model. Other models are free.',
+  }),
+  fallbacks: Type.Array(FallbackConfig, {
+    default: [],
+    maxItems: 64,
+    description: 'Models that answer in place of others, for completions. None leads out of the measured VM.',
   }),
   owned_by: Type.String({
     default: 'strongroom',

@@ -10,6 +10,7 @@ import { type Config, ListenConfig } from '../schema.ts'
 import { acmeProblems } from './acme.ts'
 import { buildsProblems, type CrossProblem } from './builds.ts'
 import { embeddingProblems } from './embedding.ts'
+import { fallbackProblems } from './fallbacks.ts'
 import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
 import { scratchProblems } from './scratch.ts'
@@ -135,6 +136,7 @@ const CHECKS: readonly Check[] = [
       message: 'needs a port: the firewall leads it to the VM of the gateway (inference.placement is "vm")',
     }),
   embeddingProblems,
+  fallbackProblems,
   processProblems,
   ({ inference }) => upstreamNameProblems(inference.upstreams.map(upstream => upstream.name)),
   ({ instances }) =>

@@ -64,6 +64,18 @@ export const GatewaySettings = Closed({
   connectionIdleSeconds: Count,
   /** Whether clients that offer it by ALPN get HTTP/2. Left out: HTTP/1.1 alone. */
   http2: Type.Optional(Type.Literal(true)),
+  /** Models that answer in place of others (`servedModels`). Left out: none. */
+  fallbacks: Type.Optional(
+    Type.Array(
+      Closed({
+        model: Type.String({ minLength: 1, maxLength: 256 }),
+        fallback: Type.String({ minLength: 1, maxLength: 256 }),
+        /** Share of the requests that the fallback answers in any case. Left out: 0. */
+        canaryPercent: Type.Optional(Type.Integer({ minimum: 1, maximum: 100 })),
+      }),
+      { minItems: 1, maxItems: 64 },
+    ),
+  ),
   /** Absent: nothing is traced. */
   traces: Type.Optional(TraceSettings),
 })

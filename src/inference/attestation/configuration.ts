@@ -36,6 +36,7 @@ export function gatewayConfiguration(
         ca_sha256: digestOf(authorities[at] ?? null),
       }),
     ),
+    ...(inference.fallbacks.length === 0 ? {} : { fallbacks: inference.fallbacks }),
     // Its image, its command and the digest of its model are in its own statement.
     worker: !hasWorker(worker)
       ? null

@@ -3,11 +3,12 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import type { RandomBytes } from '../../base/ids.ts'
 import { checkBodyHeaders, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
 import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
-import { UpstreamFault } from '../failure.ts'
+import { BusyFault, UpstreamFault } from '../failure.ts'
 import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Dialect } from '../openai/dialect.ts'
@@ -18,7 +19,7 @@ import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
 import type { Enter, EnteredCaller, Entry } from './enter.ts'
 import { completeJob, type FailoverDeps } from './failover.ts'
-import { requireModel, type ServedModels } from './models.ts'
+import { answering, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, costHeader, type Job } from './respond.ts'
 import {
@@ -50,6 +51,7 @@ export type CompletionDeps = CompletionServices &
   FailoverDeps & {
     readonly models: ServedModels
     readonly schemas: SchemaChecks
+    readonly random: RandomBytes
     readonly obfuscate: Obfuscate
     readonly limits: CompletionLimits
   }
@@ -75,7 +77,18 @@ const completionTokensReserved = 256
 const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
-  return createMeteredHandler(deps, async admitted => await completeJob(deps, await prepareJob(deps, admitted)))
+  return createMeteredHandler(deps, async admitted => {
+    const read = await readRequest(deps, admitted)
+    const asked = { rules: admitted.caller.rules, model: read.model }
+    const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
+    try {
+      return await completeJob(deps, await prepareJob(deps, admitted, { ...read, model }))
+    } catch (error) {
+      if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
+      deps.log.warn('another model answers', { request: admitted.id, model, fallback })
+      return await completeJob(deps, await prepareJob(deps, admitted, { ...read, model: fallback }))
+    }
+  })
 }
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
@@ -158,11 +171,40 @@ export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
   readonly dialect: Dialect | null
 }
 
-async function prepareJob(deps: CompletionDeps, admitted: AdmittedRequest<AskedCompletion>): Promise<Job> {
-  const { request, operation, id, exchange, headers, account, caller } = admitted
+/** A number from 0 up to 1. */
+function drawn(random: RandomBytes): number {
+  return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
+}
+
+/** A request whose body has been read, and the model that is to answer it. */
+type ReadCompletion = {
+  readonly body: Uint8Array
+  readonly parsed: ReturnType<typeof parseBody>
+  readonly model: string
+}
+
+async function readRequest(
+  deps: CompletionDeps,
+  { request, operation, exchange, caller }: AdmittedRequest<AskedCompletion>,
+): Promise<ReadCompletion> {
   const body = await readPlainBody(deps, request, exchange)
-  const { request: asked, source, ignored, respond } = parseBody(operation, body)
-  const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'completions' })
+  const parsed = parseBody(operation, body)
+  const name = parsed.request.model
+  return { body, parsed, model: requireModel(deps.models, { rules: caller.rules, name, use: 'completions' }) }
+}
+
+/** Whether another model may answer: nothing has come from this one, and the request is not at fault. */
+function mayFallBack(error: unknown): boolean {
+  if (error instanceof UpstreamFault) return error.row.retryable || error.reason === 'none_healthy'
+  return error instanceof BusyFault
+}
+
+async function prepareJob(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  { body, model, parsed: { request: asked, source, ignored, respond } }: ReadCompletion,
+): Promise<Job> {
+  const { request, id, exchange, headers, account, caller } = admitted
   const parsed = { ...asked, model }
   const { format } = parsed
   account.model = model

@@ -5,6 +5,7 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { checkHost } from '../../http/head.ts'
 import { joined } from '../../http/operations.ts'
 import type { KeptReceipts } from '../attestation/kept-receipts.ts'
@@ -71,6 +72,7 @@ export type GatewayLimits = CompletionLimits & {
   readonly ejectFailures: number
   readonly ejectMs: number
   readonly refusesUnknownFields: boolean
+  readonly fallbacks?: GatewaySettings['fallbacks']
 }
 
 export type Gateway = {
@@ -105,7 +107,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     ejectFailures: limits.ejectFailures,
     ejectMs: limits.ejectMs,
   })
-  const models = servedModels(deps.upstreams, deps.inside)
+  const models = servedModels(deps.upstreams, deps.inside, limits.fallbacks)
   const enter = createEnter(deps)
   const cacheSecret = deps.random(32)
   const metered = createMeteredRoutes({

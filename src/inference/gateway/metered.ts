@@ -1,7 +1,6 @@
 // The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
 // that check schemas.
 
-import type { RandomBytes } from '../../base/ids.ts'
 import { dialectOf } from '../dialects/dialects.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
@@ -12,7 +11,6 @@ import { createEmbeddingsHandler } from './embeddings.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
 export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'> & {
-  readonly random: RandomBytes
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
 }

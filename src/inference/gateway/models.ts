@@ -4,26 +4,48 @@ import { Fault } from '../../base/fault.ts'
 import { resultOr } from '../../base/result-or.ts'
 import type { GatewayModel, GatewayModelList } from '../../contract/http/inference.ts'
 import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
+import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { invalidField } from '../json-text.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
 export type ModelUse = 'completions' | 'embeddings'
 
+/** `canaryPercent`: share of the requests that it answers in any case. */
+export type Fallback = { readonly fallback: string; readonly canaryPercent?: number }
+
 export type ServedModels = OfferedModels & {
   /** Use of each model, by name. */
   readonly uses: ReadonlyMap<string, ModelUse>
+  /** The model that answers where no upstream of a model does, by that model. */
+  readonly fallbacks: ReadonlyMap<string, Fallback>
 }
 
-/** `inside`: names of the upstreams that the attestation covers. */
+/**
+ * `inside`: names of the upstreams that the attestation covers. A fallback that would lead out of them, or to a model of
+ * another use, is left out, whatever the settings say.
+ */
 export function servedModels(
   upstreams: readonly Pick<UpstreamTarget, 'name' | 'models' | 'embeddingModels'>[],
   inside: ReadonlySet<string>,
+  fallbacks: GatewaySettings['fallbacks'] = [],
 ): ServedModels {
   const uses = upstreams.flatMap(({ models, embeddingModels }) =>
     models.map(id => [id, embeddingModels.includes(id) ? 'embeddings' : 'completions'] as const),
   )
   const offered = offeredModels(upstreams.map(({ name, models }) => ({ models, isInside: inside.has(name) })))
-  return { ...offered, uses: new Map(uses) }
+  const useOf = new Map(uses)
+  const isOutside = (model: string) => upstreams.some(({ name, models }) => models.includes(model) && !inside.has(name))
+  const allowed = fallbacks.filter(
+    ({ model, fallback }) =>
+      useOf.get(model) === 'completions' &&
+      useOf.get(fallback) === 'completions' &&
+      (isOutside(model) || !isOutside(fallback)),
+  )
+  return {
+    ...offered,
+    uses: useOf,
+    fallbacks: new Map(allowed.map(({ model, ...fallback }) => [model, fallback])),
+  }
 }
 
 type AskedModel = { readonly rules: KeyRules; readonly name: string; readonly use: ModelUse }
@@ -40,6 +62,27 @@ export function requireModel(models: ServedModels, { rules, name, use }: AskedMo
       ? 'is one that makes embeddings: use /v1/embeddings.'
       : 'is one that makes no embeddings: use /v1/chat/completions, or an embedding model.',
   )
+}
+
+/** Null: the model has no fallback, or the key may not use it. */
+function fallbackOf(models: ServedModels, rules: KeyRules, model: string): Fallback | null {
+  const found = models.fallbacks.get(model)
+  return found !== undefined && resolveModel(rules, models, found.fallback) === found.fallback ? found : null
+}
+
+/**
+ * The models that may answer, in the order in which they are asked. `draw`: from 0 up to 1, of this request; called
+ * where there is a canary.
+ */
+export function answering(
+  models: ServedModels,
+  { rules, model }: { readonly rules: KeyRules; readonly model: string },
+  draw: () => number,
+): readonly [string, ...string[]] {
+  const found = fallbackOf(models, rules, model)
+  if (found === null) return [model]
+  const isCanary = found.canaryPercent !== undefined && draw() * 100 < found.canaryPercent
+  return isCanary ? [found.fallback, model] : [model, found.fallback]
 }
 
 /** As a key sees it: the models that it may use, under all names that it has for them. */

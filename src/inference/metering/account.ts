@@ -81,6 +81,9 @@ export function openAccount(
     costNanoUsd: null,
     hasBudget: hasBudget(caller),
     reserve: async worst => {
+      // A second model answers in place of the first: one of them is paid.
+      reserved?.release()
+      reserved = null
       const release = await budgets.reserve(caller, account.model, worst)
       if (release === null) return
       if (isOpen) reserved = { worst, release }

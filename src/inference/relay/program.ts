@@ -163,7 +163,7 @@ function composeRelay(
     upstream,
     enter: link.enter,
     router: link,
-    models: servedModels(upstreams, inside),
+    models: servedModels(upstreams, inside, settings.fallbacks),
     cacheSalt: createCacheSalt(hexOf(setup.cacheSecret)),
     refusesUnknownFields: settings.refusesUnknownFields,
     beginTrace:

@@ -29,7 +29,9 @@ export const PARAMETERS = {
     '`1` for a signed receipt with the response; `keep` for one that is fetched from `/v1/receipts/{id}`, because a header of 5 KB is more than some proxies take.',
     { enum: ['1', 'keep'] },
   ),
-  Cost: parameter('header', 'X-Strongroom-Cost', '`1` for the cost with a plain response that is whole.', { enum: ['1'] }),
+  Cost: parameter('header', 'X-Strongroom-Cost', '`1` for the cost with a plain response that is whole.', {
+    enum: ['1'],
+  }),
   EncapsulatedKey: parameter(
     'header',
     encapsulatedKeyHeader,
@@ -53,7 +55,8 @@ export const HEADERS = {
     schema: { type: 'string' },
   },
   CostUsd: {
-    description: 'Cost of the request in US dollars, exact. Only of requests that ask for it, without a stream and in the clear.',
+    description:
+      'Cost of the request in US dollars, exact. Only of requests that ask for it, without a stream and in the clear.',
     schema: { type: 'string', pattern: '^[0-9]+\\.[0-9]{9}$' },
   },
   ReceiptPath: {
