@@ -72,7 +72,7 @@ export type GatewayLimits = CompletionLimits & {
   readonly ejectFailures: number
   readonly ejectMs: number
   readonly refusesUnknownFields: boolean
-  readonly fallbacks?: GatewaySettings['fallbacks']
+  readonly fallbacks?: NonNullable<GatewaySettings['fallbacks']>
 }
 
 export type Gateway = {

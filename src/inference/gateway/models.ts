@@ -21,8 +21,8 @@ export type ServedModels = OfferedModels & {
 }
 
 /**
- * `inside`: names of the upstreams that the attestation covers. A fallback that would lead out of them, or to a model of
- * another use, is left out, whatever the settings say.
+ * `inside`: names of the upstreams that the attestation covers. A fallback that would lead out of them, or to a model
+ * of another use, is left out, whatever the settings say.
  */
 export function servedModels(
   upstreams: readonly Pick<UpstreamTarget, 'name' | 'models' | 'embeddingModels'>[],

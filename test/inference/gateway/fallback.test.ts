@@ -83,8 +83,8 @@ test('a canary', async () => {
   expect(answering(models, { rules, model: 'small' }, () => 0)).toEqual(['small'])
 })
 
-// Goal: whatever the settings say, a prompt for a model inside goes to no model outside, and none for completions to one
-// that makes embeddings.
+// Goal: whatever the settings say, a prompt for a model inside goes to no model outside, and none for completions to
+// one that makes embeddings.
 test('no fallback leads out of the measured VM', () => {
   const upstreams = [
     { name: 'worker', models: ['inside', 'second'], embeddingModels: [] },

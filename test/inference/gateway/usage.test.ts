@@ -133,3 +133,21 @@ test.skipIf(needsHost('what has been used comes from the test'))(
     expect([rows.length, rows[0]?.requests, total.requests]).toEqual([300, 10, 3_000])
   },
 )
+
+// Goal: whoever asks learns exactly what the ledger charges; nobody else gets the header, nor does a stream, whose cost
+// is not known when its headers leave, or a request that no upstream was asked for.
+test('the cost of a request, with its response', async () => {
+  await using priced = startHostGateway([target(upstream.url)])
+  const costOf = async (body: Record<string, unknown>, headers: Record<string, string>) => {
+    const response = await priced.chat(body, { headers })
+    await response.text()
+    return [response.status, response.headers.get('x-strongroom-cost-usd')]
+  }
+  const asks = { 'x-strongroom-cost': '1' }
+  // The price of these tests: 7 nano-dollars.
+  expect(await costOf({}, asks)).toEqual([200, '0.000000007'])
+  expect(await costOf({}, {})).toEqual([200, null])
+  expect(await costOf({}, { 'x-strongroom-cost': '0' })).toEqual([200, null])
+  expect(await costOf({ stream: true }, asks)).toEqual([200, null])
+  expect(await costOf({ model: 'other' }, asks)).toEqual([404, null])
+})
