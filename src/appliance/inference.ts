@@ -193,6 +193,7 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     ...(inference.processes === 0 ? {} : { processes: inference.processes }),
     connectionIdleSeconds: http.idle_timeout_s,
     ...fallbacksIn(inference),
+    ...(inference.usage_labels ? { usageLabels: true as const } : {}),
     ...(inference.http2 ? { http2: true as const } : {}),
     ...traceSettings(inference.traces),
   }

@@ -79,6 +79,11 @@ export const InferenceConfig = Section({
     description:
       'Whether clients that offer it (ALPN) get HTTP/2. Connections are not told to drain: those that keep sending stay with a VM that is replaced for `drain_s`.',
   }),
+  usage_labels: Type.Boolean({
+    default: false,
+    description:
+      'Whether the usage ledger of this host has `user` and `metadata` of requests, as `strongroom gateway usage --by user,tags` sums them. Clients see in workload.json that they leave the VM.',
+  }),
   drain_s: Count(
     [600, 1, 86_400],
     'How long the requests of a VM that was replaced may go on, before it is stopped with them.',

@@ -5,6 +5,7 @@ import { Elysia } from 'elysia'
 import type { Clock } from '../base/clock.ts'
 import { AdminUsage, AdminUsageQuery } from '../contract/admin/usage.ts'
 import {
+  LABELLED_USAGE_GROUPS as groups,
   USAGE_GROUPS,
   UsageTable,
   usageAmountsOf,
@@ -46,8 +47,8 @@ export async function exportUsage({ store, clock }: UsageDeps, slug: string, ask
   const { db } = store.directory
   const { id: organizationId } = organizationBySlug(db, slug)
   const days = usageDaysOf(asked)
-  const by = usageGroupsOf(asked.by ?? USAGE_GROUPS.join(','))
-  const table = new UsageTable({ by, rowsMax: usageRowsMax })
+  const by = usageGroupsOf(asked.by ?? USAGE_GROUPS.join(','), groups)
+  const table = new UsageTable({ by, groups, rowsMax: usageRowsMax })
   for (let { startMs } = days; startMs < days.endMs; ) {
     const endMs = usagePieceEnd(db, { organizationId, startMs, endMs: days.endMs }, pieceRows)
     for (const row of sumUsagePiece(db, { organizationId, startMs, endMs }, by)) table.add(row, usageAmountsOf(row))

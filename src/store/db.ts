@@ -13,6 +13,7 @@ import { noticeDamage } from './damage.ts'
 import { schemaOf } from './inspect.ts'
 import { buildFetch } from './migrations/0022-build-fetch.ts'
 import { auditAndDeletion } from './migrations/0023-audit.ts'
+import { usageLabels } from './migrations/0024-usage-labels.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -68,7 +69,7 @@ type Migrations = {
   readonly upgrades: readonly [Migration, ...Migration[]]
 }
 
-export const MIGRATIONS: Migrations = { initial, upgrades: [buildFetch, auditAndDeletion] }
+export const MIGRATIONS: Migrations = { initial, upgrades: [buildFetch, auditAndDeletion, usageLabels] }
 
 /** The newest schema. */
 export function schemaVersionOf({ initial, upgrades }: Migrations): number {

@@ -80,7 +80,7 @@ function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]):
 }
 
 /** Where the prompts for each model go. */
-function boundaryText({ worker, upstreams }: WorkloadDocument): string {
+function boundaryText({ worker, upstreams, gateway }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
   const outside = upstreams.map(
@@ -88,7 +88,8 @@ function boundaryText({ worker, upstreams }: WorkloadDocument): string {
       `OUTSIDE: ${models.map(word).join(', ')} to ${word(upstream.name)} at ${word(upstream.url)} (${trustText(upstream)})`,
   )
   // Models outside come first: a summary may cut the line.
-  return [...outside, ...inside].join('; ') || 'no models'
+  const labels = gateway.usageLabels === true ? ['OUTSIDE: user and metadata to the usage ledger of the host'] : []
+  return [...outside, ...labels, ...inside].join('; ') || 'no models'
 }
 
 const wordCharsMax = 64

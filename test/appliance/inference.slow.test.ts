@@ -50,6 +50,8 @@ test('retention', async () => {
     costNanoUsd: 1,
     outcome: 'completed' as const,
     tokensSource: 'reported' as const,
+    endUser: null,
+    tags: null,
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }

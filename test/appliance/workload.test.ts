@@ -67,8 +67,10 @@ test('goal: embedding models are in it as soon as there are any, and a gateway i
 test('goal: a second pin, fallbacks and HTTP/2 are in it as soon as they are said, and a gateway in a VM has the pins of one on the host', () => {
   const pins = `spki_sha256 = "${'ab'.repeat(32)}"\nspki_sha256_next = "${'cd'.repeat(32)}"\n`
   const rows = '[[inference.fallbacks]]\nmodel = "m"\nfallback = "e"\ncanary_percent = 5\n'
-  const { gateway, upstreams } = documentOf(`[inference]\nhttp2 = true\n${rows}${upstreamToml}${pins}`)
-  expect(gateway.http2).toBe(true)
+  const { gateway, upstreams } = documentOf(
+    `[inference]\nhttp2 = true\nusage_labels = true\n${rows}${upstreamToml}${pins}`,
+  )
+  expect([gateway.http2, gateway.usageLabels]).toEqual([true, true])
   expect(gateway.fallbacks).toEqual([{ model: 'm', fallback: 'e', canaryPercent: 5 }])
   const [upstream] = upstreams
   expect(upstream && upstreamTarget(upstream, () => null)).toMatchObject({

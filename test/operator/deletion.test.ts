@@ -203,6 +203,8 @@ test('goal: records and usage of a deleted organization stay readable, lists lea
       completionTokens: 4,
       costNanoUsd: 5,
       tokensSource: 'reported',
+      endUser: null,
+      tags: null,
       outcome: 'completed',
     },
   ])

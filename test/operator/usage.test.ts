@@ -29,7 +29,8 @@ test('goal: days are those of UTC, both ends included, and other organizations h
     usageRow({ id: '5', atMs: at('2026-11-03T00:00:00.000') }),
     usageRow({ id: '6', organizationId: 'o2', atMs: at('2026-11-01T12:00') }),
   ])
-  const sums = { requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
+  const none = { user: null, tags: null }
+  const sums = { ...none, requests: 1, prompt_tokens: 10, completion_tokens: 5, cost_usd: '0.000000007' }
   expect(await the.ask('2026-11-01', '2026-11-02')).toEqual({
     organization: 'acme',
     from: '2026-11-01',
@@ -99,4 +100,33 @@ test('goal: the same as CSV', async () => {
   )
   expect(response.headers.get('content-type')).toBe('text/csv; charset=utf-8')
   expect((await response.text()).split('\r\n')[1]).toBe("2026-11-22,'@tiny,1,10,5,0.000000007")
+})
+
+test('goal: by end user and by tags, with those that have none in a row of their own', async () => {
+  const tags = '{"team":"blue"}'
+  using the = opened([
+    usageRow({ id: '1', endUser: 'ann', tags }),
+    usageRow({ id: '2', endUser: 'ann' }),
+    usageRow({ id: '3', endUser: '=1+1', tags }),
+    usageRow({ id: '4' }),
+  ])
+  const by = async (groups: string) =>
+    (await the.ask('2026-11-01', '2026-11-30', groups)).rows.map(({ user, tags, requests }) => [user, tags, requests])
+  expect(await by('user')).toEqual([
+    ['=1+1', null, 1],
+    ['ann', null, 2],
+    [null, null, 1],
+  ])
+  expect(await by('tags')).toEqual([
+    [null, tags, 2],
+    [null, null, 2],
+  ])
+  expect(await by('tags,user')).toContainEqual(['ann', tags, 1])
+  const csv = await usageRoutes(the.deps).fetch(
+    new Request('http://admin/organizations/acme/usage.csv?from=2026-11-01&to=2026-11-30&by=user,tags'),
+  )
+  expect((await csv.text()).split('\r\n').slice(0, 2)).toEqual([
+    'user,tags,requests,prompt_tokens,completion_tokens,cost_usd',
+    `'=1+1,"{""team"":""blue""}",1,10,5,0.000000007`,
+  ])
 })

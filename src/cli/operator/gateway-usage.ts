@@ -19,11 +19,15 @@ const timeoutMs = 600_000
 export function addUsage(gateway: Command): void {
   gateway
     .command('usage')
-    .description('what an organization used, by key, model and day; an aborted request has its part')
+    .description('what an organization used, by key, model, day and label; an aborted request has its part')
     .argument('<org>', 'slug of the organization')
     .requiredOption('--from <day>', 'first day, in UTC, like 2026-11-01')
     .requiredOption('--to <day>', 'last day, in UTC; it is included')
-    .option('--by <groups>', 'what to sum by: key, model, day, with commas in between', 'key,model,day')
+    .option(
+      '--by <groups>',
+      'what to sum by: key, model, day, user, tags (inference.usage_labels), with commas in between',
+      'key,model,day',
+    )
     .addOption(
       new Option('--format <format>', 'csv for spreadsheets; json is the same as --json').choices(['json', 'csv']),
     )
@@ -42,7 +46,8 @@ export function addUsage(gateway: Command): void {
     })
 }
 
-function usageText({ rows, total }: AdminUsage, paint: Paint): string {
+function usageText({ by, rows, total }: AdminUsage, paint: Paint): string {
+  const labels = (['user', 'tags'] as const).filter(label => by.includes(label))
   const line = (names: readonly (string | null)[], sums: AdminUsage['total']) => [
     ...names.map(name => oneLine(dash(name))),
     String(sums.requests),
@@ -52,7 +57,19 @@ function usageText({ rows, total }: AdminUsage, paint: Paint): string {
   ]
   return table(
     paint,
-    ['DAY', 'KEY', 'MODEL', 'REQUESTS', 'PROMPT', 'COMPLETION', 'COST (USD)'],
-    [...rows.map(row => line([row.day, row.key, row.model], row)), line(['total', null, null], total)],
+    [
+      'DAY',
+      'KEY',
+      'MODEL',
+      ...labels.map(label => label.toUpperCase()),
+      'REQUESTS',
+      'PROMPT',
+      'COMPLETION',
+      'COST (USD)',
+    ],
+    [
+      ...rows.map(row => line([row.day, row.key, row.model, ...labels.map(label => row[label])], row)),
+      line(['total', null, null, ...labels.map(() => null)], total),
+    ],
   )
 }

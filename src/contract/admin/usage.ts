@@ -2,10 +2,10 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { Closed } from '../forms.ts'
-import { usageRows } from '../http/usage-rows.ts'
+import { labelledUsageRows } from '../http/usage-rows.ts'
 import { Slug } from './admin.ts'
 
-export const AdminUsage = Closed({ organization: Slug, ...usageRows })
+export const AdminUsage = Closed({ organization: Slug, ...labelledUsageRows })
 export type AdminUsage = Static<typeof AdminUsage>
 
 /** `by`: names with commas in between; empty: one row with the sums. */

@@ -11,7 +11,9 @@ const Count = Type.Integer({ minimum: 0 })
 const TextOrNull = OrNull(Type.String())
 
 export const USAGE_GROUPS = ['key', 'model', 'day'] as const
-export type UsageGroup = (typeof USAGE_GROUPS)[number]
+/** For an operator: with the labels of requests. */
+export const LABELLED_USAGE_GROUPS = [...USAGE_GROUPS, 'user', 'tags'] as const
+export type UsageGroup = (typeof LABELLED_USAGE_GROUPS)[number]
 
 /** Most rows of a response to an operator. */
 export const usageRowsMax = 10_000
@@ -28,18 +30,40 @@ export const UsageSums = Closed({
 })
 export type UsageSums = Static<typeof UsageSums>
 
-/** Properties of a response with rows. */
-export const usageRows = {
+const names = { day: TextOrNull, key: TextOrNull, model: TextOrNull }
+const days = {
   from: Type.String({ description: 'First day in UTC, like 2026-11-01.' }),
   to: Type.String({ description: 'Last day in UTC; it is included.' }),
+}
+
+/** Properties of a response with rows. */
+export const usageRows = {
+  ...days,
   by: Type.Array(OneOf(USAGE_GROUPS)),
-  rows: Type.Array(Closed({ day: TextOrNull, key: TextOrNull, model: TextOrNull, ...UsageSums.properties }), {
+  rows: Type.Array(Closed({ ...names, ...UsageSums.properties }), {
     description: 'By day, key and model. What was not asked for is null.',
   }),
   total: UsageSums,
 }
-const UsageRows = Closed(usageRows)
-export type UsageRows = Static<typeof UsageRows>
+
+/** The same for an operator. */
+export const labelledUsageRows = {
+  ...days,
+  by: Type.Array(OneOf(LABELLED_USAGE_GROUPS)),
+  rows: Type.Array(Closed({ ...names, user: TextOrNull, tags: TextOrNull, ...UsageSums.properties }), {
+    description:
+      'By day, key, model, user and tags. What was not asked for is null, and so are labels that requests did not have.',
+  }),
+  total: UsageSums,
+}
+
+export type UsageRows<Group extends UsageGroup = UsageGroup> = {
+  from: string
+  to: string
+  by: Group[]
+  rows: (Record<Group, string | null> & UsageSums)[]
+  total: UsageSums
+}
 
 /** Days, both included. */
 export type UsageDays = { readonly from: string; readonly to: string; readonly startMs: number; readonly endMs: number }
@@ -62,12 +86,12 @@ function dayStartMs(param: string, day: string): number {
 }
 
 /** Names separated by commas; empty: one row with the sums. Fault invalid_request. */
-export function usageGroupsOf(text: string): ReadonlySet<UsageGroup> {
+export function usageGroupsOf<Group extends UsageGroup>(text: string, groups: readonly Group[]): ReadonlySet<Group> {
   const names = text === '' ? [] : text.split(',')
   return new Set(
     names.map(name => {
-      const group = USAGE_GROUPS.find(kind => kind === name)
-      if (group === undefined) throw refusal('by', `${echo(name)} is none of ${USAGE_GROUPS.join(', ')}`)
+      const group = groups.find(kind => kind === name)
+      if (group === undefined) throw refusal('by', `${echo(name)} is none of ${groups.join(', ')}`)
       return group
     }),
   )
@@ -81,8 +105,6 @@ function refusal(param: string, message: string): Fault {
   return new Fault('invalid_request', message, { param })
 }
 
-/** Each row names the groups that it is summed by. */
-export type UsageGroupNames = Readonly<Record<UsageGroup, string | null>>
 export type UsageAmounts = {
   readonly requests: number
   readonly promptTokens: bigint
@@ -109,43 +131,56 @@ export function usageAmountsOf({ requests, promptTokens, completionTokens, costN
 
 const noAmounts: UsageAmounts = { requests: 0, promptTokens: 0n, completionTokens: 0n, costNanoUsd: 0n }
 
+/** Order of columns, and of rows. */
+const ORDER = ['day', 'key', 'model', 'user', 'tags'] as const satisfies readonly UsageGroup[]
+
+type Names<Group extends UsageGroup> = Record<Group, string | null>
+
 /** Exact sums of the rows added to it. */
-export class UsageTable {
-  readonly #by: ReadonlySet<UsageGroup>
+export class UsageTable<Group extends UsageGroup> {
+  readonly #by: ReadonlySet<Group>
+  /** All that a row names. */
+  readonly #groups: readonly Group[]
   readonly #rowsMax: number
-  readonly #groups = new Map<string, { readonly names: UsageGroupNames; amounts: UsageAmounts }>()
+  readonly #rows = new Map<string, { readonly names: Names<Group>; amounts: UsageAmounts }>()
   #total = noAmounts
 
-  constructor({ by, rowsMax }: { readonly by: ReadonlySet<UsageGroup>; readonly rowsMax: number }) {
-    this.#by = by
-    this.#rowsMax = rowsMax
+  constructor(options: {
+    readonly by: ReadonlySet<Group>
+    readonly groups: readonly Group[]
+    readonly rowsMax: number
+  }) {
+    this.#by = options.by
+    this.#groups = ORDER.filter((group): group is Group & (typeof ORDER)[number] => isOneOf(options.groups, group))
+    this.#rowsMax = options.rowsMax
   }
 
   /** Fault invalid_request: more rows than one response holds. */
-  add(of: UsageGroupNames, amounts: UsageAmounts): void {
-    const names = { day: this.#named('day', of), key: this.#named('key', of), model: this.#named('model', of) }
-    const id = JSON.stringify([names.day, names.key, names.model])
-    const group = this.#groups.get(id)
-    if (group !== undefined) group.amounts = sumOf(group.amounts, amounts)
-    else if (this.#groups.size < this.#rowsMax) this.#groups.set(id, { names, amounts })
-    else throw tooManyUsageRows(this.#rowsMax)
+  add(of: Readonly<Names<Group>>, amounts: UsageAmounts): void {
+    const cells = this.#groups.map(group => [group, this.#by.has(group) ? of[group] : null] as const)
+    const id = JSON.stringify(cells.map(([, name]) => name))
+    const row = this.#rows.get(id)
+    if (row !== undefined) row.amounts = sumOf(row.amounts, amounts)
+    else if (this.#rows.size < this.#rowsMax) {
+      this.#rows.set(id, { names: Object.fromEntries(cells) as Names<Group>, amounts })
+    } else throw tooManyUsageRows(this.#rowsMax)
     this.#total = sumOf(this.#total, amounts)
   }
 
-  view({ from, to }: UsageDays): UsageRows {
-    const groups = [...this.#groups].sort(([text], [other]) => (text < other ? -1 : 1))
+  view({ from, to }: UsageDays): UsageRows<Group> {
+    const rows = [...this.#rows].sort(([text], [other]) => (text < other ? -1 : 1))
     return {
       from,
       to,
-      by: USAGE_GROUPS.filter(group => this.#by.has(group)),
-      rows: groups.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
+      by: LABELLED_USAGE_GROUPS.filter((group): group is Group & UsageGroup => isOneOf([...this.#by], group)),
+      rows: rows.map(([, { names, amounts }]) => ({ ...names, ...usageSumsView(amounts) })),
       total: usageSumsView(this.#total),
     }
   }
+}
 
-  #named(group: UsageGroup, names: UsageGroupNames): string | null {
-    return this.#by.has(group) ? names[group] : null
-  }
+function isOneOf<Group extends UsageGroup>(groups: readonly Group[], name: UsageGroup): name is Group {
+  return groups.some(group => group === name)
 }
 
 export function tooManyUsageRows(max: number): Fault {
@@ -173,8 +208,8 @@ export function usageSumsView({ requests, promptTokens, completionTokens, costNa
 const COLUMNS = ['requests', 'prompt_tokens', 'completion_tokens', 'cost_usd'] as const
 
 /** RFC 4180, with a header line and the requested columns. Spreadsheets read no cell as a formula. */
-export function usageCsv({ by, rows }: Pick<UsageRows, 'by' | 'rows'>): string {
-  const names = [...(['day', 'key', 'model'] as const).filter(name => by.includes(name)), ...COLUMNS]
+export function usageCsv<Group extends UsageGroup>({ by, rows }: Pick<UsageRows<Group>, 'by' | 'rows'>): string {
+  const names = [...ORDER.filter(name => isOneOf(by, name)), ...COLUMNS]
   return [names, ...rows.map(row => names.map(name => csvCell(row[name])))]
     .map(line => `${line.join(',')}\r\n`)
     .join('')

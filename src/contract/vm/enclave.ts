@@ -78,7 +78,10 @@ const UsedModel = Type.String({ maxLength: 256 })
 /** In UTC. */
 const Day = Type.String({ pattern: '^[0-9]{4}-[0-9]{2}-[0-9]{2}$' })
 
-/** One request's usage. Ids and counts, never text of a request. */
+/** Longest labels of a request, in characters. */
+export const usageLabelCharsMax = { endUser: 256, tags: 768 } as const
+
+/** One request's usage. Ids and counts; text of a request only where `usageLabels` of the workload says so. */
 export const UsageRow = Closed({
   id: Type.String({ minLength: 1, maxLength: 64 }),
   atMs: Count,
@@ -91,10 +94,16 @@ export const UsageRow = Closed({
   completionTokens: Count,
   tokensSource: OneOf(['reported', 'estimated', 'implausible']),
   outcome: OneOf(['completed', 'aborted', 'failed']),
+  /** Left out: none. */
+  endUser: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.endUser })),
+  /** JSON of an object of texts. Left out: none. */
+  tags: Type.Optional(Type.String({ minLength: 1, maxLength: usageLabelCharsMax.tags })),
 })
 export type UsageRow = Static<typeof UsageRow>
 
 export const usageRowsMax = 128
+/** Most text of a batch with several rows: a line of the channel holds it and all that goes with it. */
+export const usageTextBytesMax = 49_152
 /** Stands before the digest that is signed. */
 const usageDomain = 'strongroom/usage/v1\n'
 

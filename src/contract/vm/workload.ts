@@ -64,6 +64,8 @@ export const GatewaySettings = Closed({
   connectionIdleSeconds: Count,
   /** Whether clients that offer it by ALPN get HTTP/2. Left out: HTTP/1.1 alone. */
   http2: Type.Optional(Type.Literal(true)),
+  /** Whether `user` and `metadata` of requests are in the usage rows that the host gets. Left out: they are not. */
+  usageLabels: Type.Optional(Type.Literal(true)),
   /** Models that answer in place of others (`servedModels`). Left out: none. */
   fallbacks: Type.Optional(
     Type.Array(

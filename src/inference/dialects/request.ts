@@ -2,13 +2,14 @@
 // client's field.
 
 import type { Fault } from '../../base/fault.ts'
-import { invalidRequest } from '../json-text.ts'
+import { invalidRequest, type JsonObject } from '../json-text.ts'
 import type { Dialect, DialectRequest } from '../openai/dialect.ts'
 import { checkRequest, type ParsedRequest, readSource } from '../openai/request.ts'
 import { namesOf, renamedFault } from './fields.ts'
 import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 
-export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'respond'>
+/** `given`: the client's own body. */
+export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'respond'> & { readonly given: JsonObject }
 
 export function parseDialect(dialect: Dialect, bytes: Uint8Array): ParsedDialect {
   const { body, text: given } = readSource(bytes)
@@ -17,7 +18,8 @@ export function parseDialect(dialect: Dialect, bytes: Uint8Array): ParsedDialect
     const request = checkRequest('chat', chat)
     const marked = withMarkedNumbers(given, tooManyNumbers)
     const text = marked === null ? JSON.stringify(chat) : unmarkedJson(dialect.translate(JSON.parse(marked), null).chat)
-    return { request, source: { text, body: chat, sizeBytes: Buffer.byteLength(text) }, ignored, respond }
+    const source = { text, body: chat, sizeBytes: Buffer.byteLength(text) }
+    return { request, source, given: body, ignored, respond }
   } catch (error) {
     const names = namesOf(dialect.names)
     dialect.translate(body, names)

@@ -10,6 +10,7 @@ import { namesOf, renamedFault } from '../dialects/fields.ts'
 import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import { usageLabels } from '../metering/labels.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Dialect } from '../openai/dialect.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
@@ -45,6 +46,8 @@ export type CompletionLimits = StreamLimits & {
   readonly bodyTimeoutMs: number
   /** Whether the chunks of streams are padded where the client does not say. */
   readonly padsStreams: boolean
+  /** Whether the ledger has `user` and `metadata` of requests. */
+  readonly usageLabels?: true
 }
 
 export type CompletionDeps = CompletionServices &
@@ -185,10 +188,11 @@ type ReadCompletion = {
 
 async function readRequest(
   deps: CompletionDeps,
-  { request, operation, exchange, caller }: AdmittedRequest<AskedCompletion>,
+  { request, operation, exchange, account, caller }: AdmittedRequest<AskedCompletion>,
 ): Promise<ReadCompletion> {
   const body = await readPlainBody(deps, request, exchange)
   const parsed = parseBody(operation, body)
+  if (deps.limits.usageLabels === true) account.labels = usageLabels(operation, parsed.given)
   const name = parsed.request.model
   return { body, parsed, model: requireModel(deps.models, { rules: caller.rules, name, use: 'completions' }) }
 }
@@ -242,7 +246,8 @@ function parseBody(
   body: Uint8Array,
 ): Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null } {
   if (hasDialect(operation)) return parseDialect(DIALECTS[operation], body)
-  return { ...parseRequest(operation, body), ignored: [], respond: null }
+  const parsed = parseRequest(operation, body)
+  return { ...parsed, given: parsed.source.body, ignored: [], respond: null }
 }
 
 /**

@@ -4,6 +4,7 @@ import { utf8 } from '../../base/bytes.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { UpstreamFault } from '../failure.ts'
 import { estimateTokens } from '../metering/account.ts'
+import { unlabelled, usageLabels } from '../metering/labels.ts'
 import {
   embeddingsBytesMax,
   embeddingsUsageBounds,
@@ -59,6 +60,7 @@ async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embed
   const { request: asked, source } = parseEmbeddingsRequest(body)
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
   account.model = model
+  if (deps.limits.usageLabels === true) account.labels = usageLabels('embeddings', source.body)
   account.bodyBytes = body.length
   account.promptEstimate = estimateTokens(body.length)
   const isEncrypted = exchange !== null
@@ -83,7 +85,7 @@ async function askUpstream(
   const { target } = lease
   const cacheSalt = () => deps.cacheSalt(job.account.owner.organizationId)
   const { text, ignored } = embeddingsUpstreamBody(job, { engine: target.engine, cacheSalt })
-  const headers = { ...job.headers, ...ignoredHeaders(deps, ignored) }
+  const headers = { ...job.headers, ...ignoredHeaders(deps, unlabelled(ignored, job.account.labels.tags)) }
   const upstream = await deps.upstream.send(target, {
     path: '/embeddings',
     body: text,

@@ -4,6 +4,7 @@ import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
+import { unlabelled } from '../metering/labels.ts'
 import { TEXT_ONLY, unmetNeed } from '../openai/messages.ts'
 import type { GatewayRequest } from '../openai/request.ts'
 import { upstreamBody } from '../openai/upstream-body.ts'
@@ -147,7 +148,12 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const more = ignoredHeaders(deps, ignored, job.ignored)
+  const more = ignoredHeaders(
+    deps,
+    unlabelled(ignored, account.labels.tags),
+    // In the Messages API metadata has the user.
+    unlabelled(job.ignored, account.labels.endUser),
+  )
   const response = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: text,

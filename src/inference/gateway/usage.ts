@@ -4,7 +4,7 @@
 import type { Clock } from '../../base/clock.ts'
 import { iso } from '../../base/clock.ts'
 import type { GatewayUsage, GatewayUsageRows } from '../../contract/http/inference.ts'
-import { UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/http/usage-rows.ts'
+import { USAGE_GROUPS, UsageTable, usageAmountsOf, usageCsv, usageSumsView } from '../../contract/http/usage-rows.ts'
 import { dayOf } from '../../store/directory/usage/usage-day.query.ts'
 import { monthEndMs, monthOf } from '../../store/directory/usage/usage-month.query.ts'
 import { NO_TOKENS } from '../metering/account.ts'
@@ -52,7 +52,7 @@ async function rowsResponse(
   { days, by, format }: UsageRowsRequest,
   headers: ResponseHeaders,
 ): Promise<Response> {
-  const table = new UsageTable({ by, rowsMax })
+  const table = new UsageTable({ by, groups: USAGE_GROUPS, rowsMax })
   for await (const sums of spent.days({ organizationId, keyPrefix, from: days.from, to: days.to })) {
     for (const { day, model, ...sum } of sums) table.add({ key: keyPrefix, day, model }, usageAmountsOf(sum))
   }

@@ -5,6 +5,7 @@ import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usa
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Caller, Observe, Operation, Ticket, Tokens } from '../types.ts'
 import { type Budgets, hasBudget, type Release } from './budgets.ts'
+import { NO_LABELS, type UsageLabels } from './labels.ts'
 import type { RecordUsage, Spender } from './types.ts'
 
 export type RequestEnd = {
@@ -34,6 +35,8 @@ export type RequestAccount = {
   wantsCost: boolean
   /** Nano-dollars, as text, once it is closed; null where nobody asks, or no upstream was asked. */
   costNanoUsd: string | null
+  /** For the ledger. */
+  labels: UsageLabels
   /** Else there is nothing to reserve, and no need to know what the request can cost. */
   readonly hasBudget: boolean
   /** Reserves the maximum cost, before an upstream is asked. Faults: budget_exceeded, metering_unavailable. */
@@ -79,6 +82,7 @@ export function openAccount(
     countDelivered: null,
     wantsCost: false,
     costNanoUsd: null,
+    labels: NO_LABELS,
     hasBudget: hasBudget(caller),
     reserve: async worst => {
       // A second model answers in place of the first: one of them is paid.
@@ -99,7 +103,7 @@ export function openAccount(
       ticket.settle(tokens)
       const { model, upstream, queueMs, firstChunkMs } = account
       if (account.wantsCost && upstream !== null) account.costNanoUsd = budgets.costOf(model, tokens).toString()
-      const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome }
+      const record = { id, atMs: clock.nowMs(), caller, model, tokens, tokensSource, outcome, labels: account.labels }
       const kept = upstream === null ? undefined : recordUsage({ ...record, upstream })
       // In the same turn: the sums hold the real cost by now.
       reserved?.release()

@@ -180,7 +180,8 @@ export class Metering implements SpentSource {
 }
 
 /** No row is refused for its amounts: what a column cannot hold becomes the most that it can. */
-function rowOf({ id, atMs, caller, model, upstream, tokensSource, outcome, ...given }: UsageRecord, cost: Cost): Usage {
+function rowOf(record: UsageRecord, cost: Cost): Usage {
+  const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, ...given } = record
   const tokens = { prompt: amountOf(given.tokens.prompt), completion: amountOf(given.tokens.completion) }
   const costNanoUsd = cost(model, tokens)
   return {
@@ -196,6 +197,8 @@ function rowOf({ id, atMs, caller, model, upstream, tokensSource, outcome, ...gi
     costNanoUsd: amountOf(Number(costNanoUsd)),
     outcome,
     tokensSource,
+    endUser: labels?.endUser ?? null,
+    tags: labels?.tags ?? null,
   }
 }
 

@@ -2,9 +2,11 @@
 // Pure.
 
 import type { UsageRow } from '../../contract/vm/enclave.ts'
+import { NO_LABELS } from './labels.ts'
 import type { UsageRecord } from './types.ts'
 
-export function usageRowOf({ caller, tokens, ...record }: UsageRecord): UsageRow {
+export function usageRowOf({ caller, tokens, labels = NO_LABELS, ...record }: UsageRecord): UsageRow {
+  const { endUser, tags } = labels
   return {
     id: record.id,
     atMs: record.atMs,
@@ -17,14 +19,19 @@ export function usageRowOf({ caller, tokens, ...record }: UsageRecord): UsageRow
     completionTokens: tokens.completion,
     tokensSource: record.tokensSource,
     outcome: record.outcome,
+    ...(endUser === null ? {} : { endUser }),
+    ...(tags === null ? {} : { tags }),
   }
 }
 
 export function usageRecordOf(row: UsageRow): UsageRecord {
-  const { promptTokens, completionTokens, organizationId, keyPrefix, instanceId, ...record } = row
+  const { promptTokens, completionTokens, organizationId, keyPrefix, instanceId, endUser, tags, ...record } = row
+  const labels =
+    endUser === undefined && tags === undefined ? {} : { labels: { endUser: endUser ?? null, tags: tags ?? null } }
   return {
     ...record,
     caller: { organizationId, keyPrefix, instanceId },
     tokens: { prompt: promptTokens, completion: completionTokens },
+    ...labels,
   }
 }

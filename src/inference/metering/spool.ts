@@ -6,7 +6,14 @@
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
-import { type UsageBatch, type UsageRow, usageBytes, usageMessage, usageRowsMax } from '../../contract/vm/enclave.ts'
+import {
+  type UsageBatch,
+  type UsageRow,
+  usageBytes,
+  usageMessage,
+  usageRowsMax,
+  usageTextBytesMax,
+} from '../../contract/vm/enclave.ts'
 import { usageRowOf } from './row.ts'
 import type { MeteringCounts, UsageRecord } from './types.ts'
 
@@ -94,7 +101,7 @@ export class UsageSpool {
 
   /** The batch that is to be booked next; null: all is booked. */
   next(): UsageBatch | null {
-    if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(this.#rows.slice(0, usageRowsMax))
+    if (this.#batch === null && this.#rows.length > 0) this.#batch = this.#cut(firstOf(this.#rows))
     return this.#batch?.batch ?? null
   }
 
@@ -115,4 +122,14 @@ export class UsageSpool {
     const batch = { from: this.#booked, rows, before: toHex(this.#digest), digest: toHex(digest), signature }
     return { batch, digest }
   }
+}
+
+/** As many as one batch may have. */
+function firstOf(rows: readonly UsageRow[]): UsageRow[] {
+  let bytes = 0
+  const end = rows.slice(0, usageRowsMax).findIndex(row => {
+    bytes += Buffer.byteLength(JSON.stringify(row)) + 1
+    return bytes > usageTextBytesMax
+  })
+  return rows.slice(0, end === -1 ? usageRowsMax : Math.max(end, 1))
 }

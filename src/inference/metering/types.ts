@@ -5,6 +5,7 @@ import type { TokensSource, UsageOutcome } from '../../store/directory/usage/usa
 import type { DayScope, DaySum } from '../../store/directory/usage/usage-day.query.ts'
 import type { MonthSum } from '../../store/directory/usage/usage-month.query.ts'
 import type { Caller, Tokens } from '../types.ts'
+import type { UsageLabels } from './labels.ts'
 
 export type UsageRecord = {
   /** The gateway's request id: writing it again changes nothing. */
@@ -16,6 +17,8 @@ export type UsageRecord = {
   readonly tokens: Tokens
   readonly tokensSource: TokensSource
   readonly outcome: UsageOutcome
+  /** Left out: none. */
+  readonly labels?: UsageLabels
 }
 
 /**

@@ -1,7 +1,7 @@
 // The query of GET /v1/usage. Pure.
 
 import { Fault } from '../../base/fault.ts'
-import { type UsageDays, type UsageGroup, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
+import { USAGE_GROUPS, type UsageDays, usageDaysOf, usageGroupsOf } from '../../contract/http/usage-rows.ts'
 
 export const USAGE_FORMATS = ['json', 'csv'] as const
 /** The key is one. */
@@ -13,7 +13,7 @@ type Parameter = (typeof PARAMETERS)[number]
 
 export type UsageRowsRequest = {
   readonly days: UsageDays
-  readonly by: ReadonlySet<UsageGroup>
+  readonly by: ReadonlySet<(typeof USAGE_GROUPS)[number]>
   readonly format: (typeof USAGE_FORMATS)[number]
 }
 
@@ -35,7 +35,7 @@ export function readUsageRequest({ url }: Pick<Request, 'url'>, today: string): 
   if (format === undefined) throw refusal('format', `The format is one of ${USAGE_FORMATS.join(', ')}.`)
   return {
     days: usageDaysOf({ from: given.get('from') ?? `${to.slice(0, 8)}01`, to }),
-    by: usageGroupsOf(given.get('by') ?? usageByDefault),
+    by: usageGroupsOf(given.get('by') ?? usageByDefault, USAGE_GROUPS),
     format,
   }
 }

@@ -209,13 +209,13 @@ export class Desk {
   }
 
   async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<Asks['close']['value']> {
-    const { id, end, model, upstream, queueMs, firstChunkMs, wantsCost, spans } = ask
+    const { id, end, model, upstream, queueMs, firstChunkMs, wantsCost, labels, spans } = ask
     const open = this.#of(id)
     this.#open.delete(id)
     open.waiting?.abort()
     open.lease?.release('unknown')
     const { account } = open
-    Object.assign(account, { model, upstream, queueMs, firstChunkMs, wantsCost })
+    Object.assign(account, { model, upstream, queueMs, firstChunkMs, wantsCost, labels })
     for (const span of spans) this.#deps.offerSpan(span)
     await account.close(end)
     return { costNanoUsd: account.costNanoUsd }

@@ -6,6 +6,7 @@ import type { TraceSpan } from '../../contract/vm/span.ts'
 import type { Enter } from '../gateway/enter.ts'
 import type { Acquire } from '../gateway/failover.ts'
 import { atMost, type RequestAccount } from '../metering/account.ts'
+import { NO_LABELS } from '../metering/labels.ts'
 import type { Spender } from '../metering/types.ts'
 import type { RequestTrace } from '../traces/tracer.ts'
 import type { Tokens } from '../types.ts'
@@ -156,6 +157,7 @@ export class Link {
       countDelivered: null,
       wantsCost: false,
       costNanoUsd: null,
+      labels: NO_LABELS,
       hasBudget,
       reserve: async worst => {
         bound = worst
@@ -168,12 +170,15 @@ export class Link {
         if (!isOpen) return
         isOpen = false
         this.#open.delete(id)
-        const { model, upstream, queueMs, firstChunkMs, wantsCost } = account
+        const { model, upstream, queueMs, firstChunkMs, wantsCost, labels } = account
         const tokens = bound === null ? end.tokens : atMost(end.tokens, bound)
         trace?.end({ ...end, tokens, model, upstream, queueMs, firstChunkMs })
         const spans = this.#spans
         this.#spans = []
-        const asked = { id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, wantsCost, spans }
+        const asked = {
+          ...{ id, end: { ...end, tokens }, model, upstream, queueMs, firstChunkMs, wantsCost, labels },
+          spans,
+        }
         // The owner ends it in any case; what went wrong there is in its log.
         try {
           account.costNanoUsd = (await this.ask('close', asked)).costNanoUsd

@@ -10,6 +10,7 @@ import type { NamedCertificate } from '../../http/pair.ts'
 import type { UpstreamReason } from '../failure.ts'
 import type { EnteredCaller } from '../gateway/enter.ts'
 import type { RequestEnd } from '../metering/account.ts'
+import type { UsageLabels } from '../metering/labels.ts'
 import type { EncryptionCounts, Operation, Refusal, Tokens } from '../types.ts'
 import type { TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
@@ -106,6 +107,7 @@ export type Asks = {
       readonly queueMs: number
       readonly firstChunkMs: number | null
       readonly wantsCost: boolean
+      readonly labels: UsageLabels
       readonly spans: readonly TraceSpan[]
     }
     /** As the account has it. */

@@ -305,6 +305,8 @@ test('goal: usage of an organization as a table, as JSON and as CSV, and a wrong
       costNanoUsd: 1_500_000_000,
       outcome: 'completed',
       tokensSource: 'reported',
+      endUser: null,
+      tags: null,
     },
   ])
   const asked = ['gateway', 'usage', 'initech', '--from', '2026-11-01', '--to', '2026-11-30']

@@ -32,7 +32,7 @@ test('goal: only the columns that were asked for, and money is exact', () => {
     to: '2026-11-30',
     by: ['model'],
     total: sums,
-    rows: [{ day: null, key: null, model: '=tiny', ...sums }],
+    rows: [{ day: null, key: null, model: '=tiny', user: null, tags: null, ...sums }],
   }
   expect(usageCsv(usage)).toBe(
     "model,requests,prompt_tokens,completion_tokens,cost_usd\r\n'=tiny,2,30,4,1.500000001\r\n",

@@ -27,6 +27,8 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
       ...row,
       outcome: 'completed',
       tokensSource: 'reported',
+      endUser: null,
+      tags: null,
     },
   ])
   const db = store.ledger.db

@@ -148,6 +148,8 @@ describe('writing', () => {
       costNanoUsd: 9_000,
       outcome: 'completed',
       tokensSource: 'reported',
+      endUser: null,
+      tags: null,
     })
   })
 

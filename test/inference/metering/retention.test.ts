@@ -47,6 +47,8 @@ function append(ledger: Ledger, rows: readonly { id: string; atMs: number; organ
     costNanoUsd: 1,
     outcome: 'completed',
     tokensSource: 'reported',
+    endUser: null,
+    tags: null,
   }
   prepareUsageAppend(ledger.store.db)(rows.map(row => ({ organizationId: 'o1', ...rest, ...row })))
 }

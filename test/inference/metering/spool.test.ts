@@ -1,7 +1,10 @@
 // The end of a response waits for the host's books, and no longer than a host may make it wait.
 
 import { expect, test } from 'bun:test'
+import { Value } from '@sinclair/typebox/value'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
+import { UsageBatch, usageLabelCharsMax, usageTextBytesMax } from '../../../src/contract/vm/enclave.ts'
+import { NO_LABELS, type UsageLabels } from '../../../src/inference/metering/labels.ts'
 import { UsageSpool } from '../../../src/inference/metering/spool.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
 import { callerOf } from '../../rigs/gateway/keys.ts'
@@ -63,4 +66,27 @@ test('goal: a host that does not book holds one round of responses for 250 ms, t
   book()
   await turn()
   expect(over).toEqual(['a', 'b', 'c'])
+})
+
+test('goal: a batch fits into a line of the channel whatever labels its rows have, and no row is lost', () => {
+  const spool = new UsageSpool({
+    rowsMax: 1_000,
+    sign: () => new Uint8Array(64),
+    onRow: () => {},
+    clock: createManualClock(),
+  })
+  const { endUser, tags } = usageLabelCharsMax
+  const labels: UsageLabels = { endUser: '\u{1f512}'.repeat(endUser / 2), tags: '"'.repeat(tags) }
+  for (let at = 0; at < 150; at += 1) void spool.record({ ...recordOf(`r${at}`), labels: at < 75 ? labels : NO_LABELS })
+  const sizes: number[] = []
+  let booked = 0
+  for (let batch = spool.next(); batch !== null; batch = spool.next()) {
+    sizes.push(Buffer.byteLength(JSON.stringify(batch.rows)))
+    booked += batch.rows.length
+    expect([...Value.Errors(UsageBatch, batch)]).toEqual([])
+    spool.book(batch.from + batch.rows.length)
+  }
+  expect(booked).toBe(150)
+  expect(Math.max(...sizes)).toBeLessThanOrEqual(usageTextBytesMax + 2)
+  expect(sizes.length).toBeLessThan(8)
 })

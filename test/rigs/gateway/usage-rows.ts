@@ -18,6 +18,8 @@ export function usageRow(changes: Partial<Usage> & { readonly id: string }): Usa
     costNanoUsd: 7,
     outcome: 'completed',
     tokensSource: 'reported',
+    endUser: null,
+    tags: null,
     ...changes,
   }
 }

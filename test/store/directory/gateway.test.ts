@@ -70,6 +70,8 @@ function usageOf(changes: Partial<Usage>): Usage {
     costNanoUsd: 3,
     outcome: 'completed',
     tokensSource: 'reported',
+    endUser: null,
+    tags: null,
     ...changes,
   }
 }
@@ -240,7 +242,7 @@ test('the ledger', () => {
 test('the ledger holds what was appended, column by column', () => {
   // Goal: the raw statements and the table's declaration mean the same; for any number of rows and repetitions the
   // first row of an id counts, once.
-  expect(Object.keys(getTableColumns(usage)).length).toBe(12)
+  expect(Object.keys(getTableColumns(usage)).length).toBe(14)
   const rowOf = fc.record<Usage>({
     id: fc.integer({ min: 0, max: 150 }).map(id => `r${id}`),
     atMs: fc.constantFrom(0, 1, 2 ** 31, Date.UTC(2026, 10, 21), Number.MAX_SAFE_INTEGER),
@@ -254,6 +256,8 @@ test('the ledger holds what was appended, column by column', () => {
     costNanoUsd: fc.maxSafeNat(),
     outcome: fc.constantFrom('completed', 'aborted', 'failed'),
     tokensSource: fc.constantFrom('reported', 'estimated', 'implausible'),
+    endUser: fc.option(fc.string({ maxLength: 8 }), { nil: null }),
+    tags: fc.constantFrom(null, '{"team":"blue"}'),
   })
   using store = open()
   const append = prepareUsageAppend(store.directory.db)

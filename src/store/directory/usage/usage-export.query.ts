@@ -1,5 +1,5 @@
-// Usage of an organization by key, model and day (UTC), in pieces that each read a bounded number of rows. Effects:
-// SQL.
+// Usage of an organization by key, model, day (UTC) and labels, in pieces that each read a bounded number of rows.
+// Effects: SQL.
 
 import { type SQL, sql } from 'drizzle-orm'
 import type { UsageGroup } from '../../../contract/http/usage-rows.ts'
@@ -14,6 +14,8 @@ type UsageGroupRow = {
   readonly model: string | null
   /** As 2026-11-22. */
   readonly day: string | null
+  readonly user: string | null
+  readonly tags: string | null
   readonly requests: number
   readonly promptTokens: string
   readonly completionTokens: string
@@ -33,11 +35,12 @@ export function sumUsagePiece(db: DirectoryDb, piece: UsagePiece, by: ReadonlySe
   const column = (group: UsageGroup, value: SQL) => (by.has(group) ? value : sql`NULL`)
   return db.all<UsageGroupRow>(
     sql`SELECT ${column('key', sql`key_prefix`)} AS key, ${column('model', sql`model`)} AS model,
-          ${column('day', sql`date(at_ms / 1000, 'unixepoch')`)} AS day, count(*) AS requests,
+          ${column('day', sql`date(at_ms / 1000, 'unixepoch')`)} AS day, ${column('user', sql`end_user`)} AS user,
+          ${column('tags', sql`tags`)} AS tags, count(*) AS requests,
           cast(sum(prompt_tokens) AS text) AS promptTokens, cast(sum(completion_tokens) AS text) AS completionTokens,
           cast(sum(cost_nano_usd) AS text) AS costNanoUsd
         FROM usage
         WHERE organization_id = ${piece.organizationId} AND at_ms >= ${piece.startMs} AND at_ms < ${piece.endMs}
-        GROUP BY 1, 2, 3`,
+        GROUP BY 1, 2, 3, 4, 5`,
   )
 }

@@ -42,6 +42,8 @@ const FIELDS = [
   'costNanoUsd',
   'outcome',
   'tokensSource',
+  'endUser',
+  'tags',
 ] as const satisfies readonly (keyof Usage)[]
 
 function valuesOf(row: Usage): Usage[keyof Usage][] {

@@ -28,6 +28,10 @@ export const usage = sqliteTable(
     costNanoUsd: integer('cost_nano_usd').notNull(),
     outcome: text('outcome', { enum: ['completed', 'aborted', 'failed'] }).notNull(),
     tokensSource: text('tokens_source', { enum: TOKENS_SOURCES }).notNull().default('reported'),
+    /** As the client sent it, where the operator wants it. */
+    endUser: text('end_user'),
+    /** Its metadata: JSON of an object of texts, ordered by name. */
+    tags: text('tags'),
   },
   table => [index('usage_organization').on(table.organizationId, table.atMs, table.costNanoUsd)],
 )
