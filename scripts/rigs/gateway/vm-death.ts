@@ -1,9 +1,11 @@
 // How long a client that only waits does not know that its gateway VM is gone. Effects: network namespaces; needs root.
 
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 import { createGuestNetwork, hostAddress } from '../guest/network.ts'
 import { guest } from '../guest/two-guests.ts'
-import { gatewayPlan, listenPort, servicePort } from './guests.ts'
+import type { Netns } from '../netns.ts'
+import { gatewayHostPlan, gatewayPlan, listenPort, servicePort } from './guests.ts'
 
 const source = new URL('../../../src', import.meta.url).pathname
 
@@ -13,23 +15,32 @@ export const clientCode = (address: string, port: number) => `
   s.on('data', () => console.log('up')).on('error', e => console.log('error ' + e.code)).on('close', () => console.log('closed'))`
 
 /** As the daemon does it once nothing of the VM is left. */
-export const restCode = (address: string) => `
+export const restCode = (address: string, inside: Netns) => `
   const { resetClientsOf } = await import('${source}/host/network/reset-connections.ts')
+  const { hereNetns, netnsAt } = await import('${source}/host/network/netns.ts')
   const random = n => crypto.getRandomValues(new Uint8Array(n))
   console.log('up')
-  for await (const _ of console) console.log('reset ' + (await resetClientsOf('${address}', { random, timeoutMs: 10000 })))`
+  for await (const _ of console) {
+    let count = 0
+    for (const netns of [netnsAt('/run/netns/${inside.name}'), hereNetns])
+      count += await resetClientsOf('${address}', { netns, random, timeoutMs: 10000 })
+    console.log('reset ' + count)
+  }`
 
 /** From the moment at which the firewall leads nobody to the VM any more. */
 export async function measureVmDeath(): Promise<number> {
   using network = await createGuestNetwork(5)
-  const { host, world } = network
+  const { host, inside, world } = network
   const [vm] = network.guests
   await network.listen(vm, '0.0.0.0', servicePort, 'a ')
   await network.apply(rulesetText(gatewayPlan()))
+  await network.applyHost(hostTableText(gatewayHostPlan()))
   const client = await network.program(world, clientCode(hostAddress, listenPort))
-  const daemon = await network.program(host, restCode(guest(1).address))
-  await host.run(['ip', 'link', 'set', guest(1).tap, 'down'])
-  await network.apply(rulesetText(gatewayPlan({ vms: { 1: { opened: false } }, service: { address: null } })))
+  const daemon = await network.program(host, restCode(guest(1).address, inside))
+  await inside.run(['ip', 'link', 'set', guest(1).tap, 'down'])
+  const change = { vms: { 1: { opened: false } }, service: { address: null } }
+  await network.apply(rulesetText(gatewayPlan(change)))
+  await network.applyHost(hostTableText(gatewayHostPlan(change)))
   const startedMs = performance.now()
   daemon.write('go')
   const said = await client.says('error')

@@ -1,5 +1,5 @@
 // Ends TCP connections of others that led to an address behind this host, which is gone. Effects: reads connection
-// tracking by conntrack(8) and sends packets, both in our network namespace.
+// tracking by conntrack(8) and sends packets, both in one network namespace.
 //
 // A reset counts only with the receiver's next sequence number (RFC 5961 3.2), which this host does not know. So it
 // sends segments that the receiver must answer: an acknowledgement of a wrong place (RFC 9293 3.10.7.4), and a
@@ -15,6 +15,7 @@ import { runLines } from '../../linux/command-lines.ts'
 import { errno, libcOf } from '../../linux/ffi.ts'
 import { errnoName } from '../../linux/libc.ts'
 import { isNothingDeleted } from './conntrack.ts'
+import type { Netns } from './netns.ts'
 
 /** An established connection, as its client knows it. */
 export type ClientConnection = { readonly client: Endpoint; readonly server: Endpoint }
@@ -22,38 +23,47 @@ type Endpoint = { readonly address: string; readonly port: number }
 
 const lineBytesMax = 4_096
 
+type ResetOptions = {
+  /** Where the connections are, and the daemon's own network namespace too. */
+  readonly netns: Netns
+  readonly random: RandomBytes
+  readonly timeoutMs: number
+}
+
 /**
  * Forgets the TCP connections of clients that came to an IPv4 address by an address of this host, and makes each of
  * them ask for its reset. Call it once no rule leads to the address. Returns how many there were. Connections of a
  * client that never answered are left out: strangers make them with any address. Faults: host.command_failed,
  * host.command_timeout; host.unsupported (no raw socket).
  */
-export async function resetClientsOf(
-  address: string,
-  { random, timeoutMs }: { readonly random: RandomBytes; readonly timeoutMs: number },
-): Promise<number> {
+export async function resetClientsOf(address: string, { netns, random, timeoutMs }: ResetOptions): Promise<number> {
   let count = 0
-  const fd = libc().socket(INET, RAW, IPPROTO_RAW)
-  if (fd < 0) throw new Fault('host.unsupported', `raw socket: ${errnoName(errno())}`)
+  const fd = netns.run(rawSocket)
+  // It prints each entry that it has deleted: nobody waits for the other entries.
+  const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
+  const onLine = (line: string): boolean => {
+    const connection = parseConnection(line)
+    // One that led to the address itself is another namespace's to reset, or has nobody who could answer.
+    if (connection === null || connection.server.address === address) return true
+    challenge(fd, connection, random)
+    count += 1
+    return true
+  }
   try {
-    // It prints each entry that it has deleted: nobody waits for the other entries.
-    const argv = ['conntrack', '--delete', '--family', 'ipv4', '--proto', 'tcp', '--status', 'ASSURED']
-    await runLines([...argv, '--reply-src', address], {
-      timeoutMs,
-      lineBytesMax,
-      onLine: line => {
-        const connection = parseConnection(line)
-        if (connection !== null) challenge(fd, connection, random)
-        count += connection === null ? 0 : 1
-        return true
-      },
-    })
+    await netns.run(() => runLines([...argv, '--reply-src', address], { timeoutMs, lineBytesMax, onLine }))
   } catch (error) {
     if (!isNothingDeleted(error)) throw error
   } finally {
     closeSync(fd)
   }
   return count
+}
+
+/** Fault host.unsupported. */
+function rawSocket(): number {
+  const fd = libc().socket(INET, RAW, IPPROTO_RAW)
+  if (fd < 0) throw new Fault('host.unsupported', `raw socket: ${errnoName(errno())}`)
+  return fd
 }
 
 /** Null: no TCP connection that may still carry something to its client. */

@@ -190,14 +190,15 @@ export class VmNetwork {
   async rest(address: string, random: RandomBytes): Promise<void> {
     const { ledger, clock, log, netns = hereNetns } = this.#deps
     restAddress(ledger.db, { address, nowMs: clock.nowMs() })
-    if (isIPv4(address)) {
+    const places = new Set([netns, hereNetns])
+    for (const place of places) {
+      if (!isIPv4(address)) break
       // The address rests in any case; clients that hear nothing end by their own time limits.
-      await resetClientsOf(address, { random, timeoutMs: conntrackTimeoutMs }).catch(error => {
+      await resetClientsOf(address, { netns: place, random, timeoutMs: conntrackTimeoutMs }).catch(error => {
         log.error('clients of a VM that is gone may get no reset', { address, error })
       })
     }
-    await forgetConnections(address, conntrackTimeoutMs, netns)
-    if (netns !== hereNetns) await forgetConnections(address, conntrackTimeoutMs)
+    for (const place of places) await forgetConnections(address, conntrackTimeoutMs, place)
   }
 
   /**

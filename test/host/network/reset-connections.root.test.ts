@@ -1,12 +1,19 @@
 // Clients of a gateway VM that is gone: real kernels, nftables and connection tracking between namespaces. Needs root.
 
 import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
-import { type GatewayChange, gatewayPlan, listenPort, servicePort } from '../../../scripts/rigs/gateway/guests.ts'
+import {
+  type GatewayChange,
+  gatewayHostPlan,
+  gatewayPlan,
+  listenPort,
+  servicePort,
+} from '../../../scripts/rigs/gateway/guests.ts'
 import { clientCode, restCode } from '../../../scripts/rigs/gateway/vm-death.ts'
 import { createGuestNetwork, type GuestNetwork, hostAddress } from '../../../scripts/rigs/guest/network.ts'
 import { gateway, guest } from '../../../scripts/rigs/guest/two-guests.ts'
 import { createNetns, type Netns, needsRoot } from '../../../scripts/rigs/netns.ts'
 import { present } from '../../../src/base/assert.ts'
+import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
 import { rulesetText } from '../../../src/vm/network/nft.plan.ts'
 
 const first = guest(1)
@@ -18,24 +25,27 @@ const resetMs = 3_000
 describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients', () => {
   let network: GuestNetwork
   let host: Netns
+  let inside: Netns
   let world: Netns
   let instance: Netns
 
-  const apply = (change: GatewayChange = {}) => network.apply(rulesetText(gatewayPlan(change)))
+  const apply = async (change: GatewayChange = {}) => {
+    await network.apply(rulesetText(gatewayPlan(change)))
+    await network.applyHost(hostTableText(gatewayHostPlan(change)))
+  }
 
   const revive = async () => {
-    await host.run(['ip', 'link', 'set', first.tap, 'up'])
-    await host.run(['ip', 'route', 'replace', `${first.address}/32`, 'dev', first.tap, 'src', gateway])
+    await inside.run(['ip', 'link', 'set', first.tap, 'up'])
+    await inside.run(['ip', 'route', 'replace', `${first.address}/32`, 'dev', first.tap, 'src', gateway])
   }
 
   beforeAll(async () => {
     network = await createGuestNetwork(5)
-    ;({ host, world } = network)
+    ;({ host, inside, world } = network)
     const [ours, successor, three] = network.guests
     instance = present(three, 'five guests')
     await network.listen(ours, '0.0.0.0', servicePort, 'a ')
     await network.listen(successor, '0.0.0.0', servicePort, 'b ')
-    await host.run(['sh', '-c', `echo 1 > /proc/sys/net/ipv4/conf/${first.tap}/route_localnet`])
   })
   afterAll(() => network?.[Symbol.dispose]())
 
@@ -47,7 +57,7 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
     { name: 'connection tracking picks nothing up', after: second.address, loose: 0 },
   ])('$name', async ({ after, loose }) => {
     const echo = (value: number) => ['sh', '-c', `echo ${value} > /proc/sys/net/netfilter/nf_conntrack_tcp_loose`]
-    await host.run(echo(loose))
+    for (const netns of [host, inside]) await netns.run(echo(loose))
     await apply({ service: { address: second.address } })
     const other = await network.program(world, clientCode(hostAddress, listenPort))
     await apply()
@@ -61,18 +71,19 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
     const clients = await Promise.all(
       routes.map(([from, address]) => network.program(from, clientCode(address, listenPort))),
     )
-    const daemon = await network.program(host, restCode(first.address))
+    const daemon = await network.program(host, restCode(first.address, inside))
     // Death: neither FIN nor RST leaves.
-    await host.run(['ip', 'link', 'set', first.tap, 'down'])
+    await inside.run(['ip', 'link', 'set', first.tap, 'down'])
     await apply({ vms: { 1: { opened: false } }, service: { address: after } })
     const startedMs = performance.now()
     daemon.write('go')
+
     for (const client of clients) expect(await client.says('error')).toBe('error ECONNRESET')
     expect(performance.now() - startedMs).toBeLessThan(resetMs)
     expect(await daemon.says('reset')).toBe(`reset ${routes.length}`)
     const noise = Promise.race([other.says('closed'), Bun.sleep(300).then(() => 'open')])
     expect(await noise).toBe('open')
-    await host.run(echo(1))
+    for (const netns of [host, inside]) await netns.run(echo(1))
     await revive()
   })
 
@@ -103,8 +114,8 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
     })
     await apply()
     const client = await network.program(home, clientCode(hostAddress, listenPort))
-    const daemon = await network.program(host, restCode(first.address))
-    await host.run(['ip', 'link', 'set', first.tap, 'down'])
+    const daemon = await network.program(host, restCode(first.address, inside))
+    await inside.run(['ip', 'link', 'set', first.tap, 'down'])
     await apply({ vms: { 1: { opened: false } }, service: { address: second.address } })
     const startedMs = performance.now()
     daemon.write('go')
@@ -124,8 +135,8 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
       return `-I --proto tcp --timeout 300 --orig-src ${from} --orig-dst ${hostAddress} --reply-src ${first.address} --reply-dst ${from} --sport 5000 --dport ${listenPort} --reply-port-src ${servicePort} --reply-port-dst 5000 ${flags}`
     })
     await host.run(['conntrack', '--load-file', '-'], { stdin: `${entries.join('\n')}\n`, timeoutMs: 30_000 })
-    const daemon = await network.program(host, restCode(first.address))
-    await host.run(['ip', 'link', 'set', first.tap, 'down'])
+    const daemon = await network.program(host, restCode(first.address, inside))
+    await inside.run(['ip', 'link', 'set', first.tap, 'down'])
     await apply({ vms: { 1: { opened: false } }, service: { address: null } })
     const startedMs = performance.now()
     daemon.write('go')
@@ -139,7 +150,7 @@ describe.if(needsRoot('the test of clients of a gateway that is gone'))('clients
   test('hear nothing when they are only forgotten', async () => {
     await apply()
     const client = await network.program(world, clientCode(hostAddress, listenPort))
-    await host.run(['ip', 'link', 'set', first.tap, 'down'])
+    await inside.run(['ip', 'link', 'set', first.tap, 'down'])
     await apply({ vms: { 1: { opened: false } }, service: { address: null } })
     await host.run(['conntrack', '--delete', '--reply-src', first.address])
     expect(await Promise.race([client.says('error'), Bun.sleep(2_000).then(() => 'silence')])).toBe('silence')
