@@ -64,6 +64,13 @@ export type GatewayVm = {
   readonly stop: () => Promise<void>
 }
 
+type PriceConfig = Config['inference']['prices'][number]
+
+/** Nothing of a cache's price where there is none: VMs of earlier releases take it then. */
+function controlPrice({ cached_prompt_usd_per_million: cached, ...price }: PriceConfig) {
+  return cached === '' ? price : { ...price, cached_prompt_usd_per_million: cached }
+}
+
 /** Faults: config.file (files of upstreams and of traces), internal (the control key). */
 export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const { config, stateDir, store, metering, clock, random } = parts
@@ -74,7 +81,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const control = new ControlSource({
     db: store.directory.db,
     key: controlKey,
-    prices: config.inference.prices,
+    prices: config.inference.prices.map(controlPrice),
     upstreamKeys: Object.fromEntries(
       upstreams.flatMap(upstream => (upstream.key === null ? [] : [[upstream.name, upstream.key]])),
     ),

@@ -12,7 +12,7 @@ import { hasWorker } from '../config/checks/worker.ts'
 import { listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
-import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
+import { type GatewaySettings, keptReceiptsDefault, keptResponsesDefault } from '../contract/vm/workload.ts'
 import { findModelOf, loadModel } from '../host/models/models.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import { lookupUser } from '../host/system.ts'
@@ -190,6 +190,8 @@ export function gatewaySettings({ inference, http }: Pick<Config, 'inference' | 
     noncesMax: inference.nonces_max,
     responseReceipts: inference.response_receipts,
     ...keptReceiptsIn(inference),
+    ...keptResponsesIn(inference),
+    ...(inference.cors_origins.length === 0 ? {} : { corsOrigins: inference.cors_origins }),
     ...(inference.processes === 0 ? {} : { processes: inference.processes }),
     connectionIdleSeconds: http.idle_timeout_s,
     ...fallbacksIn(inference),
@@ -218,6 +220,18 @@ function keptReceiptsIn(inference: Config['inference']): Pick<GatewaySettings, '
     bytesMax: inference.receipts_kept_bytes_max,
   }
   return canonicalJson(keptReceipts) === canonicalJson(keptReceiptsDefault) ? {} : { keptReceipts }
+}
+
+/** As `keptReceiptsIn`. */
+function keptResponsesIn(inference: Config['inference']): Pick<GatewaySettings, 'keptResponses'> {
+  const bytesMax = inference.responses_kept_bytes_max
+  const keptResponses = {
+    retentionMs: inference.responses_kept_s * 1000,
+    countMax: keptResponsesDefault.countMax,
+    bytesMax,
+    bytesPerKeyMax: Math.floor(bytesMax / 4),
+  }
+  return canonicalJson(keptResponses) === canonicalJson(keptResponsesDefault) ? {} : { keptResponses }
 }
 
 /** Nothing at all where there are no traces: the text of workload.json is then the same as without the field. */

@@ -43,6 +43,13 @@ export const Usd = (fallback: string, description: string) =>
     allowed: 'US dollars as text, such as "12.50"; at most six decimals',
     description,
   })
+export const UsdOrNone = (description: string) =>
+  Type.String({
+    default: '',
+    pattern: '^$|^(0|[1-9][0-9]{0,11})(\\.[0-9]{1,6})?$',
+    allowed: '"" or US dollars as text, such as "12.50"; at most six decimals',
+    description,
+  })
 export const UserName = (description: string) =>
   Type.String({
     default: 'strongroom-vm',

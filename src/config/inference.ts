@@ -1,7 +1,7 @@
 // Service B: the table `inference` of the configuration. Pure.
 
 import { type Static, Type } from '@sinclair/typebox'
-import { Count, Entry, OneOf, Path, PathOrNone, Section, Usd, UserName } from './fields.ts'
+import { Count, Entry, OneOf, Path, PathOrNone, Section, Usd, UsdOrNone, UserName } from './fields.ts'
 import { TracesConfig } from './traces.ts'
 import { UpstreamConfig } from './upstream.ts'
 
@@ -9,6 +9,9 @@ const PriceConfig = Entry({
   model: Type.String({ minLength: 1, maxLength: 256, description: 'Model that has these prices.' }),
   prompt_usd_per_million: Usd('0.00', 'Price of a million prompt tokens.'),
   completion_usd_per_million: Usd('0.00', 'Price of a million completion tokens.'),
+  cached_prompt_usd_per_million: UsdOrNone(
+    'Price of a million prompt tokens out of a cache (vllm, sglang), at most that of others. "" for the same.',
+  ),
 })
 
 const FallbackConfig = Entry({
@@ -116,7 +119,10 @@ export const InferenceConfig = Section({
     description:
       'What happens to request fields that an upstream does not get: left out and named in x-strongroom-ignored, or refused with 400.',
   }),
-  body_bytes_max: Count([4_194_304, 1024, 268_435_456], 'Largest request body that the gateway accepts.'),
+  body_bytes_max: Count(
+    [33_554_432, 1024, 268_435_456],
+    'Largest request body that the gateway accepts; beyond 4 MiB the rest must be base64 of pictures and documents.',
+  ),
   body_timeout_ms: Count([30_000, 100, 600_000], 'A request body must arrive within this time.'),
   connect_timeout_ms: Count([5_000, 50, 120_000], 'Longest time to connect to an upstream.'),
   first_byte_timeout_ms: Count(
@@ -172,6 +178,19 @@ export const InferenceConfig = Section({
     description:
       'Which responses get a signed receipt: those to requests with `X-Strongroom-Receipt` (`1` or `keep`), or all of them.',
   }),
+  cors_origins: Type.Array(
+    Type.String({
+      maxLength: 256,
+      pattern: '^(\\*|https?://[a-z0-9]([a-z0-9.-]*[a-z0-9])?(:[1-9][0-9]{0,4})?)$',
+      allowed: 'origins such as "https://app.example", or "*" for any',
+    }),
+    {
+      default: [],
+      maxItems: 64,
+      description:
+        'Origins of web pages that may call the API with a key of their own. `/attestation`, `/workload.json` and the other public routes may be read by any page. They stand in workload.json.',
+    },
+  ),
   receipts_kept_s: Count(
     [900, 0, 86_400],
     'How long receipts of responses are kept for GET /v1/receipts/ID, in the memory of the gateway. 0 for not at all.',
@@ -179,6 +198,14 @@ export const InferenceConfig = Section({
   receipts_kept_max: Count(
     [8_192, 1, 65_536],
     'How many receipts are kept. When there are more, the organization that has most loses its oldest.',
+  ),
+  responses_kept_s: Count(
+    [1_800, 0, 86_400],
+    'How long the items of a response are kept for `previous_response_id` and `item_reference` after they were last used, in the memory of the gateway, for the key that asked, unless it says `store: false`. 0 for not at all.',
+  ),
+  responses_kept_bytes_max: Count(
+    [134_217_728, 1_048_576, 4_294_967_296],
+    'How many bytes of responses are kept; a key may have a quarter of them. When there are more, the organization that has most loses its oldest.',
   ),
   receipts_kept_bytes_max: Count([67_108_864, 65_536, 1_073_741_824], 'How many bytes of receipts are kept.'),
 })

@@ -15,6 +15,7 @@ import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts
 import { createWorkloads } from '../inference/attestation/workloads.ts'
 import { createKeyAuthenticate, keyDefaults } from '../inference/keys/authenticate.ts'
 import { hasBudget, type Reserved } from '../inference/metering/budgets.ts'
+import { tokensOfRow } from '../inference/metering/row.ts'
 import type { Spent } from '../inference/metering/spent.ts'
 import type { UsageSpool } from '../inference/metering/spool.ts'
 import type { GatewayServer } from '../inference/relay/serve.ts'
@@ -108,7 +109,7 @@ export class EnclaveGateway {
     }
     for (const item of this.#service?.reserved() ?? []) add(item)
     for (const row of this.#deps.spool.unbooked()) {
-      const tokens = { prompt: row.promptTokens, completion: row.completionTokens }
+      const tokens = tokensOfRow(row)
       const nanoUsd = Number(this.#deps.control.cost(row.model, tokens))
       add({ ...row, tokens: tokens.prompt + tokens.completion, nanoUsd })
     }

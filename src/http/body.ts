@@ -127,8 +127,12 @@ const discardIdleMs = 2_000
 
 /** Before a body that its headers call too large is refused; no effect for another failure. Never rejects. */
 export async function discardTooLarge(error: unknown, request: Request, deadlines: Deadlines): Promise<void> {
-  if (!(error instanceof Fault) || error.code !== 'body_too_large' || request.bodyUsed) return
-  const reader = request.body?.getReader()
+  if (error instanceof Fault && error.code === 'body_too_large') await discardBody(request, deadlines)
+}
+
+/** Before a body is refused that nobody has begun to read. Never rejects. */
+export async function discardBody(request: Request, deadlines: Deadlines): Promise<void> {
+  const reader = request.bodyUsed ? undefined : request.body?.getReader()
   if (reader !== undefined) await discardRest(reader, deadlines)
 }
 

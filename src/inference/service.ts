@@ -4,6 +4,7 @@
 import { toHex } from '../base/bytes.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
+import { KeptTexts } from '../base/work/kept-texts.ts'
 import { untilDone } from '../base/work/sweep.ts'
 import type { TraceSpan } from '../contract/vm/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
@@ -11,21 +12,21 @@ import { createPublicLimiter } from '../http/public-rate.ts'
 import type { LedgerStore } from '../store/db.ts'
 import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
-import { KeptReceipts } from './attestation/kept-receipts.ts'
 import { createNonceLedger, nonceGapMs } from './attestation/nonces.ts'
 import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
 import { createResponseSealer } from './attestation/response-sealer.ts'
 import type { Workloads } from './attestation/workloads.ts'
 import { createEncryption } from './encryption/encryption.ts'
-import { createGateway } from './gateway/gateway.ts'
+import { createGateway, type Gateway } from './gateway/gateway.ts'
 import { inferenceOpenapiDocument } from './gateway/openapi/openapi.ts'
+import { createResponseMemory, type ResponseMemory } from './gateway/response-memory.ts'
 import { createLimiter } from './limits/limiter.ts'
 import { Budgets, type Reserved } from './metering/budgets.ts'
 import type { Cost } from './metering/price.ts'
 import type { MeteringCounts, RecordUsage, SpentSource } from './metering/types.ts'
 import { gatewayFamilies } from './metrics/gateway.ts'
 import { createMetrics } from './metrics/requests.ts'
-import { type GatewayListen, type GatewayServer, serveGateway } from './relay/serve.ts'
+import { type GatewayListen, type GatewayServer, type ServeDeps, serveGateway } from './relay/serve.ts'
 import type { StartSchemaProcess } from './schema-check/child.ts'
 import { createTracer } from './traces/tracer.ts'
 import type { Authenticate } from './types.ts'
@@ -102,7 +103,8 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
       }),
   })
   const attestation = createAttestation(deps)
-  const keptReceipts = new KeptReceipts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
+  const keptReceipts = new KeptTexts({ clock, limits: settings.keptReceipts ?? keptReceiptsDefault })
+  const responses = createResponseMemory(clock, settings.keptResponses)
   // Only a measured VM has a workload.json.
   const padsStreams = padStreams === 'auto' ? deps.workload !== null : padStreams === 'on'
   const encryption = createEncryption({ keys, random })
@@ -112,12 +114,15 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     admitPublic,
     recordUsage: metering.record,
     spent: deps.spent,
+    cost: deps.cost,
+    corsOrigins: settings.corsOrigins ?? [],
     budgets,
     observe: metrics.observe,
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
     sealer: createResponseSealer({ keys, clock, random, inside: deps.inside }),
     responseReceipts: settings.responseReceipts,
     keptReceipts,
+    responses,
     attestation: attestation.respond,
     encryption,
     openapi: JSON.stringify(inferenceOpenapiDocument()),
@@ -147,18 +152,12 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
           gateway,
           upstreams,
           keptReceipts,
+          responses,
           clock,
           log,
           offerSpan: deps.offerSpan,
           encryptionCounts: encryption.counts,
-          setup: {
-            settings,
-            padsStreams,
-            inside: [...deps.inside],
-            keptReceiptsMs: keptReceipts.retentionMs,
-            receiptSeeds: toHex(deps.keys.seeds),
-            cacheSecret: toHex(gateway.cacheSecret),
-          },
+          setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),
         },
         where,
       )
@@ -168,6 +167,29 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
       stopping.abort()
       gateway.close()
     },
+  }
+}
+
+type Shared = {
+  readonly padsStreams: boolean
+  readonly keptReceipts: Pick<KeptTexts, 'retentionMs'>
+  readonly responses: Pick<ResponseMemory, 'isOn'>
+  readonly gateway: Pick<Gateway, 'cacheSecret'>
+}
+
+/** Everything that other processes that serve clients need of this one. */
+function relaySetup(
+  { settings, inside, keys }: InferenceServiceDeps,
+  { padsStreams, keptReceipts, responses, gateway }: Shared,
+): ServeDeps['setup'] {
+  return {
+    settings,
+    padsStreams,
+    inside: [...inside],
+    keptReceiptsMs: keptReceipts.retentionMs,
+    keepsResponses: responses.isOn,
+    receiptSeeds: toHex(keys.seeds),
+    cacheSecret: toHex(gateway.cacheSecret),
   }
 }
 

@@ -4,7 +4,7 @@
 import type { KeyRules } from '../contract/key-rules.ts'
 
 /** Operation of a client's request. */
-export type Operation = CompletionOperation | 'responses' | 'messages' | 'embeddings'
+export type Operation = CompletionOperation | 'responses' | 'messages' | 'count_tokens' | 'embeddings'
 
 /** Operation of an upstream's request. */
 export type CompletionOperation = 'chat' | 'text_completion'
@@ -32,7 +32,12 @@ export type Budget = { readonly nanoUsd: number | null; readonly tokens: number 
  */
 export type Authenticate = (headers: Headers) => Caller
 
-export type Tokens = { readonly prompt: number; readonly completion: number }
+export type Tokens = {
+  readonly prompt: number
+  readonly completion: number
+  /** Tokens of the prompt that came from the organization's own cache. Left out: none. */
+  readonly cached?: number
+}
 
 /** One admitted request's part of its key's limits. */
 export type Ticket = {

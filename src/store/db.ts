@@ -14,6 +14,7 @@ import { schemaOf } from './inspect.ts'
 import { buildFetch } from './migrations/0022-build-fetch.ts'
 import { auditAndDeletion } from './migrations/0023-audit.ts'
 import { usageLabels } from './migrations/0024-usage-labels.ts'
+import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -69,7 +70,10 @@ type Migrations = {
   readonly upgrades: readonly [Migration, ...Migration[]]
 }
 
-export const MIGRATIONS: Migrations = { initial, upgrades: [buildFetch, auditAndDeletion, usageLabels] }
+export const MIGRATIONS: Migrations = {
+  initial,
+  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens],
+}
 
 /** The newest schema. */
 export function schemaVersionOf({ initial, upgrades }: Migrations): number {

@@ -52,6 +52,7 @@ test('retention', async () => {
     tokensSource: 'reported' as const,
     endUser: null,
     tags: null,
+    cachedTokens: 0,
   }
   const old = { ...row, id: 'old', atMs: nowMs - 71 * dayMs }
   const young = { ...row, id: 'young', atMs: nowMs - 69 * dayMs }

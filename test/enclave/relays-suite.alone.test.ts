@@ -10,7 +10,7 @@ const files = [
   ...['gateway', 'budgets', 'receipts', 'routes', 'slots', 'embeddings'].map(
     name => `test/inference/gateway/${name}.test.ts`,
   ),
-  'test/inference/gateway/stream.alone.test.ts',
+  'test/inference/gateway/streams/stream.alone.test.ts',
   'test/inference/encryption/tampering.test.ts',
 ]
 

@@ -51,11 +51,12 @@ function caught(promise: PromiseLike<unknown>): Promise<unknown> {
   )
 }
 
-// Goal: text, whole and streamed, with the usage that is booked; nothing is kept, and the response says so.
+// Goal: text, whole and streamed, with the usage that is booked; the response says whether it is kept.
 test('text', async () => {
-  const whole = await openai.responses.create({ model: MODEL, input: 'Hello', store: true, metadata: { a: 'b' } })
+  const whole = await openai.responses.create({ model: MODEL, input: 'Hello', metadata: { a: 'b' } })
+  expect(await openai.responses.create({ model: MODEL, input: 'Hello', store: false })).toMatchObject({ store: false })
   expect([whole.output_text, whole.status, whole.usage?.total_tokens]).toEqual([TEXT, 'completed', 14])
-  expect(whole).toMatchObject({ store: false, metadata: { a: 'b' }, model: MODEL, error: null })
+  expect(whole).toMatchObject({ store: true, metadata: { a: 'b' }, model: MODEL, error: null })
   const reasoning = whole.output.find(item => item.type === 'reasoning')
   expect(reasoning?.content?.map(part => part.text)).toEqual(['engine thoughts'])
   const stream = openai.responses.stream({ model: MODEL, instructions: 'Be brief.', input: 'Hello' })
@@ -175,8 +176,8 @@ test('incomplete', async () => {
 // Goal: errors are the client's own types, with our code and the client's own field.
 test('errors', async () => {
   const error = await caught(openai.responses.create({ model: MODEL, input: 'Hello', previous_response_id: 'resp_1' }))
-  expect(error).toBeInstanceOf(OpenAI.BadRequestError)
-  expect(error).toMatchObject({ code: 'invalid_request', param: 'previous_response_id' })
+  expect(error).toBeInstanceOf(OpenAI.NotFoundError)
+  expect(error).toMatchObject({ code: 'not_found', param: 'previous_response_id' })
   expect(await caught(openai.responses.create({ model: 'nope', input: 'Hello' }))).toBeInstanceOf(OpenAI.NotFoundError)
   const stranger = new OpenAI({ apiKey: 'sk-wrong', baseURL: `${gateway.url}/v1` })
   expect(await caught(stranger.responses.create({ model: MODEL, input: 'Hi' }))).toBeInstanceOf(

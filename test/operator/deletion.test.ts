@@ -205,6 +205,7 @@ test('goal: records and usage of a deleted organization stay readable, lists lea
       tokensSource: 'reported',
       endUser: null,
       tags: null,
+      cachedTokens: 0,
       outcome: 'completed',
     },
   ])

@@ -6,10 +6,10 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
+import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
 import { createPublicLimiter } from '../../../src/http/public-rate.ts'
-import { KeptReceipts } from '../../../src/inference/attestation/kept-receipts.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import {
@@ -18,6 +18,7 @@ import {
   type GatewayDeps,
   type GatewayLimits,
 } from '../../../src/inference/gateway/gateway.ts'
+import { createResponseMemory } from '../../../src/inference/gateway/response-memory.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { Budgets, NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 import type { UsageRecord } from '../../../src/inference/metering/types.ts'
@@ -168,12 +169,15 @@ export function startHostGateway(
     inside: new Set(),
     sealer: createResponseSealer({ keys: ehbpKeys, clock, random: systemRandom, inside: new Set() }),
     responseReceipts,
-    keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),
+    keptReceipts: new KeptTexts({ clock, limits: keptReceiptsDefault }),
+    responses: createResponseMemory(clock),
     attestation: null,
     workload: null,
     encryption,
     openapi: '{"openapi":"3.1.0"}',
     ownedBy: 'strongroom',
+    cost: () => () => 0n,
+    corsOrigins: [],
     clock,
     random: systemRandom,
     log: createLogger({ level: 'debug', sink: line => void log.push(line), nowMs: Date.now }),

@@ -24,16 +24,16 @@ export class Places {
     return this.#held.size
   }
 
-  /** A place that counts for each of these owners; the function gives it back, once. */
-  take(owners: readonly PlaceOwner[]): (() => void) | PlaceRefusal {
-    if (owners.some(({ name, parts }) => this.#heldBy(name) >= shareOf(this.#countMax, parts))) return 'own'
-    if (this.#count >= this.#countMax) return 'all'
-    this.#add(owners, 1)
+  /** Places that count for each of these owners; the function gives them back, once. */
+  take(owners: readonly PlaceOwner[], count = 1): (() => void) | PlaceRefusal {
+    if (owners.some(({ name, parts }) => this.#heldBy(name) + count > shareOf(this.#countMax, parts))) return 'own'
+    if (this.#count + count > this.#countMax) return 'all'
+    this.#add(owners, count)
     let isHeld = true
     return () => {
       if (!isHeld) return
       isHeld = false
-      this.#add(owners, -1)
+      this.#add(owners, -count)
     }
   }
 

@@ -77,6 +77,24 @@ export const GatewayModel = Closed({
     description: 'Unix time in seconds since when this gateway process has served the model.',
   }),
   owned_by: Type.String(),
+  context_length: Type.Optional(
+    Type.Integer({
+      minimum: 1,
+      description: 'Tokens of prompt and completion together; left out where the operator does not say.',
+    }),
+  ),
+  pricing: Type.Optional(
+    Closed(
+      {
+        prompt: Type.String({ description: 'USD for one token of the prompt, as a decimal.' }),
+        completion: Type.String({ description: 'USD for one token of the completion, as a decimal.' }),
+        input_cache_read: Type.Optional(
+          Type.String({ description: 'USD for one token of the prompt out of a cache; left out: as `prompt`.' }),
+        ),
+      },
+      { description: 'Left out for a model that is free.' },
+    ),
+  ),
 })
 export type GatewayModel = Static<typeof GatewayModel>
 export const GatewayModelList = Closed({ object: Type.Literal('list'), data: Type.Array(GatewayModel) })

@@ -66,6 +66,8 @@ export const ControlSnapshot = Closed({
       model: Type.String({ minLength: 1, maxLength: 256 }),
       prompt_usd_per_million: Price,
       completion_usd_per_million: Price,
+      /** Left out: as other tokens of the prompt. */
+      cached_prompt_usd_per_million: Type.Optional(Price),
     }),
     { maxItems: 1024 },
   ),
@@ -92,6 +94,8 @@ export const UsageRow = Closed({
   upstream: Type.String({ maxLength: 64 }),
   promptTokens: Count,
   completionTokens: Count,
+  /** How many tokens of the prompt came out of a cache. Left out: none. */
+  cachedTokens: Type.Optional(Count),
   tokensSource: OneOf(['reported', 'estimated', 'implausible']),
   outcome: OneOf(['completed', 'aborted', 'failed']),
   /** Left out: none. */

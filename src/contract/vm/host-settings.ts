@@ -46,6 +46,7 @@ export const HOST_SETTINGS: Readonly<Record<string, HostSetting>> = {
   'control.prices.model': availability('budgets end sooner or later, and bills differ'),
   'control.prices.prompt_usd_per_million': availability('budgets end sooner or later, and bills differ'),
   'control.prices.completion_usd_per_million': availability('budgets end sooner or later, and bills differ'),
+  'control.prices.cached_prompt_usd_per_million': availability('budgets end sooner or later, and bills differ'),
   'control.upstreamKeys.*': stated('another account at an upstream outside, which sees the prompts anyway'),
   'piece.document': protocol,
   'piece.offset': protocol,

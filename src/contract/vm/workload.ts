@@ -58,6 +58,10 @@ export const GatewaySettings = Closed({
   responseReceipts: OneOf(['on-request', 'always']),
   /** Left out: `keptReceiptsDefault`, as documents from before there were such receipts mean it. */
   keptReceipts: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count })),
+  /** Origins of web pages that may call what needs a key; `*` for any. Absent: none. */
+  corsOrigins: Type.Optional(Type.Array(Type.String({ minLength: 1, maxLength: 256 }), { minItems: 1, maxItems: 64 })),
+  /** Items of responses for later requests of the same key. Left out: `keptResponsesDefault`. */
+  keptResponses: Type.Optional(Closed({ retentionMs: Count, countMax: Count, bytesMax: Count, bytesPerKeyMax: Count })),
   /** Processes that serve clients. Left out: as the cores and the memory of its place ask for. */
   processes: Type.Optional(Type.Integer({ minimum: 1, maximum: gatewayProcessesMax })),
   /** Idle time of a connection without a request. */
@@ -88,6 +92,13 @@ export const keptReceiptsDefault: NonNullable<GatewaySettings['keptReceipts']> =
   retentionMs: 900_000,
   countMax: 8_192,
   bytesMax: 67_108_864,
+}
+
+export const keptResponsesDefault: NonNullable<GatewaySettings['keptResponses']> = {
+  retentionMs: 1_800_000,
+  countMax: 65_536,
+  bytesMax: 134_217_728,
+  bytesPerKeyMax: 33_554_432,
 }
 
 /** An upstream outside of the VM: prompts for its models leave what is measured. */

@@ -25,6 +25,8 @@ export function gatewayConfiguration(
   const document = {
     schemaVersion: 1,
     listen: listen.inference,
+    // Left out where there is none: so the digest is that of before there were such origins.
+    ...(inference.cors_origins.length === 0 ? {} : { cors_origins: inference.cors_origins }),
     receipts: { responses: response_receipts, nonce_retention_minutes, nonces_max },
     // Every field but these, so that a field that comes later is in it by itself.
     upstreams: inference.upstreams.map(

@@ -6,7 +6,7 @@ import { messagesDialect } from './messages/dialect.ts'
 import { responsesDialect } from './responses/dialect.ts'
 
 export const DIALECTS = { responses: responsesDialect, messages: messagesDialect } as const satisfies Record<
-  Exclude<Operation, CompletionOperation | 'embeddings'>,
+  Exclude<Operation, CompletionOperation | 'count_tokens' | 'embeddings'>,
   Dialect
 >
 
@@ -16,7 +16,13 @@ export function hasDialect(operation: Operation): operation is DialectOperation 
   return Object.hasOwn(DIALECTS, operation)
 }
 
+/** The API that an unknown path belongs to; null: OpenAI's. */
+export function dialectBelow(path: string): Dialect | null {
+  return path.startsWith('/v1/messages/') ? messagesDialect : null
+}
+
 /** Null for what needs no translation. */
 export function dialectOf(operation: Operation): Dialect | null {
+  if (operation === 'count_tokens') return messagesDialect
   return hasDialect(operation) ? DIALECTS[operation] : null
 }

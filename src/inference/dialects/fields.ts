@@ -3,6 +3,7 @@
 import { Fault } from '../../base/fault.ts'
 import { invalidField, isObject, type JsonObject } from '../json-text.ts'
 import type { FieldNames } from '../openai/dialect.ts'
+import { isChatField } from '../openai/request-fields.ts'
 
 /** Null and undefined are equal here, because clients write unused fields as null. */
 export function isAbsent(value: unknown): value is null | undefined {
@@ -14,11 +15,26 @@ export function presentOf(fields: JsonObject): JsonObject {
   return Object.fromEntries(Object.entries(fields).filter(([, value]) => !isAbsent(value)))
 }
 
-/** Fault invalid_request for a field that is neither null nor known. `path`: of the object; empty for the body. */
-export function refuseOthers(object: JsonObject, path: string, known: ReadonlySet<string>): void {
+/** Notes fields that are neither null nor known. `path`: of the object; empty for the body. */
+export function ignoreOthers(
+  object: JsonObject,
+  path: string,
+  { known, ignored }: { readonly known: ReadonlySet<string>; readonly ignored: Set<string> },
+): void {
   for (const name in object) {
     if (known.has(name) || isAbsent(object[name])) continue
-    throw invalidField(path === '' ? name : `${path}.${name}`, 'is not supported; leave it out.')
+    ignored.add(path === '' ? name : `${path}.${name}`)
+  }
+}
+
+/**
+ * Fault invalid_request for a field that only chat requests have: it would change the answer there, and its sender may
+ * believe that it does so here. `user` only informs.
+ */
+export function refuseChatFields(body: JsonObject, known: ReadonlySet<string>): void {
+  for (const name in body) {
+    if (known.has(name) || name === 'user' || isAbsent(body[name]) || !isChatField(name)) continue
+    throw invalidField(name, 'is a field of chat completions, not of this API; leave it out.')
   }
 }
 

@@ -3,28 +3,37 @@
 
 import type { Fault } from '../../base/fault.ts'
 import { invalidRequest, type JsonObject } from '../json-text.ts'
-import type { Dialect, DialectRequest } from '../openai/dialect.ts'
-import { checkRequest, type ParsedRequest, readSource } from '../openai/request.ts'
+import type { Dialect, DialectRequest, Earlier } from '../openai/dialect.ts'
+import { checkRequest, type ParsedRequest, type RequestSource } from '../openai/request.ts'
 import { namesOf, renamedFault } from './fields.ts'
 import { unmarkedJson, withMarkedNumbers } from './long-numbers.ts'
 
 /** `given`: the client's own body. */
 export type ParsedDialect = ParsedRequest & Pick<DialectRequest, 'ignored' | 'respond'> & { readonly given: JsonObject }
 
-export function parseDialect(dialect: Dialect, bytes: Uint8Array): ParsedDialect {
-  const { body, text: given } = readSource(bytes)
-  const { chat, ignored, respond } = dialect.translate(body, null)
+/** `earlier`: what the request builds on. */
+export function parseDialect(dialect: Dialect, { body, text: given }: RequestSource, earlier?: Earlier): ParsedDialect {
+  const { chat, ignored, respond } = dialect.translate(body, null, earlier)
   try {
     const request = checkRequest('chat', chat)
-    const marked = withMarkedNumbers(given, tooManyNumbers)
-    const text = marked === null ? JSON.stringify(chat) : unmarkedJson(dialect.translate(JSON.parse(marked), null).chat)
+    const text = withMarks(dialect, given, earlier) ?? JSON.stringify(chat)
     const source = { text, body: chat, sizeBytes: Buffer.byteLength(text) }
     return { request, source, given: body, ignored, respond }
   } catch (error) {
     const names = namesOf(dialect.names)
-    dialect.translate(body, names)
+    dialect.translate(body, names, earlier)
     throw renamedFault(error, names)
   }
+}
+
+/** The chat request's text where it has numbers that no double holds; null where it has none. */
+function withMarks(dialect: Dialect, given: string, earlier: Earlier | undefined): string | null {
+  const marked = withMarkedNumbers(given, tooManyNumbers)
+  if (marked === null) return null
+  const { chat } = dialect.translate(JSON.parse(marked), null, earlier)
+  // The same changes as to the request that was checked.
+  checkRequest('chat', chat)
+  return unmarkedJson(chat)
 }
 
 function tooManyNumbers(): Fault {

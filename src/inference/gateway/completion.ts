@@ -1,20 +1,25 @@
 // One completion, in any API, from admission to the last byte, and the frame that all metered requests share. Fails
 // closed: the account of a request is closed exactly once, however the request ends.
 
+import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
-import { checkBodyHeaders, discardTooLarge, readBody } from '../../http/body.ts'
+import { createSharedTurns } from '../../base/work/turns.ts'
+import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
 import { namesOf, renamedFault } from '../dialects/fields.ts'
 import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
+import { idsIn } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
+import type { BodyRoom } from '../limits/body-room.ts'
 import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import { usageLabels } from '../metering/labels.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import type { Dialect } from '../openai/dialect.ts'
+import type { Dialect, ResponseHead } from '../openai/dialect.ts'
+import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
-import { parseRequest } from '../openai/request.ts'
+import { parseRequest, readSource } from '../openai/request.ts'
 import type { SchemaChecks } from '../schema-check/service.ts'
 import type { BeginTrace } from '../traces/tracer.ts'
 import type { EncryptedExchange, Operation } from '../types.ts'
@@ -23,6 +28,7 @@ import { completeJob, type FailoverDeps } from './failover.ts'
 import { answering, requireModel, type ServedModels } from './models.ts'
 import { beginSeal, type ReceiptDeps } from './receipts.ts'
 import { clientGoneStatus, costHeader, type Job } from './respond.ts'
+import { earlierOf, keptText, type ResponseMemory, responseIdOf } from './response-memory.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -54,8 +60,10 @@ export type CompletionDeps = CompletionServices &
   FailoverDeps & {
     readonly models: ServedModels
     readonly schemas: SchemaChecks
-    readonly random: RandomBytes
+    readonly responses: ResponseMemory
+    readonly bodyRoom: BodyRoom
     readonly obfuscate: Obfuscate
+    readonly random: RandomBytes
     readonly limits: CompletionLimits
   }
 
@@ -72,10 +80,12 @@ export type MeteredHandler<Asked extends Operation> = (request: Request, receive
 export type CompletionHandler = MeteredHandler<AskedCompletion>
 
 /** Completions of every API. */
-type AskedCompletion = Exclude<Operation, 'embeddings'>
+export type AskedCompletion = Exclude<Operation, 'embeddings' | 'count_tokens'>
 
 /** Reserved for the completion until its tokens are counted. */
 const completionTokensReserved = 256
+/** Assumed for a large body. */
+const largeBytesReserved = 262_144
 /** Assumed for a body without Content-Length. */
 const chunkedBytesReserved = 16_384
 
@@ -90,11 +100,14 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
       if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
       deps.log.warn('another model answers', { request: admitted.id, model, fallback })
       return await completeJob(deps, await prepareJob(deps, admitted, { ...read, model: fallback }))
+    } finally {
+      // A stream may last for minutes, and no upstream is asked any more.
+      read.longTexts?.drop()
     }
   })
 }
 
-export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines'>
+export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom'>
 
 /** The frame of every metered request: admission before the body is read, and the response to a failure. */
 export function createMeteredHandler<Asked extends Operation>(
@@ -103,7 +116,7 @@ export function createMeteredHandler<Asked extends Operation>(
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const dialect = dialectOf(operation)
-    const fault = bodyFault(request.headers, bytesMaxOf(deps.limits, exchange))
+    const fault = bodyFault(request.headers, bytesMaxOf(deps.limits, request.headers, { operation, exchange }))
     const tokens = tokensToReserve(request.headers, { operation, exchange })
     let entry: Entry
     try {
@@ -113,17 +126,22 @@ export function createMeteredHandler<Asked extends Operation>(
       if (fault !== null) await discardTooLarge(error, request, deps.deadlines)
       throw error
     }
-    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id), dialect)
+    if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id, dialect), dialect)
     const { caller } = entry
-    const headers = { ...commonHeaders(id), ...entry.headers }
+    const headers = { ...commonHeaders(id, dialect), ...entry.headers }
     const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
     const account = entry.open(trace)
     // In the clear it would tell how long an encrypted response is.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
+    let leave: (() => void) | null = null
     try {
+      leave = roomFor(deps, request.headers, caller)
       return await respond({ request, operation, id, exchange, headers, account, caller, dialect })
     } catch (error) {
+      if (leave === null) await discardBody(request, deps.deadlines)
       return await failureResponse(deps, error, { request, id, headers, account, dialect })
+    } finally {
+      leave?.()
     }
   }
 }
@@ -140,17 +158,46 @@ function bodyFault(headers: Headers, bytesMax: number): Fault | null {
 }
 
 /** Longest body to accept, in bytes as sent. */
-function bytesMaxOf({ bodyBytesMax }: CompletionLimits, exchange: EncryptedExchange | null): number {
-  return exchange === null ? bodyBytesMax : exchange.encryptedBytesMaxOf(bodyBytesMax)
+function bytesMaxOf(limits: CompletionLimits, headers: Headers, asked: Asked): number {
+  const plain = plainBytesMaxOf(limits, headers, asked)
+  return asked.exchange === null ? plain : asked.exchange.encryptedBytesMaxOf(plain)
 }
+
+type Asked = Pick<Received<Operation>, 'operation' | 'exchange'>
+
+/** A large body has pictures, which embeddings are not made of, and says its length, so that there is room for it. */
+function plainBytesMaxOf({ bodyBytesMax }: CompletionLimits, headers: Headers, { operation }: Asked): number {
+  const mayBeLarge = operation !== 'embeddings' && headers.has('content-length')
+  return mayBeLarge ? bodyBytesMax : Math.min(bodyBytesMax, textBytesMax)
+}
+
+/** Room for a body that may be large, until an upstream has it. BusyFault. */
+function roomFor({ bodyRoom }: MeteredDeps, headers: Headers, { organizationId }: EnteredCaller): () => void {
+  const bytes = Number(headers.get('content-length') ?? 0)
+  return bytes <= textBytesMax ? () => {} : bodyRoom.take(bytes, organizationId)
+}
+
+/** Null: the body is not large. Fault body_too_large. */
+export async function longTextsOf(
+  { random }: Pick<CompletionDeps, 'random'>,
+  body: Uint8Array,
+): Promise<LongTexts | null> {
+  return body.length <= textBytesMax ? null : await bodiesInTurns(cutLongTexts(body, toHex(random(markBytes))))
+}
+
+const bodiesInTurns = createSharedTurns()
+const markBytes = 16
 
 function tokensToReserve(
   headers: Headers,
   { operation, exchange }: Pick<Received<Operation>, 'operation' | 'exchange'>,
 ): number {
   const declared = headers.get('content-length')
-  const bytes = declared === null ? chunkedBytesReserved : Number(declared)
+  const sent = declared === null ? chunkedBytesReserved : Number(declared)
+  // Most of a large body is pictures.
+  const bytes = sent > textBytesMax ? largeBytesReserved : sent
   const prompt = estimateTokens(exchange === null ? bytes : exchange.plainBytesOf(bytes))
+  if (operation === 'count_tokens') return 0
   return operation === 'embeddings' ? prompt : prompt + completionTokensReserved
 }
 
@@ -158,11 +205,13 @@ function tokensToReserve(
 export function readPlainBody(
   { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
-  exchange: EncryptedExchange | null,
+  asked: Asked,
 ): Promise<Uint8Array> {
-  const bounds = { bytesMax: bytesMaxOf(limits, exchange), timeoutMs: limits.bodyTimeoutMs }
+  const { headers } = request
+  const bounds = { bytesMax: bytesMaxOf(limits, headers, asked), timeoutMs: limits.bodyTimeoutMs }
   const read = readBody(request, bounds, deadlines)
-  return exchange === null ? read : read.then(body => exchange.decrypt(body, limits.bodyBytesMax))
+  const { exchange } = asked
+  return exchange === null ? read : read.then(body => exchange.decrypt(body, plainBytesMaxOf(limits, headers, asked)))
 }
 
 export type AdmittedRequest<Asked extends Operation> = Received<Asked> & {
@@ -182,19 +231,25 @@ function drawn(random: RandomBytes): number {
 /** A request whose body has been read, and the model that is to answer it. */
 type ReadCompletion = {
   readonly body: Uint8Array
-  readonly parsed: ReturnType<typeof parseBody>
+  readonly longTexts: LongTexts | null
+  readonly parsed: ParsedBody
   readonly model: string
 }
 
-async function readRequest(
-  deps: CompletionDeps,
-  { request, operation, exchange, account, caller }: AdmittedRequest<AskedCompletion>,
-): Promise<ReadCompletion> {
-  const body = await readPlainBody(deps, request, exchange)
-  const parsed = parseBody(operation, body)
+async function readRequest(deps: CompletionDeps, admitted: AdmittedRequest<AskedCompletion>): Promise<ReadCompletion> {
+  const { request, operation, exchange, account, caller } = admitted
+  const body = await readPlainBody(deps, request, { operation, exchange })
+  const longTexts = await longTextsOf(deps, body)
+  const read = parseBody(deps, admitted, longTexts?.bytes ?? body)
+  const parsed = read instanceof Promise ? await read : read
   if (deps.limits.usageLabels === true) account.labels = usageLabels(operation, parsed.given)
   const name = parsed.request.model
-  return { body, parsed, model: requireModel(deps.models, { rules: caller.rules, name, use: 'completions' }) }
+  return {
+    body,
+    longTexts,
+    parsed,
+    model: requireModel(deps.models, { rules: caller.rules, name, use: 'completions' }),
+  }
 }
 
 /** Whether another model may answer: nothing has come from this one, and the request is not at fault. */
@@ -206,7 +261,7 @@ function mayFallBack(error: unknown): boolean {
 async function prepareJob(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  { body, model, parsed: { request: asked, source, ignored, respond } }: ReadCompletion,
+  { body, longTexts, model, parsed: { request: asked, source, ignored, respond } }: ReadCompletion,
 ): Promise<Job> {
   const { request, id, exchange, headers, account, caller } = admitted
   const parsed = { ...asked, model }
@@ -227,10 +282,10 @@ async function prepareJob(
         ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
         : null,
     obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
-    dialect: respond?.({ id: id.replaceAll('-', ''), createdS, model }) ?? null,
+    dialect: respond?.({ id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted, longTexts) }) ?? null,
   }
   const { signal } = request
-  return { id, plan, source, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
+  return { id, plan, source, longTexts, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
 }
 
 /** With the key in Authorization, where another header that its API has carries it. */
@@ -242,12 +297,41 @@ function keyHeadersOf(headers: Headers, dialect: Dialect | null): Headers {
 
 /** `respond` is null for what needs no translation. */
 function parseBody(
-  operation: AskedCompletion,
+  { responses: memory }: CompletionDeps,
+  { operation, id, caller }: AdmittedRequest<AskedCompletion>,
   body: Uint8Array,
-): Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null } {
-  if (hasDialect(operation)) return parseDialect(DIALECTS[operation], body)
-  const parsed = parseRequest(operation, body)
-  return { ...parsed, given: parsed.source.body, ignored: [], respond: null }
+): ParsedBody | Promise<ParsedBody> {
+  if (!hasDialect(operation)) {
+    const parsed = parseRequest(operation, body)
+    return { ...parsed, given: parsed.source.body, ignored: NONE, respond: null }
+  }
+  const source = readSource(body)
+  const ids = operation === 'responses' ? idsIn(source.body) : null
+  if (ids === null || (ids.previous === null && ids.named.length === 0)) {
+    return parseDialect(DIALECTS[operation], source)
+  }
+  const by = { keyDigest: caller.keyDigest, request: id }
+  return earlierOf({ memory, by }, ids).then(earlier => parseDialect(DIALECTS[operation], source, earlier))
+}
+
+type ParsedBody = Omit<ParsedDialect, 'respond'> & { readonly respond: ParsedDialect['respond'] | null }
+
+const NONE: readonly string[] = []
+
+/** Null: this gateway keeps no responses. */
+function keeperOf(
+  { responses, log }: CompletionDeps,
+  { id, caller }: AdmittedRequest<AskedCompletion>,
+  longTexts: LongTexts | null,
+): ResponseHead['keep'] {
+  if (!responses.isOn) return null
+  const { organizationId, keyDigest } = caller
+  return kept => {
+    // Marks are no input, and what they stand for is too long to be kept.
+    const text = keptText(longTexts === null ? kept : { ...kept, inputText: null })
+    if (text !== null) responses.keep(responseIdOf(id), { organizationId, keyDigest, request: id, text })
+    else log.debug('a response is too long to be kept', { request: id })
+  }
 }
 
 /**

@@ -56,7 +56,7 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
 
 async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'>): Promise<EmbeddingsJob> {
   const { request, id, exchange, headers, account, caller } = admitted
-  const body = await readPlainBody(deps, request, exchange)
+  const body = await readPlainBody(deps, request, admitted)
   const { request: asked, source } = parseEmbeddingsRequest(body)
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
   account.model = model

@@ -144,19 +144,14 @@ export type Asked = {
 }
 
 async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, traceparent }: Asked): Promise<Response> {
-  const { plan, source, account } = job
+  const { plan, source, account, longTexts } = job
   const { request } = plan
   const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
-  const more = ignoredHeaders(
-    deps,
-    unlabelled(ignored, account.labels.tags),
-    // In the Messages API metadata has the user.
-    unlabelled(job.ignored, account.labels.endUser),
-  )
+  const more = ignoredHeaders(deps, leftOut(job, ignored))
   const response = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
-    body: text,
+    body: longTexts?.putBack(text) ?? text,
     stream: request.stream,
     traceparent,
     attempt,
@@ -166,25 +161,30 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   return await respond(deps, merged, lease, response)
 }
 
+/** By the translation, by the check, and for the upstream. */
+function leftOut({ ignored, plan, account: { labels } }: Job, byUpstream: readonly string[]): readonly string[] {
+  const rest = unlabelled(byUpstream, labels.tags)
+  if (ignored.length === 0 && plan.request.ignored.length === 0) return rest
+  // In the Messages API metadata has the user.
+  return [...unlabelled(ignored, labels.endUser), ...plan.request.ignored, ...rest]
+}
+
 /** Names the fields of a request that were not sent to the upstream. */
 const ignoredHeader = 'x-strongroom-ignored'
 const ignoredNamesMax = 32
 
 /**
- * Header that lists the fields that were dropped; null if none was. Fault invalid_request where the gateway refuses
- * dropped fields, except those that a translation has left out.
+ * Header that lists what was left out of a request, of any API; null if nothing was. Fault invalid_request where the
+ * gateway refuses such requests.
  */
 export function ignoredHeaders(
   { refusesUnknownFields }: Pick<FailoverDeps, 'refusesUnknownFields'>,
   ignored: readonly string[],
-  untranslated: readonly string[] = [],
 ): ResponseHeaders | null {
   const [first] = ignored
-  if (first !== undefined && refusesUnknownFields) {
-    throw invalidField(first, 'is not a field of this model; leave it out.')
-  }
-  if (first === undefined && untranslated.length === 0) return null
-  return { [ignoredHeader]: headerList([...untranslated, ...ignored]) }
+  if (first === undefined) return null
+  if (refusesUnknownFields) throw invalidField(first, 'has no effect here; leave it out.')
+  return { [ignoredHeader]: headerList(ignored) }
 }
 
 /** Names that a header cannot carry are shown as `?`: they are the client's own. */

@@ -5,6 +5,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Dialect } from '../openai/dialect.ts'
 import type { Encryption } from '../types.ts'
+import type { Cors } from './cors.ts'
 import { commonHeaders, errorResponse, isServerFailure } from './responses.ts'
 import type { Received } from './routes.ts'
 
@@ -20,19 +21,37 @@ export type FrontDeps = {
   readonly log: Logger
   /** Makes the plain response. May throw and reject. */
   readonly dispatch: (request: Request, path: string, received: Omit<Received, 'item'>) => Response | Promise<Response>
+  /** Decides which web pages may read responses. */
+  readonly cors: Cors
   /** The API whose error form a path has. */
   readonly dialectOf: (path: string) => Dialect | null
 }
 
-export function createFront({ encryption, clock, random, log, dispatch, dialectOf }: FrontDeps): GatewayFetch {
+export function createFront(deps: FrontDeps): GatewayFetch {
+  const { cors } = deps
+  const respond = createRespond(deps)
   return async (request, address) => {
+    const path = pathOf(request.url)
+    const preflight = request.method === 'OPTIONS' ? cors.preflight(request, path) : null
+    if (preflight !== null) return preflight
+    const response = await respond(request, path, address)
+    cors.open(request, path, response)
+    return response
+  }
+}
+
+type Respond = (request: Request, path: string, address: () => string) => Promise<Response>
+
+/** Never rejects. */
+function createRespond({ encryption, clock, random, log, dispatch, dialectOf }: FrontDeps): Respond {
+  return async (request, path, address) => {
     const id = requestId(random, clock.nowMs())
     const failed = (error: unknown) => {
       if (isServerFailure(error)) log.error('request failed', { request: id, error })
-      return errorResponse(error, commonHeaders(id), dialectOf(pathOf(request.url)))
+      const dialect = dialectOf(path)
+      return errorResponse(error, commonHeaders(id, dialect), dialect)
     }
     try {
-      const path = pathOf(request.url)
       const exchange = path.startsWith('/v1/') ? encryption.begin(request) : null
       const received = { id, address, exchange }
       if (exchange === null) return await dispatch(request, path, received)

@@ -5,11 +5,13 @@ import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
+import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { checkHost } from '../../http/head.ts'
 import { joined } from '../../http/operations.ts'
-import type { KeptReceipts } from '../attestation/kept-receipts.ts'
+import { dialectBelow } from '../dialects/dialects.ts'
 import { NO_TOKENS } from '../metering/account.ts'
+import type { Cost } from '../metering/price.ts'
 import type { SpentSource } from '../metering/types.ts'
 import type { StartSchemaProcess } from '../schema-check/child.ts'
 import type { AdmitPublic, Caller, Encryption } from '../types.ts'
@@ -17,11 +19,13 @@ import { UpstreamClient } from '../upstream/client.ts'
 import { Router, type RouterView } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import type { CompletionLimits, CompletionServices } from './completion.ts'
+import { createCors } from './cors.ts'
 import { type AskedEntry, createEnter, type EnterDeps, type Entry } from './enter.ts'
 import { createFront, type GatewayFetch } from './front.ts'
 import { createCacheSalt, createMeteredRoutes, METERED } from './metered.ts'
 import { createModelCatalog, type ModelCatalog, noSuchModel, servedModels } from './models.ts'
 import { noSuchReceipt } from './receipts.ts'
+import type { ResponseMemory } from './response-memory.ts'
 import {
   commonHeaders,
   errorResponse,
@@ -44,7 +48,8 @@ import { createUsageHandler } from './usage.ts'
 
 export type GatewayDeps = Omit<CompletionServices, 'enter'> &
   EnterDeps & {
-    readonly keptReceipts: KeptReceipts
+    readonly keptReceipts: KeptTexts
+    readonly responses: ResponseMemory
     readonly admitPublic: AdmitPublic
     /** Responds to GET /attestation; may throw Faults. Null: 503. */
     readonly attestation: ((request: Request, address: () => string) => Response | Promise<Response>) | null
@@ -58,6 +63,10 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     /** Names of those that the attestation covers. */
     readonly inside: ReadonlySet<string>
     readonly ownedBy: string
+    /** Origins of web pages that may call what needs a key. */
+    readonly corsOrigins: readonly string[]
+    /** Current prices. */
+    readonly cost: () => Cost
     readonly random: RandomBytes
     /** Default: as a child of this process. */
     readonly startSchemaProcess?: StartSchemaProcess
@@ -122,7 +131,7 @@ export function createGateway(deps: GatewayDeps): Gateway {
     refusesUnknownFields: limits.refusesUnknownFields,
   })
   const created = Math.floor(clock.nowMs() / 1000)
-  const catalog = createModelCatalog(models, { created, ownedBy: deps.ownedBy })
+  const catalog = createModelCatalog(models, { ...deps, created })
   const routes = new RouteTable([...metered.routes, ...routesOf(READS, { ...deps, catalog })])
 
   const dispatch = (request: Request, path: string, received: Omit<Received, 'item'>): Response | Promise<Response> => {
@@ -140,11 +149,18 @@ export function createGateway(deps: GatewayDeps): Gateway {
     if (found === null || route === undefined) throw routes.notFound(path, path.startsWith('/v1/'))
     if (route.methods.includes(request.method)) return route.respond(request, { ...received, item: found.item })
     const error = new Fault('method_not_allowed', `The methods here are ${route.methods.join(', ')}.`)
-    return errorResponse(error, { ...commonHeaders(id), allow: route.methods.join(', ') }, route.dialect)
+    const headers = { ...commonHeaders(id, route.dialect), allow: route.methods.join(', ') }
+    return errorResponse(error, headers, route.dialect)
   }
 
   return {
-    fetch: createFront({ ...deps, log, dispatch, dialectOf: path => routes.find(path)?.route.dialect ?? null }),
+    fetch: createFront({
+      ...deps,
+      log,
+      dispatch,
+      cors: createCors(deps.corsOrigins),
+      dialectOf: path => routes.find(path)?.route.dialect ?? dialectBelow(path),
+    }),
     enter,
     acquire: (model, options) => router.acquire(model, options),
     cacheSecret,

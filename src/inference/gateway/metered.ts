@@ -2,15 +2,22 @@
 // that check schemas.
 
 import { dialectOf } from '../dialects/dialects.ts'
+import { BodyRoom } from '../limits/body-room.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
 import { type StartSchemaProcess, startOwnSchemaProcess } from '../schema-check/child.ts'
 import { createSchemaChecks } from '../schema-check/service.ts'
 import type { Operation } from '../types.ts'
-import { type CompletionDeps, createCompletionHandler, type MeteredHandler } from './completion.ts'
+import {
+  type AskedCompletion,
+  type CompletionDeps,
+  createCompletionHandler,
+  type MeteredHandler,
+} from './completion.ts'
+import { createCountHandler } from './count-tokens.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
-export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate'> & {
+export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate' | 'bodyRoom'> & {
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
 }
@@ -20,16 +27,19 @@ export type MeteredRoutes = {
   readonly close: () => void
 }
 
-export function createMeteredRoutes(deps: MeteredRoutesDeps): MeteredRoutes {
-  const { startSchemaProcess: startProcess = startOwnSchemaProcess, clock, deadlines, log, random } = deps
+export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
+  const { startSchemaProcess: startProcess = startOwnSchemaProcess, clock, deadlines, log, random } = given
+  const deps = { ...given, bodyRoom: new BodyRoom(given.limits.bodyBytesMax) }
   const schemas = createSchemaChecks({ startProcess, clock, deadlines, log })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)
-  return { routes: routesOf(METERED, { complete, embed }), close: () => schemas.close() }
+  const count = createCountHandler(deps)
+  return { routes: routesOf(METERED, { complete, count, embed }), close: () => schemas.close() }
 }
 
 type Handlers = {
-  readonly complete: MeteredHandler<Exclude<Operation, 'embeddings'>>
+  readonly complete: MeteredHandler<AskedCompletion>
+  readonly count: MeteredHandler<'count_tokens'>
   readonly embed: MeteredHandler<'embeddings'>
 }
 
@@ -38,6 +48,7 @@ export const METERED = {
   createCompletion: ({ complete }: Handlers) => handlerOf('text_completion', complete),
   createResponse: ({ complete }: Handlers) => handlerOf('responses', complete),
   createMessage: ({ complete }: Handlers) => handlerOf('messages', complete),
+  countMessageTokens: ({ count }: Handlers) => handlerOf('count_tokens', count),
   createEmbeddings: ({ embed }: Handlers) => handlerOf('embeddings', embed),
 } as const satisfies HandlerTable<Handlers>
 

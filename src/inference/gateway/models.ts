@@ -6,6 +6,7 @@ import type { GatewayModel, GatewayModelList } from '../../contract/http/inferen
 import { type KeyRules, modelNames, type OfferedModels, offeredModels, resolveModel } from '../../contract/key-rules.ts'
 import type { GatewaySettings } from '../../contract/vm/workload.ts'
 import { invalidField } from '../json-text.ts'
+import type { Cost } from '../metering/price.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 
 export type ModelUse = 'completions' | 'embeddings'
@@ -93,21 +94,75 @@ export type ModelCatalog = {
   readonly textOf: (item: string, rules: KeyRules) => string | null
 }
 
+type CatalogFacts = {
+  readonly created: number
+  readonly ownedBy: string
+  readonly upstreams: readonly Pick<UpstreamTarget, 'models' | 'contextTokens'>[]
+  /** Current prices. */
+  readonly cost: () => Cost
+}
+
 export function createModelCatalog(
   models: ServedModels,
-  { created, ownedBy }: { readonly created: number; readonly ownedBy: string },
+  { created, ownedBy, upstreams, cost }: CatalogFacts,
 ): ModelCatalog {
-  const modelOf = (id: string): GatewayModel => ({ id, object: 'model', created, owned_by: ownedBy })
+  /** Under the name that the key has for it. */
+  const modelOf = (name: string, rules: KeyRules): GatewayModel => {
+    const id = resolveModel(rules, models, name) ?? name
+    const pricing = pricingOf(id, cost())
+    const context = contextOf(upstreams.filter(upstream => upstream.models.includes(id)))
+    return {
+      id: name,
+      object: 'model',
+      created,
+      owned_by: ownedBy,
+      ...(context === null ? {} : { context_length: context }),
+      ...(pricing === null ? {} : { pricing }),
+    }
+  }
   return {
     listText: rules => {
-      const list: GatewayModelList = { object: 'list', data: modelNames(rules, models).map(modelOf) }
+      const data = modelNames(rules, models).map(name => modelOf(name, rules))
+      const list: GatewayModelList = { object: 'list', data }
       return JSON.stringify(list)
     },
     textOf: (item, rules) => {
       const name = [decoded(item), item].find(text => text !== null && resolveModel(rules, models, text) !== null)
-      return name === undefined || name === null ? null : JSON.stringify(modelOf(name))
+      return name === undefined || name === null ? null : JSON.stringify(modelOf(name, rules))
     },
   }
+}
+
+/** The least of all upstreams, for one may get the request; null where one does not say. */
+function contextOf(upstreams: readonly Pick<UpstreamTarget, 'contextTokens'>[]): number | null {
+  let least: number | null = null
+  for (const { contextTokens } of upstreams) {
+    if (contextTokens === null) return null
+    least = Math.min(least ?? contextTokens, contextTokens)
+  }
+  return least
+}
+
+/** A million tokens cost a whole number of micro-dollars, so one costs at most twelve decimals. */
+const million = 1_000_000
+
+function pricingOf(model: string, cost: Cost): NonNullable<GatewayModel['pricing']> | null {
+  const prompt = cost(model, { prompt: million, completion: 0 })
+  const completion = cost(model, { prompt: 0, completion: million })
+  if (prompt === 0n && completion === 0n) return null
+  const cached = cost(model, { prompt: million, completion: 0, cached: million })
+  return {
+    prompt: usdOfToken(prompt),
+    completion: usdOfToken(completion),
+    ...(cached === prompt ? {} : { input_cache_read: usdOfToken(cached) }),
+  }
+}
+
+/** `nanoUsd`: of a million tokens. */
+function usdOfToken(nanoUsd: bigint): string {
+  const [whole, fraction] = [nanoUsd / 10n ** 15n, nanoUsd % 10n ** 15n]
+  const digits = fraction.toString().padStart(15, '0').replace(/0+$/, '')
+  return digits === '' ? `${whole}` : `${whole}.${digits}`
 }
 
 /** Null for text that is not percent-encoded UTF-8. */

@@ -4,7 +4,7 @@
 import { carriedReceipt, receiptHeader, saltHeader } from '../../attest/receipt/response.ts'
 import { toBase64Url } from '../../base/bytes.ts'
 import { Fault } from '../../base/fault.ts'
-import type { KeptReceipts } from '../attestation/kept-receipts.ts'
+import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { BegunSeal, Caller, ResponseSealer } from '../types.ts'
 import type { ResponseHeaders } from './responses.ts'
 
@@ -12,7 +12,7 @@ export type ReceiptDeps = {
   /** Null: no receipt can be signed. */
   readonly sealer: ResponseSealer | null
   readonly responseReceipts: 'on-request' | 'always'
-  readonly keptReceipts: Pick<KeptReceipts, 'retentionMs' | 'keep'>
+  readonly keptReceipts: Pick<KeptTexts, 'retentionMs' | 'keep'>
 }
 
 export const receiptsPath = '/v1/receipts/'
@@ -56,7 +56,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
       finish: tokens => {
         const receipt = finish(tokens)
         // Without the salt a fetched receipt cannot confirm a guess at the text.
-        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, receipt })
+        if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt })
         return isCarried ? carriedReceipt(receipt, salt) : null
       },
     }
@@ -69,7 +69,7 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
 }
 
 /** Fault not_found: the same for a receipt that another key asked for. */
-export function noSuchReceipt({ retentionMs }: Pick<KeptReceipts, 'retentionMs'>): Fault {
+export function noSuchReceipt({ retentionMs }: Pick<KeptTexts, 'retentionMs'>): Fault {
   return new Fault(
     'not_found',
     `No receipt of such a request is here. They are kept for ${retentionMs / 1000} seconds at most, as long as there is room, and for the very key that asked.`,

@@ -10,7 +10,9 @@ import { UpstreamFault } from '../failure.ts'
 import type { RequestAccount } from '../metering/account.ts'
 import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
+import type { LongTexts } from '../openai/long-texts.ts'
 import type { RequestSource } from '../openai/request.ts'
+import { hasCacheOfItsOwn } from '../openai/upstream-body.ts'
 import { usageBounds } from '../openai/usage.ts'
 import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
@@ -26,7 +28,9 @@ export type Job = {
   readonly plan: CompletionPlan
   /** Source of the upstream's request: the client's own body or its translation. */
   readonly source: RequestSource
-  /** Fields of the client's that its translation has left out. */
+  /** Cut out of the source; null: the body is not large. */
+  readonly longTexts: LongTexts | null
+  /** Names of parts that its translation has left out. */
   readonly ignored: readonly string[]
   /** Null: no receipt was asked for. */
   readonly seal: BegunSeal | null
@@ -143,9 +147,13 @@ export async function respondStream(
   return new Response(body, { status: 200, headers })
 }
 
-function countsOf({ plan, account }: Job, { contextTokens }: UpstreamTarget): TokenCounts {
+function countsOf({ plan, account }: Job, { contextTokens, engine }: UpstreamTarget): TokenCounts {
   const { bodyBytes, promptEstimate } = account
-  return { bounds: usageBounds(plan.request, { bodyBytes, contextTokens }), promptEstimate }
+  return {
+    bounds: usageBounds(plan.request, { bodyBytes, contextTokens }),
+    promptEstimate,
+    showsCached: hasCacheOfItsOwn(engine),
+  }
 }
 
 /** The upstream's health as a request's end shows it. */

@@ -99,8 +99,10 @@ export function jsonTextResponse(json: string, status: number, headers: Response
 
 const sameNamed = createSameNamed()
 
-export function commonHeaders(requestId: string): ResponseHeaders {
-  return { 'x-request-id': requestId, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
+export function commonHeaders(requestId: string, dialect: Pick<Dialect, 'idHeader'> | null = null): ResponseHeaders {
+  const headers = { 'x-request-id': requestId, 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' }
+  const name = dialect?.idHeader ?? null
+  return name === null ? headers : { ...headers, [name]: requestId }
 }
 
 /** Whether the gateway or an upstream has failed, not the client; such failures are logged. */

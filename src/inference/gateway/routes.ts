@@ -21,6 +21,7 @@ export const GATEWAY_OPERATIONS = {
   createCompletion: { method: 'POST', path: '/v1/completions', isPublic: false },
   createResponse: { method: 'POST', path: '/v1/responses', isPublic: false },
   createMessage: { method: 'POST', path: '/v1/messages', isPublic: false },
+  countMessageTokens: { method: 'POST', path: '/v1/messages/count_tokens', isPublic: false },
   createEmbeddings: { method: 'POST', path: '/v1/embeddings', isPublic: false },
   retrieveOpenapi: { method: 'GET', path: '/openapi.json', isPublic: true },
 } as const satisfies Record<string, Operation>

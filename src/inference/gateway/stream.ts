@@ -9,7 +9,7 @@ import { UpstreamFault } from '../failure.ts'
 import { type Batch, ChunkStream, type ChunkStreamLimits } from '../openai/chunk-stream.ts'
 import type { TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
-import { isPlausible, tokensOf, type Usage, usageOf } from '../openai/usage.ts'
+import { isPlausible, tokensOf, type Usage, usageOf, withoutCached } from '../openai/usage.ts'
 import type { ResponseSeal, Tokens } from '../types.ts'
 import type { BodyFlow, BodySink, UpstreamResponse } from '../upstream/connection.ts'
 import { errorBody } from './responses.ts'
@@ -291,8 +291,10 @@ class StreamRelay implements BodySink {
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {
     const { usage, deliveredCount } = this.#chunks
-    const { bounds, promptEstimate } = this.#deps.counts
-    if (usage !== null && isPlausible(usage, bounds, this.#receivedBytes)) return { usage, tokensSource: 'reported' }
+    const { bounds, promptEstimate, showsCached } = this.#deps.counts
+    if (usage !== null && isPlausible(usage, bounds, this.#receivedBytes)) {
+      return { usage: showsCached ? usage : withoutCached(usage), tokensSource: 'reported' }
+    }
     const estimate = usageOf({ prompt: promptEstimate, completion: deliveredCount })
     return { usage: estimate, tokensSource: usage === null ? 'estimated' : 'implausible' }
   }

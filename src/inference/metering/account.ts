@@ -119,7 +119,11 @@ export function openAccount(
 
 /** An estimate may be more than the request allows. */
 export function atMost(tokens: Tokens, worst: Tokens): Tokens {
-  return { prompt: Math.min(tokens.prompt, worst.prompt), completion: Math.min(tokens.completion, worst.completion) }
+  const prompt = Math.min(tokens.prompt, worst.prompt)
+  const completion = Math.min(tokens.completion, worst.completion)
+  return tokens.cached === undefined
+    ? { prompt, completion }
+    : { prompt, completion, cached: Math.min(tokens.cached, prompt) }
 }
 
 /** Estimated tokens of a text: one per four characters, or bytes of JSON. */

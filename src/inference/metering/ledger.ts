@@ -182,7 +182,9 @@ export class Metering implements SpentSource {
 /** No row is refused for its amounts: what a column cannot hold becomes the most that it can. */
 function rowOf(record: UsageRecord, cost: Cost): Usage {
   const { id, atMs, caller, model, upstream, tokensSource, outcome, labels, ...given } = record
-  const tokens = { prompt: amountOf(given.tokens.prompt), completion: amountOf(given.tokens.completion) }
+  const prompt = amountOf(given.tokens.prompt)
+  const cached = Math.min(amountOf(given.tokens.cached ?? 0), prompt)
+  const tokens = { prompt, completion: amountOf(given.tokens.completion), cached }
   const costNanoUsd = cost(model, tokens)
   return {
     id,
@@ -194,6 +196,7 @@ function rowOf(record: UsageRecord, cost: Cost): Usage {
     upstream,
     promptTokens: tokens.prompt,
     completionTokens: tokens.completion,
+    cachedTokens: cached,
     costNanoUsd: amountOf(Number(costNanoUsd)),
     outcome,
     tokensSource,

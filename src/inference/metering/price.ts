@@ -10,6 +10,8 @@ export type Price = {
   readonly model: string
   readonly prompt_usd_per_million: string
   readonly completion_usd_per_million: string
+  /** Left out or empty: as other tokens of the prompt. */
+  readonly cached_prompt_usd_per_million?: string
 }
 
 /** Nano-dollars for one request: prompt and completion together, rounded up once. A model without a price is free. */
@@ -17,24 +19,39 @@ export type Cost = (model: string, tokens: Tokens) => bigint
 
 const picoPerNano = 1_000n
 
-/** Fault config.invalid: two prices for one model. */
+type PicoUsd = Readonly<Record<'prompt' | 'cached' | 'completion', bigint>>
+
+/** Fault config.invalid: two prices for one model, or a cached token that costs more than another. */
 export function createCost(prices: readonly Price[]): Cost {
-  const byModel = new Map<string, { readonly prompt: bigint; readonly completion: bigint }>()
+  const byModel = new Map<string, PicoUsd>()
   for (const price of prices) {
     if (byModel.has(price.model)) {
       throw new Fault('config.invalid', `inference.prices names ${price.model} twice`, { param: 'inference.prices' })
     }
-    byModel.set(price.model, {
-      prompt: picoUsdPerToken(price.prompt_usd_per_million),
-      completion: picoUsdPerToken(price.completion_usd_per_million),
-    })
+    byModel.set(price.model, picoUsdOf(price))
   }
   return (model, tokens) => {
     const price = byModel.get(model)
     if (price === undefined) return 0n
-    const pico = BigInt(tokens.prompt) * price.prompt + BigInt(tokens.completion) * price.completion
-    return divideUp(pico, picoPerNano)
+    const cached = BigInt(Math.min(tokens.cached ?? 0, tokens.prompt))
+    const prompt = (BigInt(tokens.prompt) - cached) * price.prompt + cached * price.cached
+    return divideUp(prompt + BigInt(tokens.completion) * price.completion, picoPerNano)
   }
+}
+
+/** Budgets reserve for a prompt without a cache, so no cached token may cost more. */
+function picoUsdOf(price: Price): PicoUsd {
+  const prompt = picoUsdPerToken(price.prompt_usd_per_million)
+  const text = price.cached_prompt_usd_per_million ?? ''
+  const cached = text === '' ? prompt : picoUsdPerToken(text)
+  if (cached > prompt) {
+    throw new Fault(
+      'config.invalid',
+      `inference.prices: cached_prompt_usd_per_million of ${price.model} is above its prompt_usd_per_million`,
+      { param: 'inference.prices' },
+    )
+  }
+  return { prompt, cached, completion: picoUsdPerToken(price.completion_usd_per_million) }
 }
 
 /** Nano-dollars in micro-dollars, rounded up: spend is never shown as less than it is. */

@@ -2,6 +2,7 @@
 // Pure.
 
 import type { UsageRow } from '../../contract/vm/enclave.ts'
+import type { Tokens } from '../types.ts'
 import { NO_LABELS } from './labels.ts'
 import type { UsageRecord } from './types.ts'
 
@@ -17,6 +18,7 @@ export function usageRowOf({ caller, tokens, labels = NO_LABELS, ...record }: Us
     upstream: record.upstream,
     promptTokens: tokens.prompt,
     completionTokens: tokens.completion,
+    ...(tokens.cached === undefined ? {} : { cachedTokens: tokens.cached }),
     tokensSource: record.tokensSource,
     outcome: record.outcome,
     ...(endUser === null ? {} : { endUser }),
@@ -25,13 +27,28 @@ export function usageRowOf({ caller, tokens, labels = NO_LABELS, ...record }: Us
 }
 
 export function usageRecordOf(row: UsageRow): UsageRecord {
-  const { promptTokens, completionTokens, organizationId, keyPrefix, instanceId, endUser, tags, ...record } = row
+  const {
+    promptTokens: _,
+    completionTokens: _2,
+    cachedTokens: _3,
+    organizationId,
+    keyPrefix,
+    instanceId,
+    endUser,
+    tags,
+    ...record
+  } = row
   const labels =
     endUser === undefined && tags === undefined ? {} : { labels: { endUser: endUser ?? null, tags: tags ?? null } }
   return {
     ...record,
     caller: { organizationId, keyPrefix, instanceId },
-    tokens: { prompt: promptTokens, completion: completionTokens },
+    tokens: tokensOfRow(row),
     ...labels,
   }
+}
+
+export function tokensOfRow({ promptTokens, completionTokens, cachedTokens }: UsageRow): Tokens {
+  const tokens = { prompt: promptTokens, completion: completionTokens }
+  return cachedTokens === undefined ? tokens : { ...tokens, cached: cachedTokens }
 }

@@ -16,6 +16,7 @@ import { tooMuchAsked, unknownUse } from './faults.ts'
 import { addSums, monthOfRow, scopeName, scopesOf, sumOfRow } from './month-sums.ts'
 import type { Cost } from './price.ts'
 import { type Question, RecentRows } from './recent-rows.ts'
+import { tokensOfRow } from './row.ts'
 import type { UsageSpool } from './spool.ts'
 import type { HostQueries, MonthSpent, Spender, SpentSource } from './types.ts'
 
@@ -148,8 +149,7 @@ export class Spent implements SpentSource {
   }
 
   #counted(row: UsageRow): DatedRow {
-    const cost = this.#cost(row.model, { prompt: row.promptTokens, completion: row.completionTokens })
-    return { ...row, costNanoUsd: Number(cost) }
+    return { ...row, costNanoUsd: Number(this.#cost(row.model, tokensOfRow(row))) }
   }
 
   /** The host's sums are by its prices: after a change they are asked for anew. */

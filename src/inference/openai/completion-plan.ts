@@ -7,6 +7,7 @@ import type { CompletionOperation } from '../types.ts'
 import type { DialectResponse } from './dialect.ts'
 import type { Obfuscate } from './obfuscation.ts'
 import type { GatewayRequest } from './request.ts'
+import { mustCall } from './tools.ts'
 import { malformed } from './upstream-json.ts'
 
 export type CompletionPlan = {
@@ -28,8 +29,7 @@ export type Ending = { readonly callCount: number; readonly finishReason: string
 /** UpstreamFault wrong_tool if a required call is missing. Choices cut by length or filter pass, as with OpenAI. */
 export function checkToolChoice(plan: CompletionPlan, { callCount, finishReason }: Ending): void {
   if (callCount > 0 || finishReason === 'length' || finishReason === 'content_filter') return
-  const { kind } = plan.request.toolChoice
-  if (kind === 'named' || kind === 'required') throw new UpstreamFault('wrong_tool')
+  if (mustCall(plan.request.toolChoice)) throw new UpstreamFault('wrong_tool')
 }
 
 /**

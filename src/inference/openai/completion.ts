@@ -15,7 +15,7 @@ import {
 } from './completion-plan.ts'
 import { chatLogprobs, textLogprobs } from './logprobs.ts'
 import { malformed, parseUpstreamJson, reasoningOf, stringOrNull } from './upstream-json.ts'
-import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageOf } from './usage.ts'
+import { isPlausible, parseUsage, tokensOf, type Usage, type UsageBounds, usageOf, withoutCached } from './usage.ts'
 
 export type Completion = {
   readonly body: JsonObject
@@ -31,7 +31,12 @@ export type Completion = {
 }
 
 /** Bounds that judge the upstream's counts, and the estimate that replaces missing or impossible ones. */
-export type TokenCounts = { readonly bounds: UsageBounds; readonly promptEstimate: number }
+export type TokenCounts = {
+  readonly bounds: UsageBounds
+  readonly promptEstimate: number
+  /** Whether clients see how many tokens the engine had in its cache. */
+  readonly showsCached: boolean
+}
 
 /** UpstreamFault; a charged fault holds its cost. */
 export function parseCompletion(text: string, plan: CompletionPlan, counts: TokenCounts): Completion {
@@ -41,7 +46,8 @@ export function parseCompletion(text: string, plan: CompletionPlan, counts: Toke
   if (value.choices.length !== request.choiceCount) throw malformed()
   const contents: string[] = []
   const found: readonly unknown[] = value.choices
-  const given = parseUsage(value.usage)
+  const parsed = parseUsage(value.usage)
+  const given = parsed === null || counts.showsCached ? parsed : withoutCached(parsed)
   const usage = given !== null && isPlausible(given, counts.bounds, Buffer.byteLength(text)) ? given : null
   const tokens = usage === null ? estimateOf(found, counts.promptEstimate) : tokensOf(usage)
   const choices = chargeable(tokens, () =>

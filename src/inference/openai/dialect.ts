@@ -9,15 +9,25 @@ import type { Usage } from './usage.ts'
 /** Maps fields of the chat request to the client's: `messages[0]` to `input[2]`. Absent fields keep their name. */
 export type FieldNames = Map<string, string>
 
+/** Items that a request takes from earlier ones. */
+export type Earlier = {
+  /** The items before its own, in order. */
+  readonly items: readonly JsonObject[]
+  /** Items that it names, by their id. */
+  readonly named: ReadonlyMap<string, JsonObject>
+}
+
 export type Dialect = {
   /** Fault invalid_request, with the client's field. `names`: filled where it is given; only errors need it. */
-  readonly translate: (body: JsonObject, names: FieldNames | null) => DialectRequest
+  readonly translate: (body: JsonObject, names: FieldNames | null, earlier?: Earlier) => DialectRequest
   /** Names that do not depend on the request. */
   readonly names: Readonly<Record<string, string>>
   /** An error as clients of this API read it; the gateway's own fields are among it. */
   readonly errorDocument: (error: GatewayError) => JsonObject
   /** Another header than Authorization that may carry the key; null for none. */
   readonly keyHeader: string | null
+  /** Another header than X-Request-ID that carries the request's id; null for none. */
+  readonly idHeader: string | null
 }
 
 export type DialectRequest = {
@@ -28,8 +38,22 @@ export type DialectRequest = {
   readonly respond: (head: ResponseHead) => DialectResponse
 }
 
-/** `id`: hexadecimal, of this request alone. */
-export type ResponseHead = { readonly id: string; readonly createdS: number; readonly model: string }
+export type ResponseHead = {
+  /** Hexadecimal, of this request alone. */
+  readonly id: string
+  readonly createdS: number
+  readonly model: string
+  /** Keeps the items of a response for later requests; null: the gateway keeps none. */
+  readonly keep: ((kept: KeptItems) => void) | null
+}
+
+/** `previous`: id of the response before it. */
+export type KeptItems = {
+  readonly previous: string | null
+  /** JSON of the request's own items; null: too long to be kept. */
+  readonly inputText: string | null
+  readonly output: readonly JsonObject[]
+}
 
 export type DialectResponse = {
   /** JSON. `completion`: a checked one, as a client of chat completions gets it. UpstreamFault. */

@@ -11,7 +11,7 @@ import type { Tokens } from '../types.ts'
 import type { TokenCounts } from './completion.ts'
 import { dimensionsMax, type EmbeddingsRequest } from './embeddings-request.ts'
 import { malformed, parseUpstreamJson } from './upstream-json.ts'
-import { isPlausible, parseUsage, tokensOf, type UsageBounds } from './usage.ts'
+import { isPlausible, parseUsage, tokensOf, type UsageBounds, withoutCached } from './usage.ts'
 
 /** Numbers as an engine wrote them, or out of base64. */
 type Vector = readonly number[] | Float32Array
@@ -60,7 +60,11 @@ export function tooManyInputs(): Fault {
 }
 
 /** UpstreamFault malformed, wrong_dimensions; Fault invalid_request for more inputs than a response has room for. */
-export function* parseEmbeddings(text: string, request: EmbeddingsRequest, counts: TokenCounts): Turns<Embeddings> {
+export function* parseEmbeddings(
+  text: string,
+  request: EmbeddingsRequest,
+  counts: Omit<TokenCounts, 'showsCached'>,
+): Turns<Embeddings> {
   if (text.length > decimalCharsMax && /"embedding"\s*:\s*\[/.test(text)) throw tooManyInputs()
   const value = parseUpstreamJson(text)
   if (!isObject(value) || !Array.isArray(value.data) || value.data.length !== request.inputCount) throw malformed()
@@ -83,7 +87,7 @@ export function* parseEmbeddings(text: string, request: EmbeddingsRequest, count
   const isReported = given !== null && isPlausible(given, counts.bounds, text.length)
   return {
     vectors,
-    tokens: isReported ? tokensOf(given) : { prompt: counts.promptEstimate, completion: 0 },
+    tokens: isReported ? tokensOf(withoutCached(given)) : { prompt: counts.promptEstimate, completion: 0 },
     tokensSource: isReported ? 'reported' : given === null ? 'estimated' : 'implausible',
   }
 }

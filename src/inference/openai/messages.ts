@@ -3,6 +3,7 @@
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
 import { invalidField, isObject } from '../json-text.ts'
+import { type Repairs, repairedArguments } from './repairs.ts'
 
 /** Abilities that an upstream must be configured for. */
 export type ContentNeeds = {
@@ -15,7 +16,7 @@ export const TEXT_ONLY: ContentNeeds = { kinds: new Set(), remoteUrls: false }
 
 const ROLES = ['developer', 'system', 'user', 'assistant', 'tool']
 
-export function parseMessages(messages: unknown): ContentNeeds {
+export function parseMessages(messages: unknown, repairs: Repairs): ContentNeeds {
   if (!Array.isArray(messages) || messages.length === 0) {
     throw invalidField('messages', 'must be a list with a message in it.')
   }
@@ -28,17 +29,20 @@ export function parseMessages(messages: unknown): ContentNeeds {
     if (typeof role !== 'string' || !ROLES.includes(role)) {
       throw invalidField(`${path}.role`, `must be one of ${ROLES.join(', ')}.`)
     }
-    const mayLackContent = role === 'assistant' && (message.tool_calls !== undefined || message.refusal !== undefined)
     if (Array.isArray(content) && content.length > 0) {
       for (const [partAt, part] of content.entries()) {
         const need = parsePart(part, `${path}.content[${partAt}]`)
         if (need.kind !== 'text') kinds.add(need.kind)
         remoteUrls ||= need.isRemote
       }
-    } else if (typeof content !== 'string' && !(mayLackContent && (content === undefined || content === null))) {
-      throw invalidField(`${path}.content`, 'must be a text or a list of parts.')
+    } else if (typeof content !== 'string') {
+      // An answer that was cut off, or all reasoning, has no content.
+      if (role !== 'assistant' || (content !== undefined && content !== null)) {
+        throw invalidField(`${path}.content`, 'must be a text or a list of parts.')
+      }
     }
-    if (message.tool_calls !== undefined) checkToolCalls(message.tool_calls, `${path}.tool_calls`)
+    const { tool_calls: calls } = message
+    if (calls !== undefined && calls !== null) checkToolCalls(calls, `${path}.tool_calls`, repairs)
     if (role === 'tool' && typeof message.tool_call_id !== 'string') {
       throw invalidField(`${path}.tool_call_id`, 'must name the call that this answers.')
     }
@@ -84,31 +88,22 @@ function isRemoteUrl(image: unknown, path: string): boolean {
   throw invalidField(path, 'must be a data: URL with the image itself, or an http or https URL.')
 }
 
-function checkToolCalls(calls: unknown, path: string): void {
+function checkToolCalls(calls: unknown, path: string, repairs: Repairs): void {
   if (!Array.isArray(calls)) throw invalidField(path, 'must be a list of calls.')
   for (const [at, call] of calls.entries()) {
     const named = isObject(call) && isNonEmpty(call.id) && call.type === 'function' ? call.function : null
     if (!isObject(named) || !isNonEmpty(named.name) || typeof named.arguments !== 'string') {
       throw invalidField(`${path}[${at}]`, 'must have id, type "function", function.name and function.arguments.')
     }
-    // Engines parse them, and some fail with a 500 when they are no JSON.
-    if (!isJson(named.arguments)) {
-      throw invalidField(`${path}[${at}].function.arguments`, 'must be JSON text, such as {}.')
-    }
+    const repaired = repairedArguments(named.arguments)
+    if (repaired === null) continue
+    Object.assign(named, { arguments: repaired })
+    repairs.note('messages')
   }
 }
 
 function isNonEmpty(value: unknown): boolean {
   return typeof value === 'string' && value !== ''
-}
-
-function isJson(text: string): boolean {
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
-  }
 }
 
 /** Why an upstream that takes these kinds of content cannot take the messages; null when it can. */

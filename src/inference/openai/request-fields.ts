@@ -89,6 +89,11 @@ export function checkFields(operation: CompletionOperation, body: JsonObject): v
   }
 }
 
+/** Whether chat requests have the field. */
+export function isChatField(name: string): boolean {
+  return FIELDS.get(name)?.operations.includes('chat') === true
+}
+
 /** Whether an upstream of this engine gets the field. */
 export function isSent(name: string, operation: CompletionOperation, engine: Engine): boolean {
   const rule = FIELDS.get(name)

@@ -3,9 +3,10 @@
 
 import { fromUtf8 } from '../../base/bytes.ts'
 import { invalidField, invalidRequest, isObject, type JsonObject, parseJsonText } from '../json-text.ts'
-import { checkSchemaBounds } from '../schema-check/bounds.ts'
+import { checkSchemaBounds, relaxSchema } from '../schema-check/bounds.ts'
 import type { CompletionOperation } from '../types.ts'
 import { type ContentNeeds, parseMessages, TEXT_ONLY } from './messages.ts'
+import { Repairs, repairedText } from './repairs.ts'
 import { checkFields } from './request-fields.ts'
 import { callableTools, parseToolChoice, parseTools, type ToolChoice } from './tools.ts'
 
@@ -32,6 +33,8 @@ export type GatewayRequest = {
   /** Most tokens that each choice may have; null when the client sets no bound. */
   readonly completionTokensMax: number | null
   readonly needs: ContentNeeds
+  /** Names of what the check has left out. */
+  readonly ignored: readonly string[]
 }
 
 /** A body: its checked text, the text's value, and how many bytes it has. */
@@ -41,13 +44,17 @@ export type ParsedRequest = { readonly request: GatewayRequest; readonly source:
 
 /** Room for 4 MiB written wholly in escapes of six characters; source code has one in twenty to thirty characters. */
 const escapesMax = Math.ceil(4_194_304 / 6)
-const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
+export const bodyLimits = { depthMax: 128, namesMax: 32_768, valuesMax: 262_144, escapesMax }
 const choicesMax = 128
 
 /** Fault invalid_request. The caller bounds the length. */
 export function parseRequest(operation: CompletionOperation, bytes: Uint8Array): ParsedRequest {
   const source = readSource(bytes)
-  return { request: checkRequest(operation, source.body), source }
+  const repairs = new Repairs()
+  const request = checkRequest(operation, source.body, repairs)
+  const { changed } = repairs
+  if (changed === null) return { request, source }
+  return { request, source: { ...source, text: repairedText(source.text, source.body, changed) } }
 }
 
 /** Any JSON object within bounds. Fault invalid_request. */
@@ -56,14 +63,19 @@ export function readSource(bytes: Uint8Array): RequestSource {
   return { text, body: parseBody(text), sizeBytes: bytes.length }
 }
 
-/** Fault invalid_request. */
-export function checkRequest(operation: CompletionOperation, body: JsonObject): GatewayRequest {
+/** Fault invalid_request. Changes the body as `repairs` says. */
+export function checkRequest(
+  operation: CompletionOperation,
+  body: JsonObject,
+  repairs: Repairs = new Repairs(),
+): GatewayRequest {
   const model = body.model
   if (typeof model !== 'string' || model === '') throw invalidField('model', 'must be the id of a model.')
   checkFields(operation, body)
   const stream = parseFlag(body, 'stream')
   const options = parseStreamOptions(body, stream)
-  const { tools, toolChoice, format, needs, promptCount } = operation === 'chat' ? parseChat(body) : parseText(body)
+  const { tools, toolChoice, format, needs, promptCount } =
+    operation === 'chat' ? parseChat(body, repairs) : parseText(body)
   const choiceCount = promptCount * parseCount(body.n)
   if (choiceCount > choicesMax) throw invalidField('n', `asks for more than ${choicesMax} choices.`)
   return {
@@ -78,6 +90,7 @@ export function checkRequest(operation: CompletionOperation, body: JsonObject): 
     choiceCount,
     completionTokensMax: tokensMaxOf(body),
     needs,
+    ignored: repairs.ignored,
   }
 }
 
@@ -91,16 +104,16 @@ type OperationFields = Pick<GatewayRequest, 'tools' | 'toolChoice' | 'format' | 
   readonly promptCount: number
 }
 
-function parseChat(body: JsonObject): OperationFields {
-  const needs = parseMessages(body.messages)
-  refuseFunctions(body)
-  const tools = parseTools(body.tools)
+function parseChat(body: JsonObject, repairs: Repairs): OperationFields {
+  const needs = parseMessages(body.messages, repairs)
+  refuse(body)
+  const tools = parseTools(body, repairs)
   const toolChoice = parseToolChoice(body.tool_choice, tools)
-  return { tools, toolChoice, format: parseFormat(body.response_format), needs, promptCount: 1 }
+  return { tools, toolChoice, format: parseFormat(body.response_format, repairs), needs, promptCount: 1 }
 }
 
 function parseText(body: JsonObject): OperationFields {
-  refuseFunctions(body)
+  refuse(body)
   return {
     tools: new Set(),
     toolChoice: { kind: 'none' },
@@ -110,15 +123,24 @@ function parseText(body: JsonObject): OperationFields {
   }
 }
 
-/** Refuses the predecessors of `tools`: an engine that knows them could call unchecked functions. */
-function refuseFunctions(body: JsonObject): void {
-  if (body.functions !== undefined || body.function_call !== undefined) {
-    throw invalidField(
-      body.functions === undefined ? 'function_call' : 'functions',
-      'is not supported; use tools and tool_choice.',
-    )
+/** Fields that would change the answer, and that nothing here does. */
+const REFUSED = {
+  // The predecessors of `tools`: an engine that knows them could call unchecked functions.
+  functions: 'is not supported; use tools and tool_choice.',
+  function_call: 'is not supported; use tools and tool_choice.',
+  web_search_options: 'is not supported: nothing is searched here; offer a tool of your own.',
+  audio: 'is not supported: answers are text here; leave it out.',
+} as const satisfies Record<string, string>
+
+function refuse(body: JsonObject): void {
+  for (const [name, problem] of REFUSALS) if (body[name] !== undefined) throw invalidField(name, problem)
+  const { modalities } = body
+  if (Array.isArray(modalities) && modalities.some(kind => kind !== 'text')) {
+    throw invalidField('modalities', 'must be ["text"]: answers are text here.')
   }
 }
+
+const REFUSALS = Object.entries(REFUSED)
 
 function decode(bytes: Uint8Array): string {
   let text: string
@@ -161,7 +183,7 @@ function parseOption(options: JsonObject, name: string): boolean | null {
 
 const schemaPath = 'response_format.json_schema.schema'
 
-function parseFormat(format: unknown): ResponseFormat {
+function parseFormat(format: unknown, repairs: Repairs): ResponseFormat {
   if (format === undefined || format === null) return { kind: 'text' }
   const type = isObject(format) ? format.type : null
   if (type === 'text' || type === 'json_object') return { kind: type }
@@ -176,7 +198,9 @@ function parseFormat(format: unknown): ResponseFormat {
     if (named.schema !== undefined && !isObject(named.schema)) {
       throw invalidField('response_format.json_schema.schema', 'must be an object.')
     }
-    if (isObject(named.schema)) checkSchemaBounds(named.schema, schemaPath)
+    if (isObject(named.schema)) {
+      for (const keyword of relaxSchema(named.schema)) repairs.note('response_format', `response_format.${keyword}`)
+    }
     return { kind: 'text' }
   }
   if (!isObject(named.schema)) throw invalidField('response_format.json_schema.schema', 'must be an object.')

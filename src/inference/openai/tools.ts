@@ -1,39 +1,62 @@
 // `tools` and `tool_choice` of a chat request. Pure. Fault invalid_request.
 
-import { invalidField, isObject } from '../json-text.ts'
-import { checkSchemaBounds } from '../schema-check/bounds.ts'
+import { invalidField, isObject, type JsonObject } from '../json-text.ts'
+import { relaxSchema } from '../schema-check/bounds.ts'
+import type { Repairs } from './repairs.ts'
 
 export type ToolChoice =
   | { readonly kind: 'auto' }
   | { readonly kind: 'none' }
   | { readonly kind: 'required' }
   | { readonly kind: 'named'; readonly name: string }
+  /** Some of the tools: `isRequired` where one of them must be called. */
+  | { readonly kind: 'allowed'; readonly names: ReadonlySet<string>; readonly isRequired: boolean }
 
-const toolsMax = 128
+const toolsMax = 256
+export const toolNameCharsMax = 128
+const toolName = new RegExp(`^[a-zA-Z0-9_-]{1,${toolNameCharsMax}}$`)
 
-/** The names of the tools. */
-export function parseTools(tools: unknown): Set<string> {
+/** The names of the functions. Tools that run elsewhere are left out and named: no engine here has them. */
+export function parseTools(body: JsonObject, repairs: Repairs): Set<string> {
+  const { tools } = body
   const names = new Set<string>()
   if (tools === undefined || tools === null) return names
   if (!Array.isArray(tools) || tools.length > toolsMax) {
     throw invalidField('tools', `must be a list of at most ${toolsMax}.`)
   }
+  let leftOut = false
   for (const [at, tool] of tools.entries()) {
-    if (!isObject(tool) || tool.type !== 'function' || !isObject(tool.function)) {
+    const type = isObject(tool) ? tool.type : null
+    if (typeof type === 'string' && type !== 'function' && type !== 'custom') {
+      repairs.note('tools', `tools.${type}`)
+      leftOut = true
+      continue
+    }
+    if (!isObject(tool) || type !== 'function' || !isObject(tool.function)) {
       throw invalidField(`tools[${at}]`, `must have type "function" and a function.`)
     }
     const { name, parameters } = tool.function
-    if (typeof name !== 'string' || !/^[a-zA-Z0-9_-]{1,64}$/.test(name)) {
-      throw invalidField(`tools[${at}].function.name`, `must be 1 to 64 letters, digits, underscores and hyphens.`)
+    if (typeof name !== 'string' || !toolName.test(name)) {
+      throw invalidField(
+        `tools[${at}].function.name`,
+        `must be 1 to ${toolNameCharsMax} letters, digits, underscores and hyphens.`,
+      )
     }
     if (names.has(name)) throw invalidField(`tools[${at}].function.name`, 'is there twice.')
     if (parameters !== undefined && parameters !== null && !isObject(parameters)) {
       throw invalidField(`tools[${at}].function.parameters`, 'must be a JSON Schema object.')
     }
-    if (isObject(parameters)) checkSchemaBounds(parameters, `tools[${at}].function.parameters`)
+    if (isObject(parameters)) for (const keyword of relaxSchema(parameters)) repairs.note('tools', `tools.${keyword}`)
     names.add(name)
   }
+  if (leftOut) removeOthers(tools)
   return names
+}
+
+/** In place: the list is the request's own. */
+function removeOthers(tools: unknown[]): void {
+  const kept = tools.filter(tool => isObject(tool) && tool.type === 'function')
+  tools.splice(0, tools.length, ...kept)
 }
 
 export function parseToolChoice(choice: unknown, tools: ReadonlySet<string>): ToolChoice {
@@ -44,16 +67,44 @@ export function parseToolChoice(choice: unknown, tools: ReadonlySet<string>): To
     if (tools.size === 0) throw invalidField('tool_choice', '"required" needs tools.')
     return { kind: 'required' }
   }
-  const name = isObject(choice) && choice.type === 'function' && isObject(choice.function) ? choice.function.name : null
-  if (typeof name !== 'string') {
-    throw invalidField('tool_choice', 'must be "auto", "none", "required" or name a function.')
+  if (isObject(choice) && choice.type === 'allowed_tools') return allowedTools(choice.allowed_tools, tools)
+  const name = functionName(choice)
+  if (name === null) {
+    throw invalidField('tool_choice', 'must be "auto", "none", "required", allowed_tools or name a function.')
   }
   if (!tools.has(name)) throw invalidField('tool_choice', 'names a function that tools does not have.')
   return { kind: 'named', name }
 }
 
+function allowedTools(allowed: unknown, tools: ReadonlySet<string>): ToolChoice {
+  const path = 'tool_choice.allowed_tools'
+  if (!isObject(allowed)) throw invalidField(path, 'must be an object.')
+  const { mode, tools: given } = allowed
+  if (mode !== 'auto' && mode !== 'required') throw invalidField(`${path}.mode`, 'must be auto or required.')
+  if (!Array.isArray(given) || given.length === 0) throw invalidField(`${path}.tools`, 'must be a list of functions.')
+  const names = new Set<string>()
+  for (const [at, item] of given.entries()) {
+    const name = functionName(item)
+    if (name === null || !tools.has(name)) {
+      throw invalidField(`${path}.tools[${at}]`, 'must name a function that tools has.')
+    }
+    names.add(name)
+  }
+  return { kind: 'allowed', names, isRequired: mode === 'required' }
+}
+
+function functionName(value: unknown): string | null {
+  const named = isObject(value) && value.type === 'function' && isObject(value.function) ? value.function.name : null
+  return typeof named === 'string' ? named : null
+}
+
 /** The names that a completion may call. */
 export function callableTools(tools: ReadonlySet<string>, choice: ToolChoice): ReadonlySet<string> {
   if (choice.kind === 'none') return new Set()
+  if (choice.kind === 'allowed') return choice.names
   return choice.kind === 'named' ? new Set([choice.name]) : tools
+}
+
+export function mustCall(choice: ToolChoice): boolean {
+  return choice.kind === 'named' || choice.kind === 'required' || (choice.kind === 'allowed' && choice.isRequired)
 }

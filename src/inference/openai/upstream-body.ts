@@ -1,10 +1,11 @@
 // The body of the upstream's request: the client's own text, with as few changes as possible. Pure.
 
-import { present } from '../../base/assert.ts'
+import { assert } from '../../base/assert.ts'
 import type { Engine } from '../../config/upstream.ts'
 import { isObject, type Member, membersOf, partsOf } from '../json-text.ts'
 import type { ParsedRequest } from './request.ts'
 import { isSent } from './request-fields.ts'
+import { mustCall, type ToolChoice } from './tools.ts'
 
 const TOOL_FIELDS = ['tools', 'tool_choice', 'parallel_tool_calls']
 
@@ -29,6 +30,11 @@ const ENGINE_MEMBERS: Readonly<Record<Engine, (cacheSalt: () => string) => reado
   sglang: cacheSalt => [`"cache_salt":${JSON.stringify(cacheSalt())}`],
 }
 
+/** Whether each organization has prompt caches of its own there, so that its counts reveal no other's prompts. */
+export function hasCacheOfItsOwn(engine: Engine): boolean {
+  return engine === 'vllm' || engine === 'sglang'
+}
+
 /**
  * The checked text as the client wrote it, except for members that must change: JSON.parse and JSON.stringify would
  * alter an integer beyond 2^53, such as a seed.
@@ -49,16 +55,18 @@ export function upstreamBody({ request, source }: ParsedRequest, { engine, cache
     added.push(`"model":${JSON.stringify(request.model)}`)
   }
   if (toolChoice.kind === 'none') drop(dropped, body, TOOL_FIELDS)
-  if (toolChoice.kind === 'named') drop(dropped, body, ['tools', 'tool_choice'])
+  const offered = offeredTools(toolChoice)
+  if (offered !== null) drop(dropped, body, ['tools', 'tool_choice'])
   if (dropped.size === 0) {
     if (added.length === 0) return { text, ignored }
     // The body has its model at least, so there is something after the comma.
     return { text: `{${added.join(',')},${text.slice(text.indexOf('{') + 1)}`, ignored }
   }
   const members = membersOf(text)
-  if (toolChoice.kind === 'named') {
-    // Only this tool, and "required": so engines that ignore a name call it too.
-    added.push(`"tools":[${toolNamed(toolChoice.name, body.tools, members)}]`, '"tool_choice":"required"')
+  if (offered !== null) {
+    // Only these tools, and "required" for a name: so engines that ignore a name call it too.
+    const choice = mustCall(toolChoice) ? 'required' : 'auto'
+    added.push(`"tools":[${toolsNamed(offered, body.tools, members)}]`, `"tool_choice":"${choice}"`)
   }
   const kept = members.filter(member => !dropped.has(member.name)).map(member => member.text)
   return { text: `{${[...kept, ...added].join(',')}}`, ignored }
@@ -73,8 +81,14 @@ function asksUsageAlone(options: unknown): boolean {
   return isObject(options) && options.include_usage === true && Object.keys(options).length === 1
 }
 
-function toolNamed(name: string, tools: unknown, members: readonly Member[]): string {
+/** Names of the tools that the engine is offered; null for all. */
+function offeredTools(choice: ToolChoice): ReadonlySet<string> | null {
+  if (choice.kind === 'allowed') return choice.names
+  return choice.kind === 'named' ? new Set([choice.name]) : null
+}
+
+function toolsNamed(names: ReadonlySet<string>, tools: unknown, members: readonly Member[]): string {
   const texts = partsOf(members.find(member => member.name === 'tools')?.value ?? '')
-  const at = Array.isArray(tools) ? tools.findIndex(tool => tool?.function?.name === name) : -1
-  return present(texts[at], 'a named tool is among the tools')
+  assert(Array.isArray(tools) && tools.length === texts.length, 'the text is that of the tools')
+  return texts.filter((_, at) => names.has(tools[at]?.function?.name)).join(',')
 }

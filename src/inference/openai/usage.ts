@@ -7,7 +7,7 @@ import { isCount, isNone, malformed } from './upstream-json.ts'
 
 export type Usage = { prompt_tokens: number; completion_tokens: number; total_tokens: number } & JsonObject
 
-/** Null if there is none. UpstreamFault malformed. Drops cached-token counts, which reveal other clients' prompts. */
+/** Null if there is none. UpstreamFault malformed. */
 export function parseUsage(usage: unknown): Usage | null {
   if (isNone(usage)) return null
   if (!isObject(usage)) throw malformed()
@@ -16,8 +16,10 @@ export function parseUsage(usage: unknown): Usage | null {
   const reasoning = isObject(usage.completion_tokens_details)
     ? usage.completion_tokens_details.reasoning_tokens
     : undefined
+  const cached = isObject(usage.prompt_tokens_details) ? usage.prompt_tokens_details.cached_tokens : undefined
   return {
     ...usageOf({ prompt, completion }),
+    ...(isCount(cached) && cached <= prompt ? { prompt_tokens_details: { cached_tokens: cached } } : {}),
     ...(isCount(reasoning) ? { completion_tokens_details: { reasoning_tokens: reasoning } } : {}),
   }
 }
@@ -27,7 +29,19 @@ export function usageOf({ prompt, completion }: Tokens): Usage {
 }
 
 export function tokensOf(usage: Usage): Tokens {
-  return { prompt: usage.prompt_tokens, completion: usage.completion_tokens }
+  const tokens = { prompt: usage.prompt_tokens, completion: usage.completion_tokens }
+  const cached = cachedTokensOf(usage)
+  return cached === 0 ? tokens : { ...tokens, cached }
+}
+
+/** Prompt tokens that the engine had in its cache; 0 where it does not say. */
+export function cachedTokensOf({ prompt_tokens_details: details }: Usage): number {
+  return isObject(details) && isCount(details.cached_tokens) ? details.cached_tokens : 0
+}
+
+/** Without the count of cached tokens, which would reveal other clients' prompts. */
+export function withoutCached({ prompt_tokens_details: _, ...usage }: Usage): Usage {
+  return usage
 }
 
 /** Maximum usage of one request. */

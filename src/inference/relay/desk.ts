@@ -7,10 +7,11 @@
 import { Fault } from '../../base/fault.ts'
 import { LOG_LEVELS, type LogFields, type Logger, type LogLevel } from '../../base/log.ts'
 import { resultOr } from '../../base/result-or.ts'
+import type { KeptTexts } from '../../base/work/kept-texts.ts'
 import type { TraceSpan } from '../../contract/vm/span.ts'
-import type { KeptReceipts } from '../attestation/kept-receipts.ts'
 import type { Gateway } from '../gateway/gateway.ts'
 import { clientGoneStatus } from '../gateway/respond.ts'
+import { type ResponseMemory, responseIdOf } from '../gateway/response-memory.ts'
 import { NO_TOKENS, type RequestAccount } from '../metering/account.ts'
 import { hasBudget } from '../metering/budgets.ts'
 import type { EncryptionCounts } from '../types.ts'
@@ -23,7 +24,8 @@ import type { Ask, AskName, Asks, FromOwner, FromRelay } from './wire.ts'
 export type DeskDeps = {
   readonly gateway: Pick<Gateway, 'enter' | 'acquire' | 'fetch'>
   readonly upstreams: readonly UpstreamTarget[]
-  readonly keptReceipts: Pick<KeptReceipts, 'keep'>
+  readonly keptReceipts: Pick<KeptTexts, 'keep'>
+  readonly responses: ResponseMemory
   readonly encryptionCounts: EncryptionCounts
   readonly offerSpan: (span: TraceSpan) => void
   readonly log: Logger
@@ -75,7 +77,7 @@ export class Desk {
         this.#note(message.delivered)
         break
       case 'keep':
-        this.#keep(message.id, message.receipt)
+        this.#keep(message)
         break
       case 'counted':
         this.#deps.encryptionCounts[message.suite][message.outcome] += 1
@@ -136,6 +138,8 @@ export class Desk {
         return this.#acquire(ask)
       case 'close':
         return this.#end(ask)
+      case 'findResponse':
+        return this.#findResponse(ask)
       case 'forward':
         return this.#forward(ask)
     }
@@ -240,11 +244,19 @@ export class Desk {
     }
   }
 
-  #keep(id: string, receipt: string): void {
+  #keep({ id, what, text }: Extract<FromRelay, { kind: 'keep' }>): void {
     const open = this.#open.get(id)
     if (open === undefined) return
     const { account, keyDigest } = open
-    this.#deps.keptReceipts.keep(id, { organizationId: account.owner.organizationId, keyDigest, receipt })
+    const { keptReceipts, responses } = this.#deps
+    const kept = { organizationId: account.owner.organizationId, keyDigest, text }
+    if (what === 'receipt') keptReceipts.keep(id, kept)
+    else responses.keep(responseIdOf(id), { ...kept, request: id })
+  }
+
+  #findResponse({ id, response }: Extract<Ask, { kind: 'findResponse' }>): string | null | Promise<string | null> {
+    const { keyDigest } = this.#of(id)
+    return this.#deps.responses.find(response, { keyDigest, request: id })
   }
 
   async #forward({ ask, ...asked }: Extract<Ask, { kind: 'forward' }>): Promise<Forwarded> {

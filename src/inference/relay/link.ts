@@ -81,8 +81,8 @@ export class Link {
     return this.#lease(id, target)
   }
 
-  keep(id: string, receipt: string): void {
-    this.#deps.say({ kind: 'keep', id, receipt })
+  keep(what: 'receipt' | 'response', id: string, text: string): void {
+    this.#deps.say({ kind: 'keep', what, id, text })
   }
 
   offerSpan(span: TraceSpan): void {

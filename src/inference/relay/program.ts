@@ -12,6 +12,7 @@ import { checkHost } from '../../http/head.ts'
 import { receiptKeysOf } from '../attestation/receipt-keys.ts'
 import { createResponseSealer } from '../attestation/response-sealer.ts'
 import { createEncryption } from '../encryption/encryption.ts'
+import { createCors } from '../gateway/cors.ts'
 import { createFront, type GatewayFetch, pathOf } from '../gateway/front.ts'
 import { gatewayHandler } from '../gateway/handler.ts'
 import { createCacheSalt, createMeteredRoutes } from '../gateway/metered.ts'
@@ -172,7 +173,12 @@ function composeRelay(
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
     sealer: createResponseSealer({ keys, clock, random, inside }),
     responseReceipts: settings.responseReceipts,
-    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { receipt }) => link.keep(id, receipt) },
+    keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keep('receipt', id, text) },
+    responses: {
+      isOn: setup.keepsResponses,
+      find: (id, { request }) => link.ask('findResponse', { id: request, response: id }),
+      keep: (_id, { request, text }) => link.keep('response', request, text),
+    },
   })
   const routes = new RouteTable(metered.routes)
   const serve = createFront({
@@ -180,6 +186,7 @@ function composeRelay(
     clock,
     random,
     log,
+    cors: createCors(settings.corsOrigins ?? []),
     dialectOf: path => routes.find(path)?.route.dialect ?? null,
     dispatch: (request, path, received) => {
       checkHost(request.headers)

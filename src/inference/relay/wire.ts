@@ -41,6 +41,8 @@ export type Setup = {
   /** In the order of the owner's: later they are named by their place. */
   readonly upstreams: readonly UpstreamTarget[]
   readonly keptReceiptsMs: number
+  /** Whether the owner keeps the items of responses. */
+  readonly keepsResponses: boolean
   /** Seeds of the receipt keys, in hexadecimal. */
   readonly receiptSeeds: string
   /** Secret of the salts of prompt caches, in hexadecimal. */
@@ -113,6 +115,11 @@ export type Asks = {
     /** As the account has it. */
     readonly value: { readonly costNanoUsd: string | null }
   }
+  /** Text that was kept of an earlier response of the same key; null: none. */
+  readonly findResponse: {
+    readonly asked: OfRequest & { readonly response: string }
+    readonly value: string | null
+  }
   /** A request that the owner responds to. Its body is not sent: none of these requests has a meaningful one. */
   readonly forward: {
     readonly asked: {
@@ -139,7 +146,7 @@ export type Note =
   | ({ readonly kind: 'release'; readonly health: TargetHealth } & OfRequest)
   /** Chunks that the clients of streams have got so far. */
   | { readonly kind: 'progress'; readonly delivered: readonly (readonly [id: string, count: number])[] }
-  | ({ readonly kind: 'keep'; readonly receipt: string } & OfRequest)
+  | ({ readonly kind: 'keep'; readonly what: 'receipt' | 'response'; readonly text: string } & OfRequest)
   | {
       readonly kind: 'counted'
       readonly suite: keyof EncryptionCounts

@@ -30,6 +30,7 @@ const SPAN_OPERATIONS: Readonly<Record<Operation, TraceSpan['operation']>> = {
   text_completion: 'text_completion',
   responses: 'chat',
   messages: 'chat',
+  count_tokens: 'chat',
   embeddings: 'embeddings',
 }
 

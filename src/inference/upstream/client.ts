@@ -5,6 +5,7 @@
 import { onAbort } from '../../base/clock.ts'
 import type { Fault } from '../../base/fault.ts'
 import type { Deadlines } from '../../base/work/deadlines.ts'
+import { inTurns, type Turns } from '../../base/work/turns.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { type Connecting, connect } from './connect.ts'
 import type { Connection, UpstreamResponse } from './connection.ts'
@@ -24,8 +25,8 @@ export type Attempt = {
 export type UpstreamRequest = {
   /** Appended to the target's base path. */
   readonly path: string
-  /** JSON. */
-  readonly body: string
+  /** JSON; in pieces where it is large. */
+  readonly body: string | readonly Uint8Array[]
   readonly stream: boolean
   /** The header of that name (W3C Trace Context); null or absent for none. */
   readonly traceparent?: string | null
@@ -103,7 +104,11 @@ export class UpstreamClient {
     const head = heads.get(path) ?? postHead(target, pool.endpoint, { path, accept })
     if (!heads.has(path)) heads.set(path, head)
     const trace = traceparent === null ? '' : `traceparent: ${traceparent}\r\n`
-    const bytes = requestBytes(`${head}${Buffer.byteLength(body)}\r\n${trace}\r\n`, body)
+    const headOf = (lengthBytes: number) => `${head}${lengthBytes}\r\n${trace}\r\n`
+    const bytes =
+      typeof body === 'string'
+        ? requestBytes(headOf(Buffer.byteLength(body)), body)
+        : await inTurns(joined([Buffer.from(headOf(lengthOf(body))), ...body]))
     const response = await this.#sendPooled(pool, bytes, { attempt, timeoutMs: this.#timeouts.firstByteMs })
     const { status } = response.head
     const isRefused = status === 400 || status === 413 || status === 422
@@ -265,6 +270,27 @@ function requestBytes(head: string, body: string): Buffer {
   const bytes = Buffer.allocUnsafe(Buffer.byteLength(head) + Buffer.byteLength(body))
   bytes.write(body, bytes.write(head))
   return bytes
+}
+
+/** Copied between two turns of the event loop, at most. */
+const copiedPerTurn = 1_048_576
+
+function* joined(pieces: readonly Uint8Array[]): Turns<Buffer> {
+  const all = Buffer.allocUnsafe(lengthOf(pieces))
+  let end = 0
+  for (const piece of pieces) {
+    for (let at = 0; at < piece.length; at += copiedPerTurn) {
+      const part = piece.subarray(at, at + copiedPerTurn)
+      all.set(part, end)
+      end += part.length
+      if (part.length === copiedPerTurn) yield
+    }
+  }
+  return all
+}
+
+function lengthOf(pieces: readonly Uint8Array[]): number {
+  return pieces.reduce((sum, { length }) => sum + length, 0)
 }
 
 /** Null for a response that may be read. */

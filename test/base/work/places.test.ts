@@ -24,3 +24,18 @@ test('goal: shares hold for each of the owners that a place counts for, and what
   if (typeof leave === 'function') leave()
   expect([single.count, single.owners, shareOf(3, 4), shareOf(1024, 8)]).toEqual([0, 0, 1, 128])
 })
+
+test('goal: several places are taken together or not at all', () => {
+  const places = new Places(8)
+  const take = (name: string, count: number) => places.take([{ name, parts: 2 }], count)
+  expect([take('a', 5), places.count]).toEqual(['own', 0])
+  const four = take('a', 4)
+  expect([take('a', 1), typeof take('b', 3), take('c', 2), typeof take('c', 1)]).toEqual([
+    'own',
+    'function',
+    'all',
+    'function',
+  ])
+  if (typeof four === 'function') four()
+  expect([places.count, typeof take('a', 4)]).toEqual([4, 'function'])
+})

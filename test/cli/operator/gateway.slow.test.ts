@@ -307,6 +307,7 @@ test('goal: usage of an organization as a table, as JSON and as CSV, and a wrong
       tokensSource: 'reported',
       endUser: null,
       tags: null,
+      cachedTokens: 0,
     },
   ])
   const asked = ['gateway', 'usage', 'initech', '--from', '2026-11-01', '--to', '2026-11-30']

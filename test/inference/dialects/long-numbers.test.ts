@@ -8,6 +8,7 @@ import { unmarkedJson, withMarkedNumbers } from '../../../src/inference/dialects
 import { messagesDialect } from '../../../src/inference/dialects/messages/dialect.ts'
 import { parseDialect } from '../../../src/inference/dialects/request.ts'
 import { responsesDialect } from '../../../src/inference/dialects/responses/dialect.ts'
+import { readSource } from '../../../src/inference/openai/request.ts'
 
 const tooMany = () => new Fault('invalid_request', 'too many')
 const LONG = '123456789012345678901'
@@ -49,7 +50,7 @@ test('too many', () => {
   expect(() => withMarkedNumbers(list(4_097), tooMany)).toThrow('too many')
   expect(withMarkedNumbers(`[${'9'.repeat(65)}]`, tooMany)).toBeNull()
   const body = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":{"enum":${list(4_097)}}}]}`
-  expect(() => parseDialect(responsesDialect, utf8(body))).toThrow('send them as texts')
+  expect(() => parseDialect(responsesDialect, readSource(utf8(body)))).toThrow('send them as texts')
 })
 
 // Goal: schemas of tools and input of earlier calls reach the upstream with every digit.
@@ -57,11 +58,11 @@ test('requests', () => {
   const schema = `{"enum":[${LONG}]}`
   const calls = `[{"role":"assistant","content":[{"type":"tool_use","id":"c","name":"f","input":{"id":${LONG}}}]}]`
   const message = `{"model":"m","max_tokens":5,"tools":[{"name":"f","input_schema":${schema}}],"messages":${calls}}`
-  const { text } = parseDialect(messagesDialect, utf8(message)).source
+  const { text } = parseDialect(messagesDialect, readSource(utf8(message))).source
   expect(text).toContain(schema)
   expect(JSON.parse(text).messages[0].tool_calls[0].function.arguments).toBe(`{"id":${LONG}}`)
   const response = `{"model":"m","input":"x","tools":[{"type":"function","name":"f","parameters":${schema}}]}`
-  expect(parseDialect(responsesDialect, utf8(response)).source.text).toContain(schema)
+  expect(parseDialect(responsesDialect, readSource(utf8(response))).source.text).toContain(schema)
 })
 
 // Goal: arguments of a call become input with every digit; where a text has the mark, nothing of it becomes a number.
@@ -75,7 +76,7 @@ test('responses', () => {
     const call = { id: 'c', type: 'function', function: { name: 'f', arguments: `{"id": ${LONG}}` } }
     const message = { role: 'assistant', content, refusal: null, tool_calls: [call] }
     const completion = { choices: [{ index: 0, message, logprobs: null, finish_reason: 'tool_calls' }] }
-    return respond({ id: '0a', createdS: 7, model: 'm' }).whole(completion, usage)
+    return respond({ id: '0a', createdS: 7, model: 'm', keep: null }).whole(completion, usage)
   }
   expect(whole('a')).toContain(`"input":{"id":${LONG}}`)
   expect(JSON.parse(whole('\uE0005')).content[0].text).toBe('\uE0005')

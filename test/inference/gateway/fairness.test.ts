@@ -39,8 +39,7 @@ describe('health of an upstream', () => {
   test('requests at fault', async () => {
     for (let times = 0; times < 4; times += 1) {
       expect((await gateway.chat(ask([picture]))).status).toBe(400)
-      const call = { id: 'c', type: 'function', function: { name: 'f', arguments: '{"a":' } }
-      const messages = [{ role: 'assistant', tool_calls: [call] }]
+      const messages = [{ role: 'assistant', tool_calls: [{ id: 'c', type: 'function' }] }]
       expect((await gateway.chat({ messages })).status).toBe(400)
     }
     expect(upstream.seen).toEqual([])

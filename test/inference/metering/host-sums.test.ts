@@ -29,6 +29,7 @@ test('goal: the sums of the books, with what drains elsewhere', () => {
       tokensSource: 'reported',
       endUser: null,
       tags: null,
+      cachedTokens: 0,
     },
   ])
   const db = store.ledger.db

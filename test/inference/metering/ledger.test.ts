@@ -147,6 +147,7 @@ describe('writing', () => {
       completionTokens: 20,
       costNanoUsd: 9_000,
       outcome: 'completed',
+      cachedTokens: 0,
       tokensSource: 'reported',
       endUser: null,
       tags: null,

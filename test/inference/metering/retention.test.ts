@@ -49,6 +49,7 @@ function append(ledger: Ledger, rows: readonly { id: string; atMs: number; organ
     tokensSource: 'reported',
     endUser: null,
     tags: null,
+    cachedTokens: 0,
   }
   prepareUsageAppend(ledger.store.db)(rows.map(row => ({ organizationId: 'o1', ...rest, ...row })))
 }

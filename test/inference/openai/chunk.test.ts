@@ -58,7 +58,7 @@ test('text', () => {
   )
 })
 
-const counts = { bounds: { promptTokensMax: 100, completionTokensMax: 100 }, promptEstimate: 7 }
+const counts = { bounds: { promptTokensMax: 100, completionTokensMax: 100 }, promptEstimate: 7, showsCached: false }
 
 // Goal: reasoning is passed on under the engine's own name, and counted like content.
 test('reasoning', () => {
@@ -110,7 +110,7 @@ test('what is counted', () => {
 
 // Goal: more tokens than bytes came are not believed, but for reasoning that the engine keeps to itself.
 test('more tokens than bytes', () => {
-  const wide = { bounds: { promptTokensMax: 9e9, completionTokensMax: 9e9 }, promptEstimate: 7 }
+  const wide = { bounds: { promptTokensMax: 9e9, completionTokensMax: 9e9 }, promptEstimate: 7, showsCached: false }
   const sourceOf = (usage: Record<string, unknown>) => {
     const completion = { choices: [{ message: { content: 'a' }, finish_reason: 'stop' }], usage }
     return parseCompletion(JSON.stringify(completion), planOf('chat', {}), wide).tokensSource

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { utf8 } from '../../../src/base/bytes.ts'
+import { cutLongTexts } from '../../../src/inference/openai/long-texts.ts'
 import { parseRequest } from '../../../src/inference/openai/request.ts'
 
 const bodyBytes = 4_194_304
@@ -48,4 +49,38 @@ test.each([
   const field = before === '' ? `"metadata":${list}` : `${before}${list}${after}`
   const bytes = utf8(`{"model":"m","messages":[{"role":"user","content":"x"}],${field}}`)
   expect(leastMs(() => expect(() => parseRequest('chat', bytes)).toThrow('more than 262144 values'))).toBeLessThan(80)
+})
+
+// Goal: no body of 32 MiB holds the event loop for long, whether its content is base64 or only looks like it.
+test.each([
+  ['a picture', `{"url":"${'QUJD'.repeat(8_000_000)}"}`],
+  ['nearly a picture', `{"url":"${'QUJD'.repeat(8_000_000)}!"}`],
+  ['pictures', `[${`{"url":"${'QUJD'.repeat(2_500)}"},`.repeat(3_000)}1]`],
+  ['nearly pictures', `[${`{"url":"${'QUJD'.repeat(2_500)}!"},`.repeat(3_000)}1]`],
+  ['quotes', '"'.repeat(32_000_000)],
+  ['escaped quotes', `"${'\\"'.repeat(16_000_000)}"`],
+  ['backslashes', `"${'\\'.repeat(32_000_000)}"`],
+  ['no quotes', '1'.repeat(32_000_000)],
+])('turns of 32 MiB of %s', (_name, text) => {
+  const body = utf8(text)
+  let longestMs = Number.POSITIVE_INFINITY
+  for (let round = 0; round < 4; round += 1) {
+    let longest = 0
+    const work = cutLongTexts(body, 'f'.repeat(32))
+    try {
+      for (let isDone = false; !isDone; ) {
+        const before = process.cpuUsage()
+        try {
+          isDone = work.next().done === true
+        } finally {
+          const { user, system } = process.cpuUsage(before)
+          longest = Math.max(longest, (user + system) / 1000)
+        }
+      }
+    } catch (error) {
+      expect(String(error)).toContain('larger than 4194304 bytes')
+    }
+    longestMs = Math.min(longestMs, longest)
+  }
+  expect(longestMs).toBeLessThan(40)
 })

@@ -189,6 +189,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
     gateway: { fetch: gateway.service.fetch, enter: never, acquire: never },
     upstreams: [],
     keptReceipts: { keep: () => {} },
+    responses: { isOn: false, find: () => null, keep: () => {} },
     encryptionCounts: {
       x25519: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
       xwing: { decrypted: 0, key_config_mismatch: 0, malformed: 0 },
@@ -207,6 +208,7 @@ test('goal: a relay that does not answer any more is killed', async () => {
       inside: [],
       upstreams: [],
       keptReceiptsMs: 0,
+      keepsResponses: false,
       receiptSeeds: '00'.repeat(96),
       cacheSecret: '00'.repeat(32),
       isDraining: false,

@@ -5,14 +5,14 @@ import { utf8 } from '../../../src/base/bytes.ts'
 import { Fault } from '../../../src/base/fault.ts'
 import { parseDialect } from '../../../src/inference/dialects/request.ts'
 import type { Dialect } from '../../../src/inference/openai/dialect.ts'
-import { parseRequest } from '../../../src/inference/openai/request.ts'
+import { parseRequest, readSource } from '../../../src/inference/openai/request.ts'
 
 export type Json = null | boolean | number | string | Json[] | { [name: string]: Json }
 
 /** The chat request, or the field that is wrong and what is said of it. */
 export function translated(dialect: Dialect, body: unknown) {
   try {
-    const { source, ignored } = parseDialect(dialect, utf8(JSON.stringify(body)))
+    const { source, ignored } = parseDialect(dialect, readSource(utf8(JSON.stringify(body))))
     return { chat: JSON.parse(source.text) as unknown, ignored }
   } catch (error) {
     if (!(error instanceof Fault) || error.code !== 'invalid_request') throw error

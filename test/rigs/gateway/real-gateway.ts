@@ -9,12 +9,13 @@ import { isEnclave, postTo, type StoredGateway } from '../../../scripts/rigs/gat
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
+import { KeptTexts } from '../../../src/base/work/kept-texts.ts'
 import { keptReceiptsDefault } from '../../../src/contract/vm/workload.ts'
-import { KeptReceipts } from '../../../src/inference/attestation/kept-receipts.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
 import { createGateway, type Gateway, type GatewayLimits } from '../../../src/inference/gateway/gateway.ts'
+import { createResponseMemory } from '../../../src/inference/gateway/response-memory.ts'
 import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { Budgets } from '../../../src/inference/metering/budgets.ts'
@@ -104,12 +105,15 @@ export function startRealHostGateway(
     inside: new Set(),
     sealer: createResponseSealer({ keys, clock, random: systemRandom, inside: new Set() }),
     responseReceipts: 'on-request',
-    keptReceipts: new KeptReceipts({ clock, limits: keptReceiptsDefault }),
+    keptReceipts: new KeptTexts({ clock, limits: keptReceiptsDefault }),
+    responses: createResponseMemory(clock),
     attestation: null,
     workload: null,
     encryption,
     openapi: '{}',
     ownedBy: 'strongroom',
+    cost: () => metering.cost,
+    corsOrigins: [],
     clock,
     random: systemRandom,
     log,

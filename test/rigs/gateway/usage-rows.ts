@@ -20,6 +20,7 @@ export function usageRow(changes: Partial<Usage> & { readonly id: string }): Usa
     tokensSource: 'reported',
     endUser: null,
     tags: null,
+    cachedTokens: 0,
     ...changes,
   }
 }

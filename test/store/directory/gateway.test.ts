@@ -72,6 +72,7 @@ function usageOf(changes: Partial<Usage>): Usage {
     tokensSource: 'reported',
     endUser: null,
     tags: null,
+    cachedTokens: 0,
     ...changes,
   }
 }
@@ -242,7 +243,7 @@ test('the ledger', () => {
 test('the ledger holds what was appended, column by column', () => {
   // Goal: the raw statements and the table's declaration mean the same; for any number of rows and repetitions the
   // first row of an id counts, once.
-  expect(Object.keys(getTableColumns(usage)).length).toBe(14)
+  expect(Object.keys(getTableColumns(usage)).length).toBe(15)
   const rowOf = fc.record<Usage>({
     id: fc.integer({ min: 0, max: 150 }).map(id => `r${id}`),
     atMs: fc.constantFrom(0, 1, 2 ** 31, Date.UTC(2026, 10, 21), Number.MAX_SAFE_INTEGER),
@@ -258,6 +259,7 @@ test('the ledger holds what was appended, column by column', () => {
     tokensSource: fc.constantFrom('reported', 'estimated', 'implausible'),
     endUser: fc.option(fc.string({ maxLength: 8 }), { nil: null }),
     tags: fc.constantFrom(null, '{"team":"blue"}'),
+    cachedTokens: fc.maxSafeNat(),
   })
   using store = open()
   const append = prepareUsageAppend(store.directory.db)

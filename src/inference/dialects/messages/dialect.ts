@@ -16,4 +16,5 @@ export const messagesDialect: Dialect = {
   names: MESSAGES_NAMES,
   errorDocument,
   keyHeader: 'x-api-key',
+  idHeader: 'request-id',
 }

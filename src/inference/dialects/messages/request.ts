@@ -1,9 +1,11 @@
 // A request of the Messages API as a chat request. Pure. Fault invalid_request.
-// Every field is in one of these tables, or refused.
+//
+// Fields that would change the answer are taken or refused by name; all others, later ones included, are left out and
+// named.
 
 import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
 import type { FieldNames } from '../../openai/dialect.ts'
-import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.ts'
+import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields } from '../fields.ts'
 import { chatMessages } from './input.ts'
 
 export type ChatOfMessages = { readonly chat: JsonObject; readonly ignored: readonly string[] }
@@ -11,18 +13,15 @@ export type ChatOfMessages = { readonly chat: JsonObject; readonly ignored: read
 /** Unsupported fields, with the alternative. */
 const REFUSED = {
   container: 'is not supported: there are no containers here; leave it out, and run code yourself.',
-  context_management: 'is not supported; shorten messages yourself.',
+  inference_geo: 'is not supported: where the model runs is in the attestation; leave it out.',
   mcp_servers: 'is not supported: no other servers are asked here; offer their tools as tools.',
 } as const satisfies Record<string, string>
 
-/** Fields that change nothing in a response. Whether a model thinks is its own matter. */
-const IGNORED = ['cache_control', 'metadata', 'service_tier', 'thinking'] as const
-
 const TAKEN = [
   ...['model', 'messages', 'system', 'max_tokens', 'stop_sequences', 'temperature', 'top_p', 'top_k', 'stream'],
-  ...['tools', 'tool_choice', 'output_config'],
+  ...['tools', 'tool_choice', 'output_config', 'output_format'],
 ]
-const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...IGNORED])
+const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
 /** Names of fields in errors about the chat request. */
 export const MESSAGES_NAMES = {
@@ -32,9 +31,13 @@ export const MESSAGES_NAMES = {
 } as const satisfies Record<string, string>
 
 export function chatOfMessages(body: JsonObject, names: FieldNames | null): ChatOfMessages {
-  for (const [name, problem] of Object.entries(REFUSED)) if (!isAbsent(body[name])) throw invalidField(name, problem)
-  refuseOthers(body, '', KNOWN)
-  const ignored = new Set<string>(IGNORED.filter(name => !isAbsent(body[name])))
+  for (const [name, problem] of Object.entries(REFUSED)) {
+    if (!isAbsent(body[name]) && !isEmptyList(body[name])) throw invalidField(name, problem)
+  }
+  refuseChatFields(body, KNOWN)
+  const ignored = new Set<string>()
+  ignoreOthers(body, '', { known: KNOWN, ignored })
+  checkContextManagement(body.context_management)
   if (isAbsent(body.max_tokens)) {
     throw invalidField('max_tokens', 'must be there: the most tokens that the response may have.')
   }
@@ -44,8 +47,8 @@ export function chatOfMessages(body: JsonObject, names: FieldNames | null): Chat
     model,
     messages: chatMessages(body, { names, ignored }),
     tools,
-    ...choiceOf(body.tool_choice, tools),
-    ...outputOf(body.output_config),
+    ...choiceOf(body.tool_choice, tools, ignored),
+    ...outputOf(body, { names, ignored }),
     max_tokens,
     temperature,
     top_p,
@@ -64,34 +67,59 @@ function stopOf(stops: unknown): unknown {
 
 type Notes = { readonly names: FieldNames | null; readonly ignored: Set<string> }
 
+function isEmptyList(value: unknown): boolean {
+  return Array.isArray(value) && value.length === 0
+}
+
+/**
+ * Edits that only shorten the prompt are left out: without them the answer has seen more. Thinking is never sent up. A
+ * compaction is part of the answer.
+ */
+function checkContextManagement(value: unknown): void {
+  const edits = objectAt(value, 'context_management')?.edits
+  if (!Array.isArray(edits)) return
+  for (const [at, edit] of edits.entries()) {
+    const type = isObject(edit) ? edit.type : null
+    if (typeof type === 'string' && type.startsWith('clear_')) continue
+    throw invalidField(`context_management.edits[${at}].type`, 'must be one that clears; shorten messages yourself.')
+  }
+}
+
 const TOOL_FIELDS: ReadonlySet<string> = new Set([
   ...['type', 'name', 'description', 'input_schema', 'strict', 'cache_control', 'eager_input_streaming'],
 ])
 
+/** Tools of types that run at Anthropic, or that its models alone know, are left out and named. */
 function toolsOf(tools: unknown, { names, ignored }: Notes): unknown {
   if (!Array.isArray(tools)) return tools
-  return tools.map((tool, at) => {
+  const found: JsonObject[] = []
+  for (const [at, tool] of tools.entries()) {
     const path = `tools[${at}]`
-    names?.set(`${path}.function`, path)
-    names?.set(`${path}.function.parameters`, `${path}.input_schema`)
+    const chatPath = `tools[${found.length}]`
+    names?.set(chatPath, path)
+    names?.set(`${chatPath}.function`, path)
+    names?.set(`${chatPath}.function.parameters`, `${path}.input_schema`)
     if (!isObject(tool)) throw invalidField(path, 'must be an object.')
     if (!isAbsent(tool.type) && tool.type !== 'custom') {
-      throw invalidField(`${path}.type`, 'must be custom: there are no built-in tools here; run them yourself.')
+      if (typeof tool.type !== 'string') throw invalidField(`${path}.type`, 'must be a text.')
+      ignored.add(`tools.${tool.type}`)
+      continue
     }
-    refuseOthers(tool, path, TOOL_FIELDS)
+    ignoreOthers(tool, 'tools', { known: TOOL_FIELDS, ignored })
     for (const name of ['cache_control', 'eager_input_streaming']) if (!isAbsent(tool[name])) ignored.add(name)
     const { name, description, input_schema: parameters, strict } = tool
     if (!isObject(parameters)) throw invalidField(`${path}.input_schema`, 'must be a JSON Schema object.')
-    return { type: 'function', function: presentOf({ name, description, parameters, strict }) }
-  })
+    found.push({ type: 'function', function: presentOf({ name, description, parameters, strict }) })
+  }
+  return found
 }
 
 const CHOICE_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'disable_parallel_tool_use'])
 
-function choiceOf(value: unknown, tools: unknown): JsonObject {
+function choiceOf(value: unknown, tools: unknown, ignored: Set<string>): JsonObject {
   const choice = objectAt(value, 'tool_choice')
   if (choice === null) return {}
-  refuseOthers(choice, 'tool_choice', CHOICE_FIELDS)
+  ignoreOthers(choice, 'tool_choice', { known: CHOICE_FIELDS, ignored })
   const isSingle = flagAt(choice.disable_parallel_tool_use, 'tool_choice.disable_parallel_tool_use') === true
   const parallel = isSingle ? { parallel_tool_calls: false } : {}
   switch (choice.type) {
@@ -112,14 +140,16 @@ function choiceOf(value: unknown, tools: unknown): JsonObject {
 const OUTPUT_FIELDS: ReadonlySet<string> = new Set(['effort', 'format'])
 const FORMAT_FIELDS: ReadonlySet<string> = new Set(['type', 'schema'])
 
-function outputOf(config: unknown): JsonObject {
-  const fields = objectAt(config, 'output_config')
-  if (fields === null) return {}
-  refuseOthers(fields, 'output_config', OUTPUT_FIELDS)
-  const format = objectAt(fields.format, 'output_config.format')
+/** `output_format` is the older place of the format. */
+function outputOf({ output_config: config, output_format: older }: JsonObject, { names, ignored }: Notes): JsonObject {
+  const fields = objectAt(config, 'output_config') ?? {}
+  ignoreOthers(fields, 'output_config', { known: OUTPUT_FIELDS, ignored })
+  const path = isAbsent(fields.format) && !isAbsent(older) ? 'output_format' : 'output_config.format'
+  const format = objectAt(path === 'output_format' ? older : fields.format, path)
   if (format === null) return { reasoning_effort: fields.effort }
-  refuseOthers(format, 'output_config.format', FORMAT_FIELDS)
-  if (format.type !== 'json_schema') throw invalidField('output_config.format.type', 'must be json_schema.')
+  names?.set('response_format.json_schema', path)
+  ignoreOthers(format, path, { known: FORMAT_FIELDS, ignored })
+  if (format.type !== 'json_schema') throw invalidField(`${path}.type`, 'must be json_schema.')
   const named = { name: 'output', strict: true, schema: format.schema }
   return { reasoning_effort: fields.effort, response_format: { type: 'json_schema', json_schema: named } }
 }

@@ -5,7 +5,7 @@ import type { GatewayError, GatewayErrorCode } from '../../../contract/http/infe
 import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { ResponseHead } from '../../openai/dialect.ts'
-import { type Usage, usageOf } from '../../openai/usage.ts'
+import { cachedTokensOf, type Usage, usageOf } from '../../openai/usage.ts'
 import { type ChatAnswer, type ChatCall, readCompletion } from '../chat-answer.ts'
 import { hasMark, unmarkedJson, withMarkedNumbers } from '../long-numbers.ts'
 
@@ -49,13 +49,14 @@ export function messageOf(
   }
 }
 
-/** Reports no cached tokens: they reveal other clients' prompts. */
-export function messageUsage({ prompt_tokens, completion_tokens }: Usage): JsonObject {
+/** In this API the tokens from a cache are not among the input's. */
+export function messageUsage(usage: Usage): JsonObject {
+  const cached = cachedTokensOf(usage)
   return {
-    input_tokens: prompt_tokens,
+    input_tokens: usage.prompt_tokens - cached,
     cache_creation_input_tokens: 0,
-    cache_read_input_tokens: 0,
-    output_tokens: completion_tokens,
+    cache_read_input_tokens: cached,
+    output_tokens: usage.completion_tokens,
   }
 }
 

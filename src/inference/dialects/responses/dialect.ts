@@ -6,18 +6,22 @@ import { wholeResponse } from './response.ts'
 import { ResponsesStream } from './stream.ts'
 
 export const responsesDialect: Dialect = {
-  translate: (body, names) => {
-    const { chat, ignored, echo } = chatOfResponse(body, names)
+  translate: (body, names, earlier) => {
+    const { chat, ignored, respond } = chatOfResponse(body, names, earlier)
     return {
       chat,
       ignored,
-      respond: head => ({
-        whole: (completion, usage) => JSON.stringify(wholeResponse(completion, usage, { head, echo })),
-        openStream: options => new ResponsesStream(head, echo, options),
-      }),
+      respond: head => {
+        const form = respond(head)
+        return {
+          whole: (completion, usage) => JSON.stringify(wholeResponse(completion, usage, form)),
+          openStream: options => new ResponsesStream(form, options),
+        }
+      },
     }
   },
   names: RESPONSE_NAMES,
   errorDocument: error => error,
   keyHeader: null,
+  idHeader: null,
 }

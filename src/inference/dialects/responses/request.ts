@@ -1,10 +1,15 @@
 // A request of the Responses API as a chat request. Pure. Fault invalid_request.
-// Schemas: OpenAI's published API description, CreateResponse. Every field is either in one of these tables or refused.
+// Schemas: OpenAI's published API description, CreateResponse.
+//
+// Fields that would change the answer are taken or refused by name; all others, later ones included, are left out and
+// named.
 
-import { invalidField, isObject, type JsonObject } from '../../json-text.ts'
-import type { FieldNames } from '../../openai/dialect.ts'
-import { flagAt, isAbsent, objectAt, presentOf, refuseOthers } from '../fields.ts'
+import { invalidField, type JsonObject } from '../../json-text.ts'
+import type { Earlier, FieldNames, ResponseHead } from '../../openai/dialect.ts'
+import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
+import { NOTHING_EARLIER } from './earlier.ts'
 import { chatMessages } from './input.ts'
+import { choiceOf, customToolsOf, toolsOf } from './tools.ts'
 
 /**
  * Fields of the request that the response repeats, without instructions and tools, which a stream would have to keep.
@@ -14,7 +19,9 @@ export type RequestEcho = {
   readonly max_output_tokens: unknown
   readonly metadata: JsonObject
   readonly parallel_tool_calls: boolean
+  readonly previous_response_id: unknown
   readonly reasoning: { readonly effort: unknown; readonly summary: null }
+  readonly store: boolean
   readonly temperature: unknown
   readonly tool_choice: unknown
   readonly top_logprobs: unknown
@@ -24,35 +31,34 @@ export type RequestEcho = {
 export type ChatOfResponse = {
   readonly chat: JsonObject
   readonly ignored: readonly string[]
+  readonly respond: (head: ResponseHead) => ResponseForm
+}
+
+/** How the response to a request is written. */
+export type ResponseForm = {
+  readonly head: ResponseHead
   readonly echo: RequestEcho
+  /** Names of tools whose input is a text. */
+  readonly customTools: ReadonlySet<string>
+  /** Keeps the output for later requests; null: nothing is kept. */
+  readonly keep: ((output: readonly JsonObject[]) => void) | null
 }
 
 /** Unsupported fields, with the alternative. */
 const REFUSED = {
   background:
     'is not supported: nothing runs on here after its request; leave it out, and take the response as a stream.',
-  conversation: 'is not supported: nothing is kept here; send the earlier items in input.',
-  previous_response_id: 'is not supported: nothing is kept here; send the earlier items in input.',
+  conversation: 'is not supported: name the response before it in previous_response_id, or send the items in input.',
   context_management: 'is not supported; shorten input yourself.',
-  max_tool_calls: 'is for built-in tools, which are not here; leave it out.',
   prompt: 'is not supported: no prompts are kept here; send instructions and input.',
 } as const satisfies Record<string, string>
-
-/** Fields that change nothing in a response. */
-const IGNORED = [
-  'prompt_cache_key',
-  'prompt_cache_options',
-  'prompt_cache_retention',
-  'safety_identifier',
-  'service_tier',
-] as const
 
 const TAKEN = [
   ...['model', 'input', 'instructions', 'tools', 'tool_choice', 'parallel_tool_calls', 'text', 'max_output_tokens'],
   ...['temperature', 'top_p', 'top_logprobs', 'include', 'reasoning', 'stream', 'stream_options', 'metadata', 'store'],
-  ...['truncation', 'user'],
+  ...['truncation', 'user', 'previous_response_id'],
 ]
-const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...IGNORED])
+const KNOWN: ReadonlySet<string> = new Set([...TAKEN, ...Object.keys(REFUSED)])
 
 /** Names of fields in errors about the chat request. */
 export const RESPONSE_NAMES = {
@@ -60,26 +66,33 @@ export const RESPONSE_NAMES = {
   max_tokens: 'max_output_tokens',
   reasoning_effort: 'reasoning.effort',
   logprobs: 'include',
+  'tool_choice.allowed_tools': 'tool_choice',
   response_format: 'text.format',
   'response_format.json_schema': 'text.format',
 } as const satisfies Record<string, string>
 
-export function chatOfResponse(body: JsonObject, names: FieldNames | null): ChatOfResponse {
+export function chatOfResponse(
+  body: JsonObject,
+  names: FieldNames | null,
+  earlier: Earlier = NOTHING_EARLIER,
+): ChatOfResponse {
   refuse(body)
-  const ignored: string[] = IGNORED.filter(name => !isAbsent(body[name]))
-  if (flagAt(body.store, 'store') === true) ignored.push('store')
+  const ignored = new Set<string>()
+  ignoreOthers(body, '', { known: KNOWN, ignored })
+  // The response is as good without: an input that is too long gets an error.
+  if (!isAbsent(body.truncation) && body.truncation !== 'disabled') ignored.add('truncation')
   const format = formatOf(body.text, ignored)
   const effort = effortOf(body.reasoning, ignored)
-  const choice = choiceOf(body.tool_choice)
   const streamOptions = objectAt(body.stream_options, 'stream_options')
-  if (streamOptions !== null) refuseOthers(streamOptions, 'stream_options', new Set(['include_obfuscation']))
+  if (streamOptions !== null) ignoreOthers(streamOptions, 'stream_options', { known: STREAM_FIELDS, ignored })
   const { max_output_tokens, temperature, top_p, top_logprobs, parallel_tool_calls } = body
-  const asksLogprobs = includesLogprobs(body.include) || (typeof top_logprobs === 'number' && top_logprobs > 0)
+  const { previous_response_id: previous } = body
+  const asksLogprobs = includesLogprobs(body.include, ignored) || (typeof top_logprobs === 'number' && top_logprobs > 0)
   const chat = presentOf({
     model: body.model,
-    messages: chatMessages(body, names),
-    tools: toolsOf(body.tools, names),
-    tool_choice: choice,
+    messages: chatMessages(body, names, earlier),
+    tools: toolsOf(body.tools, { names, ignored }),
+    tool_choice: choiceOf(body.tool_choice),
     parallel_tool_calls,
     response_format: format === null ? null : chatFormat(format),
     // Not max_completion_tokens: engines that do not know that name would generate without a bound.
@@ -91,32 +104,55 @@ export function chatOfResponse(body: JsonObject, names: FieldNames | null): Chat
     reasoning_effort: effort,
     user: body.user,
     stream: body.stream,
-    stream_options: streamOptions,
+    stream_options:
+      streamOptions === null ? null : presentOf({ include_obfuscation: streamOptions.include_obfuscation }),
   })
   const echo: RequestEcho = {
     format: format ?? { type: 'text' },
     max_output_tokens: max_output_tokens ?? null,
     metadata: metadataOf(body.metadata),
     parallel_tool_calls: parallel_tool_calls !== false,
+    previous_response_id: isAbsent(previous) ? null : textAt(previous, 'previous_response_id'),
     reasoning: { effort, summary: null },
+    store: isStored(body),
     temperature: temperature ?? null,
     tool_choice: body.tool_choice ?? 'auto',
     top_logprobs: top_logprobs ?? 0,
     top_p: top_p ?? null,
   }
-  return { chat, ignored, echo }
+  const customTools = customToolsOf(body.tools)
+  const respond = (head: ResponseHead) => {
+    const keep = echo.store ? keeperOf(body, head) : null
+    return { head, echo: keep === null ? { ...echo, store: false } : echo, customTools, keep }
+  }
+  return { chat, ignored: [...ignored], respond }
+}
+
+/** Holds the text of the input, which is shorter than its items: a stream may last for minutes. */
+function keeperOf({ input, previous_response_id }: JsonObject, { keep }: ResponseHead): ResponseForm['keep'] {
+  if (keep === null) return null
+  const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input
+  const inputText = JSON.stringify(items)
+  const previous = typeof previous_response_id === 'string' ? previous_response_id : null
+  return output => keep({ previous, inputText, output })
+}
+
+/** Whether its items are to be kept for later requests: as with OpenAI, unless the client says no. */
+function isStored({ store }: JsonObject): boolean {
+  return flagAt(store, 'store') !== false
 }
 
 function refuse(body: JsonObject): void {
   for (const [name, problem] of Object.entries(REFUSED)) {
-    if (!isAbsent(body[name]) && body[name] !== false) throw invalidField(name, problem)
+    const value = body[name]
+    if (!isAbsent(value) && value !== false && !(Array.isArray(value) && value.length === 0)) {
+      throw invalidField(name, problem)
+    }
   }
-  const { background: _, ...rest } = body
-  refuseOthers(rest, '', KNOWN)
-  if (!isAbsent(body.truncation) && body.truncation !== 'disabled') {
-    throw invalidField('truncation', 'must be "disabled": nothing of input is left out here.')
-  }
+  refuseChatFields(body, KNOWN)
 }
+
+const STREAM_FIELDS: ReadonlySet<string> = new Set(['include_obfuscation'])
 
 const metadataMax = 16
 const metadataNameCharsMax = 64
@@ -138,26 +174,27 @@ const INCLUDED_LOGPROBS = 'message.output_text.logprobs'
 /** The include for reasoning that is stored elsewhere. Here the response itself holds the reasoning. */
 const INCLUDED_REASONING = 'reasoning.encrypted_content'
 
-function includesLogprobs(include: unknown): boolean {
+/** All else that can be included is of tools that are not here. */
+function includesLogprobs(include: unknown, ignored: Set<string>): boolean {
   if (isAbsent(include)) return false
   if (!Array.isArray(include)) throw invalidField('include', 'must be a list.')
   for (const [at, item] of include.entries()) {
     if (item === INCLUDED_LOGPROBS || item === INCLUDED_REASONING) continue
-    throw invalidField(`include[${at}]`, `must be ${INCLUDED_LOGPROBS} or ${INCLUDED_REASONING}.`)
+    if (typeof item !== 'string') throw invalidField(`include[${at}]`, 'must be a text.')
+    ignored.add(`include.${item}`)
   }
   return include.includes(INCLUDED_LOGPROBS)
 }
 
 const FORMAT_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description', 'schema', 'strict'])
-const TEXT_FIELDS: ReadonlySet<string> = new Set(['format', 'verbosity'])
+const TEXT_FIELDS: ReadonlySet<string> = new Set(['format'])
 
-function formatOf(text: unknown, ignored: string[]): JsonObject | null {
+function formatOf(text: unknown, ignored: Set<string>): JsonObject | null {
   const fields = objectAt(text, 'text')
   if (fields === null) return null
-  refuseOthers(fields, 'text', TEXT_FIELDS)
-  if (!isAbsent(fields.verbosity)) ignored.push('text.verbosity')
+  ignoreOthers(fields, 'text', { known: TEXT_FIELDS, ignored })
   const format = objectAt(fields.format, 'text.format')
-  if (format !== null) refuseOthers(format, 'text.format', FORMAT_FIELDS)
+  if (format !== null) ignoreOthers(format, 'text.format', { known: FORMAT_FIELDS, ignored })
   return format
 }
 
@@ -165,35 +202,11 @@ function chatFormat({ type, ...named }: JsonObject): JsonObject {
   return type === 'json_schema' ? { type, json_schema: presentOf(named) } : { type }
 }
 
-const REASONING_FIELDS: ReadonlySet<string> = new Set(['effort', 'summary', 'generate_summary'])
+const REASONING_FIELDS: ReadonlySet<string> = new Set(['effort'])
 
-function effortOf(reasoning: unknown, ignored: string[]): unknown {
+function effortOf(reasoning: unknown, ignored: Set<string>): unknown {
   const fields = objectAt(reasoning, 'reasoning')
   if (fields === null) return null
-  refuseOthers(fields, 'reasoning', REASONING_FIELDS)
-  for (const name of ['summary', 'generate_summary']) if (!isAbsent(fields[name])) ignored.push(`reasoning.${name}`)
+  ignoreOthers(fields, 'reasoning', { known: REASONING_FIELDS, ignored })
   return fields.effort ?? null
-}
-
-function choiceOf(choice: unknown): unknown {
-  if (!isObject(choice)) return choice
-  if (choice.type !== 'function') throw invalidField('tool_choice.type', 'must be function: there are no other tools.')
-  return { type: 'function', function: { name: choice.name } }
-}
-
-const TOOL_FIELDS: ReadonlySet<string> = new Set(['type', 'name', 'description', 'parameters', 'strict'])
-
-function toolsOf(tools: unknown, names: FieldNames | null): unknown {
-  if (!Array.isArray(tools)) return tools
-  return tools.map((tool, at) => {
-    const path = `tools[${at}]`
-    names?.set(`${path}.function`, path)
-    if (!isObject(tool)) throw invalidField(path, 'must be an object.')
-    if (tool.type !== 'function') {
-      throw invalidField(`${path}.type`, 'must be function: there are no built-in tools here; run them yourself.')
-    }
-    refuseOthers(tool, path, TOOL_FIELDS)
-    const { name, description, parameters, strict } = tool
-    return { type: 'function', function: presentOf({ name, description, parameters, strict }) }
-  })
 }

@@ -2,11 +2,13 @@
 // Schemas: OpenAI's published API description, Response and OutputItem.
 
 import type { GatewayError } from '../../../contract/http/inference.ts'
+import { UpstreamFault } from '../../failure.ts'
 import { isObject, type JsonObject } from '../../json-text.ts'
 import type { ResponseHead } from '../../openai/dialect.ts'
-import type { Usage } from '../../openai/usage.ts'
+import { cachedTokensOf, type Usage } from '../../openai/usage.ts'
 import { type ChatAnswer, readCompletion } from '../chat-answer.ts'
-import type { RequestEcho } from './request.ts'
+import type { RequestEcho, ResponseForm } from './request.ts'
+import { customInputOf } from './tools.ts'
 
 export type MessagePart =
   | { readonly kind: 'text'; readonly text: string; readonly logprobs: readonly JsonObject[] }
@@ -22,10 +24,21 @@ export type OutputItem =
       readonly name: string
       readonly args: string
     }
+  /** A call of a custom tool with a text. */
+  | {
+      readonly kind: 'custom'
+      readonly id: string
+      readonly callId: string
+      readonly name: string
+      readonly input: string
+    }
 
 export type ItemStatus = 'in_progress' | 'completed' | 'incomplete'
 
-const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc' } as const satisfies Record<OutputItem['kind'], string>
+const ID_TAGS = { reasoning: 'rs', message: 'msg', call: 'fc', custom: 'ctc' } as const satisfies Record<
+  OutputItem['kind'],
+  string
+>
 
 /** `at`: of the output. */
 export function itemId(kind: OutputItem['kind'], { id }: ResponseHead, at: number): string {
@@ -48,7 +61,16 @@ export function itemOf(item: OutputItem, status: ItemStatus): JsonObject {
       return { id, type: 'message', status, role: 'assistant', content: item.parts.map(partOf) }
     case 'call':
       return { id, type: 'function_call', status, call_id: item.callId, name: item.name, arguments: item.args }
+    case 'custom':
+      return { id, type: 'custom_tool_call', status, call_id: item.callId, name: item.name, input: item.input }
   }
+}
+
+/** The text that a custom tool is called with. UpstreamFault bad_arguments. */
+export function inputOf(args: string): string {
+  const input = customInputOf(args)
+  if (input === null) throw new UpstreamFault('bad_arguments')
+  return input
 }
 
 export function partOf(part: MessagePart): JsonObject {
@@ -85,8 +107,6 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
     max_tool_calls: null,
     model: head.model,
     output: state.output,
-    previous_response_id: null,
-    store: false,
     text: { format },
     tools: [],
     truncation: 'disabled',
@@ -99,19 +119,23 @@ export function responseOf(head: ResponseHead, echo: RequestEcho, state: Respons
 export function wholeResponse(
   completion: JsonObject,
   usage: Usage,
-  { head, echo }: { readonly head: ResponseHead; readonly echo: RequestEcho },
+  { head, echo, customTools, keep }: ResponseForm,
 ): JsonObject {
   const answer = readCompletion(completion)
   const incompleteReason = incompleteReasonOf(answer.finishReason)
   const status = incompleteReason === null ? 'completed' : 'incomplete'
-  const items = itemsOf(answer, head)
+  const items = itemsOf(answer, { head, customTools })
   // Only the last item can be cut off.
   const output = items.map((item, at) => itemOf(item, at === items.length - 1 ? status : 'completed'))
+  keep?.(output)
   return responseOf(head, echo, { status, output, usage, incompleteReason, error: null })
 }
 
 /** A response without anything has an empty message. */
-function itemsOf({ reasoning, content, refusal, calls, logprobs }: ChatAnswer, head: ResponseHead): OutputItem[] {
+function itemsOf(
+  { reasoning, content, refusal, calls, logprobs, finishReason }: ChatAnswer,
+  { head, customTools }: Pick<ResponseForm, 'head' | 'customTools'>,
+): OutputItem[] {
   const items: OutputItem[] = []
   const id = (kind: OutputItem['kind']) => itemId(kind, head, items.length)
   if (reasoning !== '') items.push({ kind: 'reasoning', id: id('reasoning'), text: reasoning })
@@ -120,15 +144,21 @@ function itemsOf({ reasoning, content, refusal, calls, logprobs }: ChatAnswer, h
   if (refusal !== '') parts.push({ kind: 'refusal', text: refusal })
   if (parts.length === 0 && calls.length === 0) parts.push({ kind: 'text', text: '', logprobs: [] })
   if (parts.length > 0) items.push({ kind: 'message', id: id('message'), parts })
-  for (const { id: callId, name, args } of calls) items.push({ kind: 'call', id: id('call'), callId, name, args })
+  for (const { id: callId, name, args } of calls) {
+    if (!customTools.has(name)) items.push({ kind: 'call', id: id('call'), callId, name, args })
+    // Half of an input is unusable.
+    else if (finishReason !== 'length' || customInputOf(args) !== null) {
+      items.push({ kind: 'custom', id: id('custom'), callId, name, input: inputOf(args) })
+    }
+  }
   return items
 }
 
-function usageOf({ prompt_tokens, completion_tokens, total_tokens, completion_tokens_details: details }: Usage) {
+function usageOf(usage: Usage) {
+  const { prompt_tokens, completion_tokens, total_tokens, completion_tokens_details: details } = usage
   return {
     input_tokens: prompt_tokens,
-    // Cached tokens would reveal other clients' prompts.
-    input_tokens_details: { cached_tokens: 0 },
+    input_tokens_details: { cached_tokens: cachedTokensOf(usage) },
     output_tokens: completion_tokens,
     output_tokens_details: { reasoning_tokens: isObject(details) ? (details.reasoning_tokens ?? 0) : 0 },
     total_tokens,

@@ -8,22 +8,25 @@
 import type { GatewayError } from '../../../contract/http/inference.ts'
 import { UpstreamFault } from '../../failure.ts'
 import type { JsonObject } from '../../json-text.ts'
-import type { DialectStream, DialectStreamOptions, ResponseHead } from '../../openai/dialect.ts'
+import type { DialectStream, DialectStreamOptions } from '../../openai/dialect.ts'
 import { sseEvent } from '../../openai/sse.ts'
 import type { Usage } from '../../openai/usage.ts'
 import { type CallPiece, type ChatDelta, readChunk } from '../chat-answer.ts'
 import { namedEvent, paddedEvent } from '../events.ts'
-import type { RequestEcho } from './request.ts'
+import type { ResponseForm } from './request.ts'
 import {
   type ItemStatus,
   incompleteReasonOf,
+  inputOf,
   itemId,
   itemOf,
   type MessagePart,
+  type OutputItem,
   partOf,
   type ResponseState,
   responseOf,
 } from './response.ts'
+import { customInputOf } from './tools.ts'
 
 type TextKind = 'reasoning' | MessagePart['kind']
 
@@ -38,6 +41,8 @@ type OpenPart = { readonly kind: TextKind; text: string; readonly logprobs: Json
 type TextItem = { readonly kind: 'reasoning' | 'message'; readonly id: string; readonly parts: OpenPart[] }
 type CallItem = {
   readonly kind: 'call'
+  /** The tool is a custom one: its input is given when it is whole. */
+  readonly isCustom: boolean
   readonly id: string
   readonly callId: string
   readonly name: string
@@ -46,8 +51,7 @@ type CallItem = {
 
 export class ResponsesStream implements DialectStream {
   readonly end = sseEvent('[DONE]')
-  readonly #head: ResponseHead
-  readonly #echo: RequestEcho
+  readonly #form: ResponseForm
   readonly #options: DialectStreamOptions
   readonly #items: (TextItem | CallItem)[] = []
   /** The text item that is not over, and where it stands; always the last of its kind. */
@@ -58,9 +62,8 @@ export class ResponsesStream implements DialectStream {
   #eventCount = 0
   #finishReason: string | null = null
 
-  constructor(head: ResponseHead, echo: RequestEcho, options: DialectStreamOptions) {
-    this.#head = head
-    this.#echo = echo
+  constructor(form: ResponseForm, options: DialectStreamOptions) {
+    this.#form = form
     this.#options = options
   }
 
@@ -76,7 +79,10 @@ export class ResponsesStream implements DialectStream {
     let text = this.#items.length === 0 ? this.#openPart('text').text : ''
     text += this.#endText(status)
     for (const at of this.#calls.values()) text += this.#endCall(at, this.#statusAt(at, status))
-    const output = this.#items.map((item, at) => itemOf(closed(item), this.#statusAt(at, status)))
+    const output = this.#items.map((item, at) =>
+      itemOf(closed(item, this.#statusAt(at, status)), this.#statusAt(at, status)),
+    )
+    this.#form.keep?.(output)
     return text + this.#lifecycle(`response.${status}`, { status, output, usage, incompleteReason, error: null })
   }
 
@@ -126,10 +132,13 @@ export class ResponsesStream implements DialectStream {
     let text = this.#open !== null && this.#open.item.kind !== itemKind ? this.#endText('completed') : ''
     if (this.#open === null) {
       const at = this.#items.length
-      const item: TextItem = { kind: itemKind, id: itemId(itemKind, this.#head, at), parts: [] }
+      const item: TextItem = { kind: itemKind, id: itemId(itemKind, this.#form.head, at), parts: [] }
       this.#items.push(item)
       this.#open = { item, at }
-      text += this.#event('response.output_item.added', { output_index: at, item: itemOf(closed(item), 'in_progress') })
+      text += this.#event('response.output_item.added', {
+        output_index: at,
+        item: itemOf(closed(item, 'in_progress'), 'in_progress'),
+      })
     }
     const { item, at } = this.#open
     const last = item.parts.at(-1)
@@ -150,7 +159,9 @@ export class ResponsesStream implements DialectStream {
     const { item, at } = open
     const last = item.parts.at(-1)
     const text = last === undefined ? '' : this.#endPart(open, last)
-    return text + this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item), status) })
+    return (
+      text + this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
+    )
   }
 
   /** Ends the item's last part. */
@@ -170,16 +181,18 @@ export class ResponsesStream implements DialectStream {
     if (start !== null) {
       text += this.#endText('completed')
       const at = this.#items.length
-      const id = itemId('call', this.#head, at)
-      const item: CallItem = { kind: 'call', id, callId: start.id, name: start.name, args: '' }
+      const isCustom = this.#form.customTools.has(start.name)
+      const id = itemId(isCustom ? 'custom' : 'call', this.#form.head, at)
+      const item: CallItem = { kind: 'call', isCustom, id, callId: start.id, name: start.name, args: '' }
       this.#items.push(item)
       this.#calls.set(index, at)
-      text += this.#event('response.output_item.added', { output_index: at, item: itemOf(item, 'in_progress') })
+      text += this.#event('response.output_item.added', { output_index: at, item: itemOf(begun(item), 'in_progress') })
     }
     const at = this.#calls.get(index)
     const item = at === undefined ? undefined : this.#items[at]
     if (item?.kind !== 'call' || args === '') return text
     item.args += args
+    if (item.isCustom) return text
     const name = 'response.function_call_arguments.delta'
     const json = this.#json(name, { item_id: item.id, output_index: at, delta: args })
     return text + paddedEvent(name, json, [args], this.#options.obfuscate)
@@ -188,10 +201,22 @@ export class ResponsesStream implements DialectStream {
   #endCall(at: number, status: ItemStatus): string {
     const item = this.#items[at]
     if (item?.kind !== 'call') return ''
+    if (item.isCustom) return this.#endCustom(item, at, status)
     const done = { item_id: item.id, output_index: at, name: item.name, arguments: item.args }
     return (
       this.#event('response.function_call_arguments.done', done) +
-      this.#event('response.output_item.done', { output_index: at, item: itemOf(item, status) })
+      this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
+    )
+  }
+
+  #endCustom(item: CallItem, at: number, status: ItemStatus): string {
+    const input = inputOfItem(item, status)
+    const place = { item_id: item.id, output_index: at }
+    const name = 'response.custom_tool_call_input.delta'
+    return (
+      paddedEvent(name, this.#json(name, { ...place, delta: input }), [input], this.#options.obfuscate) +
+      this.#event('response.custom_tool_call_input.done', { ...place, input }) +
+      this.#event('response.output_item.done', { output_index: at, item: itemOf(closed(item, status), status) })
     )
   }
 
@@ -201,7 +226,7 @@ export class ResponsesStream implements DialectStream {
   }
 
   #lifecycle(name: string, state: ResponseState): string {
-    return this.#event(name, { response: responseOf(this.#head, this.#echo, state) })
+    return this.#event(name, { response: responseOf(this.#form.head, this.#form.echo, state) })
   }
 
   #event(name: string, fields: JsonObject): string {
@@ -220,9 +245,23 @@ function jsonOf({ kind, text, logprobs }: OpenPart): JsonObject {
   return partOf(kind === 'text' ? { kind, text, logprobs } : { kind, text })
 }
 
+/** As a call that has just begun. */
+function begun({ isCustom, id, callId, name }: CallItem): OutputItem {
+  return isCustom ? { kind: 'custom', id, callId, name, input: '' } : { kind: 'call', id, callId, name, args: '' }
+}
+
+/** Nothing of an input that was cut off: half of it is unusable. UpstreamFault bad_arguments. */
+function inputOfItem({ args }: CallItem, status: ItemStatus): string {
+  return status === 'incomplete' ? (customInputOf(args) ?? '') : inputOf(args)
+}
+
 /** As an item that is over. */
-function closed(item: TextItem | CallItem) {
-  if (item.kind === 'call') return item
+function closed(item: TextItem | CallItem, status: ItemStatus): OutputItem {
+  if (item.kind === 'call') {
+    const { isCustom, id, callId, name, args } = item
+    if (isCustom) return { kind: 'custom', id, callId, name, input: inputOfItem(item, status) }
+    return { kind: 'call', id, callId, name, args }
+  }
   const { kind, id, parts } = item
   if (kind === 'reasoning') return { kind, id, text: parts.map(part => part.text).join('') } as const
   const given = parts.flatMap((part): MessagePart[] => {

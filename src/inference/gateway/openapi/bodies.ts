@@ -33,6 +33,8 @@ export const Flag = nullable({ type: 'boolean' })
 export const Stream = { ...Flag, description: '`true` for server-sent events.' }
 export const Model = { ...Text, description: 'Exact id from /v1/models.' }
 export const Name = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,64}$' }
+export const ToolName = { ...Text, pattern: '^[a-zA-Z0-9_-]{1,128}$' }
+export const toolsMost = 256
 export const User = nullable({ ...Text, maxLength: 256 })
 export const Formats = { enum: ['text', 'json_object', 'json_schema'] }
 /** How a request chooses among tools without naming one. */
@@ -71,18 +73,31 @@ export const ChatCompletionRequest = object(
       array(
         whole({
           type: { const: 'function' },
-          function: object({ name: Name, description: Text, parameters: nullable(AnyObject) }, { required: ['name'] }),
+          function: object(
+            { name: ToolName, description: Text, parameters: nullable(AnyObject) },
+            { required: ['name'] },
+          ),
         }),
-        { maxItems: 128 },
+        { maxItems: toolsMost },
       ),
     ),
     tool_choice: {
-      description: '`auto`, `none`, `required`, or a function by name. A completion that does not keep to it is a 502.',
-      anyOf: [ToolChoices, whole({ type: { const: 'function' }, function: whole({ name: Text }) })],
+      description:
+        '`auto`, `none`, `required`, `allowed_tools`, or a function by name. A completion that does not keep to it is a 502.',
+      anyOf: [
+        ToolChoices,
+        whole({ type: { const: 'function' }, function: whole({ name: Text }) }),
+        whole({
+          type: { const: 'allowed_tools' },
+          allowed_tools: whole({ mode: { enum: ['auto', 'required'] }, tools: array(AnyObject, { minItems: 1 }) }),
+        }),
+      ],
     },
   },
   { description: asOpenAi, required: ['model', 'messages'] },
 )
+
+export const TokenCount = whole({ input_tokens: Count })
 
 const Tokens = array({ ...Count, minimum: 0 }, { minItems: 1 })
 

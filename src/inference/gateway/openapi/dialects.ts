@@ -13,6 +13,8 @@ import {
   Stream,
   Text,
   ToolChoices,
+  ToolName,
+  toolsMost,
   User,
   whole,
 } from './bodies.ts'
@@ -25,7 +27,7 @@ const NoEffect = { ...TextOrNull, description: 'Without effect.' }
 const FunctionTool = object(
   {
     type: { const: 'function' },
-    name: Name,
+    name: ToolName,
     description: TextOrNull,
     parameters: ObjectOrNull,
     strict: Flag,
@@ -33,17 +35,33 @@ const FunctionTool = object(
   { required: ['type', 'name'] },
 )
 
+const CustomTool = object(
+  { type: { const: 'custom' }, name: ToolName, description: TextOrNull, format: AnyObject },
+  { required: ['type', 'name'], description: 'A grammar in `format` tells the model; nothing enforces it.' },
+)
+
 const ResponsesRequest = object(
   {
     model: Model,
     input: {
       description:
-        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, function_call_output. Items reasoning are left out.',
+        'A text, or items: message (input_text, input_image, input_file, input_audio, output_text, refusal), function_call, custom_tool_call, the outputs of those, item_reference. Items reasoning are left out.',
       anyOf: [Text, array(AnyObject, { minItems: 1 })],
     },
     instructions: TextOrNull,
-    tools: nullable(array(FunctionTool, { maxItems: 128 })),
-    tool_choice: { anyOf: [ToolChoices, whole({ type: { const: 'function' }, name: Text })] },
+    previous_response_id: { ...TextOrNull, description: 'Of the same key, and not older than some minutes.' },
+    tools: nullable(array({ anyOf: [FunctionTool, CustomTool] }, { maxItems: toolsMost })),
+    tool_choice: {
+      anyOf: [
+        ToolChoices,
+        whole({ type: { enum: ['function', 'custom'] }, name: Text }),
+        whole({
+          type: { const: 'allowed_tools' },
+          mode: { enum: ['auto', 'required'] },
+          tools: array(AnyObject, { minItems: 1 }),
+        }),
+      ],
+    },
     parallel_tool_calls: Flag,
     text: nullable(
       object({
@@ -60,7 +78,7 @@ const ResponsesRequest = object(
     temperature: NumberOrNull,
     top_p: NumberOrNull,
     top_logprobs: nullable({ ...Count, minimum: 0, maximum: 20 }),
-    include: nullable(array({ enum: ['message.output_text.logprobs', 'reasoning.encrypted_content'] })),
+    include: nullable(array(Text)),
     reasoning: nullable(object({ effort: TextOrNull, summary: NoEffect })),
     stream: Stream,
     stream_options: nullable(object({ include_obfuscation: Flag })),
@@ -70,13 +88,13 @@ const ResponsesRequest = object(
       additionalProperties: { ...Text, maxLength: 512 },
       description: 'Comes back in the response.',
     },
-    store: { ...Flag, description: 'Nothing is stored: the response says `store: false`.' },
-    truncation: { enum: ['disabled', null] },
+    store: { ...Flag, description: '`false`: nothing of the response is kept. The response says whether it is.' },
+    truncation: { ...TextOrNull, description: 'Nothing is left out of the input.' },
     user: User,
   },
   {
     description:
-      "OpenAI's Responses API without what is kept between requests: previous_response_id, conversation, prompt, background and built-in tools are a 400 that says what to do instead. Fields that are not named here are a 400, but for prompt_cache_key, prompt_cache_options, prompt_cache_retention, safety_identifier and service_tier, which have no effect.",
+      "OpenAI's Responses API. Responses are kept in the gateway's memory for some minutes. conversation, prompt, background and fields of chat completions are a 400 that says what to do instead. Other fields and tools of other types are left out and named in x-strongroom-ignored.",
     required: ['model', 'input'],
   },
 )
@@ -89,8 +107,8 @@ const ResponsesResponse = object(
     status: { enum: ['completed', 'incomplete'] },
     incomplete_details: nullable(object({ reason: { enum: ['max_output_tokens', 'content_filter'] } })),
     model: Text,
-    output: array(whole({ id: Text, type: { enum: ['reasoning', 'message', 'function_call'] } })),
-    store: { const: false },
+    output: array(whole({ id: Text, type: { enum: ['reasoning', 'message', 'function_call', 'custom_tool_call'] } })),
+    store: { type: 'boolean' },
     usage: whole({ input_tokens: Count, output_tokens: Count, total_tokens: Count }),
   },
   {
@@ -122,14 +140,14 @@ const MessagesRequest = object(
         object(
           {
             type: { enum: ['custom', null] },
-            name: Name,
+            name: ToolName,
             description: Text,
             input_schema: AnyObject,
             strict: Flag,
           },
           { required: ['name', 'input_schema'] },
         ),
-        { maxItems: 128 },
+        { maxItems: toolsMost },
       ),
     ),
     tool_choice: nullable(
@@ -149,7 +167,7 @@ const MessagesRequest = object(
   },
   {
     description:
-      "Anthropic's Messages API. Fields that are not named here are a 400, but for metadata, thinking, service_tier and cache_control, which have no effect. Headers anthropic-version and anthropic-beta are passed over.",
+      "Anthropic's Messages API. container, mcp_servers, inference_geo and fields of chat completions are a 400. Other fields and tools of other types are left out and named in x-strongroom-ignored. Headers anthropic-version and anthropic-beta are passed over.",
     required: ['model', 'max_tokens', 'messages'],
   },
 )

@@ -32,6 +32,7 @@ import {
   CompletionResponse,
   EmbeddingsRequest,
   EmbeddingsResponse,
+  TokenCount,
 } from './bodies.ts'
 import { SHAPED_SCHEMAS } from './dialects.ts'
 import { FAILURES, HEADERS, PARAMETERS } from './parts.ts'
@@ -63,6 +64,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
       CompletionRequest,
       CompletionResponse,
       ...SHAPED_SCHEMAS,
+      TokenCount,
       EmbeddingsRequest,
       EmbeddingsResponse,
     },
@@ -219,7 +221,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
   },
   createResponse: {
     ...METERED,
-    summary: 'Response, made of a chat completion; nothing is kept',
+    summary: 'Response, made of a chat completion; kept for minutes for the same key, unless `store` is false',
     body: { schema: 'ResponsesRequest', example: { model: 'strongroom-tiny', input: 'Hello', stream: true } },
     success: completed(
       'ResponsesResponse',
@@ -239,6 +241,18 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
       'MessagesResponse',
       "Anthropic's events of a message, `message_stop` last. One that breaks ends with `error`.",
     ),
+  },
+  countMessageTokens: {
+    summary: 'Estimate of the tokens of a message’s prompt; asks no model and costs nothing',
+    description:
+      'Four bytes of the text make a token, as in estimates of usage; a picture or document counts as 1600. `max_tokens` may be left out.',
+    parameters: ['EncapsulatedKey'],
+    failures: METERED.failures,
+    body: {
+      schema: 'MessagesRequest',
+      example: { model: 'strongroom-tiny', max_tokens: 100, messages: [{ role: 'user', content: 'Hello' }] },
+    },
+    success: success(jsonContent(ref('schemas', 'TokenCount'), { input_tokens: 12 })),
   },
   createEmbeddings: {
     ...METERED,

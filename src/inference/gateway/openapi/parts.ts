@@ -107,7 +107,7 @@ export const FAILURES = {
     description: 'The nonce was used before.',
     message: 'This nonce was used before.',
   },
-  BodyTooLarge: { ...COMMON_FAILURES.bodyTooLarge, message: 'The body is larger than 4194304 bytes.' },
+  BodyTooLarge: { ...COMMON_FAILURES.bodyTooLarge, message: 'The body is larger than 33554432 bytes.' },
   KeyConfigMismatch: {
     fault: 'key_config_mismatch',
     description:

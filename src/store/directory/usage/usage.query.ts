@@ -44,6 +44,7 @@ const FIELDS = [
   'tokensSource',
   'endUser',
   'tags',
+  'cachedTokens',
 ] as const satisfies readonly (keyof Usage)[]
 
 function valuesOf(row: Usage): Usage[keyof Usage][] {
@@ -56,8 +57,8 @@ function insertText(rows: number): string {
   return `INSERT INTO ${getTableName(usage)} (${names}) VALUES ${values.join(', ')} ON CONFLICT (${usage.id.name}) DO NOTHING`
 }
 
-function assertAmounts({ promptTokens, completionTokens, costNanoUsd }: Usage): void {
-  for (const amount of [promptTokens, completionTokens, costNanoUsd]) {
+function assertAmounts({ promptTokens, completionTokens, cachedTokens, costNanoUsd }: Usage): void {
+  for (const amount of [promptTokens, completionTokens, cachedTokens, costNanoUsd]) {
     assert(Number.isSafeInteger(amount) && amount >= 0, 'the ledger holds whole amounts, none of them negative')
   }
 }

@@ -32,6 +32,8 @@ export const usage = sqliteTable(
     endUser: text('end_user'),
     /** Its metadata: JSON of an object of texts, ordered by name. */
     tags: text('tags'),
+    /** How many tokens of the prompt came out of a cache. */
+    cachedTokens: integer('cached_tokens').notNull().default(0),
   },
   table => [index('usage_organization').on(table.organizationId, table.atMs, table.costNanoUsd)],
 )

@@ -46,9 +46,34 @@ describe('a request', () => {
     ],
     [{ tool_choice: { type: 'none' } }, { tool_choice: 'none' }],
     [
-      { metadata: { user_id: 'u' }, thinking: { type: 'adaptive' }, service_tier: 'auto' },
+      { metadata: { user_id: 'u' }, thinking: { type: 'adaptive' }, service_tier: 'auto', from_next_year: 1 },
       {},
-      ['metadata', 'service_tier', 'thinking'],
+      ['metadata', 'thinking', 'service_tier', 'from_next_year'],
+    ],
+    [
+      { context_management: { edits: [{ type: 'clear_thinking_20251015', keep: 'all' }] }, mcp_servers: [], user: 'u' },
+      {},
+      ['context_management', 'user'],
+    ],
+    [
+      {
+        tools: [
+          { type: 'web_search_20250305', name: 'web_search' },
+          { ...tool, defer_loading: true, input_schema: { ...schema, maxLength: 524_288 } },
+          { type: 'bash_20250124', name: 'bash' },
+        ],
+      },
+      { tools: [chatTool] },
+      ['tools.web_search_20250305', 'tools.defer_loading', 'tools.bash_20250124'],
+    ],
+    [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, { tools: [] }, ['tools.web_search_20250305']],
+    [
+      { output_format: { type: 'json_schema', schema, x: 1 }, output_config: { effort: 'low', y: 1 } },
+      {
+        reasoning_effort: 'low',
+        response_format: { type: 'json_schema', json_schema: { name: 'output', strict: true, schema } },
+      },
+      ['output_config.y', 'output_format.x'],
     ],
     [{ output_config: { effort: 'low' } }, { reasoning_effort: 'low' }],
     [
@@ -152,10 +177,31 @@ describe('a refusal', () => {
   // Goal: a request for an unsupported feature gets an alternative; every other error has the client's own field name.
   test.each<[more: Json, param: string, words: RegExp]>([
     [{ container: 'c' }, 'container', /leave it out/],
-    [{ mcp_servers: [] }, 'mcp_servers', /offer their tools/],
-    [{ context_management: {} }, 'context_management', /shorten messages/],
-    [{ tools: [{ type: 'web_search_20250305', name: 'web_search' }] }, 'tools[0].type', /no built-in tools/],
-    [{ tools: [{ ...tool, defer_loading: true }] }, 'tools[0].defer_loading', /leave it out/],
+    [{ mcp_servers: [{}] }, 'mcp_servers', /offer their tools/],
+    [{ inference_geo: 'eu' }, 'inference_geo', /in the attestation/],
+    [
+      { context_management: { edits: [{ type: 'compact_20260112' }] } },
+      'context_management.edits[0].type',
+      /shorten messages/,
+    ],
+    [
+      {
+        tools: [{ type: 'web_search_20250305', name: 'web_search' }, tool],
+        tool_choice: { type: 'tool', name: 'web_search' },
+      },
+      'tool_choice',
+      /tools does not have/,
+    ],
+    [
+      {
+        tools: [
+          { type: 'bash_20250124', name: 'b' },
+          { ...tool, name: 'a b' },
+        ],
+      },
+      'tools[1].name',
+      /letters/,
+    ],
     [{ n: 2 }, 'n', /leave it out/],
     [{ response_format: {} }, 'response_format', /leave it out/],
     [{ max_tokens: null }, 'max_tokens', /must be there/],
@@ -189,7 +235,6 @@ describe('a refusal', () => {
     [{ stream: 'x' }, 'stream', /true or false/],
     [{ tools: [{ ...tool, name: 'a b' }] }, 'tools[0].name', /letters/],
     [{ tools: [tool, tool] }, 'tools[1].name', /twice/],
-    [{ tools: [{ ...tool, input_schema: { $ref: 'http://x' } }] }, 'tools[0].input_schema', /another document/],
     [{ output_config: { effort: 5 } }, 'output_config.effort', /text/],
     [{ output_config: { format: { type: 'json_schema', schema: 5 } } }, 'output_config.format.schema', /object/],
     [inUser({ type: 'image', source: { type: 'url', url: 'x' } }), 'messages[0].content[2].source.url', /data: URL/],

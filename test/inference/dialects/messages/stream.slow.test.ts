@@ -11,7 +11,7 @@ import { anyPieces, callsOf, chunksOf, type Piece, textOf } from '../../../rigs/
 const usage = { prompt_tokens: 1, completion_tokens: 2, total_tokens: 3 }
 
 function openStream(keptCharsMax = 1_000): MessagesStream {
-  return new MessagesStream({ id: '0a', createdS: 7, model: 'm' }, { keptCharsMax, obfuscate: null })
+  return new MessagesStream({ id: '0a', createdS: 7, model: 'm', keep: null }, { keptCharsMax, obfuscate: null })
 }
 
 /** The reason of an upstream's failure, or the events of the whole stream. */

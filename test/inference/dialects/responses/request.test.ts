@@ -15,6 +15,31 @@ const file = { type: 'input_file', file_data: 'AA==', filename: 'a.pdf' }
 const audio = { type: 'input_audio', input_audio: { data: 'AA==', format: 'wav' } }
 const hi = [{ role: 'user', content: 'Hi' }]
 const chatCall = { id: 'c', type: 'function', function: { name: 'f', arguments: '{}' } }
+const chatTool = {
+  type: 'function',
+  function: { name: 'f', description: 'd', parameters: { type: 'object' }, strict: true },
+}
+const custom = {
+  type: 'custom',
+  name: 'patch',
+  description: 'd',
+  format: { type: 'grammar', syntax: 'lark', definition: 'start: "x"' },
+}
+const chatCustom = {
+  type: 'function',
+  function: {
+    name: 'patch',
+    description: 'd\n\nThe input has this grammar (lark):\nstart: "x"',
+    parameters: {
+      type: 'object',
+      properties: { input: { type: 'string' } },
+      required: ['input'],
+      additionalProperties: false,
+    },
+  },
+}
+const customCall = { type: 'custom_tool_call', id: 'ctc_1', call_id: 'c', name: 'patch', input: '*** "x"' }
+const customOutput = { type: 'custom_tool_call_output', call_id: 'c', output: 'done' }
 const schema = { type: 'object', properties: {}, additionalProperties: false }
 
 describe('a request', () => {
@@ -50,7 +75,38 @@ describe('a request', () => {
     [{ top_logprobs: 2 }, { logprobs: true, top_logprobs: 2 }],
     [{ include: ['reasoning.encrypted_content'], store: false, background: false, truncation: 'disabled' }, {}],
     [{ previous_response_id: null, conversation: null, prompt: null, instructions: null, tools: null, text: null }, {}],
-    [{ metadata: { a: 'b' }, store: true, service_tier: 'auto' }, {}, ['service_tier', 'store']],
+    [{ metadata: { a: 'b' }, store: true, service_tier: 'auto' }, {}, ['service_tier']],
+    [
+      { client_metadata: { a: 'b' }, max_tool_calls: 1, truncation: 'auto' },
+      {},
+      ['client_metadata', 'max_tool_calls', 'truncation'],
+    ],
+    [{ include: ['file_search_call.results'] }, {}, ['include.file_search_call.results']],
+    [
+      {
+        tools: [{ type: 'web_search' }, { ...tool, defer_loading: true }, { type: 'namespace', name: 'n', tools: [] }],
+      },
+      { tools: [chatTool] },
+      ['tools.web_search', 'tools.defer_loading', 'tools.namespace'],
+    ],
+    [
+      {
+        tools: [tool, { ...tool, name: 'g' }],
+        tool_choice: { type: 'allowed_tools', mode: 'required', tools: [{ type: 'function', name: 'g' }] },
+      },
+      {
+        tools: [chatTool, { type: 'function', function: { ...chatTool.function, name: 'g' } }],
+        tool_choice: {
+          type: 'allowed_tools',
+          allowed_tools: { mode: 'required', tools: [{ type: 'function', function: { name: 'g' } }] },
+        },
+      },
+    ],
+    [
+      { tools: [custom], tool_choice: { type: 'custom', name: 'patch' } },
+      { tools: [chatCustom], tool_choice: { type: 'function', function: { name: 'patch' } } },
+      ['tools.format'],
+    ],
     [{ text: { verbosity: 'low' }, reasoning: { summary: 'auto' } }, {}, ['text.verbosity', 'reasoning.summary']],
   ])('%j', (more, chat, ignored = []) => {
     const body = { ...base, ...(more as object) }
@@ -103,6 +159,37 @@ describe('input', () => {
       ],
     ],
     [
+      [customCall, customOutput],
+      [
+        {
+          role: 'assistant',
+          content: null,
+          tool_calls: [
+            { id: 'c', type: 'function', function: { name: 'patch', arguments: JSON.stringify({ input: '*** "x"' }) } },
+          ],
+        },
+        { role: 'tool', tool_call_id: 'c', content: 'done' },
+      ],
+    ],
+    // Calls without arguments, or cut off in the midst of them; an answer that was all reasoning.
+    [
+      [
+        { ...said, content: [] },
+        { ...call, arguments: '' },
+        { ...call, call_id: 'c2', arguments: '{"a":' },
+      ],
+      [
+        {
+          role: 'assistant',
+          content: '',
+          tool_calls: [
+            chatCall,
+            { id: 'c2', type: 'function', function: { name: 'f', arguments: '{"unparsed_arguments":"{\\"a\\":"}' } },
+          ],
+        },
+      ],
+    ],
+    [
       [{ ...said, content: [text('a'), { type: 'refusal', refusal: 'no' }] }],
       [
         {
@@ -132,21 +219,24 @@ const inPart = (part: Json) => inItem({ role: 'user', content: [{ type: 'input_t
 describe('a refusal', () => {
   // Goal: a request for an unsupported feature gets an alternative; every other error has the client's own field name.
   test.each<[more: Json, param: string, words: RegExp]>([
-    [{ previous_response_id: 'r' }, 'previous_response_id', /send the earlier items in input/],
-    [{ conversation: 'c' }, 'conversation', /send the earlier items/],
+    [{ previous_response_id: 5 }, 'previous_response_id', /not empty/],
+    [{ conversation: 'c' }, 'conversation', /previous_response_id/],
     [{ background: true }, 'background', /take the response as a stream/],
     [{ prompt: { id: 'p' } }, 'prompt', /send instructions and input/],
-    [{ tools: [{ type: 'web_search' }] }, 'tools[0].type', /no built-in tools/],
-    [{ tools: [tool, { ...tool, defer_loading: true }] }, 'tools[1].defer_loading', /leave it out/],
+    [{ tools: [{ type: 'web_search' }, { ...tool, name: 'a b' }] }, 'tools[1].name', /letters/],
+    [{ tools: [{ type: 5 }] }, 'tools[0].type', /must be a text/],
     [{ tool_choice: { type: 'file_search' } }, 'tool_choice.type', /function/],
-    [{ max_tool_calls: 1 }, 'max_tool_calls', /built-in/],
-    [{ truncation: 'auto' }, 'truncation', /disabled/],
+    [{ tool_choice: { type: 'web_search' }, tools: [{ type: 'web_search' }] }, 'tool_choice.type', /no built-in tools/],
+    [
+      { tools: [tool], tool_choice: { type: 'allowed_tools', mode: 'auto', tools: [{ type: 'function', name: 'g' }] } },
+      'tool_choice.tools[0]',
+      /must name a function/,
+    ],
     [{ store: 'yes' }, 'store', /true or false/],
-    [{ include: ['file_search_call.results'] }, 'include[0]', /must be/],
+    [{ include: [5] }, 'include[0]', /must be/],
     [{ metadata: { a: 1 } }, 'metadata', /at most 16 texts/],
     [{ n: 2 }, 'n', /leave it out/],
     [{ messages: [] }, 'messages', /leave it out/],
-    [{ stream_options: { include_usage: true }, stream: true }, 'stream_options.include_usage', /leave it out/],
     // Errors of the chat parser.
     [{ model: 5 }, 'model', /id of a model/],
     [{ input: [] }, 'input', /must be a list/],
@@ -159,15 +249,15 @@ describe('a refusal', () => {
     [{ tools: 'x' }, 'tools', /list/],
     [{ tools: [{ type: 'function', name: 'a b' }] }, 'tools[0].name', /letters/],
     [{ tools: [tool, tool] }, 'tools[1].name', /twice/],
-    [{ tools: [{ ...tool, parameters: { $ref: 'http://x' } }] }, 'tools[0].parameters', /another document/],
     [{ tool_choice: 'required' }, 'tool_choice', /needs tools/],
     [{ text: { format: { type: 'x' } } }, 'text.format.type', /json_schema/],
     [{ text: { format: { type: 'json_schema', name: 'n', schema: 5 } } }, 'text.format.schema', /object/],
     [{ text: { format: { type: 'json_schema', schema } } }, 'text.format.name', /letters/],
-    [inItem({ type: 'item_reference', id: 'x' }), 'input[1].type', /nothing is kept/],
+    [inItem({ type: 'web_search_call', id: 'x' }), 'input[1].type', /item_reference/],
     [inItem({ role: 'tool', content: 'x' }), 'input[1].role', /assistant/],
     [inItem({ role: 'user', content: [] }), 'input[1].content', /text or a list/],
-    [inItem({ ...call, arguments: '{' }), 'input[1].arguments', /JSON/],
+    [inItem({ ...call, arguments: {} }), 'input[1].arguments', /must be a text/],
+    [inItem({ ...customCall, input: 5 }), 'input[1].input', /must be a text/],
     [inItem({ ...call, call_id: '' }), 'input[1].call_id', /not empty/],
     [inItem({ ...output, output: 5 }), 'input[1].output', /text/],
     [inPart({ type: 'input_image', file_id: 'f' }), 'input[1].content[1].file_id', /image_url/],

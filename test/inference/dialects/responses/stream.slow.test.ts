@@ -19,8 +19,9 @@ const usage = {
 }
 
 function openStream(keptCharsMax = 1_000): ResponsesStream {
-  const { echo } = chatOfResponse({ model: 'm', input: 'x' }, null)
-  return new ResponsesStream({ id: '0a', createdS: 7, model: 'm' }, echo, { keptCharsMax, obfuscate: null })
+  const { respond } = chatOfResponse({ model: 'm', input: 'x' }, null)
+  const form = respond({ id: '0a', createdS: 7, model: 'm', keep: null })
+  return new ResponsesStream(form, { keptCharsMax, obfuscate: null })
 }
 
 function eventsOf(pieces: readonly Piece[], finish = 'stop') {

@@ -1,7 +1,7 @@
 // Misbehaving upstreams, each with its documented end; splits, giants and receipts; clients that leave.
 
 import { describe, expect, test } from 'bun:test'
-import { chatEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
+import { chatEncrypted } from '../../../../scripts/rigs/gateway/encrypted-client.ts'
 import {
   chatBody,
   eachWithGateway,
@@ -9,8 +9,8 @@ import {
   startGateway,
   type TestGateway,
   target,
-} from '../../../scripts/rigs/gateway/server.ts'
-import { chargedTo, viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
+} from '../../../../scripts/rigs/gateway/server.ts'
+import { chargedTo, viewOf } from '../../../../scripts/rigs/gateway/test-gateway.ts'
 import {
   type Behaviour,
   delta,
@@ -19,10 +19,10 @@ import {
   type TestUpstream,
   USAGE,
   wellBehaved,
-} from '../../../scripts/rigs/gateway/upstream-server.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { eventsOf, openAiFaults } from '../../rigs/gateway/openai-schema.ts'
-import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../rigs/hostile/misbehaviour.ts'
+} from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
+import { eventsOf, openAiFaults } from '../../../rigs/gateway/openai-schema.ts'
+import { BEFORE, begun, FORMED, hang, quoting, raw, SECRETS, WITHIN } from '../../../rigs/hostile/misbehaviour.ts'
 
 let upstream: TestUpstream
 let gateway: TestGateway

@@ -1,11 +1,11 @@
-// Kept receipts: for whom, how long and how many, whoever asks for how much.
+// Kept texts: for whom, how long and how many, whoever asks for how much.
 
 import { describe, expect, test } from 'bun:test'
-import { KeptReceipts, type KeptReceiptsLimits } from '../../../src/inference/attestation/kept-receipts.ts'
+import { type KeptLimits, KeptTexts } from '../../../src/base/work/kept-texts.ts'
 
-function open(limits: Partial<KeptReceiptsLimits> = {}) {
+function open(limits: Partial<KeptLimits> = {}) {
   let nowMs = 1_000
-  const kept = new KeptReceipts({
+  const kept = new KeptTexts({
     clock: { monotonicMs: () => nowMs },
     limits: { retentionMs: 100, countMax: 10, bytesMax: 1_000, ...limits },
   })
@@ -16,7 +16,7 @@ function open(limits: Partial<KeptReceiptsLimits> = {}) {
     },
     /** By a key whose digest is `keyDigest`; where nothing is said, the organization has that key alone. */
     keep: (id: string, organizationId: string, bytes = 10, keyDigest = organizationId) =>
-      kept.keep(id, { organizationId, keyDigest, receipt: id.padEnd(bytes, '.') }),
+      kept.keep(id, { organizationId, keyDigest, text: id.padEnd(bytes, '.') }),
   }
 }
 

@@ -1,7 +1,7 @@
 // Streams that their clients leave, thousands of them: nothing is left behind, and each is in the ledger once.
 
 import { expect, test } from 'bun:test'
-import { abandonStreams } from '../../../scripts/rigs/gateway/abandoned-streams.ts'
+import { abandonStreams } from '../../../../scripts/rigs/gateway/abandoned-streams.ts'
 
 const MIB = 1024 * 1024
 const streams = 5_000

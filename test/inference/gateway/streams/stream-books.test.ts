@@ -1,9 +1,9 @@
 // Goal: whatever ends a stream, its client has the end only when the usage is in the books, however long they take.
 
 import { expect, test } from 'bun:test'
-import { startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { needsHost } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
+import { needsHost } from '../../../../scripts/rigs/gateway/test-gateway.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
 
 const ENDS: readonly (readonly [string, Behaviour])[] = [
   ['its end', response => void response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)],

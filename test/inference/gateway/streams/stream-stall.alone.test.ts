@@ -2,18 +2,18 @@
 
 import { expect, test } from 'bun:test'
 import type { Socket } from 'bun'
-import { countedDeadlines } from '../../../scripts/rigs/gateway/raw-upstream.ts'
-import { chatBody, KEY, startGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
-import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
-import { until } from '../../../scripts/rigs/until.ts'
-import { utf8 } from '../../../src/base/bytes.ts'
-import { openStream } from '../../../src/inference/gateway/stream.ts'
-import { parseRequest } from '../../../src/inference/openai/request.ts'
-import type { BodySink, UpstreamResponse } from '../../../src/inference/upstream/connection.ts'
-import { eventsOf } from '../../rigs/gateway/openai-schema.ts'
-import { startRealGateway } from '../../rigs/gateway/real-gateway.ts'
-import { trustedCa } from '../../rigs/gateway/socket.ts'
+import { countedDeadlines } from '../../../../scripts/rigs/gateway/raw-upstream.ts'
+import { chatBody, KEY, startGateway, target } from '../../../../scripts/rigs/gateway/server.ts'
+import { viewOf } from '../../../../scripts/rigs/gateway/test-gateway.ts'
+import { type Behaviour, delta, openSse, sse, startUpstream } from '../../../../scripts/rigs/gateway/upstream-server.ts'
+import { until } from '../../../../scripts/rigs/until.ts'
+import { utf8 } from '../../../../src/base/bytes.ts'
+import { openStream } from '../../../../src/inference/gateway/stream.ts'
+import { parseRequest } from '../../../../src/inference/openai/request.ts'
+import type { BodySink, UpstreamResponse } from '../../../../src/inference/upstream/connection.ts'
+import { eventsOf } from '../../../rigs/gateway/openai-schema.ts'
+import { startRealGateway } from '../../../rigs/gateway/real-gateway.ts'
+import { trustedCa } from '../../../rigs/gateway/socket.ts'
 
 const MIB = 1024 * 1024
 const stallTimeoutMs = 400
@@ -214,7 +214,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
     deadlines,
     limits: { ...LIMITS, idleTimeoutMs: 60_000, firstByteTimeoutMs: 60_000, stallTimeoutMs: 60_000 },
     plan: { request, id: 'chatcmpl-1', createdS: 7, schema: null, obfuscate: null, dialect: null },
-    counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1 },
+    counts: { bounds: { promptTokensMax: 1, completionTokensMax: 1 }, promptEstimate: 1, showsCached: false },
     seal: null,
     onEnd: async ({ outcome }) => ended.resolve(outcome),
     signal: client.signal,

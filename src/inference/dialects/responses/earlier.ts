@@ -1,0 +1,56 @@
+// Items that a request of the Responses API takes from earlier ones: those before its own, and those that it names.
+// Pure.
+
+import { Fault } from '../../../base/fault.ts'
+import { isObject, type JsonObject } from '../../json-text.ts'
+import type { Earlier } from '../../openai/dialect.ts'
+
+export const NOTHING_EARLIER: Earlier = { items: [], named: new Map() }
+
+export type EarlierIds = { readonly previous: string | null; readonly named: readonly string[] }
+
+/** Items that one request may name. */
+const namedMax = 4_096
+
+/** Ids that a request asks for. A body that is wrong is left to the translation. */
+export function idsIn({ previous_response_id: previous, input }: JsonObject): EarlierIds {
+  const named: string[] = []
+  if (Array.isArray(input)) {
+    for (const item of input) {
+      if (named.length < namedMax && isObject(item) && item.type === 'item_reference' && typeof item.id === 'string') {
+        named.push(item.id)
+      }
+    }
+  }
+  return { previous: typeof previous === 'string' ? previous : null, named }
+}
+
+const itemIdForm = /^[a-z]{2,3}_([0-9a-f]{32})([0-9a-f]{3})$/
+const responseIdForm = /^resp_([0-9a-f]{32})$/
+
+/** The response that has made the item, and where it stands in it; null for an id that is not of this gateway. */
+export function placeOfItem(id: string): { readonly response: string; readonly at: number } | null {
+  const [, response, at] = itemIdForm.exec(id) ?? []
+  return response === undefined || at === undefined ? null : { response, at: Number.parseInt(at, 16) }
+}
+
+/** Null for an id that is not of this gateway. */
+export function responseIn(id: string): string | null {
+  return responseIdForm.exec(id)?.[1] ?? null
+}
+
+export function noSuchResponse(): Fault {
+  return new Fault(
+    'not_found',
+    'previous_response_id names no response that is kept here for this key: they are kept for minutes, and not with store: false. Send the earlier items in input.',
+    { param: 'previous_response_id' },
+  )
+}
+
+export function noSuchItem(path: string): Fault {
+  return new Fault(
+    'not_found',
+    `${path}.id names no item that is kept here for this key: they are kept for minutes, and not with store: false. Send the item itself.`,
+    { param: `${path}.id` },
+  )
+}

@@ -1,0 +1,52 @@
+// Which web pages may call the gateway: CORS (Fetch standard, 3.3). Pure.
+//
+// Evidence is for everybody: any page may read the public routes. Below /v1/ only pages of the configured origins may.
+// Keys travel in headers that a page sets itself, so no credentials are allowed: no cookie or certificate counts here.
+
+import type { ResponseHeaders } from './responses.ts'
+
+export type Cors = {
+  /** The response to a preflight request; null: the request is none, or its page may not call this path. */
+  readonly preflight: (request: Request, path: string) => Response | null
+  /** Marks a response as one that the page may read, where it may. */
+  readonly open: (request: Request, path: string, response: Response) => void
+}
+
+/** A page may use an answer to a preflight request for so long. */
+const maxAgeSeconds = 600
+
+/** `origins`: as in the settings; `*` for any. */
+export function createCors(origins: readonly string[]): Cors {
+  const listed: ReadonlySet<string> = new Set(origins)
+  const isAny = listed.has('*')
+  /** Headers for this page; null: it may not read the response. */
+  const allowed = (request: Request, path: string): ResponseHeaders | null => {
+    const isKeyed = path.startsWith('/v1/')
+    if (isKeyed && listed.size === 0) return null
+    const origin = request.headers.get('origin')
+    if (origin === null) return null
+    if (!isKeyed || isAny) return { 'access-control-allow-origin': '*' }
+    return listed.has(origin) ? { 'access-control-allow-origin': origin, vary: 'Origin' } : { vary: 'Origin' }
+  }
+  return {
+    preflight: (request, path) => {
+      if (request.method !== 'OPTIONS' || !request.headers.has('access-control-request-method')) return null
+      const headers = allowed(request, path)
+      if (headers === null || !('access-control-allow-origin' in headers)) return null
+      const more = {
+        'access-control-allow-methods': path.startsWith('/v1/') ? 'GET, HEAD, POST' : 'GET, HEAD',
+        // The wildcard leaves out this one by definition.
+        'access-control-allow-headers': '*, Authorization',
+        'access-control-max-age': String(maxAgeSeconds),
+        'cache-control': 'no-store',
+      }
+      return new Response(null, { status: 204, headers: { ...headers, ...more } })
+    },
+    open: (request, path, response) => {
+      const headers = allowed(request, path)
+      if (headers === null) return
+      for (const [name, value] of Object.entries(headers)) response.headers.append(name, value)
+      if ('access-control-allow-origin' in headers) response.headers.set('access-control-expose-headers', '*')
+    },
+  }
+}

@@ -1,0 +1,31 @@
+// Memory for large bodies, of all requests of this process together. State in memory.
+
+import { type PlaceOwner, Places } from '../../base/work/places.ts'
+import { BusyFault } from '../failure.ts'
+
+/** Enough for four bodies of the default limit. */
+const roomBytesMin = 134_217_728
+/** An organization may hold 1 / `parts` of it. */
+const parts = 2
+const retryAfterSeconds = 5
+
+export class BodyRoom {
+  readonly #places: Places
+
+  /** `bodyBytesMax`: one body of that size has room for each of two organizations. */
+  constructor(bodyBytesMax: number) {
+    this.#places = new Places(Math.max(roomBytesMin, parts * bodyBytesMax))
+  }
+
+  /** The function gives the room back, once. BusyFault: there is none at present. */
+  take(bytes: number, organizationId: string): () => void {
+    const owners: readonly PlaceOwner[] = [{ name: organizationId, parts }]
+    const leave = this.#places.take(owners, bytes)
+    if (typeof leave === 'function') return leave
+    const whose = leave === 'own' ? 'Your organization’s requests hold' : 'Requests hold'
+    throw new BusyFault(
+      `${whose} all memory that there is for large bodies; try again soon, or send smaller pictures.`,
+      retryAfterSeconds,
+    )
+  }
+}

@@ -1,0 +1,152 @@
+// Base64 of pictures and documents in a large body: cut out of its bytes before they are parsed, and put into the
+// upstream's request again. A mark that no client can guess stands in its place meanwhile. Pure; long work is in turns.
+
+import { Fault } from '../../base/fault.ts'
+import type { Turns } from '../../base/work/turns.ts'
+import { invalidRequest } from '../json-text.ts'
+
+/** Longest body without its long texts. Shorter bodies are parsed as they are. */
+export const textBytesMax = 4_194_304
+/** Shorter texts stay where they are. */
+const longBytesMin = 8_192
+/** Fields of content parts whose value is base64, or a data: URL with it. */
+const NAMES: ReadonlySet<string> = new Set(['url', 'image_url', 'file_data', 'data'])
+const nameBytesMax = Math.max(...Array.from(NAMES, name => name.length))
+/** White space and the colon between a name and its value. */
+const gapBytesMax = 16
+/** In front of the base64 of a data: URL. */
+const urlHeadBytesMax = 128
+/** Quotes within texts and around them; a body of `textBytesMax` within the bounds of JSON has fewer. */
+const quotesMax = 1_500_000
+const quotesPerTurn = 8_192
+/** Takes half a millisecond. */
+const checkedPerTurn = 262_144
+const [quote, backslash] = [0x22, 0x5c]
+const indexChars = 8
+
+export class LongTexts {
+  /** The body with marks in their places. */
+  readonly bytes: Uint8Array
+  readonly #mark: string
+  #texts: readonly Uint8Array[]
+
+  constructor(bytes: Uint8Array, mark: string, texts: readonly Uint8Array[]) {
+    this.bytes = bytes
+    this.#mark = mark
+    this.#texts = texts
+  }
+
+  /**
+   * The upstream's request with each of them in its place. Fault invalid_request: one of them stands in a field that
+   * the upstream does not get.
+   */
+  putBack(text: string): Uint8Array[] {
+    const [head = '', ...rest] = text.split(this.#mark)
+    const pieces: Uint8Array[] = [Buffer.from(head)]
+    const left = new Set(this.#texts)
+    for (const part of rest) {
+      const found = this.#texts[Number.parseInt(part.slice(0, indexChars), 16)]
+      if (found === undefined || !left.delete(found)) throw misplaced()
+      pieces.push(found, Buffer.from(part.slice(indexChars)))
+    }
+    if (left.size > 0) throw misplaced()
+    return pieces
+  }
+
+  /** Frees the memory, whoever still holds this. */
+  drop(): void {
+    this.#texts = []
+  }
+}
+
+function misplaced(): Fault {
+  return invalidRequest('A long base64 text stands in a field that has no effect here; leave it out.')
+}
+
+/** `mark`: random, of base64's characters. Fault body_too_large: more than `textBytesMax` is left. */
+export function* cutLongTexts(body: Uint8Array, mark: string): Turns<LongTexts> {
+  const whole = Buffer.from(body.buffer, body.byteOffset, body.length)
+  const kept: Uint8Array[] = []
+  const texts: Uint8Array[] = []
+  let keptBytes = 0
+  let from = 0
+  const keep = (piece: Uint8Array) => {
+    kept.push(piece)
+    keptBytes += piece.length
+  }
+  let before = { start: 0, end: -1 }
+  let quotes = 0
+  for (let open = whole.indexOf(quote); open >= 0; open = whole.indexOf(quote, before.end + 1)) {
+    if (keptBytes + open - from > textBytesMax) throw tooLong()
+    let close = whole.indexOf(quote, open + 1)
+    for (; close >= 0 && isEscaped(whole, open, close); close = whole.indexOf(quote, close + 1)) {
+      quotes += 1
+      if (quotes % quotesPerTurn === 0) yield
+      if (quotes > quotesMax) throw tooLong()
+    }
+    quotes += 1
+    if (quotes % quotesPerTurn === 0) yield
+    // It is no JSON then, which the parser says.
+    if (close < 0) break
+    if (close - open > longBytesMin && isContent(whole, before, open)) {
+      const start = base64Start(whole, open + 1)
+      if (yield* isBase64(whole, start, close)) {
+        keep(whole.subarray(from, start))
+        keep(Buffer.from(`${mark}${texts.length.toString(16).padStart(indexChars, '0')}`))
+        texts.push(whole.subarray(start, close))
+        from = close
+      }
+    }
+    before = { start: open + 1, end: close }
+  }
+  keep(whole.subarray(from))
+  if (keptBytes > textBytesMax) throw tooLong()
+  return new LongTexts(Buffer.concat(kept), mark, texts)
+}
+
+function tooLong(): Fault {
+  return new Fault(
+    'body_too_large',
+    `The body is larger than ${textBytesMax} bytes without the base64 of its pictures and documents.`,
+  )
+}
+
+/** Whether an odd number of backslashes stands before the quote. */
+function isEscaped(whole: Buffer, open: number, at: number): boolean {
+  let backslashes = 0
+  while (at - backslashes - 1 > open && whole[at - backslashes - 1] === backslash) {
+    backslashes += 1
+    if (backslashes > textBytesMax) throw tooLong()
+  }
+  return backslashes % 2 === 1
+}
+
+function latin1(whole: Buffer, start: number, end: number): string {
+  return whole.toString('latin1', start, end)
+}
+
+type Place = { readonly start: number; readonly end: number }
+
+/** Whether the text before this one is the name of its field, and one that holds content. */
+function isContent(whole: Buffer, { start, end }: Place, open: number): boolean {
+  if (end < start || end - start > nameBytesMax || open - end > gapBytesMax) return false
+  if (!NAMES.has(latin1(whole, start, end))) return false
+  return /^[\t\n\r ]*:[\t\n\r ]*$/.test(latin1(whole, end + 1, open))
+}
+
+/** Behind the head of a data: URL, where there is one. */
+function base64Start(whole: Buffer, start: number): number {
+  const head = /^data:[^,"\\]*;base64,/i.exec(latin1(whole, start, start + urlHeadBytesMax))
+  return start + (head?.[0].length ?? 0)
+}
+
+/** Both alphabets. Nothing of them needs an escape, and each is one byte in every encoding. */
+function* isBase64(whole: Buffer, start: number, end: number): Turns<boolean> {
+  for (let at = start; at < end; at += checkedPerTurn) {
+    const to = Math.min(at + checkedPerTurn, end)
+    const form = to === end ? /^[A-Za-z0-9+/_-]*={0,2}$/ : /^[A-Za-z0-9+/_-]*$/
+    if (!form.test(latin1(whole, at, to))) return false
+    yield
+  }
+  return true
+}

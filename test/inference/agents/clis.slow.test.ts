@@ -1,0 +1,184 @@
+// Agents of the command line, unchanged out of the registry, against the gateway with a scripted model: a first answer
+// after a tool loop of five steps over streams, a second turn, and an abort.
+
+import { afterAll, beforeAll, describe, expect, test } from 'bun:test'
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { KEY, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
+import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { until } from '../../../scripts/rigs/until.ts'
+import { type AgentCli, installAgent } from '../../rigs/agents/cli.ts'
+import { agentModel, PROMPTS } from '../../rigs/agents/script.ts'
+
+type Agent = {
+  readonly name: AgentCli
+  /** Writes its configuration below `home`; returns its environment. */
+  readonly configure: (home: string, url: string) => Readonly<Record<string, string>>
+  /** The first turn, or the next one of the same session. */
+  readonly argv: (prompt: string, turn: 'first' | 'next') => readonly string[]
+  readonly path: string
+  /** Fields that it sends and that have no effect. */
+  readonly ignored: readonly string[]
+}
+
+const AGENTS: readonly Agent[] = [
+  {
+    name: 'claude-code',
+    path: '/v1/messages',
+    configure: (_home, url) => ({
+      ANTHROPIC_BASE_URL: url,
+      ANTHROPIC_AUTH_TOKEN: KEY,
+      ANTHROPIC_MODEL: MODEL,
+      ANTHROPIC_DEFAULT_HAIKU_MODEL: MODEL,
+      CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC: '1',
+      DISABLE_TELEMETRY: '1',
+      DISABLE_AUTOUPDATER: '1',
+    }),
+    argv: (prompt, turn) => [...(turn === 'next' ? ['--continue'] : []), '-p', prompt, '--allowedTools', 'Bash'],
+    ignored: ['context_management', 'tools.maxLength'],
+  },
+  {
+    name: 'codex',
+    path: '/v1/responses',
+    configure: (home, url) => {
+      mkdirSync(join(home, '.codex'))
+      writeFileSync(join(home, '.codex/config.toml'), codexConfig(url))
+      return { GATEWAY_KEY: KEY }
+    },
+    argv: (prompt, turn) => ['exec', '--skip-git-repo-check', ...(turn === 'next' ? ['resume', '--last'] : []), prompt],
+    ignored: ['client_metadata', 'tools.web_search'],
+  },
+  {
+    name: 'opencode',
+    path: '/v1/chat/completions',
+    configure: (home, url) => {
+      mkdirSync(join(home, '.config/opencode'), { recursive: true })
+      writeFileSync(join(home, '.config/opencode/opencode.json'), opencodeConfig(url))
+      return { GATEWAY_KEY: KEY, OPENCODE_DISABLE_AUTOUPDATE: '1', OPENCODE_DISABLE_MODELS_FETCH: '1' }
+    },
+    argv: (prompt, turn) => ['run', ...(turn === 'next' ? ['--continue'] : []), '--model', `gateway/${MODEL}`, prompt],
+    ignored: [],
+  },
+]
+
+function codexConfig(url: string): string {
+  return `model = "${MODEL}"
+model_provider = "gateway"
+approval_policy = "never"
+sandbox_mode = "danger-full-access"
+check_for_update_on_startup = false
+[analytics]
+enabled = false
+[model_providers.gateway]
+name = "Gateway"
+base_url = "${url}/v1"
+env_key = "GATEWAY_KEY"
+wire_api = "responses"
+`
+}
+
+function opencodeConfig(url: string): string {
+  const options = { baseURL: `${url}/v1`, apiKey: '{env:GATEWAY_KEY}' }
+  const models = { [MODEL]: { name: MODEL, tool_call: true } }
+  const provider = { gateway: { npm: '@ai-sdk/openai-compatible', name: 'Gateway', options, models } }
+  const model = `gateway/${MODEL}`
+  return JSON.stringify({ autoupdate: false, share: 'disabled', model, small_model: model, provider })
+}
+
+const turnMs = 180_000
+
+/** The tool for commands of each agent. */
+const model = agentModel((names, step) => {
+  const command = `echo step-${step}`
+  if (names.includes('exec_command')) return { name: 'exec_command', args: { cmd: command } }
+  const name = names.find(known => known === 'Bash' || known === 'bash')
+  return name === undefined ? null : { name, args: { command, description: 'one step' } }
+})
+
+describe.each(AGENTS)('$name', agent => {
+  const undo = new AsyncDisposableStack()
+  let upstream: TestUpstream
+  let gateway: TestGateway
+  let start: (argv: readonly string[]) => Bun.Subprocess<'ignore', 'pipe', 'pipe'>
+  let problem: string | null = null
+
+  beforeAll(async () => {
+    const installed = await installAgent(agent.name)
+    if ('problem' in installed) {
+      problem = installed.problem
+      return
+    }
+    upstream = await startUpstream(model)
+    undo.defer(upstream.stop)
+    const patient = {
+      bodyBytesMax: 4_194_304,
+      bodyTimeoutMs: 60_000,
+      firstByteTimeoutMs: 120_000,
+      idleTimeoutMs: 120_000,
+    }
+    gateway = undo.use(await startGateway([target(upstream.url)], { limits: patient }))
+    const home = mkdtempSync(join(tmpdir(), 'srt-agent-'))
+    undo.defer(() => rmSync(home, { recursive: true, force: true }))
+    const work = join(home, 'work')
+    mkdirSync(work)
+    const env = { PATH: process.env.PATH ?? '', HOME: home, ...agent.configure(home, gateway.url) }
+    start = argv =>
+      Bun.spawn([installed.path, ...argv], { cwd: work, env, stdin: 'ignore', stdout: 'pipe', stderr: 'pipe' })
+  }, 300_000)
+
+  afterAll(() => undo.disposeAsync())
+
+  const answered = async (prompt: string, turn: 'first' | 'next') => {
+    const child = start(agent.argv(prompt, turn))
+    using _late = {
+      timer: setTimeout(() => child.kill('SIGKILL'), turnMs),
+      [Symbol.dispose]() {
+        clearTimeout(this.timer)
+      },
+    }
+    const [out, err] = await Promise.all([child.stdout.text(), child.stderr.text()])
+    return { exit: await child.exited, out, err: err.slice(-2_000) }
+  }
+
+  // Goal: the agent works as it comes: five tools one after the other, then the answer; the next turn knows them all.
+  test(
+    'five steps, and a second turn',
+    async () => {
+      if (skipUnless(problem === null, `${agent.name}: ${problem}`)) return
+      const first = await answered(PROMPTS.steps, 'first')
+      expect(first).toMatchObject({ exit: 0, out: expect.stringContaining('after 5 steps') })
+      const results = upstream.seen.flatMap(({ body }) =>
+        (body.messages as { role: string; content: unknown }[]).filter(({ role }) => role === 'tool'),
+      )
+      for (let step = 1; step <= 5; step += 1) expect(JSON.stringify(results)).toContain(`step-${step}`)
+      const second = await answered(PROMPTS.again, 'next')
+      expect(second).toMatchObject({ exit: 0, out: expect.stringContaining('after 5 steps') })
+      const records = await gateway.records()
+      expect(records.length).toBeGreaterThanOrEqual(7)
+      expect(new Set(records.map(({ outcome }) => outcome))).toEqual(new Set(['completed']))
+    },
+    2 * turnMs,
+  )
+
+  // Goal: an agent that is ended frees the upstream at once, and the request is accounted.
+  test(
+    'an abort',
+    async () => {
+      if (skipUnless(problem === null, `${agent.name}: ${problem}`)) return
+      const child = start(agent.argv(PROMPTS.wait, 'first'))
+      try {
+        await until('the upstream is asked', turnMs, () => upstream.active() > 0)
+      } finally {
+        child.kill('SIGKILL')
+        await child.exited
+      }
+      await until('the upstream is free', 5_000, () => upstream.active() === 0)
+      await until('the request is accounted', 5_000, async () =>
+        (await gateway.records()).some(({ outcome }) => outcome === 'aborted'),
+      )
+    },
+    2 * turnMs,
+  )
+})
