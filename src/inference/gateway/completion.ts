@@ -13,7 +13,7 @@ import { type ParsedDialect, parseDialect } from '../dialects/request.ts'
 import { idsIn } from '../dialects/responses/earlier.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
-import { estimateTokens, NO_TOKENS, type RequestAccount } from '../metering/account.ts'
+import { estimateTokens, NO_TOKENS, partTokens, type RequestAccount } from '../metering/account.ts'
 import { usageLabels } from '../metering/labels.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Dialect, ResponseHead } from '../openai/dialect.ts'
@@ -267,8 +267,9 @@ async function prepareJob(
   const parsed = { ...asked, model }
   const { format } = parsed
   account.model = model
-  account.bodyBytes = source.sizeBytes
-  account.promptEstimate = estimateTokens(source.sizeBytes)
+  // Whole where it is large: a document in it may have as many tokens, and what an upstream counts is to be believed.
+  account.bodyBytes = longTexts === null ? source.sizeBytes : body.length
+  account.promptEstimate = estimateTokens(source.sizeBytes) + partTokens * (longTexts?.count ?? 0)
   if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })

@@ -3,7 +3,7 @@
 
 import { messagesDialect } from '../dialects/messages/dialect.ts'
 import { parseDialect } from '../dialects/request.ts'
-import { estimateTokens, NO_TOKENS } from '../metering/account.ts'
+import { estimateTokens, NO_TOKENS, partTokens } from '../metering/account.ts'
 import { readSource } from '../openai/request.ts'
 import {
   type CompletionDeps,
@@ -16,8 +16,6 @@ import {
 import { requireModel } from './models.ts'
 import { jsonResponse } from './responses.ts'
 
-/** Taken for a picture or a document, whatever its size. */
-const partTokens = 1_600
 const dataUrl = /"data:[^"\\]*"/g
 
 /** The body is that of a message; `max_tokens` may be left out. */

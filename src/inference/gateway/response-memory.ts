@@ -5,7 +5,13 @@ import type { Clock } from '../../base/clock.ts'
 import { type KeptLimits, KeptTexts } from '../../base/work/kept-texts.ts'
 import { createSharedTurns, type Turns } from '../../base/work/turns.ts'
 import { keptResponsesDefault } from '../../contract/vm/workload.ts'
-import { type EarlierIds, noSuchResponse, placeOfItem, responseIn } from '../dialects/responses/earlier.ts'
+import {
+  type EarlierIds,
+  keptCharsMax,
+  noSuchResponse,
+  placeOfItem,
+  responseIn,
+} from '../dialects/responses/earlier.ts'
 import { isObject, type JsonObject, parseJsonText } from '../json-text.ts'
 import type { Earlier, KeptItems } from '../openai/dialect.ts'
 import { bodyLimits } from '../openai/request.ts'
@@ -46,8 +52,6 @@ export function responseIdOf(requestId: string): string {
   return requestId.replaceAll('-', '')
 }
 
-/** Characters that are kept of one response, its request's items included. */
-const keptCharsMax = 1_048_576
 /** Characters of all responses that one request builds on. */
 const earlierCharsMax = 4_194_304
 /** Responses that one request builds on. */

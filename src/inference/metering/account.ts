@@ -126,6 +126,9 @@ export function atMost(tokens: Tokens, worst: Tokens): Tokens {
     : { prompt, completion, cached: Math.min(tokens.cached, prompt) }
 }
 
+/** Estimated tokens of a picture or a document, whatever its size. */
+export const partTokens = 1_600
+
 /** Estimated tokens of a text: one per four characters, or bytes of JSON. */
 export function estimateTokens(length: number): number {
   return Math.ceil(length / 4)

@@ -36,6 +36,10 @@ export class LongTexts {
     this.#texts = texts
   }
 
+  get count(): number {
+    return this.#texts.length
+  }
+
   /**
    * The upstream's request with each of them in its place. Fault invalid_request: one of them stands in a field that
    * the upstream does not get.

@@ -3,7 +3,7 @@
 
 import { CONTENT_KINDS, type ContentKind } from '../../config/upstream.ts'
 import { invalidField, isObject } from '../json-text.ts'
-import { type Repairs, repairedArguments } from './repairs.ts'
+import type { Repairs } from './repairs.ts'
 
 /** Abilities that an upstream must be configured for. */
 export type ContentNeeds = {
@@ -95,7 +95,7 @@ function checkToolCalls(calls: unknown, path: string, repairs: Repairs): void {
     if (!isObject(named) || !isNonEmpty(named.name) || typeof named.arguments !== 'string') {
       throw invalidField(`${path}[${at}]`, 'must have id, type "function", function.name and function.arguments.')
     }
-    const repaired = repairedArguments(named.arguments)
+    const repaired = repairs.argumentsOf(named.arguments)
     if (repaired === null) continue
     Object.assign(named, { arguments: repaired })
     repairs.note('messages')

@@ -4,7 +4,12 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { connect } from 'node:net'
 import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import { startUpstream, type TestUpstream, wellBehaved } from '../../../scripts/rigs/gateway/upstream-server.ts'
+import {
+  sendJson,
+  startUpstream,
+  type TestUpstream,
+  wellBehaved,
+} from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 
 const mib = 1_048_576
@@ -105,6 +110,27 @@ test.each(ASKED)(
   },
   120_000,
 )
+
+// Goal: nobody pays less by sending a document instead of its text: what the upstream counts is believed up to the bytes
+// that were sent, and without a count each part is estimated.
+test('what is counted', async () => {
+  const [path, fields] = ASKED[0]
+  const choices = [{ index: 0, finish_reason: 'stop', message: { role: 'assistant', content: 'x' } }]
+  const counted = async (usage: object) => {
+    upstream.behave = response => sendJson(response, 200, { choices, ...usage })
+    expect((await gateway.post(path, { model: MODEL, ...fields })).status).toBe(200)
+    return (await gateway.records()).at(-1)
+  }
+  const estimated = await counted({})
+  expect(estimated?.tokensSource).toBe('estimated')
+  expect(estimated?.tokens.prompt).toBeGreaterThan(3_200)
+  expect(estimated?.tokens.prompt).toBeLessThan(4_000)
+  // Last: it takes the whole minute's tokens.
+  expect(await counted({ usage: { prompt_tokens: 15_000_000, completion_tokens: 1 } })).toMatchObject({
+    tokens: { prompt: 15_000_000 },
+    tokensSource: 'reported',
+  })
+}, 60_000)
 
 // Goal: a picture does not become text that is kept for later turns; what was said to it can be named.
 test('a response to a large body', async () => {

@@ -90,6 +90,7 @@ describe('a good answer', () => {
   test('goal: tokens are those of the prompt as the engine counted them, where that can be; else the estimate', async () => {
     const rows: [usage: unknown, prompt: number, source: string][] = [
       [{ prompt_tokens: 5, total_tokens: 5 }, 5, 'reported'],
+      [{ prompt_tokens: 5, total_tokens: 5, prompt_tokens_details: { cached_tokens: 4 } }, 5, 'reported'],
       [{ prompt_tokens: 100, total_tokens: 100, completion_tokens: 0 }, 100, 'reported'],
       [{ prompt_tokens: 101, total_tokens: 101 }, 9, 'implausible'],
       [{ prompt_tokens: 5, completion_tokens: 1 }, 9, 'implausible'],

@@ -31,6 +31,19 @@ describe('replayed answers', () => {
     expect(ignored).toEqual([])
   })
 
+  // Goal: arguments that take long to be read go up unread, for their own sender's engine to judge; those before them
+  // are read.
+  test('arguments with many values', () => {
+    const many = `[${'[],'.repeat(70_000)}`
+    const messages = [hi, { role: 'assistant', content: null, tool_calls: ['{', many, '{'].map(call) }]
+    const { body } = sent({ messages })
+    expect(body.messages[1].tool_calls.map((made: ReturnType<typeof call>) => made.function.arguments)).toEqual([
+      JSON.stringify({ unparsed_arguments: '{' }),
+      many,
+      '{',
+    ])
+  })
+
   // Goal: an answer without text or calls comes back as it went out.
   test.each([
     { role: 'assistant', content: null, refusal: null },

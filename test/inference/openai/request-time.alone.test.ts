@@ -51,6 +51,19 @@ test.each([
   expect(leastMs(() => expect(() => parseRequest('chat', bytes)).toThrow('more than 262144 values'))).toBeLessThan(80)
 })
 
+// Goal: arguments of replayed calls, which are JSON within a text, hold the event loop no longer than other text: 4 MiB
+// of empty lists took 0.16 s, and of nested ones 0.19 s.
+test.each([
+  ['lists', `[${'[],'.repeat(1_390_000)}[]]`],
+  ['nested lists', `${'['.repeat(2_000_000)}${']'.repeat(2_000_000)}`],
+  ['numbers', `[${'1,'.repeat(2_000_000)}1]`],
+  ['no JSON', 'x'.repeat(4_000_000)],
+])('time for arguments of %s', (_name, args) => {
+  const tool_calls = [{ id: 'c', type: 'function', function: { name: 'f', arguments: args } }]
+  const bytes = utf8(JSON.stringify({ model: 'm', messages: [{ role: 'assistant', tool_calls }] }))
+  expect(leastMs(() => parseRequest('chat', bytes))).toBeLessThan(60)
+})
+
 // Goal: no body of 32 MiB holds the event loop for long, whether its content is base64 or only looks like it.
 test.each([
   ['a picture', `{"url":"${'QUJD'.repeat(8_000_000)}"}`],

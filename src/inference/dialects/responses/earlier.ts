@@ -7,6 +7,9 @@ import type { Earlier } from '../../openai/dialect.ts'
 
 export const NOTHING_EARLIER: Earlier = { items: [], named: new Map() }
 
+/** Characters that are kept of one response, its request's items included. */
+export const keptCharsMax = 1_048_576
+
 export type EarlierIds = { readonly previous: string | null; readonly named: readonly string[] }
 
 /** Items that one request may name. */

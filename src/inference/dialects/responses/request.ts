@@ -7,7 +7,7 @@
 import { invalidField, type JsonObject } from '../../json-text.ts'
 import type { Earlier, FieldNames, ResponseHead } from '../../openai/dialect.ts'
 import { flagAt, ignoreOthers, isAbsent, objectAt, presentOf, refuseChatFields, textAt } from '../fields.ts'
-import { NOTHING_EARLIER } from './earlier.ts'
+import { keptCharsMax, NOTHING_EARLIER } from './earlier.ts'
 import { chatMessages } from './input.ts'
 import { choiceOf, customToolsOf, toolsOf } from './tools.ts'
 
@@ -132,7 +132,8 @@ export function chatOfResponse(
 function keeperOf({ input, previous_response_id }: JsonObject, { keep }: ResponseHead): ResponseForm['keep'] {
   if (keep === null) return null
   const items = typeof input === 'string' ? [{ role: 'user', content: input }] : input
-  const inputText = JSON.stringify(items)
+  const text = JSON.stringify(items)
+  const inputText = text.length > keptCharsMax ? null : text
   const previous = typeof previous_response_id === 'string' ? previous_response_id : null
   return output => keep({ previous, inputText, output })
 }
