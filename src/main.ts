@@ -4,6 +4,7 @@ import { starterCommand, starterVariable } from './appliance/starter/wire.ts'
 import { systemErrorCode } from './base/fault.ts'
 import { JOURNAL_PRIORITIES, redact } from './base/log.ts'
 import type { Io } from './cli/io.ts'
+import { askPerson } from './cli/person.ts'
 import { relayCommand } from './inference/relay/wire.ts'
 import { schemaChildCommand } from './inference/schema-check/wire.ts'
 import { isJournal, stderrFd } from './linux/journal.ts'
@@ -34,18 +35,6 @@ function writer(stream: NodeJS.WriteStream): (text: string | Uint8Array) => Prom
         resolve()
       })
     })
-}
-
-/** Asks on stderr, so that stdout stays the command's result. */
-async function askPerson(prompt: string): Promise<string | null> {
-  const { createInterface } = await import('node:readline/promises')
-  const lines = createInterface({ input: process.stdin, output: process.stderr })
-  const ended = new Promise<null>(resolve => lines.once('close', () => resolve(null)))
-  try {
-    return await Promise.race([lines.question(prompt), ended])
-  } finally {
-    lines.close()
-  }
 }
 
 process.on('unhandledRejection', error => die('unhandled rejection', error))
