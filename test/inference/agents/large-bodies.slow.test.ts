@@ -111,7 +111,7 @@ test.each(ASKED)(
   120_000,
 )
 
-// Goal: nobody pays less by sending a document instead of its text: what the upstream counts is believed up to the bytes
+// Goal: nobody pays less by sending a document instead of its text: the upstream's count is believed up to the bytes
 // that were sent, and without a count each part is estimated.
 test('what is counted', async () => {
   const [path, fields] = ASKED[0]
