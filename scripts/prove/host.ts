@@ -37,12 +37,16 @@ export type Session = {
   readonly end: () => Promise<void>
 }
 
+type OpenSession = Session & { readonly kill: () => void }
+
 export const publicV4 = '192.0.2.10'
 const stateDir = '/var/lib/strongroom'
 const aptTimeoutMs = 180_000
 const commandTimeoutMs = 60_000
 const answerTimeoutMs = 30_000
 const echoTimeoutMs = 30_000
+const apiTimeoutMs = 60_000
+const sessionEndTimeoutMs = 15_000
 const readyTimeoutMs = 180_000
 const pollMs = 500
 
@@ -59,6 +63,10 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
   const identity = join(debian.scratch, 'client')
   Bun.spawnSync(['ssh-keygen', '-q', '-t', 'ed25519', '-N', '', '-C', 'client', '-f', identity])
   const publicKey = readFileSync(`${identity}.pub`, 'utf8').trim()
+  const sessions: OpenSession[] = []
+  undo.defer(() => {
+    for (const session of sessions) session.kill()
+  })
   const kept = undo.move()
 
   const quiet = ['env', 'DEBIAN_FRONTEND=noninteractive', 'apt-get', '--quiet', '--yes', '--no-install-recommends']
@@ -72,6 +80,7 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
     const response = await fetch(`https://127.0.0.1:8441${path}`, {
       method,
       tls: { ca: ca() },
+      signal: AbortSignal.timeout(apiTimeoutMs),
       headers: { Authorization: `Bearer ${key}`, 'Content-Type': 'application/json' },
       ...(body === undefined ? {} : { body: JSON.stringify(body) }),
     })
@@ -103,7 +112,11 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
       }
       return data
     },
-    session: hostname => openSession(hostname, { identity, directory: debian.scratch }),
+    session: async hostname => {
+      const session = await openSession(hostname, { identity, directory: debian.scratch })
+      sessions.push(session)
+      return session
+    },
     [Symbol.asyncDispose]: () => kept.disposeAsync(),
   }
 }
@@ -123,7 +136,7 @@ export function uplink(): void {
 
 type Client = { readonly identity: string; readonly directory: string }
 
-async function openSession(hostname: string, { identity, directory }: Client): Promise<Session> {
+async function openSession(hostname: string, { identity, directory }: Client): Promise<OpenSession> {
   const resolver = new Resolver({ timeout: 2_000, tries: 2 })
   resolver.setServers(['127.0.0.1:53'])
   const [address = ''] = await resolver.resolve4(hostname)
@@ -148,8 +161,13 @@ async function openSession(hostname: string, { identity, directory }: Client): P
     },
     end: async () => {
       child.stdin.end()
+      // Without its VM it would wait for good.
+      const timer = setTimeout(() => child.kill('SIGKILL'), sessionEndTimeoutMs)
       await child.exited
+      clearTimeout(timer)
+      if (child.signalCode !== null) throw new Error(`the session did not end within ${sessionEndTimeoutMs} ms`)
     },
+    kill: () => child.kill('SIGKILL'),
   }
 }
 

@@ -7,11 +7,13 @@
 //   single test that runs the
 //   file again under `ip netns exec`, and only that inner run defines the tests. In-process calls (taps, nft, sockets)
 //   then see the namespace.
-// Closing kills whatever still runs inside. Namespaces of test processes that are gone are removed before a new one is
+// Closing kills whatever still runs inside: a program that a failed test left there, too, which may hold its pipes.
+// Namespaces of test processes that are gone are removed before a new one is
 // made.
 
 import { afterAll, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
+import { runCommand } from '../lib/command.ts'
 
 export type Netns = {
   readonly name: string
@@ -81,17 +83,12 @@ export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { ti
       netns.current = own
       const test = [process.execPath, 'test', '--timeout', String(timeoutMs), file]
       const argv = own.argv(['sh', '-euc', ownNames, 'sh', own.name, ...test])
-      const child = Bun.spawn(argv, {
-        stdin: 'ignore',
-        stdout: 'pipe',
-        stderr: 'pipe',
-        env: { ...process.env, [insideVariable]: file },
-        timeout: timeoutMs,
-      })
-      const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-      if (exitCode !== 0) throw new Error(`inside ${own.name}: ${child.signalCode ?? exitCode}\n${stdout}${stderr}`)
+      const { exitCode, timedOut, output } = await runCommand(argv, { timeoutMs, env: { [insideVariable]: file } })
+      own.close()
+      const why = timedOut ? `not done after ${timeoutMs / 1000} s` : `exit code ${exitCode}`
+      if (exitCode !== 0) throw new Error(`inside ${own.name}: ${why}\n${output}`)
     },
-    timeoutMs + 5_000,
+    timeoutMs + 30_000,
   )
 }
 

@@ -2,9 +2,26 @@
 
 export type Executed = { readonly exitCode: number; readonly stdout: string; readonly stderr: string }
 
-/** Ended by SIGTERM after `timeoutMs`. */
+/** A program that the command left behind may hold its pipes open: nobody waits longer for them. */
+const drainMs = 2_000
+
+/** Ended by SIGTERM after `timeoutMs`, and then its error output says so. */
 export async function outputOf(argv: readonly string[], stdin: string, timeoutMs: number): Promise<Executed> {
+  const startedMs = performance.now()
   const child = Bun.spawn([...argv], { stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
-  const [stdout, stderr, exitCode] = await Promise.all([child.stdout.text(), child.stderr.text(), child.exited])
-  return { exitCode, stdout, stderr }
+  const said = { stdout: '', stderr: '' }
+  const drained = Promise.all(
+    (['stdout', 'stderr'] as const).map(async name => {
+      const decoder = new TextDecoder()
+      for await (const chunk of child[name]) said[name] += decoder.decode(chunk, { stream: true })
+    }),
+  )
+  const exitCode = await child.exited
+  await Promise.race([drained, Bun.sleep(drainMs)])
+  const isLate = child.signalCode !== null && performance.now() - startedMs >= timeoutMs
+  return {
+    exitCode,
+    stdout: said.stdout,
+    stderr: isLate ? `${said.stderr}\nnot done after ${timeoutMs} ms` : said.stderr,
+  }
 }

@@ -2,6 +2,7 @@
 // a line for each answer. Effects: requests over the socket.
 
 const [socket = '', prefix = '', pauseMs = '0'] = process.argv.slice(2)
+const timeoutMs = 10_000
 let isOver = false
 void (async () => {
   for await (const _ of process.stdin) {
@@ -21,6 +22,8 @@ async function ask(slug: string): Promise<object> {
     const response = await fetch('http://strongroom/organizations', {
       unix: socket,
       method: 'POST',
+      // A daemon that hangs takes connections and answers none.
+      signal: AbortSignal.timeout(timeoutMs),
       headers: { 'content-type': 'application/json', connection: 'close' },
       body: JSON.stringify({ slug }),
     })

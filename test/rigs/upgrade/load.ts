@@ -6,6 +6,8 @@ import type { ProvedHost } from '../../../scripts/prove/host.ts'
 
 const program = join(import.meta.dir, 'load-program.ts')
 const pauseMs = 100
+/** Longer than a request may take. */
+const endTimeoutMs = 20_000
 
 type Answer = {
   readonly slug: string
@@ -20,7 +22,7 @@ export class Load {
   readonly #host: Pick<ProvedHost, 'debian' | 'strongroom'>
   readonly #answers: Answer[] = []
   readonly #accepted = new Set<string>()
-  #running: { readonly end: () => void; readonly ended: Promise<void> } | null = null
+  #running: { readonly end: () => Promise<void> } | null = null
   #runs = 0
 
   constructor(host: Pick<ProvedHost, 'debian' | 'strongroom'>) {
@@ -42,13 +44,20 @@ export class Load {
     const ended = child.stdout.text().then(text => {
       for (const line of text.split('\n').filter(Boolean)) this.#note(JSON.parse(line) as Answer)
     })
-    this.#running = { end: () => void child.stdin.end(), ended }
+    const end = async () => {
+      child.stdin.end()
+      // It is a child of nsenter(1), and goes with the container.
+      const late = Bun.sleep(endTimeoutMs).then(() => 'late')
+      if ((await Promise.race([ended, late])) === 'late')
+        throw new Error(`the load did not end within ${endTimeoutMs} ms`)
+    }
+    this.#running = { end }
   }
 
   async stop(): Promise<void> {
-    this.#running?.end()
-    await this.#running?.ended
+    const running = this.#running
     this.#running = null
+    await running?.end()
   }
 
   answers(): readonly Answer[] {
