@@ -1,5 +1,5 @@
 // strongroom upgrade of the Debian package, in a booted Debian with a VM and an open session: one that fails and goes
-// back before dpkg was asked, and one that passes. Every other way to fail is in supervise.test.ts.
+// back before dpkg was asked, and one that passes. test/upgrade/file.image.test.ts has every other way to fail.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'

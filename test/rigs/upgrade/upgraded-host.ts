@@ -1,8 +1,17 @@
 // A booted Debian whose appliance is upgraded: faults of the later executable, load, and what must hold before and
 // after. Effects: those of `bootHost`; files in it.
 
-import { existsSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
-import { join } from 'node:path'
+import {
+  chmodSync,
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs'
+import { dirname, join, resolve } from 'node:path'
 import { DEPENDS } from '../../../scripts/package/control.ts'
 import { bootHost, type ProvedHost, publicV4, uplink } from '../../../scripts/prove/host.ts'
 import { recommended } from '../../../scripts/rigs/booted/tree.ts'
@@ -10,9 +19,12 @@ import { until } from '../../../scripts/rigs/until.ts'
 import { faultFile, type LaterFault } from '../../../scripts/rigs/upgrade/later-executable.ts'
 import { dropInPath, upgradeUnit } from '../../../src/upgrade/host.driver.ts'
 import type { UpgradeEnd, UpgradeRecord } from '../../../src/upgrade/record.ts'
+import type { Phase } from '../../../src/upgrade/upgrade.machine.ts'
 import { Load } from './load.ts'
 
+const repo = resolve(import.meta.dir, '../../..')
 const stateDir = '/var/lib/strongroom'
+/** For an upgrade on a busy machine, with its doctor, which reads the images twice. */
 const commandTimeoutMs = 240_000
 const endTimeoutMs = 120_000
 
@@ -32,6 +44,24 @@ export class UpgradedHost implements AsyncDisposable {
     const host = await bootHost(12, files)
     await host.apt('satisfy', ...DEPENDS, ...recommended)
     return new UpgradedHost(host)
+  }
+
+  /** `strongroom help install`, "By hand", without a gateway. */
+  async installByHand(executable: string, image: string): Promise<void> {
+    const put = (from: string, to: string, mode = 0o644) => {
+      mkdirSync(dirname(this.inside(to)), { recursive: true })
+      copyFileSync(from, this.inside(to))
+      chmodSync(this.inside(to), mode)
+    }
+    const units = join(repo, 'scripts/systemd')
+    put(executable, '/usr/local/bin/strongroom', 0o755)
+    put(join(units, 'strongroom-guard.nft'), '/etc/strongroom/strongroom-guard.nft')
+    for (const name of readdirSync(units).filter(name => /\.(service|socket)$/.test(name)))
+      put(join(units, name), `/etc/systemd/system/${name}`)
+    writeFileSync(this.inside('/etc/strongroom/strongroom.toml'), `${configText}[vm]\nimage_dir = "${image}"\n`)
+    await this.host.debian.exec(['systemctl', 'daemon-reload'])
+    await this.host.debian.exec(['systemctl', 'enable', '--now', 'strongroom-guard.service', 'strongroom.service'])
+    await this.host.answers()
   }
 
   inside(path: string): string {
@@ -85,11 +115,28 @@ export class UpgradedHost implements AsyncDisposable {
     return [...files, dropInPath, `/etc/systemd/system/${upgradeUnit}`].filter(path => existsSync(this.inside(path)))
   }
 
+  /** The next upgrade stops in this phase, before its first systemctl(1): some phases take less time than a look. */
+  hold(phase: Phase): void {
+    const wrapper = this.inside('/usr/local/sbin/systemctl')
+    mkdirSync(dirname(wrapper), { recursive: true })
+    writeFileSync(wrapper, HOLDING_SYSTEMCTL, { mode: 0o755 })
+    writeFileSync(this.inside(holdFile), phase)
+  }
+
+  /** Throws if the upgrade ends before. */
+  async isHeld(upgrade: Promise<Upgraded>): Promise<void> {
+    const early = upgrade.then(({ output }) => {
+      throw new Error(`it ended before it was held: ${output}`)
+    })
+    early.catch(() => {})
+    await Promise.race([early, until('the upgrade is held', endTimeoutMs, () => existsSync(this.inside(heldFile)))])
+  }
+
   /** SIGKILL to all that asks and works at once, as a power cut would, but the daemon. */
   async killAll(): Promise<void> {
-    await this.host.debian.exec(['pkill', '--signal', 'KILL', '--full', 'strongroom upgrade|former upgrade'], {
-      check: false,
-    })
+    for (const file of [holdFile, heldFile]) rmSync(this.inside(file), { force: true })
+    const pattern = 'strongroom upgrade|former upgrade|sleep 1000'
+    await this.host.debian.exec(['pkill', '--signal', 'KILL', '--full', pattern], { check: false })
   }
 
   async reboot(): Promise<void> {
@@ -98,12 +145,27 @@ export class UpgradedHost implements AsyncDisposable {
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
-    await this.load.stop()
-    await this.host[Symbol.asyncDispose]()
+    try {
+      await this.load.stop()
+    } finally {
+      await this.host[Symbol.asyncDispose]()
+    }
     Bun.spawnSync(['ip', 'link', 'delete', 'up0'])
     Bun.spawnSync(['nft', 'flush', 'ruleset'])
   }
 }
+
+const holdFile = '/run/strongroom-hold'
+const heldFile = '/run/strongroom-held'
+/** Before the real one on the PATH of the executable's commands. */
+const HOLDING_SYSTEMCTL = `#!/bin/sh
+record=${stateDir}/upgrade/record.json
+if [ -e ${holdFile} ] && grep --quiet "\\"phase\\": \\"$(cat ${holdFile})\\"" "$record"; then
+  touch ${heldFile}
+  exec sleep 1000
+fi
+exec /usr/bin/systemctl "$@"
+`
 
 export const configText = `domain = "agents.test"
 platform = "tcg"
