@@ -54,11 +54,11 @@ async function main(args: string[]): Promise<void> {
   if (!/^[0-9][0-9A-Za-z.+~]*(-[0-9A-Za-z.+~]+)?$/.test(version))
     throw new Error(`--version ${version}: not a Debian version`)
   const { DEBFULLNAME: name = 'Strongroom', DEBEMAIL: address = 'root@localhost' } = process.env
-  const facts = { repo, version, maintainer: values.maintainer ?? `${name} <${address}>` }
   const outDir = resolve(values.out)
   await mkdir(outDir, { recursive: true })
   const epochS = Number(process.env.SOURCE_DATE_EPOCH ?? (await ofCommit('%ct')) ?? 0)
   if (!Number.isSafeInteger(epochS)) throw new Error('SOURCE_DATE_EPOCH is no number of seconds')
+  const facts = { repo, version, maintainer: values.maintainer ?? `${name} <${address}>`, epochS }
   const compression = compressionOf(values.compression)
   const images = values.images.map(directory => resolve(directory))
   const executable = values.executable ?? (images.length === 0 ? join(repo, 'dist', 'strongroom') : null)

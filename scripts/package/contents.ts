@@ -17,10 +17,17 @@ export type Package = {
   readonly scripts: Readonly<Record<string, string>>
 }
 
-type Facts = { readonly repo: string; readonly version: string; readonly maintainer: string }
+type Facts = {
+  readonly repo: string
+  readonly version: string
+  readonly maintainer: string
+  /** Seconds since 1970: when this version was made. */
+  readonly epochS: number
+}
 
 /** The appliance: executable, units, user, completions, man pages. */
-export function appliancePackage({ repo, version, maintainer, executable }: Facts & { executable: string }): Package {
+export function appliancePackage({ executable, ...facts }: Facts & { executable: string }): Package {
+  const { repo, version, maintainer } = facts
   const units = unitsOf(readUnits(join(repo, 'scripts/systemd')))
   const tree = commandTree()
   const lib = `usr/lib/strongroom/${version}`
@@ -53,7 +60,7 @@ export function appliancePackage({ repo, version, maintainer, executable }: Fact
       textFile('usr/share/strongroom/strongroom.toml', commentedConfig()),
       ...completionEntries(tree),
       ...manPages(tree, version).map(({ name, text }) => gzipped(`usr/share/man/man${name.at(-1)}/${name}.gz`, text)),
-      ...documentation(repo, 'strongroom'),
+      ...documentation('strongroom', facts),
     ],
     scripts: scriptsOf(repo, 'strongroom', ['postinst', 'prerm', 'postrm'], values),
   }
@@ -62,7 +69,8 @@ export function appliancePackage({ repo, version, maintainer, executable }: Fact
 export const imagesDir = 'usr/lib/strongroom-images'
 
 /** The guest images, each under a name that tells its content, so that an upgrade changes none in place. */
-export function imagesPackage({ repo, version, maintainer, images }: Facts & { images: readonly string[] }): Package {
+export function imagesPackage({ images, ...facts }: Facts & { images: readonly string[] }): Package {
+  const { repo, version, maintainer } = facts
   const named = images.map(directory => ({ directory, name: imageName(directory) }))
   const values = { IMAGES: named.map(({ name }) => name).join(' '), DIRECTORY: `/${imagesDir}` }
   return {
@@ -86,7 +94,7 @@ export function imagesPackage({ repo, version, maintainer, images }: Facts & { i
             return { kind: 'copy', path: `${imagesDir}/${name}/${file}`, from: join(directory, file), mode: 0o644 }
           }),
       ),
-      ...documentation(repo, 'strongroom-images'),
+      ...documentation('strongroom-images', facts),
     ],
     scripts: scriptsOf(repo, 'strongroom-images', ['postinst', 'postrm'], values),
   }
@@ -135,12 +143,29 @@ function completionEntries(tree: readonly CommandNode[]): Entry[] {
   ]
 }
 
-function documentation(repo: string, name: string): Entry[] {
+/** Licence, changelogs, and findings of lintian(1) that stay, each with its reason. */
+function documentation(name: string, { repo, ...facts }: Facts): Entry[] {
   const directory = `usr/share/doc/${name}`
+  const overrides = readFileSync(join(repo, `scripts/package/debian/${name}.lintian-overrides`), 'utf8')
+  // A version without a revision has one changelog, in Debian's form.
+  const isNative = !facts.version.includes('-')
   return [
     textFile(`${directory}/copyright`, readFileSync(join(repo, 'LICENSE'), 'utf8')),
-    gzipped(`${directory}/changelog.gz`, readFileSync(join(repo, 'CHANGELOG.md'), 'utf8')),
+    gzipped(`${directory}/CHANGELOG.md.gz`, readFileSync(join(repo, 'CHANGELOG.md'), 'utf8')),
+    gzipped(`${directory}/changelog${isNative ? '' : '.Debian'}.gz`, debianChangelog(name, facts)),
+    textFile(`usr/share/lintian/overrides/${name}`, overrides),
   ]
+}
+
+/** deb-changelog(5), of this version alone. */
+function debianChangelog(name: string, { version, maintainer, epochS }: Omit<Facts, 'repo'>): string {
+  const date = new Date(epochS * 1000).toUTCString().replace('GMT', '+0000')
+  return `${name} (${version}) stable; urgency=medium
+
+  * New in this version: see /usr/share/doc/${name}/CHANGELOG.md.gz.
+
+ -- ${maintainer}  ${date}
+`
 }
 
 function scriptsOf(

@@ -14,7 +14,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { settingsOf } from '../../../src/config/edit.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
-const facts = { repo, version: '1.2.3', maintainer: 'A <a@b.example>' }
+const facts = { repo, version: '1.2.3', maintainer: 'A <a@b.example>', epochS: 1_000_000_000 }
 const made = appliancePackage({ ...facts, executable: '/nowhere' })
 const tree = commandTree()
 
