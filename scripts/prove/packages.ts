@@ -1,16 +1,16 @@
-// The packages that are proved: two versions of the appliance, one that cannot start, and the images. Effects: builds
-// below dist and the cache, files of one directory.
+// The packages that are proved: two of this executable, one of a later one with another schema, and the images.
+// Effects: builds below dist and the cache, files of one directory.
 
-import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { runCommand } from '../lib/command.ts'
 import type { Print } from '../lib/terminal.ts'
+import { laterExecutable, laterVersion } from '../rigs/upgrade/later-executable.ts'
 
 export type ProvedPackages = {
   readonly first: string
   readonly second: string
-  /** Its executable ends at once. */
-  readonly broken: string
+  /** Shows the faults of `rigs/upgrade/later-executable.ts`. */
+  readonly later: string
   readonly images: string
 }
 
@@ -26,8 +26,6 @@ export async function makePackages(repo: string, directory: string, print: Print
   print('building the packages')
   for (const script of ['build-guest.ts', 'build-enclave.ts', 'build-appliance.ts']) await bun(script)
   const image = await bun('build-image.ts', 'instance')
-  const broken = join(directory, 'broken')
-  writeFileSync(broken, '#!/bin/sh\necho "this version does not start" >&2\nexit 1\n', { mode: 0o755 })
   // Nothing is compressed: the packages go no further than this machine.
   const pack = async (...words: string[]) => {
     const line = await bun('build-package.ts', '--out', directory, '--compression', 'none', ...words)
@@ -37,7 +35,7 @@ export async function makePackages(repo: string, directory: string, print: Print
   return {
     first: await pack('--executable', executable, '--version', '0.1.0-1'),
     second: await pack('--executable', executable, '--version', '0.1.0-2'),
-    broken: await pack('--executable', broken, '--version', '0.1.0-3'),
+    later: await pack('--executable', await laterExecutable(), '--version', `${laterVersion}-1`),
     images: await pack('--images', image, '--version', '0.1.0-1'),
   }
 }

@@ -1,13 +1,15 @@
 // The parts of the proof, in the order of a host's life. Each asks for the commands that it needs of the executable.
 // Effects: those of `ProvedHost`.
 
-import { copyFileSync, mkdirSync, readdirSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import type { Steps } from '../lib/steps.ts'
 import { difference, tracesOf } from '../rigs/booted/traces.ts'
 import { type Release, recommended } from '../rigs/booted/tree.ts'
-import { type ProvedHost, publicV4, type Session } from './host.ts'
+import { faultFile, laterVersion } from '../rigs/upgrade/later-executable.ts'
+import type { ProvedHost, Session } from './host.ts'
 import type { ProvedPackages } from './packages.ts'
+import { typeInit } from './typed-init.ts'
 
 export type Proof = Pick<Steps, 'step' | 'note'> & {
   readonly host: ProvedHost
@@ -38,6 +40,11 @@ export const PARTS: readonly Part[] = [
   { name: 'an instance with an open session', needs: ['key create'], run: openInstance },
   { name: 'upgrade by apt with the session open', needs: [], run: upgradeByApt },
   { name: 'a failed upgrade and its way back', needs: ['upgrade'], run: failedUpgrade },
+  {
+    name: 'upgrade by strongroom upgrade with the session open',
+    needs: ['upgrade', 'backup-key'],
+    run: upgradeByCommand,
+  },
   { name: 'backup, an empty machine, restore', needs: ['backup', 'restore'], run: backupAndRestore },
   { name: 'removal', needs: ['teardown'], run: removal },
 ]
@@ -59,14 +66,9 @@ async function dependsOf({ debian }: ProvedHost, file: string): Promise<string> 
 }
 
 async function init({ host, step }: Proof): Promise<void> {
-  const preseed = `${host.debian.root}/root/preseed.toml`
-  writeFileSync(preseed, `domain = "agents.test"\n[network]\npublic_v4 = "${publicV4}"\n[listen]\ninference = ""\n`)
-  const words = ['init', '--preseed', '/root/preseed.toml', '--organization', 'acme', '--json']
-  await step('strongroom init: an instance created, verified, logged into, deleted', async () => {
-    const { steps } = JSON.parse(await succeed(host, words, initTimeoutMs)) as {
-      steps: { name: string; took_ms: number }[]
-    }
-    return steps.map(({ name, took_ms }) => `${name} ${(took_ms / 1000).toFixed(1)} s`).join(', ')
+  await step('strongroom init, typed: an instance created, verified, logged into, deleted', async () => {
+    const screen = await typeInit(host, 'acme', [], initTimeoutMs)
+    return [...screen.matchAll(/PASS {2}(\S.*?) +([0-9.]+ s) /g)].map(([, name, took]) => `${name} ${took}`).join(', ')
   })
 }
 
@@ -88,16 +90,39 @@ async function upgradeByApt({ host, packages, step }: Proof): Promise<void> {
   if ((await pidOf(host)) === before) throw new Error('the daemon is still the old one')
 }
 
-/** `strongroom upgrade` of a version that does not start: the old one serves again, VM and session live on. */
+/** The old one serves again, VM and session live on. */
 async function failedUpgrade({ host, packages, step }: Proof): Promise<void> {
+  const fault = `${host.debian.root}${faultFile}`
   const before = await succeed(host, ['version'])
-  await step('strongroom upgrade of a version that does not start, and back', async () => {
-    const { exitCode } = await host.strongroom(['upgrade', packages.broken], commandTimeoutMs)
-    if (exitCode === 0) throw new Error('it counts as done')
-    await host.answers()
+  const words = ['upgrade', packages.later, '--without-backup', 'the next upgrade makes one', '--json']
+  for (const [kind, text] of [
+    ['crash', 'a version that ends at its start'],
+    ['canary', 'a version whose doctor finds a fault'],
+  ] as const) {
+    writeFileSync(fault, kind)
+    await step(`strongroom upgrade to ${text}, and back`, async () => {
+      const { exitCode, stdout, stderr } = await host.strongroom(words, commandTimeoutMs)
+      expectEqual(`exit code (${stderr})`, `${exitCode}`, '1')
+      expectEqual('outcome', (JSON.parse(stdout) as { outcome: string }).outcome, 'returned')
+      await host.answers()
+    })
+    expectEqual('version', await succeed(host, ['version']), before)
+    await stillThere(host, `back from ${kind}`)
+  }
+  rmSync(fault)
+}
+
+async function upgradeByCommand({ host, packages, step }: Proof): Promise<void> {
+  const before = await pidOf(host)
+  const recipient = (await succeed(host, ['backup-key', '/root/before.txt'])).trim()
+  await step('strongroom upgrade to a later version and schema, with its backup', async () => {
+    const words = ['--backup', '/root/before.age', '--recipient', recipient]
+    await succeed(host, ['upgrade', packages.later, ...words], commandTimeoutMs)
   })
-  expectEqual('version', await succeed(host, ['version']), before)
-  await stillThere(host, 'back')
+  const { version } = JSON.parse(await succeed(host, ['version', '--json'])) as { version: string }
+  expectEqual('version', version, laterVersion)
+  if ((await pidOf(host)) === before) throw new Error('the daemon is still the old one')
+  await stillThere(host, 'upgraded by command')
 }
 
 /** Organizations and keys are those of before, on the same container after a purge. */
@@ -124,7 +149,7 @@ async function backupAndRestore({ host, packages, step }: Proof): Promise<void> 
     await host.apt('purge', 'strongroom', 'strongroom-images')
   })
   await step('install again, strongroom restore', async () => {
-    await host.install(packages.second, packages.images)
+    await host.install(packages.later, packages.images)
     await host.systemctl('stop', service)
     const words = ['restore', '/root/strongroom.age', '--identity-file', '/root/identity.txt', '--keys', 'keep']
     await succeed(host, [...words, '--set-aside'])

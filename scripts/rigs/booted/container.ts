@@ -23,6 +23,8 @@ export type BootedDebian = AsyncDisposable & {
   readonly scratch: string
   /** Runs a command in it to its end, as root. Throws when it fails, unless `check` is false. */
   readonly exec: (argv: readonly string[], options?: ExecOptions) => Promise<Executed>
+  /** The command line of this machine that runs a command in it, as root. */
+  readonly argv: (argv: readonly string[]) => string[]
   /** A unit's log since its boot, read at once so that it can explain a failure. */
   readonly journal: (unit: string) => string
   /**
@@ -126,6 +128,7 @@ export async function bootDebian({
         }
         return executed
       },
+      argv: argv => insideArgv(pid, argv),
       journal: unit => {
         const argv = ['journalctl', '--no-pager', '--output=cat', '--boot', `--unit=${unit}`]
         return Bun.spawnSync(insideArgv(pid, argv), { timeout: execTimeoutMs }).stdout.toString()

@@ -1,0 +1,42 @@
+// `strongroom init` as a person types it, in a booted Debian. Effects: those of the command.
+
+import { QUESTIONS } from '../../src/cli/init/questions.ts'
+import { atTerminal } from '../rigs/terminal.ts'
+import { type ProvedHost, publicV4 } from './host.ts'
+
+const questionTimeoutMs = 30_000
+
+/** By the fields of the questions; an empty answer takes the default. */
+const ANSWERS: Readonly<Record<string, string>> = {
+  domain: 'agents.test',
+  'network.public_v4': publicV4,
+  'listen.inference': '""',
+}
+
+/** Returns what the screen showed; throws unless it ends well. The first answer is wrong, and corrected. */
+export async function typeInit(
+  { debian }: ProvedHost,
+  organization: string,
+  words: readonly string[],
+  timeoutMs: number,
+): Promise<string> {
+  const init = atTerminal(debian.argv(['strongroom', 'init', ...words]))
+  const timer = setTimeout(init.kill, timeoutMs)
+  try {
+    for (const [at, { field, text }] of QUESTIONS.entries()) {
+      await init.printed(text, questionTimeoutMs)
+      if (at === 0) {
+        init.type('Not A Name\r')
+        await init.printed('not allowed', questionTimeoutMs)
+        await init.printed(text, questionTimeoutMs)
+      }
+      init.type(`${field === null ? organization : (ANSWERS[field.join('.')] ?? '')}\r`)
+    }
+    const exitCode = await init.exited
+    if (exitCode !== 0) throw new Error(`strongroom init: ${exitCode}: ${init.screen()}`)
+    return init.screen()
+  } finally {
+    clearTimeout(timer)
+    init.kill()
+  }
+}
