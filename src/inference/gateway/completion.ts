@@ -267,8 +267,8 @@ async function prepareJob(
   const parsed = { ...asked, model }
   const { format } = parsed
   account.model = model
-  // Whole where it is large: a document in it may have as many tokens, and what an upstream counts is to be believed.
-  account.bodyBytes = longTexts === null ? source.sizeBytes : body.length
+  // With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed.
+  account.bodyBytes = source.sizeBytes + body.length - (longTexts?.bytes ?? body).length
   account.promptEstimate = estimateTokens(source.sizeBytes) + partTokens * (longTexts?.count ?? 0)
   if (account.trace !== null) account.trace.isStream = parsed.stream
   const isEncrypted = exchange !== null

@@ -87,7 +87,8 @@ function opencodeConfig(url: string): string {
   return JSON.stringify({ autoupdate: false, share: 'disabled', model, small_model: model, provider })
 }
 
-const turnMs = 180_000
+/** On a machine with ten times its load, too. */
+const turnMs = 360_000
 
 /** The tool for commands of each agent. */
 const model = agentModel((names, step) => {
