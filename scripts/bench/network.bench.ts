@@ -22,6 +22,7 @@ import { measureDnsRatio } from './dns-rate.ts'
 import { measureHungVm } from './hung-vm.ts'
 import { measureWithoutImage, percentile, round } from './in-netns.ts'
 import type { BenchContext } from './main.ts'
+import { measureStreamRates } from './stream-rate.ts'
 
 const counts = [10, 100, 1000] as const
 const runs = 5
@@ -60,6 +61,8 @@ async function measure(): Promise<Figures> {
     }
     process.stdout.write(`${count} VMs: one more in ${addMs} ms, a sample in ${sampleMs} ms\n`)
   }
+  const { plainMbPerS, oursMbPerS } = await measureStreamRates()
+  process.stdout.write(`one stream: ${round(oursMbPerS)} MB/s, by plain forwarding ${round(plainMbPerS)} MB/s\n`)
   const { plain, nat, together, apart } = await measurePackets()
   for (const [name, ns] of Object.entries({ plain, nat, together, apart }))
     process.stdout.write(`${name}: ${round(ns)} ns a packet, ${round(plain / ns)} of plain forwarding\n`)
@@ -67,6 +70,8 @@ async function measure(): Promise<Figures> {
     ...figures,
     packetNs: { value: round(apart), unit: 'ns', aim: null },
     throughputRatio: { value: round(plain / apart), unit: '', aim: { atLeast: 0.4 } },
+    streamMbPerS: { value: round(oursMbPerS), unit: 'MB/s', aim: null },
+    streamRatio: { value: round(oursMbPerS / plainMbPerS), unit: '', aim: { atLeast: 0.9 } },
     // Cost of the second namespace.
     throughputRatioApart: { value: round(together / apart), unit: '', aim: { atLeast: 0.8 } },
     // Cost of address translation by itself, and of the rules, each without another namespace.
