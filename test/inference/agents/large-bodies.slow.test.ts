@@ -2,6 +2,7 @@
 
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { connect } from 'node:net'
+import { connect as connectTls } from 'node:tls'
 import { postEncrypted } from '../../../scripts/rigs/gateway/encrypted-client.ts'
 import { KEY, MODEL, startGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import {
@@ -212,8 +213,9 @@ test('room', async () => {
 
 // Goal: a stranger is refused before the body is read, whatever length it names.
 test('a stranger', async () => {
-  const { hostname, port } = new URL(gateway.url)
-  const socket = connect(Number(port), hostname)
+  const { hostname: host, port, protocol } = new URL(gateway.url)
+  const at = { host, port: Number(port) }
+  const socket = protocol === 'https:' ? connectTls({ ...at, servername: host }) : connect(at)
   undo.defer(() => void socket.destroy())
   const answer = Promise.withResolvers<string>()
   socket.once('data', bytes => answer.resolve(bytes.toString()))

@@ -1,7 +1,7 @@
 // A taken-over QEMU: a program in its place, started by the real driver, attacks root's files, its neighbour and its
 // own limits. Real taps and processes, in a namespace of their own.
 
-import { afterAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, test } from 'bun:test'
 import {
   chmodSync,
   existsSync,
@@ -86,6 +86,7 @@ inOwnNetns(
     const built: Vm[] = []
 
     const namespace = createVmNamespace({ ...link, name: 'srt-launch' })
+    beforeAll(() => namespace.open())
     const create = (uidCount = 8) =>
       new VmDriver({
         db: store.ledger.db,

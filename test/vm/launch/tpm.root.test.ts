@@ -1,7 +1,7 @@
 // The real driver starts, finds and ends a VM's swtpm, with a program in QEMU's place. Real taps and processes, in a
 // namespace of their own.
 
-import { afterAll, expect, test } from 'bun:test'
+import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { link } from '../../../scripts/rigs/guest/two-guests.ts'
@@ -62,6 +62,7 @@ inOwnNetns(
     const store = openStore(':memory:')
     const built: Vm[] = []
     const namespace = createVmNamespace({ ...link, name: 'srt-launch' })
+    beforeAll(() => namespace.open())
     const create = (changes: { qemu?: string; swtpm?: string } = {}) =>
       new VmDriver({
         db: store.ledger.db,
