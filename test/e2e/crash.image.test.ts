@@ -92,11 +92,10 @@ inOwnNetns(
         await appliance.start()
         const failed = await acme.reached(name, 'failed', 30_000)
         expect(failed.failure_code).toBe('boot_failed')
-        await until(
-          'all but the console is released',
-          10_000,
-          () => holdings(appliance.stateDir).nftObjects.length === 0,
-        )
+        await until('all but the console is released', 10_000, () => {
+          const { nftObjects, routes } = holdings(appliance.stateDir)
+          return nftObjects.length === 0 && routes.length === 0
+        })
         expect(holdings(appliance.stateDir)).toMatchObject({ ...NOTHING, directories: [expect.any(String)] })
         await acme.end(name)
         expect(holdings(appliance.stateDir)).toEqual(NOTHING)

@@ -71,7 +71,16 @@ async function byFetch(client: GatewayClient, spent: Spent): Promise<void> {
   expect(await (await client.get('/health')).json()).toEqual({ status: 'ok' })
   expect(await (await client.get('/v1/models')).json()).toEqual({
     object: 'list',
-    data: [{ id: model, object: 'model', created: expect.any(Number), owned_by: 'strongroom' }],
+    data: [
+      {
+        id: model,
+        object: 'model',
+        created: expect.any(Number),
+        owned_by: 'strongroom',
+        context_length: 32_768,
+        pricing: { prompt: '0.000003', completion: '0.000007' },
+      },
+    ],
   })
   const whole = await client.post('/v1/chat/completions', chat)
   expect(whole.status).toBe(200)

@@ -33,7 +33,7 @@ export async function laterExecutable(): Promise<string> {
   edit(join(tree, 'package.json'), /"version": "[^"]+"/, `"version": "${laterVersion}"`)
   edit(
     join(tree, 'src/store/db.ts'),
-    /upgrades: \[([^\]]*)\] \}/,
+    /upgrades: \[([^\]]*)\],?\s*\}/,
     `upgrades: [$1, { to: ${laterSchema}, sql: (globalThis as { laterSql?: string }).laterSql ?? 'CREATE TABLE later (id TEXT PRIMARY KEY) STRICT' }] }`,
   )
   edit(join(tree, 'src/main.ts'), /\nconst failedExitCode/, `\n${FAULTS}\nconst failedExitCode`)

@@ -218,7 +218,7 @@ test('a stranger', async () => {
   const socket = protocol === 'https:' ? connectTls({ ...at, servername: 'localhost' }) : connect(at)
   undo.defer(() => void socket.destroy())
   const answer = Promise.withResolvers<string>()
-  socket.once('data', bytes => answer.resolve(bytes.toString()))
+  socket.once('data', (bytes: Buffer) => answer.resolve(bytes.toString()))
   socket.write(
     `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: wrong\r\ncontent-type: application/json\r\ncontent-length: ${30 * mib}\r\n\r\n{`,
   )
