@@ -55,12 +55,12 @@ export class UpgradedHost implements AsyncDisposable {
     }
     const units = join(repo, 'scripts/systemd')
     put(executable, '/usr/local/bin/strongroom', 0o755)
-    put(join(units, 'strongroom-guard.nft'), '/etc/strongroom/strongroom-guard.nft')
     for (const name of readdirSync(units).filter(name => /\.(service|socket)$/.test(name)))
       put(join(units, name), `/etc/systemd/system/${name}`)
+    mkdirSync(this.inside('/etc/strongroom'), { recursive: true })
     writeFileSync(this.inside('/etc/strongroom/strongroom.toml'), `${configText}[vm]\nimage_dir = "${image}"\n`)
     await this.host.debian.exec(['systemctl', 'daemon-reload'])
-    await this.host.debian.exec(['systemctl', 'enable', '--now', 'strongroom-guard.service', 'strongroom.service'])
+    await this.host.debian.exec(['systemctl', 'enable', '--now', 'strongroom.service'])
     await this.host.answers()
   }
 
