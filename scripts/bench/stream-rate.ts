@@ -1,4 +1,4 @@
-// What the owner of a VM gets of the network: bytes of one TCP stream from a guest to the world, as the appliance forwards
+// The network as the owner of a VM has it: bytes of one TCP stream from a guest to the world, as the appliance forwards
 // them and as a router without any rule does. In network namespaces; needs root.
 
 import { hostTableText } from '../../src/vm/network/host-table.plan.ts'

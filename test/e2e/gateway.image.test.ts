@@ -67,20 +67,13 @@ function dollars(microUsd: number): string {
   return `${whole}.${fraction.replace(/0{1,4}$/, '')}`
 }
 
+const listed = { context_length: 32_768, pricing: { prompt: '0.000003', completion: '0.000007' } }
+
 async function byFetch(client: GatewayClient, spent: Spent): Promise<void> {
   expect(await (await client.get('/health')).json()).toEqual({ status: 'ok' })
   expect(await (await client.get('/v1/models')).json()).toEqual({
     object: 'list',
-    data: [
-      {
-        id: model,
-        object: 'model',
-        created: expect.any(Number),
-        owned_by: 'strongroom',
-        context_length: 32_768,
-        pricing: { prompt: '0.000003', completion: '0.000007' },
-      },
-    ],
+    data: [{ id: model, object: 'model', created: expect.any(Number), owned_by: 'strongroom', ...listed }],
   })
   const whole = await client.post('/v1/chat/completions', chat)
   expect(whole.status).toBe(200)
