@@ -15,11 +15,14 @@ import type { Instance } from '../store/directory/instance.table.ts'
 import { toRecord } from './record.ts'
 
 /**
- * A record changes only with its status, and no status returns (instance.machine), so id and status name its text.
+ * A record changes only with its status, and no status returns (instance.machine), so id and status name its text. Each
+ * is UTF-8, so that a list of megabytes is copied and not encoded at once.
  */
+type Texts = ReadonlyMap<string, Uint8Array>
+
 type Kept = RecordTexts & {
   readonly mark: RecordsMark
-  readonly texts: ReadonlyMap<string, string>
+  readonly texts: Texts
 }
 
 /** So many texts are made before others get their turn: with keys of the largest size, milliseconds. */
@@ -100,25 +103,25 @@ export class RecordLists {
   }
 
   /** Adds the texts of instances that still exist. */
-  #addTexts(wanted: readonly InstanceState[], texts: Map<string, string>): void {
+  #addTexts(wanted: readonly InstanceState[], texts: Map<string, Uint8Array>): void {
     for (const row of instancesByIds(
       this.#db,
       wanted.map(({ id }) => id),
     )) {
-      texts.set(nameOf(row), JSON.stringify(toRecord(row)))
+      texts.set(nameOf(row), Buffer.from(JSON.stringify(toRecord(row))))
     }
   }
 
   /** Without a pause from the look at the states on, so that no row changes or goes meanwhile. */
-  #assemble(organizationId: string, found: Found, known: ReadonlyMap<string, string>): RecordTexts {
-    const added = new Map<string, string>()
+  #assemble(organizationId: string, found: Found, known: Texts): RecordTexts {
+    const added = new Map<string, Uint8Array>()
     this.#addTexts(missing(found, known), added)
     const texts = new Map(
       found.names.map(name => [name, present(added.get(name) ?? known.get(name), 'every record has its text')]),
     )
     const living = found.states.filter(({ status }) => status !== 'terminated')
     const platforms = [...new Set(living.map(({ platform }) => platform))]
-    const list = Buffer.from(`[${[...texts.values()].join()}]`)
+    const list = listOf([...texts.values()])
     return this.#keep(organizationId, { mark: found.mark, texts, list, platforms })
   }
 
@@ -141,11 +144,18 @@ export class RecordLists {
   }
 }
 
+/** JSON of an array of these. */
+function listOf(texts: readonly Uint8Array[]): Uint8Array {
+  const comma = Buffer.from(',')
+  const parts = texts.flatMap((text, index) => (index === 0 ? [text] : [comma, text]))
+  return Buffer.concat([Buffer.from('['), ...parts, Buffer.from(']')])
+}
+
 function nameOf({ id, status }: Pick<InstanceState, 'id' | 'status'>): string {
   return `${id} ${status}`
 }
 
-function missing({ states, names }: Found, texts: ReadonlyMap<string, string> | undefined): InstanceState[] {
+function missing({ states, names }: Found, texts: Texts | undefined): InstanceState[] {
   return texts === undefined ? [...states] : states.filter((_, index) => !texts.has(names[index] ?? ''))
 }
 
