@@ -80,7 +80,7 @@ export const InferenceConfig = Section({
   http2: Type.Boolean({
     default: false,
     description:
-      'Whether clients that offer it (ALPN) get HTTP/2. Connections are not told to drain: those that keep sending stay with a VM that is replaced for `drain_s`.',
+      'Whether clients that offer it (ALPN) get HTTP/2. Such connections get no notice that a VM is replaced: those that keep sending stay with it for `drain_s`.',
   }),
   usage_labels: Type.Boolean({
     default: false,

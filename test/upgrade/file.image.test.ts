@@ -150,6 +150,23 @@ inOwnNetns(
     }
 
     test(
+      'a power cut on trial: after the boot the former version comes back',
+      async () => {
+        // Goal: nobody waits any more, the drop-in is on the disk, and nothing is accepted until it is gone.
+        host.fault('hang')
+        host.load.start()
+        const asking = host.upgrade(later)
+        await until('phase trial', endTimeoutMs, () => host.record()?.phase === 'trial')
+        await host.load.stop()
+        await host.reboot()
+        await asking.catch(() => {})
+        await host.isEnded()
+        await isAsBefore()
+      },
+      timeoutMs,
+    )
+
+    test(
       'goal: on trial reads are answered and changes refused; then it is accepted, and nothing is lost',
       async () => {
         host.fault(null)

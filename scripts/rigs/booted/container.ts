@@ -12,6 +12,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { messageOf } from '../../../src/base/fault.ts'
 import { until } from '../until.ts'
 import { type Executed, outputOf } from './output.ts'
 import { debianTree } from './tree.ts'
@@ -99,13 +100,21 @@ export async function bootDebian({
   const boot = async (before: number | null): Promise<number> => {
     let found: number | null = null
     let state = ''
-    await until(`systemd in ${name} has started everything`, bootTimeoutMs, async () => {
+    const isUp = async () => {
       if (container.exitCode !== null) throw new Error(`it ended: ${(await output).join('')}`)
       found = systemdOf(container.pid)
       if (found === null || found === before) return false
       state = (await execInside(found, ['systemctl', 'is-system-running'])).stdout.trim()
       return state === 'running' || state === 'degraded'
-    })
+    }
+    try {
+      await until(`systemd in ${name} has started everything`, bootTimeoutMs, isUp)
+    } catch (error) {
+      const pending = found === null ? 'no systemd is there' : await pendingIn(found)
+      throw new Error(`${messageOf(error)}: ${found === before ? 'it has not gone down: ' : ''}${pending}`, {
+        cause: error,
+      })
+    }
     const pid = found ?? 0
     if (state !== 'running') {
       throw new Error((await execInside(pid, ['systemctl', '--failed', '--no-pager'])).stdout)
@@ -144,6 +153,13 @@ export async function bootDebian({
     await close()
     throw error
   }
+}
+
+/** Jobs that systemd waits for, and the end of its journal. */
+async function pendingIn(pid: number): Promise<string> {
+  const jobs = await execInside(pid, ['systemctl', 'list-jobs', '--no-pager'])
+  const journal = await execInside(pid, ['journalctl', '--boot', '--no-pager', '--lines=60'])
+  return `${jobs.stdout}${jobs.stderr}${journal.stdout}`
 }
 
 let count = 0

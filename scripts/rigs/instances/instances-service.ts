@@ -67,7 +67,7 @@ export type Appliance = {
   readonly bodyAwaited: () => Promise<void>
   /** Writes bytes and reads until the other side closes, or until `until` says that it has seen enough. */
   readonly raw: (parts: readonly Part[], until: (received: string) => boolean) => Promise<string>
-  /** The same database in a new process, as far as anybody can tell. */
+  /** Ends the service and starts another one on the same database. */
   readonly restart: (changes?: Changes) => Promise<Appliance>
   readonly [Symbol.asyncDispose]: () => Promise<void>
 }

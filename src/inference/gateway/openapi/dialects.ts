@@ -185,7 +185,7 @@ const MessagesResponse = object(
   },
   {
     description:
-      "Anthropic's Message. Thinking that the model shows is a block of its own, without a signature. A stop sequence that ended the message is not told: it is `end_turn`.",
+      "Anthropic's Message. Thinking that the model shows is a block of its own, without a signature. A stop sequence that ended the message is not named: the reason is `end_turn`.",
     required: ['id', 'type', 'role', 'model', 'content', 'stop_reason', 'usage'],
   },
 )

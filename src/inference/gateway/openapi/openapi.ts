@@ -81,7 +81,7 @@ export function inferenceOpenapiDocument(): OpenApiDocument {
 
 const DESCRIPTION = [
   'Errors are `{error: {code, message}}`. `x-should-retry` says whether repeating a request may help.',
-  'Without a valid key nothing under /v1/ is told, not even which routes there are.',
+  'Without a valid key, responses under /v1/ say nothing, not even which routes exist.',
   'A stream is whole only when it ends with `data: [DONE]`. One that breaks ends with an event that holds `error`, without [DONE].',
   'Responses and messages are chat completions in another form: what holds for the one holds for the others. A stream of messages ends with `message_stop` instead of [DONE].',
   'Bodies of completions may be encrypted to the keys of the attestation (EHBP: X25519 for stock clients, X-Wing by the length of the encapsulated key); then so are their responses, refusals included, whatever else is said here of their content. Headers, status and sizes stay in the clear. EHBP has no end marker: look for `[DONE]`, or for the whole JSON object.',
