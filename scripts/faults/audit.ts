@@ -70,7 +70,7 @@ export function holdingFindings({ stateDir }: Appliance, vmCount: number): Findi
   const expected: Record<keyof Holdings, number> = {
     taps: vmCount,
     directories: vmCount,
-    routes: vmCount,
+    routes: vmCount * routesPerVm,
     processes: vmCount * processesPerVm,
     nftObjects: vmCount,
   }
@@ -84,4 +84,6 @@ export function holdingFindings({ stateDir }: Appliance, vmCount: number): Findi
 
 /** QEMU and swtpm. */
 const processesPerVm = 2
+/** On the host by the link, in the namespace of VMs by the tap. */
+const routesPerVm = 2
 const KINDS = ['taps', 'directories', 'routes', 'processes', 'nftObjects'] as const
