@@ -19,8 +19,8 @@ const MIB = 1024 * 1024
 const stallTimeoutMs = 400
 const LIMITS = { responseBytesMax: 1_000 * MIB, eventBytesMax: 2 * MIB, firstByteTimeoutMs: 10_000, stallTimeoutMs }
 
-/** As fast as it is taken; `count` events of a size, or so many that no buffer has room for them. */
-function flood(bytes: number, count: number): Behaviour {
+/** Events of a size, as fast as they are taken, for a time or until the client has gone. */
+function flood(bytes: number, forMs = Number.POSITIVE_INFINITY): Behaviour {
   const text = sse(delta({ content: 'x'.repeat(bytes) }))
   return async (response, _seen, gone) => {
     let isGone = false
@@ -28,7 +28,8 @@ function flood(bytes: number, count: number): Behaviour {
       isGone = true
     })
     openSse(response)
-    for (let at = 0; at < count && !isGone; at += 1) {
+    const startMs = performance.now()
+    while (!isGone && performance.now() - startMs < forMs) {
       if (!response.write(text)) await Promise.race([new Promise(resolve => response.once('drain', resolve)), gone])
     }
     if (!isGone) response.end(`${sse(delta({}, 'stop'))}data: [DONE]\n\n`)
@@ -88,7 +89,7 @@ async function openClient(
 // Goal: a client that stops reading loses its stream: slot, lease and upstream are free, and the ledger has one row,
 // aborted.
 test('a client that stalls', async () => {
-  const upstream = await startUpstream(flood(65_536, 4_000))
+  const upstream = await startUpstream(flood(65_536))
   await using gateway = await startRealGateway([target(upstream.url)], LIMITS)
   const key = await gateway.addKey({ concurrencyMax: 1 })
   let isReading = false
@@ -115,13 +116,12 @@ test('a client that stalls', async () => {
 test.each([65_536, MIB])(
   'a client that is slow: events of %d bytes',
   async size => {
-    const count = (64 * MIB) / size
     const patientMs = 1_000
-    const upstream = await startUpstream(flood(size, count))
+    // By time: buffers of kernels between client and upstream have room for any count that a test could send.
+    const upstream = await startUpstream(flood(size, 3 * patientMs))
     await using gateway = await startGateway([target(upstream.url)], {
       limits: { ...LIMITS, stallTimeoutMs: patientMs },
     })
-    const startMs = performance.now()
     // Kernels tell of what was taken in steps of megabytes: a megabyte in 80 ms keeps well ahead of that.
     await using client = await openClient(gateway.url, KEY, (socket, count) => {
       socket.pause()
@@ -129,10 +129,9 @@ test.each([65_536, MIB])(
       setTimeout(() => socket.resume(), Math.max(20, (count / MIB) * 80))
     })
     await until('its end', 40_000, async () => (await gateway.records()).length === 1)
-    expect(performance.now() - startMs).toBeGreaterThan(patientMs)
     expect((await gateway.records()).map(({ outcome }) => outcome)).toEqual(['completed'])
     await until('all of it', 20_000, () => client.tail().includes('[DONE]'))
-    expect(client.bytes()).toBeGreaterThan(64 * MIB)
+    expect(client.bytes()).toBeGreaterThan(8 * MIB)
     expect((await viewOf(gateway)).running).toBe(0)
     await upstream.stop()
   },
