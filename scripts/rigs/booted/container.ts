@@ -12,6 +12,7 @@
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import type { Subprocess } from 'bun'
 import { messageOf } from '../../../src/base/fault.ts'
 import { until } from '../until.ts'
 import { type Executed, outputOf } from './output.ts'
@@ -102,6 +103,7 @@ export async function bootDebian({
     let state = ''
     const isUp = async () => {
       if (container.exitCode !== null) throw new Error(`it ended: ${(await output).join('')}`)
+      for (const command of commands) command.kill('SIGCONT')
       found = systemdOf(container.pid)
       if (found === null || found === before) return false
       state = (await execInside(found, ['systemctl', 'is-system-running'])).stdout.trim()
@@ -155,11 +157,18 @@ export async function bootDebian({
   }
 }
 
-/** Jobs that systemd waits for, and the end of its journal. */
+/**
+ * Commands that run inside. A shutdown stops every process before it ends them; nsenter(1) then stops as well, and the
+ * shutdown waits 90 s for its child, a zombie that only nsenter could reap.
+ */
+const commands = new Set<Subprocess>()
+
+/** Jobs that systemd waits for, the end of its journal, and processes that a shutdown waits for. */
 async function pendingIn(pid: number): Promise<string> {
+  const processes = await execInside(pid, ['ps', '-eo', 'pid,ppid,stat,ignored,args'])
   const jobs = await execInside(pid, ['systemctl', 'list-jobs', '--no-pager'])
   const journal = await execInside(pid, ['journalctl', '--boot', '--no-pager', '--lines=60'])
-  return `${jobs.stdout}${jobs.stderr}${journal.stdout}`
+  return `${jobs.stdout}${jobs.stderr}${journal.stdout}${processes.stdout}`
 }
 
 let count = 0
@@ -195,7 +204,7 @@ done
 `
 
 function execInside(pid: number, argv: readonly string[], options: ExecOptions = {}): Promise<Executed> {
-  return outputOf(insideArgv(pid, argv), options.stdin ?? '', options.timeoutMs ?? execTimeoutMs)
+  return outputOf(insideArgv(pid, argv), options.stdin ?? '', options.timeoutMs ?? execTimeoutMs, commands)
 }
 
 function insideArgv(pid: number, argv: readonly string[]): string[] {

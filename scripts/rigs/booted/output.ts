@@ -1,14 +1,22 @@
 // A command of the rig, run to its end with its output. Effects: a process.
 
+import type { Subprocess } from 'bun'
+
 export type Executed = { readonly exitCode: number; readonly stdout: string; readonly stderr: string }
 
 /** A program that the command left behind may hold its pipes open: nobody waits longer for them. */
 const drainMs = 2_000
 
-/** Ended by SIGTERM after `timeoutMs`, and then its error output says so. */
-export async function outputOf(argv: readonly string[], stdin: string, timeoutMs: number): Promise<Executed> {
+/** Ended by SIGTERM after `timeoutMs`, and then its error output says so. `running` has it until its end. */
+export async function outputOf(
+  argv: readonly string[],
+  stdin: string,
+  timeoutMs: number,
+  running = new Set<Subprocess>(),
+): Promise<Executed> {
   const startedMs = performance.now()
   const child = Bun.spawn([...argv], { stdin: Buffer.from(stdin), stdout: 'pipe', stderr: 'pipe', timeout: timeoutMs })
+  running.add(child)
   const said = { stdout: '', stderr: '' }
   const drained = Promise.all(
     (['stdout', 'stderr'] as const).map(async name => {
@@ -17,6 +25,7 @@ export async function outputOf(argv: readonly string[], stdin: string, timeoutMs
     }),
   )
   const exitCode = await child.exited
+  running.delete(child)
   await Promise.race([drained, Bun.sleep(drainMs)])
   const isLate = child.signalCode !== null && performance.now() - startedMs >= timeoutMs
   return {
