@@ -24,6 +24,8 @@ const usage = `usage: bun scripts/prove-host.ts [12] [13]
 const repo = resolve(import.meta.dir, '..')
 const insideVariable = 'STRONGROOM_PROVE_INSIDE'
 const wholeTimeoutMs = 1_800_000
+/** Of the service, printed where a part fails. */
+const journalLines = 40
 
 const { positionals, values } = parseArgs({
   allowPositionals: true,
@@ -70,7 +72,13 @@ async function inside(): Promise<number> {
           note(`not proved: ${part.name}: this executable has no command ${missing.join(', ')}`)
           continue
         }
-        await part.run({ host, packages, release, step, note, directory: join(directory) })
+        try {
+          await part.run({ host, packages, release, step, note, directory: join(directory) })
+        } catch (error) {
+          for (const line of host.debian.journal('strongroom.service').trimEnd().split('\n').slice(-journalLines))
+            note(line)
+          throw error
+        }
       }
     })
     status ||= ended

@@ -20,7 +20,9 @@ export type ProvedHost = AsyncDisposable & {
   readonly answers: () => Promise<void>
   /** Service A, with the key of a customer. */
   readonly api: (method: string, path: string, key: string, body?: unknown) => Promise<ApiAnswer>
-  /** Creates an instance and waits until it is ready. */
+  /** Creates an instance. */
+  readonly acceptInstance: (key: string) => Promise<ApiAnswer['data']>
+  /** The same, and waits until it is ready. */
   readonly createInstance: (key: string) => Promise<ApiAnswer['data']>
   /** A session with an instance that stays open. */
   readonly session: (hostname: string) => Promise<Session>
@@ -89,6 +91,8 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
     return { status: response.status, data: (JSON.parse(text) as { data: ApiAnswer['data'] }).data }
   }
   const ca = () => readFileSync(`${debian.root}${stateDir}/ca/ca.pem`, 'utf8')
+  const acceptInstance: ProvedHost['acceptInstance'] = async key =>
+    (await api('POST', '/v1/instances', key, { public_key: publicKey })).data
   return {
     debian,
     apt,
@@ -102,8 +106,9 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
         },
       ),
     api,
+    acceptInstance,
     createInstance: async key => {
-      const { data } = await api('POST', '/v1/instances', key, { public_key: publicKey })
+      const data = await acceptInstance(key)
       const endMs = performance.now() + readyTimeoutMs
       // One key may ask ten times a second.
       for (let found = data; found.status !== 'ready'; await Bun.sleep(pollMs)) {

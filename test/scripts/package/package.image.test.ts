@@ -11,6 +11,7 @@ import { imageDir } from '../../../scripts/rigs/appliance.ts'
 import { difference, type Traces, tracesOf } from '../../../scripts/rigs/booted/traces.ts'
 import { bareDebianTree, buildTimeoutMs, type Release } from '../../../scripts/rigs/booted/tree.ts'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { buildDeb } from '../../rigs/upgrade/packages.ts'
 
 const repo = resolve(import.meta.dir, '../../..')
@@ -159,8 +160,8 @@ inOwnNetns(
         'an upgrade leaves VM and session alone, and removal ends what the kernel holds',
         async () => {
           // Goal: only the service starts anew; `remove` leaves no VM, tap, table or forwarding, but the state.
+          const key = (await host.strongroom(['key', 'create', 'acme'])).stdout.trim()
           if (release === 12) {
-            const key = (await host.strongroom(['key', 'create', 'acme'])).stdout.trim()
             const { hostname } = await host.createInstance(key)
             const session = await host.session(hostname)
             await session.echoes('before')
@@ -170,7 +171,17 @@ inOwnNetns(
             expect(
               (await host.debian.exec(['systemctl', 'list-units', '--no-legend', 'strongroom-*.scope'])).stdout,
             ).toContain('.scope')
-          } else await upgrade()
+          } else {
+            // Its boot is not waited for: QEMU and swtpm run in the jails that this release's bubblewrap makes.
+            const { name } = await host.acceptInstance(key)
+            const isRunning = async () => {
+              const { data } = await host.api('GET', `/v1/instances/${name}`, key)
+              expect(data.failure_code ?? null).toBeNull()
+              return (await host.debian.exec(['pgrep', 'qemu-system'], { check: false })).exitCode === 0
+            }
+            await until('QEMU runs', timeoutMs, isRunning)
+            await upgrade()
+          }
           await host.apt('remove', 'strongroom')
           const left = difference(bare, await tracesOf(host.debian)).left
           const held = /^(?:process|link|address|route|nft|control group|namespace|setting|unit|mount|run) /
