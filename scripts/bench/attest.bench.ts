@@ -49,6 +49,7 @@ import {
   SIMULATED_TCBS,
   vekValidity,
 } from '../rigs/launch/simulated-platform.ts'
+import { measureColdStarts } from './attest/cold.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 
@@ -73,12 +74,15 @@ export async function run({ note, signal }: BenchContext): Promise<Figures> {
   const launches = await measureLaunches()
   note('launch digests measured')
   signal.throwIfAborted()
+  const starts = await measureColdStarts()
+  note('starts of the command line measured')
   const verity = await measureVerity({ note, signal })
   const { text } = await browserBundle(verifierEntry)
   return {
     ...reports,
     ...receipts,
     ...launches,
+    ...starts,
     ...verity,
     bundleKiB: { value: round(gzipBytes(text) / 1024), unit: 'KiB', aim: { atMost: 120_000 / 1024 } },
     bundleMinifiedKiB: { value: round(text.length / 1024), unit: 'KiB', aim: null },

@@ -11,6 +11,8 @@ export type Recipe = {
   readonly entry: string
   /** Entry points of its threads, which it loads by their path from the folder of `entry`. */
   readonly threads?: readonly string[]
+  /** Modules that it loads by `import()` are read only then, not at its start. */
+  readonly splits?: boolean
   /** Everything that the bundle may take in: a change in here builds anew. */
   readonly sources: readonly string[]
   /** Optional native modules that are left out; whoever asks for one has a fallback. */
@@ -70,7 +72,7 @@ const compileTimeoutMs = 300_000
  * The runtime that runs this script is the one that goes in, so nothing is downloaded.
  */
 export function compileArguments(
-  { entry, threads = [], externals, tellsProvenance }: Recipe,
+  { entry, threads = [], externals, splits = false, tellsProvenance }: Recipe,
   { runtime, outfile, provenance }: { runtime: string; outfile: string; provenance: Provenance },
 ) {
   return [
@@ -80,6 +82,7 @@ export function compileArguments(
     `--compile-executable-path=${runtime}`,
     '--format=esm',
     '--bytecode',
+    ...(splits ? ['--splitting'] : []),
     '--minify-whitespace',
     '--minify-syntax',
     '--env=disable',
@@ -119,9 +122,12 @@ async function compile(recipe: Recipe, { repo, outfile, provenance }: Compilatio
   if (child.exitCode !== 0) throw new Error(`compile ${recipe.entry}:\n${stdout}${stderr}`.trimEnd())
 }
 
-function digestInputs({ entry, threads = [], externals, tellsProvenance }: Recipe, provenance: Provenance): string {
+function digestInputs(
+  { entry, threads = [], externals, splits = false, tellsProvenance }: Recipe,
+  provenance: Provenance,
+) {
   const { commit, ...made } = provenance
-  const inputs = [Bun.revision, entry, threads, externals, made, tellsProvenance ? commit : null]
+  const inputs = [Bun.revision, entry, threads, splits, externals, made, tellsProvenance ? commit : null]
   return new Bun.CryptoHasher('sha256').update(JSON.stringify(inputs)).digest('hex')
 }
 

@@ -45,6 +45,7 @@ export const applianceRecipe: Recipe = {
   name: 'strongroom',
   entry: 'src/main.ts',
   threads: ['src/instances/dns/thread.ts'],
+  splits: true,
   sources: ['src'],
   // ssh2 goes on without them.
   externals: ['cpu-features', './crypto/build/Release/sshcrypto.node'],

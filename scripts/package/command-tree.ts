@@ -1,6 +1,7 @@
 // The commands of the executable as data, for completions and the man page, from the commander tree. Pure.
 
 import type { Command, Option } from 'commander'
+import { loadCommands } from '../../src/cli/commands.ts'
 import { createProgram } from '../../src/cli/index.ts'
 
 export type CommandOption = {
@@ -29,6 +30,8 @@ export type CommandNode = {
   readonly takesFile: boolean
 }
 
+const commands = await loadCommands()
+
 /** Every command, each before its subcommands. The program itself comes first and has the options of all. */
 export function commandTree(): CommandNode[] {
   return nodesOf(silentProgram(), [])
@@ -44,7 +47,7 @@ export function silentProgram(): Command {
     env: {},
     onSignal: () => {},
   }
-  return createProgram({ io, exitWith: () => {} }, { asJson: false, written: [] })
+  return createProgram({ io, exitWith: () => {} }, { commands, asJson: false, written: [] })
 }
 
 function nodesOf(command: Command, above: readonly string[]): CommandNode[] {

@@ -3,12 +3,13 @@
 import { join } from 'node:path'
 import type { Static, TSchema } from '@sinclair/typebox'
 import { Command as BareCommand, Option } from 'commander'
-import { type LoadedConfig, loadConfig, resolveStateDir } from '../config/load.ts'
-import { adminSocketName, monitorSocketName } from '../contract/admin/admin.ts'
+import type { LoadedConfig } from '../config/load.ts'
+import { adminSocketName, monitorSocketName } from '../contract/admin/sockets.ts'
 import { EXIT_HELP } from './exit.ts'
 import type { Io } from './io.ts'
-import { type AdminClient, type AdminRequest, createClient } from './operator/client.ts'
+import type { AdminClient, AdminRequest, createClient } from './operator/client.ts'
 import { json, type Paint, paintFor, wantsColour } from './render.ts'
+import { resolveStateDir } from './state-dir.ts'
 
 type Globals = { json?: boolean; config?: string; stateDir?: string }
 
@@ -21,7 +22,7 @@ export type Run = {
   readonly stateDir: string
   readonly client: () => AdminClient
   /** Faults: config.invalid. */
-  readonly config: () => LoadedConfig
+  readonly config: () => Promise<LoadedConfig>
   /** The one result of the command: a document with --json, else text for people. */
   readonly result: (document: unknown, text: string) => Promise<void>
   /** Sends a request to the daemon and prints its response, which it returns. */
@@ -76,7 +77,7 @@ export class Command extends BareCommand {
     const { io, exitWith } = this.#cli
     const stateDir = resolveStateDir({ path: globals.stateDir, env: io.env })
     const paint = paintFor(wantsColour({ isTerminal: io.stdoutIsTerminal, env: io.env }))
-    const client = () => createClient(join(stateDir, adminSocketName), lookSocket(join(stateDir, monitorSocketName)))
+    const client = () => clientOf(join(stateDir, adminSocketName), lookSocket(join(stateDir, monitorSocketName)))
     const result: Run['result'] = (document, text) => io.stdout(asJson ? json(document) : text)
     return {
       io,
@@ -84,7 +85,7 @@ export class Command extends BareCommand {
       paint,
       stateDir,
       client,
-      config: () => loadConfig({ path: config, env: io.env }),
+      config: async () => (await import('../config/load.ts')).loadConfig({ path: config, env: io.env }),
       result,
       show: async (request, text) => {
         const found = await client().request(request)
@@ -96,6 +97,17 @@ export class Command extends BareCommand {
       },
       exitWith,
     }
+  }
+}
+
+/** Loaded with the first request: commands that need no daemon start without it. */
+function clientOf(...sockets: Parameters<typeof createClient>): AdminClient {
+  const load = async () => (await import('./operator/client.ts')).createClient(...sockets)
+  return {
+    request: async request => (await load()).request(request),
+    async *stream(request) {
+      yield* (await load()).stream(request)
+    },
   }
 }
 

@@ -28,7 +28,7 @@ export function addConfig(program: Command): void {
     .description('print the configuration in effect, with defaults filled in')
     .examples('strongroom config show', 'strongroom config show --json')
     .runs(async run => {
-      const loaded = run.config()
+      const loaded = await run.config()
       const source = loaded.file === null ? 'no file, all defaults' : loaded.file
       await run.result(loaded.config, `# ${source}\n${configToml(loaded.config)}`)
     })
@@ -44,7 +44,7 @@ export function addConfig(program: Command): void {
 
 async function check(run: Run, isStrict: boolean): Promise<void> {
   try {
-    const { config, file, warnings: removed } = run.config()
+    const { config, file, warnings: removed } = await run.config()
     const found = checkFiles(config, Date.now())
     const place = (kind: FileFinding['kind']) =>
       locate(

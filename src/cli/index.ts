@@ -6,37 +6,11 @@ import { harmless } from '../base/harmless.ts'
 import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
-import { addBackup, addRestore } from './backup/backup.ts'
-import { addDowngrade } from './backup/downgrade.ts'
-import { addBuild } from './build/build.ts'
 import { type Cli, Command, globalOptions } from './cli.ts'
-import { addConfig } from './config.ts'
-import { addDoctor } from './doctor/doctor.ts'
+import { type AddCommand, loadCommands, namedCommands } from './commands.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
-import { addHelp } from './help/help.ts'
-import { addInit } from './init/init.ts'
 import type { Io } from './io.ts'
-import { addIgvm } from './measure/igvm.ts'
-import { addMeasure } from './measure/measure.ts'
-import { addVerity } from './measure/verity.ts'
-import { addBuilds } from './operator/builds.ts'
-import { addClock } from './operator/clock.ts'
-import { addEvents } from './operator/events.ts'
-import { addGateway, addMetrics } from './operator/gateway.ts'
-import { addInference } from './operator/inference.ts'
-import { addInstance } from './operator/instance.ts'
-import { addKey } from './operator/key.ts'
-import { addModels } from './operator/model.ts'
-import { addOperatorKey } from './operator/operator-key.ts'
-import { addOrg } from './operator/org.ts'
-import { addStatus } from './operator/status.ts'
-import { addTeardown } from './operator/teardown.ts'
 import { json, paintFor, wantsColour } from './render.ts'
-import { addServe } from './serve.ts'
-import { addSsh } from './ssh.ts'
-import { addUpgrade } from './upgrade/upgrade.ts'
-import { addVerify } from './verify/verify.ts'
-import { addVersion } from './version.ts'
 
 /** Runs one command line (without executable and script). Never rejects. */
 export async function runCli(argv: readonly string[], io: Io): Promise<number> {
@@ -46,8 +20,9 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   const exitWith = (code: number) => {
     exitCode = code
   }
-  const program = createProgram({ io, exitWith }, { asJson, written })
   try {
+    const commands = await loadCommands(namedCommands(argv))
+    const program = createProgram({ io, exitWith }, { commands, asJson, written })
     await program.parseAsync([...argv], { from: 'user' })
     return exitCode
   } catch (error) {
@@ -59,8 +34,10 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   }
 }
 
-/** The whole tree of commands. `written` collects what commander prints on stdout: help. */
-export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; written: string[] }): Command {
+type ProgramOptions = { commands: readonly AddCommand[]; asJson: boolean; written: string[] }
+
+/** The tree of these commands. `written` collects what commander prints on stdout: help. */
+export function createProgram(cli: Cli, { commands, asJson, written }: ProgramOptions): Command {
   const program = new Command(cli, 'strongroom')
     .description('One executable that turns an AMD SEV-SNP server into a confidential-compute appliance.')
     .version(version, '--version', 'print the version and nothing else')
@@ -76,31 +53,7 @@ export function createProgram(cli: Cli, { asJson, written }: { asJson: boolean; 
     .showSuggestionAfterError(true)
     .examples('strongroom serve', 'strongroom org create acme', 'strongroom key create acme')
   for (const option of globalOptions()) program.addOption(option)
-  const operator = [
-    addInit,
-    addServe,
-    addStatus,
-    addOrg,
-    addKey,
-    addGateway,
-    addInstance,
-    addBuilds,
-    addInference,
-    addModels,
-    addMetrics,
-    addClock,
-    addEvents,
-    addDoctor,
-    addConfig,
-    addOperatorKey,
-    addBackup,
-    addRestore,
-    addUpgrade,
-    addDowngrade,
-    addTeardown,
-  ]
-  const anyone = [addVerify, addSsh, addBuild, addMeasure, addIgvm, addVerity, addHelp, addVersion]
-  for (const add of [...operator, ...anyone]) add(program)
+  for (const add of commands) add(program)
   return program
 }
 

@@ -21,7 +21,7 @@ export function addServe(program: Command): void {
 
 async function serveUntilSignal(run: Run, { trial: onTrial = false }: { trial?: boolean }): Promise<void> {
   const { io, stateDir } = run
-  const { config, file, warnings } = run.config()
+  const { config, file, warnings } = await run.config()
   const log = createLogger({
     level: config.log_level,
     sink: line => void io.stderr(`${line}\n`),

@@ -1,4 +1,4 @@
-// Finds the configuration file and the state directory, and reads the file. Effects: one read.
+// Finds the configuration file and reads it. Effects: one read.
 
 import { readFileSync } from 'node:fs'
 import { resolve } from 'node:path'
@@ -8,7 +8,6 @@ import type { Config } from './schema.ts'
 import { type Lines, lineOf, readToml } from './toml.ts'
 
 export const configFileDefault = '/etc/strongroom/strongroom.toml'
-const stateDirDefault = '/var/lib/strongroom'
 
 type Environment = { readonly [name: string]: string | undefined }
 
@@ -64,11 +63,6 @@ function readText(file: string): string {
   } catch (error) {
     throw new Fault('config.invalid', `read configuration: ${messageOf(error)}`, { cause: error })
   }
-}
-
-/** `--state-dir`, else STRONGROOM_STATE_DIR, else the default; absolute. */
-export function resolveStateDir({ path, env }: { path: string | undefined; env: Environment }): string {
-  return resolve(path ?? nonEmpty(env.STRONGROOM_STATE_DIR) ?? stateDirDefault)
 }
 
 /** The configuration of an empty file. */

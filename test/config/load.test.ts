@@ -4,7 +4,8 @@ import { afterEach, beforeEach, expect, test } from 'bun:test'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { loadConfig, resolveStateDir } from '../../src/config/load.ts'
+import { resolveStateDir } from '../../src/cli/state-dir.ts'
+import { loadConfig } from '../../src/config/load.ts'
 
 let dir: string
 beforeEach(() => {

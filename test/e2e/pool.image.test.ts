@@ -6,12 +6,8 @@ import { startWithCustomer } from '../../scripts/rigs/instances/instances-client
 import { holdings, NOTHING, qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { until } from '../../scripts/rigs/until.ts'
-import {
-  type AdminEvent,
-  type AdminInstance,
-  type AdminStatus,
-  adminSocketName,
-} from '../../src/contract/admin/admin.ts'
+import type { AdminEvent, AdminInstance, AdminStatus } from '../../src/contract/admin/admin.ts'
+import { adminSocketName } from '../../src/contract/admin/sockets.ts'
 
 const timeoutMs = 900_000
 const bootedMs = 300_000

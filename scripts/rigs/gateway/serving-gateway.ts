@@ -1,8 +1,8 @@
 // Waiting for the gateway's VMs of a whole appliance. Effects: asks the operator's socket.
 
 import { join } from 'node:path'
-import { adminSocketName } from '../../../src/contract/admin/admin.ts'
 import type { AdminGateways } from '../../../src/contract/admin/gateways.ts'
+import { adminSocketName } from '../../../src/contract/admin/sockets.ts'
 import type { Appliance } from '../appliance.ts'
 import { until } from '../until.ts'
 

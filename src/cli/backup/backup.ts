@@ -34,7 +34,9 @@ export function addBackup(program: Command): void {
       'strongroom backup --keep 14 --recipients-file /etc/strongroom/backup-recipients.txt /var/backups/strongroom',
     )
     .runs((run, target: string, options: SealOptions & { keep?: string }) => backUp(run, resolve(target), options))
+}
 
+export function addBackupKey(program: Command): void {
   program
     .command('backup-key')
     .description('make an age identity for backups: the file opens them, the printed recipient seals them')
@@ -93,7 +95,7 @@ const keepCountMax = 1_000
 async function backUp(run: Run, target: string, { keep, ...options }: SealOptions & { keep?: string }): Promise<void> {
   const count = keep === undefined ? null : keepCount(keep)
   const seal = sealOf(options)
-  const made = { stateDir: run.stateDir, loaded: run.config(), seal, nowMs: Date.now() }
+  const made = { stateDir: run.stateDir, loaded: await run.config(), seal, nowMs: Date.now() }
   if (count === null) {
     await tellMade(run, await makeBackup(target, made), [])
     return

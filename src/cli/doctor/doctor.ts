@@ -28,7 +28,7 @@ export function addDoctor(program: Command): void {
 
 async function reportHost(run: Run, { canary }: { readonly canary: boolean }): Promise<void> {
   const facts = await lookAtHost({
-    loaded: run.config(),
+    loaded: await run.config(),
     stateDir: run.stateDir,
     client: run.client(),
     progress: run.hint,

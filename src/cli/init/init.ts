@@ -48,7 +48,7 @@ export function addInit(program: Command): void {
 }
 
 async function initialize(run: Run, options: Options): Promise<void> {
-  const { file, config } = run.config()
+  const { file, config } = await run.config()
   const path = file ?? configFileDefault
   const text = readTextOrNull(path) ?? ''
   const asked =

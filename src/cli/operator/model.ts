@@ -64,7 +64,7 @@ export function addModels(program: Command): void {
     .description('list the disks of models and who uses them')
     .examples('strongroom model list', 'strongroom model list --json')
     .runs(async run => {
-      const { config } = run.config()
+      const { config } = await run.config()
       const models = asRoot(() => listModels(run.stateDir)).map(model => ({
         one: model,
         configured: isConfigured(config, run.stateDir, model.name),
@@ -91,7 +91,7 @@ async function add(run: Run, file: string, options: AddOptions): Promise<void> {
   const progress = createProgress({ io, paint, isQuiet: run.json, monotonicMs: systemClock.monotonicMs })
   const record = async () => {
     await progress.phase('golden', 'running the model once')
-    return await recordOnHost({ file, settings: run.config().config.inference.worker, signal: stopping.signal })
+    return await recordOnHost({ file, settings: (await run.config()).config.inference.worker, signal: stopping.signal })
   }
   try {
     const added = await addModel(
@@ -179,7 +179,7 @@ async function remove(run: Run, name: string): Promise<void> {
   const refuse = (why: string, remedy: string) => {
     throw new AdvisedFault('conflict', `model ${name} ${why}`, { param: 'name', remedy })
   }
-  if (isConfigured(run.config().config, run.stateDir, name)) {
+  if (isConfigured((await run.config()).config, run.stateDir, name)) {
     refuse('is what the configuration serves', 'change inference.worker.model_disk and model_file first')
   }
   const listed = asRoot(() => listModels(run.stateDir)).some(model => model.name === name)

@@ -29,7 +29,7 @@ function isDone({ problem }: TeardownStep): boolean {
 /** A file with a mistake must not keep VMs on this host: then the names are those of the defaults. */
 async function networkOf(run: Run): Promise<Config['network']> {
   try {
-    return run.config().config.network
+    return (await run.config()).config.network
   } catch (error) {
     if (!(error instanceof ConfigFault)) throw error
     await run.hint(`${error.message}\nThe default names of table and taps are taken.`)

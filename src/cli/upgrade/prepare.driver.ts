@@ -4,7 +4,6 @@
 import { realpathSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import type { FaultCode } from '../../base/fault.ts'
-import { resolveStateDir } from '../../config/load.ts'
 import { databaseFile } from '../../host/state-files.ts'
 import { diskSpace } from '../../linux/files.ts'
 import { isUnderSystemd } from '../../linux/process.ts'
@@ -30,6 +29,7 @@ import {
 } from '../../upgrade/host.driver.ts'
 import type { Paths, UpgradeRecord } from '../../upgrade/record.ts'
 import { AdvisedFault } from '../exit.ts'
+import { resolveStateDir } from '../state-dir.ts'
 
 export type Wanted = {
   readonly file: string

@@ -122,7 +122,12 @@ function backupOf(run: Run, { backup, withoutBackup, ...seal }: UpgradeOptions):
   const sealed = sealOf(seal)
   return async tell => {
     await tell(`making the backup ${file}`)
-    await makeBackup(resolve(file), { stateDir: run.stateDir, loaded: run.config(), seal: sealed, nowMs: Date.now() })
+    await makeBackup(resolve(file), {
+      stateDir: run.stateDir,
+      loaded: await run.config(),
+      seal: sealed,
+      nowMs: Date.now(),
+    })
   }
 }
 

@@ -11,10 +11,6 @@ import { AdminGatewaySummary } from './gateways.ts'
 import { AdminBudgetSet, budgetFields, gatewayKeyRules, gatewayKeyTerms, spentFields } from './key-terms.ts'
 import { AdminNames } from './names.ts'
 
-export const adminSocketName = 'admin.sock'
-/** Shows states only, to a group of the configuration. */
-export const monitorSocketName = 'monitor.sock'
-
 const Time = Type.String({ description: 'ISO 8601 UTC' })
 const TimeOrNull = OrNull(Time)
 const CountOrNull = OrNull(Type.Integer({ minimum: 0 }))

@@ -2,7 +2,7 @@
 
 import type { Logger } from '../../base/log.ts'
 import type { Config } from '../../config/schema.ts'
-import { adminSocketName, monitorSocketName } from '../../contract/admin/admin.ts'
+import { adminSocketName, monitorSocketName } from '../../contract/admin/sockets.ts'
 import { gidOf, uidOf } from '../../host/peer.ts'
 import { removeFile } from '../../linux/files.ts'
 import type { Admin } from '../api.ts'

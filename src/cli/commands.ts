@@ -1,0 +1,55 @@
+// The commands, in the order of the help. Each loads its own code alone, and only when a command line asks for it: most
+// of them start a program that has little to do. Effects: loads modules.
+
+import type { Command } from './cli.ts'
+
+export type AddCommand = (program: Command) => void
+
+type Load = () => Promise<AddCommand>
+
+const COMMANDS: Readonly<Record<string, Load>> = {
+  init: async () => (await import('./init/init.ts')).addInit,
+  serve: async () => (await import('./serve.ts')).addServe,
+  status: async () => (await import('./operator/status.ts')).addStatus,
+  org: async () => (await import('./operator/org.ts')).addOrg,
+  key: async () => (await import('./operator/key.ts')).addKey,
+  gateway: async () => (await import('./operator/gateway.ts')).addGateway,
+  instance: async () => (await import('./operator/instance.ts')).addInstance,
+  builds: async () => (await import('./operator/builds.ts')).addBuilds,
+  inference: async () => (await import('./operator/inference.ts')).addInference,
+  model: async () => (await import('./operator/model.ts')).addModels,
+  metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
+  clock: async () => (await import('./operator/clock.ts')).addClock,
+  events: async () => (await import('./operator/events.ts')).addEvents,
+  doctor: async () => (await import('./doctor/doctor.ts')).addDoctor,
+  config: async () => (await import('./config.ts')).addConfig,
+  'operator-key': async () => (await import('./operator/operator-key.ts')).addOperatorKey,
+  backup: async () => (await import('./backup/backup.ts')).addBackup,
+  'backup-key': async () => (await import('./backup/backup.ts')).addBackupKey,
+  restore: async () => (await import('./backup/backup.ts')).addRestore,
+  upgrade: async () => (await import('./upgrade/upgrade.ts')).addUpgrade,
+  downgrade: async () => (await import('./backup/downgrade.ts')).addDowngrade,
+  teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
+  verify: async () => (await import('./verify/verify.ts')).addVerify,
+  ssh: async () => (await import('./ssh.ts')).addSsh,
+  build: async () => (await import('./build/build.ts')).addBuild,
+  measure: async () => (await import('./measure/measure.ts')).addMeasure,
+  igvm: async () => (await import('./measure/igvm.ts')).addIgvm,
+  verity: async () => (await import('./measure/verity.ts')).addVerity,
+  help: async () => (await import('./help/help.ts')).addHelp,
+  version: async () => (await import('./version.ts')).addVersion,
+}
+
+/** One loader for each command of the program. */
+export const commandNames: readonly string[] = Object.keys(COMMANDS)
+
+/** `names`: all unless given. */
+export function loadCommands(names = commandNames): Promise<AddCommand[]> {
+  return Promise.all(names.flatMap(name => COMMANDS[name]?.() ?? []))
+}
+
+/** The commands that this command line needs. All of them where it names none, or one that shows the others. */
+export function namedCommands(argv: readonly string[]): readonly string[] {
+  const [first = ''] = argv
+  return Object.hasOwn(COMMANDS, first) && first !== 'help' ? [first] : commandNames
+}

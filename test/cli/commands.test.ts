@@ -1,0 +1,43 @@
+// Commands are loaded by name.
+
+import { expect, test } from 'bun:test'
+import { silentProgram } from '../../scripts/package/command-tree.ts'
+import { commandNames, loadCommands, namedCommands } from '../../src/cli/commands.ts'
+import { createProgram } from '../../src/cli/index.ts'
+import { runHere } from '../rigs/program.ts'
+
+const io = {
+  stdout: async () => {},
+  stderr: async () => {},
+  stdoutIsTerminal: false,
+  stderrIsTerminal: false,
+  env: {},
+  onSignal: () => {},
+}
+
+// Goal: a command line loads the command that it names, which is there as in the whole program.
+test.each([...commandNames])('%s is added by its loader, alone', async name => {
+  const commands = await loadCommands([name])
+  const program = createProgram({ io, exitWith: () => {} }, { commands, asJson: false, written: [] })
+  expect(program.commands.map(command => command.name())).toEqual([name])
+  expect(silentProgram().commands.map(command => command.name())).toContain(name)
+})
+
+// Goal: whoever shows or guesses commands knows all of them.
+test.each([
+  [['verify', 'report'], ['verify']],
+  [['version', '--json'], ['version']],
+  [['help', 'verify'], commandNames],
+  [['--json', 'status'], commandNames],
+  [['verfy'], commandNames],
+  [['constructor'], commandNames],
+  [[], commandNames],
+] as const)('%j loads what it names', (argv, names) => {
+  expect(namedCommands(argv)).toEqual(names)
+})
+
+// Goal: a misspelt name is still corrected.
+test('a command that is misspelt is answered with the one that was meant', async () => {
+  const { code, stderr } = await runHere(['verfy'])
+  expect([code, stderr]).toEqual([2, expect.stringContaining('Did you mean verify?')])
+})
