@@ -24,7 +24,7 @@ const usage = `usage: bun scripts/prove-host.ts [12] [13]
 const repo = resolve(import.meta.dir, '..')
 const insideVariable = 'STRONGROOM_PROVE_INSIDE'
 const wholeTimeoutMs = 1_800_000
-/** Of the service, printed where a part fails. */
+/** Lines of the service's journal, printed where a part fails. */
 const journalLines = 40
 
 const { positionals, values } = parseArgs({

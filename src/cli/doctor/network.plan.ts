@@ -70,11 +70,11 @@ function portsCheck({ listening, isRoot }: NetworkFacts, config: Config, daemonP
     const found = listening.find(
       listening =>
         listening.protocol === protocol &&
-        listening.holder?.pid !== daemonPid &&
+        !isHeldBy(listening, daemonPid) &&
         listenOverlap(address, addressOf(listening)),
     )
     // A listener without a known holder may be the daemon.
-    return found === undefined || (found.holder === null && (!isRoot || daemonPid !== null))
+    return found === undefined || (found.holders.length === 0 && (!isRoot || daemonPid !== null))
       ? []
       : [{ listener, found }]
   })
@@ -100,10 +100,10 @@ function namesChecks({ listening, isRoot }: NetworkFacts, { network }: Config, d
   const taken = listening.find(
     listening =>
       listening.protocol === 'udp' &&
-      listening.holder?.pid !== daemonPid &&
+      !isHeldBy(listening, daemonPid) &&
       own.some(address => listenOverlap(address, addressOf(listening))) &&
       // A listener without a known holder may be the daemon.
-      !(listening.holder === null && (!isRoot || daemonPid !== null)),
+      !(listening.holders.length === 0 && (!isRoot || daemonPid !== null)),
   )
   if (taken !== undefined) {
     const remedy = `keep it off ${own.map(({ hostname }) => hostname).join(' and ')}, or end it`
@@ -131,16 +131,20 @@ function addressOf({ host, port }: Listening): { hostname: string; port: number 
   return { hostname: host === '*' ? '::' : host, port }
 }
 
-function holderText({ holder }: Listening): string {
-  return holder === null ? 'somebody' : `${holder.name} (pid ${holder.pid})`
+function isHeldBy({ holders }: Listening, pid: number | null): boolean {
+  return holders.some(holder => holder.pid === pid)
 }
 
-function takenRemedy(listener: Listener, { holder, port, protocol }: Listening): string {
+function holderText({ holders: [holder] }: Listening): string {
+  return holder === undefined ? 'somebody' : `${holder.name} (pid ${holder.pid})`
+}
+
+function takenRemedy(listener: Listener, { holders: [holder], port, protocol }: Listening): string {
   if (holder?.name === 'systemd-resolve') {
     return 'write DNSStubListener=no below [Resolve] in /etc/systemd/resolved.conf; run systemctl restart systemd-resolved; or name one address of this host in listen.dns'
   }
   const who =
-    holder === null
+    holder === undefined
       ? `find it: ss --listening --numeric --processes '( sport = :${port} )'`
       : `systemctl status ${holder.pid} names its unit: stop and disable that`
   return `${who}; or give listen.${listener} another port than ${protocol} ${port}`

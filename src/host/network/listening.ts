@@ -7,8 +7,8 @@ export type Listening = {
   /** `*` for all addresses of both families; IPv6 without brackets or zone. */
   readonly host: string
   readonly port: number
-  /** Null: visible to root only, or gone. */
-  readonly holder: { readonly pid: number; readonly name: string } | null
+  /** None: visible to root only, or gone. A child that a process has just forked has its sockets, too. */
+  readonly holders: readonly { readonly pid: number; readonly name: string }[]
 }
 
 const lineCountMax = 16_384
@@ -31,17 +31,17 @@ export async function listListening(timeoutMs: number): Promise<Listening[]> {
 
 /** `tcp LISTEN 0 128 0.0.0.0:22 0.0.0.0:* users:(("sshd",pid=1,fd=3))`; null for anything else. */
 export function parseListening(line: string): Listening | null {
-  const [protocol, , , , local = '', , users = ''] = line.trim().split(/\s+/)
+  const [protocol, , , , local = '', , ...users] = line.trim().split(/\s+/)
   if (protocol !== 'tcp' && protocol !== 'udp') return null
   const found = /^(?:\[([^\]]+)\]|([^:]+)):(\d+)$/.exec(local)
   if (found === null) return null
   const [, v6, v4, port] = found
   const host = (v6 ?? v4 ?? '').replace(/%.*$/, '')
-  const holder = /"((?:[^"\\]|\\.)*)",pid=(\d+)/.exec(users)
+  const holders = [...users.join(' ').matchAll(/"((?:[^"\\]|\\.)*)",pid=(\d+)/g)]
   return {
     protocol,
     host,
     port: Number(port),
-    holder: holder === null ? null : { name: holder[1] ?? '', pid: Number(holder[2]) },
+    holders: holders.map(([, name = '', pid]) => ({ name, pid: Number(pid) })),
   }
 }
