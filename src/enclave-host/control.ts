@@ -7,7 +7,7 @@ import { Fault } from '../base/fault.ts'
 import { sweepLater } from '../base/work/sweep.ts'
 import { type ControlSnapshot, controlMessage, documentBytesMax } from '../contract/vm/enclave.ts'
 import type { DirectoryDb } from '../store/db.ts'
-import { listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
+import { type ChangeMark, listGoodGatewayKeys, prepareChangeMark } from '../store/directory/gateway-key.query.ts'
 import { listOrganizations } from '../store/directory/organization.query.ts'
 import type { ControlKey } from './control-key.ts'
 
@@ -34,7 +34,7 @@ const lookMs = 100
 
 export class ControlSource {
   readonly #deps: ControlSourceDeps
-  readonly #readMark: ReturnType<typeof prepareChangeMark>
+  readonly #changes: ChangeMark
   readonly #listeners: (() => void)[] = []
   #mark = { own: -1, others: -1 }
   /** Keys and budgets as text, by which a change is seen. */
@@ -44,7 +44,7 @@ export class ControlSource {
 
   constructor(deps: ControlSourceDeps) {
     this.#deps = deps
-    this.#readMark = prepareChangeMark(deps.db)
+    this.#changes = prepareChangeMark(deps.db)
   }
 
   /** Calls `listener` whenever the snapshot has changed. */
@@ -78,7 +78,7 @@ export class ControlSource {
 
   /** Whether there is another snapshot than at the last look. Cheap while nothing in the store changes. */
   #look(): boolean {
-    const mark = this.#readMark()
+    const mark = { own: this.#changes.own(), others: this.#changes.others() }
     if (mark.own === this.#mark.own && mark.others === this.#mark.others) return false
     this.#mark = mark
     const keys = `"budgets":${JSON.stringify(this.#listBudgets())},"keys":${JSON.stringify(this.#listKeys())}`

@@ -43,6 +43,16 @@ export function bindUnix(fd: number, path: string): SystemResult {
   return result(libc().bind(fd, ptr(address), address.length))
 }
 
+/**
+ * poll(2) that waits for nothing: whether the socket has something that nobody has read: bytes, its end or an error.
+ * Leaves all of it there. True where poll fails.
+ */
+export function hasUnread(fd: number): boolean {
+  pollfd[0] = fd
+  pollfd[1] = POLL.in | POLL.peerClosed
+  return libc().poll(ptr(pollfd), 1, 0) !== 0
+}
+
 /** listen(2). */
 export function listen(fd: number, backlog: number): SystemResult {
   return result(libc().listen(fd, backlog))
@@ -107,6 +117,8 @@ export const MOUNT = { readOnly: 1, noSuid: 2, noDevices: 4, noExecution: 8 } as
 /** include/linux/socket.h, include/linux/net.h; the same on x86-64 and aarch64. */
 const UNIX = { family: 1, stream: 1, closeOnExec: 0o2000000 } as const satisfies Record<string, number>
 const SYSCALL = { pidfdSendSignal: 424, pidfdOpen: 434 } as const satisfies Record<string, number>
+/** include/uapi/asm-generic/poll.h. */
+const POLL = { in: 0x0001, peerClosed: 0x2000 } as const satisfies Record<string, number>
 const FCNTL = { setFlags: 4, duplicateCloseOnExec: 1030 } as const satisfies Record<string, number>
 
 /** include/uapi/linux/wait.h; `all` is P_ALL. */
@@ -115,6 +127,12 @@ const WAIT = { all: 0, noHang: 1, exited: 4, noWait: 0x0100_0000 } as const sati
 const SIGINFO = { bytes: 128, pid: 16 } as const satisfies Record<string, number>
 /** include/uapi/linux/reboot.h: LINUX_REBOOT_CMD_RESTART. */
 const rebootAutoboot = 0x0123_4567
+
+/**
+ * A struct pollfd: the descriptor, then two shorts, events and what came of them. One for all calls: none waits. Its
+ * address is taken at each call, as the runtime's compiler moves small arrays.
+ */
+const pollfd = new Int32Array(2)
 
 const { i32, u32, i64, u64, ptr: pointer } = FFIType
 const libc = libcOf({
@@ -126,6 +144,7 @@ const libc = libcOf({
   socketpair: { args: [i32, i32, i32, pointer], returns: i32 },
   bind: { args: [i32, pointer, u32], returns: i32 },
   listen: { args: [i32, i32], returns: i32 },
+  poll: { args: [pointer, u64, i32], returns: i32 },
   waitid: { args: [i32, u32, pointer, i32], returns: i32 },
   waitpid: { args: [i32, pointer, i32], returns: i32 },
   reboot: { args: [i32], returns: i32 },

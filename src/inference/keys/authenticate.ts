@@ -17,11 +17,11 @@ import {
   touchGatewayKey,
 } from '../../store/directory/gateway-key.query.ts'
 import type { GatewayKey } from '../../store/directory/gateway-key.table.ts'
-import type { Authenticate, Budget } from '../types.ts'
+import type { Authenticate, Budget, Caller } from '../types.ts'
 
 export type GatewayAuthDeps = {
   readonly db: DirectoryDb
-  readonly clock: Pick<Clock, 'nowMs'>
+  readonly clock: Pick<Clock, 'nowMs' | 'monotonicMs'>
   readonly log: Logger
   /** For keys without limits of their own. */
   readonly defaults: {
@@ -46,7 +46,7 @@ export function keyDefaults(
 export function createGatewayAuthenticate(deps: GatewayAuthDeps): Authenticate {
   return createKeyAuthenticate({
     ...deps,
-    find: createLookup(deps.db),
+    find: createLookup(deps),
     onUse: createKeyUse({
       log: deps.log,
       what: 'a gateway key',
@@ -61,8 +61,17 @@ export type KeyAuthDeps = Pick<GatewayAuthDeps, 'clock' | 'defaults'> & {
   readonly onUse: (key: GatewayKey, nowMs: number) => void
 }
 
-/** As `createGatewayAuthenticate`, over keys from anywhere. */
+/** As `createGatewayAuthenticate`, over keys from anywhere. Nobody changes an object that `find` has returned. */
 export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthDeps): Authenticate {
+  /** Made once for each row that was read, because most requests come from a few keys. */
+  const callers = new WeakMap<KnownGatewayKey, Caller>()
+  const callerOf = (found: KnownGatewayKey): Caller => {
+    const known = callers.get(found)
+    if (known !== undefined) return known
+    const caller = newCaller(found, defaults)
+    callers.set(found, caller)
+    return caller
+  }
   return headers => {
     const presented = gatewayKeys.parse(headers.get('authorization'))
     if (presented === null) throw unauthenticated()
@@ -70,19 +79,22 @@ export function createKeyAuthenticate({ find, onUse, clock, defaults }: KeyAuthD
     const matches = secretMatches(presented.secret, found?.key.secretSha256 ?? null)
     const nowMs = clock.nowMs()
     if (found === null || !matches || !isActive(found, nowMs)) throw unauthenticated()
-    const { key } = found
-    onUse(key, nowMs)
-    return {
-      keyPrefix: key.prefix,
-      keyDigest: toHex(key.secretSha256),
-      organizationId: key.organizationId,
-      instanceId: key.instanceId,
-      requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,
-      tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
-      concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
-      rules: { models: key.models, aliases: key.aliases },
-      budgets: { key: budgetOf(key), organization: budgetOf(found.organizationBudget) },
-    }
+    onUse(found.key, nowMs)
+    return callerOf(found)
+  }
+}
+
+function newCaller({ key, organizationBudget }: KnownGatewayKey, defaults: GatewayAuthDeps['defaults']): Caller {
+  return {
+    keyPrefix: key.prefix,
+    keyDigest: toHex(key.secretSha256),
+    organizationId: key.organizationId,
+    instanceId: key.instanceId,
+    requestsPerMinute: key.requestsPerMinute ?? defaults.requestsPerMinute,
+    tokensPerMinute: key.tokensPerMinute ?? defaults.tokensPerMinute,
+    concurrencyMax: key.concurrencyMax ?? defaults.concurrencyMax,
+    rules: { models: key.models, aliases: key.aliases },
+    budgets: { key: budgetOf(key), organization: budgetOf(organizationBudget) },
   }
 }
 
@@ -94,17 +106,32 @@ export function mintGatewayKey(random: RandomBytes): MintedKey {
 
 const rememberedMax = 4096
 
-/** Caches rows, and their absence, until anything in the database changes. */
-function createLookup(db: DirectoryDb): (prefix: string) => KnownGatewayKey | null {
+/**
+ * How long a change by another connection may go unseen. Keys are changed by the connection of `db` alone, whose
+ * changes the very next request sees; any other is a person who writes by hand while the daemon runs.
+ */
+export const othersSeenMs = 1_000
+
+/** Keeps rows, and their absence, in memory until anything in the database changes. */
+function createLookup({ db, clock }: Pick<GatewayAuthDeps, 'db' | 'clock'>): (prefix: string) => KnownGatewayKey | null {
   const find = prepareGatewayKeyLookup(db)
-  const readMark = prepareChangeMark(db)
+  const changes = prepareChangeMark(db)
   const remembered = new Map<string, KnownGatewayKey | null>()
-  let mark = { own: -1, others: -1 }
+  let own = -1
+  let others = -1
+  let lookDueMs = Number.NEGATIVE_INFINITY
+  const isChanged = (): boolean => {
+    const before = { own, others }
+    own = changes.own()
+    const nowMs = clock.monotonicMs()
+    if (nowMs >= lookDueMs) {
+      others = changes.others()
+      lookDueMs = nowMs + othersSeenMs
+    }
+    return own !== before.own || others !== before.others
+  }
   return prefix => {
-    const now = readMark()
-    const isChanged = now.own !== mark.own || now.others !== mark.others
-    if (isChanged || remembered.size >= rememberedMax) remembered.clear()
-    mark = now
+    if (isChanged() || remembered.size >= rememberedMax) remembered.clear()
     const known = remembered.get(prefix)
     if (known !== undefined) return known
     const found = find(prefix)

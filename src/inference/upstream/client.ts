@@ -190,7 +190,7 @@ export class UpstreamClient {
    */
   async #sendPooled({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
     // Connections that the peer has closed leave the pool once the event loop learns of it.
-    if (idle.length > 0) await newsOfSockets()
+    if (idle.at(-1)?.hasNews() === true) await newsOfSockets()
     for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
       const response = await this.#sendOn(kept, bytes, options)
       if (response !== null) return response

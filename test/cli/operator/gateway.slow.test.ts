@@ -107,7 +107,7 @@ function isLetIn(key: string): boolean {
   const log = createLogger({ level: 'error', sink: () => {}, nowMs: () => nowMs })
   const authenticate = createGatewayAuthenticate({
     db: store.directory.db,
-    clock: { nowMs: () => nowMs },
+    clock: { nowMs: () => nowMs, monotonicMs: () => nowMs },
     log,
     defaults,
   })

@@ -7,7 +7,7 @@ import { join } from 'node:path'
 import { eq } from 'drizzle-orm'
 import { newUuid, systemRandom } from '../../../src/base/ids.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
-import { createGatewayAuthenticate, mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
+import { createGatewayAuthenticate, mintGatewayKey, othersSeenMs } from '../../../src/inference/keys/authenticate.ts'
 import { createInstanceKeys, loadKeySecret } from '../../../src/inference/keys/instance-keys.ts'
 import { createLimiter } from '../../../src/inference/limits/limiter.ts'
 import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
@@ -142,7 +142,8 @@ describe('a key that worked a moment ago', () => {
         .run(),
   }
   for (const [what, end] of Object.entries(ENDINGS)) {
-    // Goal: whatever ends a key ends it for the very next request, and for this key alone.
+    // Goal: whatever ends a key here ends it for the very next request, what another process does within
+    // `othersSeenMs`; and for this key alone.
     test(what, () => {
       using ledger = openLedger()
       const instanceId = ledger.addInstance('abcd1234')
@@ -151,6 +152,7 @@ describe('a key that worked a moment ago', () => {
       const { outcome } = authenticator(ledger)
       for (let i = 0; i < 3; i += 1) expect(outcome(bearer(key))).toBe(prefixOf(key))
       end(ledger, key, instanceId)
+      if (what.includes('another process')) ledger.clock.advance(othersSeenMs)
       expect(outcome(bearer(key))).toBe(refused)
       expect(outcome(bearer(sister))).toBe(prefixOf(sister))
     })
@@ -167,16 +169,18 @@ describe('a key that worked a moment ago', () => {
     expect(outcome(bearer(key))).toBe(refused)
   })
 
-  test('endings by others between requests of one turn', () => {
-    // Goal: each request sees what the other connection has committed just before, back and forth, without a wait.
+  test('endings by others, back and forth', () => {
+    // Goal: each request sees what the other connection has committed, back and forth, once it has been looked at.
     using ledger = openLedger()
     const key = ledger.addKey()
     const { outcome } = authenticator(ledger)
     const other = openStore(join(ledger.dir, 'strongroom.db'))
     for (let i = 0; i < 20; i += 1) {
       setOrganizationStatus(other.directory.db, { slug: 'acme', status: 'suspended' })
+      ledger.clock.advance(othersSeenMs)
       expect(outcome(bearer(key))).toBe(refused)
       setOrganizationStatus(other.directory.db, { slug: 'acme', status: 'active' })
+      ledger.clock.advance(othersSeenMs)
       expect(outcome(bearer(key))).toBe(prefixOf(key))
     }
     other.close()

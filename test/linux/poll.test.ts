@@ -1,0 +1,36 @@
+// poll(2) over sockets with and without something to read.
+
+import { expect, test } from 'bun:test'
+import { closeSync, writeSync } from 'node:fs'
+import { hasUnread, unixSocketPair } from '../../src/linux/libc.ts'
+
+function pair() {
+  const made = unixSocketPair()
+  if (!made.ok) throw new Error(`socketpair: ${made.errno}`)
+  const [here, there] = made.fds
+  return { here, there, [Symbol.dispose]: () => made.fds.map(fd => closeSync(fd)) }
+}
+
+test('each of many calls looks at its own socket', () => {
+  // Goal: the compiler of the runtime moves small arrays; a call through an address of before would look at another
+  // socket, and let the kernel write into memory of others.
+  using idle = pair()
+  using spoken = pair()
+  writeSync(spoken.there, 'x')
+  const seen = new Map<string, number>()
+  for (let i = 0; i < 200_000; i += 1) {
+    const said = `${hasUnread(idle.here)} ${hasUnread(spoken.here)}`
+    seen.set(said, (seen.get(said) ?? 0) + 1)
+  }
+  expect([...seen]).toEqual([['false true', 200_000]])
+})
+
+test('an end is news, and so is a descriptor that is none', () => {
+  // Goal: a connection that the peer has closed is not taken for another request.
+  const { here, there } = pair()
+  expect(hasUnread(here)).toBe(false)
+  closeSync(there)
+  expect(hasUnread(here)).toBe(true)
+  closeSync(here)
+  expect(hasUnread(here)).toBe(true)
+})
