@@ -52,68 +52,96 @@ const JSON_TYPES = {
 } as const
 
 /** The bytes of a body with checked headers. Faults: body_too_large, body_timeout, invalid_request (cut, empty). */
-export async function readBody(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
-  const read = await readWithin(request, limits, deadlines)
-  if (read.kind === 'too_large') throw tooLarge(limits.bytesMax)
-  if (read.kind === 'late') throw new Fault('body_timeout', `The body did not arrive within ${limits.timeoutMs} ms.`)
-  // The client closed the connection: nobody reads this response, but the failure is the client's.
-  if (read.kind === 'cut') throw new Fault('invalid_request', 'The body ended early.', { cause: read.cause })
-  if (read.bytes.length === 0) throw new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
-  return read.bytes
+export function readBody(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
+  return request.headers.has('content-length')
+    ? readDeclared(request, limits, deadlines)
+    : readChunked(request, limits, deadlines)
 }
 
-type Read =
-  | { readonly kind: 'whole'; readonly bytes: Uint8Array }
-  | { readonly kind: 'too_large' }
-  | { readonly kind: 'late' }
-  | { readonly kind: 'cut'; readonly cause: unknown }
-
 /**
- * Reads a body with a declared length in one go, several times faster than piece by piece. Reading the property
+ * A body with a declared length in one go, several times faster than piece by piece. Reading the property
  * `request.body` would already turn the body into a stream.
  */
-function readWithin(request: Request, { bytesMax, timeoutMs }: BodyLimits, deadlines: Deadlines): Promise<Read> {
-  // A single promise for all outcomes: every request pays for each further promise.
-  return new Promise(resolve => {
-    const reader = request.headers.has('content-length') ? null : (request.body?.getReader() ?? null)
-    const stop = deadlines.after(timeoutMs, () => {
-      resolve({ kind: 'late' })
-      void reader?.cancel().catch(() => {})
-    })
-    const end = (read: Read) => {
+function readDeclared(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
+  return new Promise((resolve, reject) => {
+    const stop = deadlines.after(limits.timeoutMs, () => reject(late(limits)))
+    const end = (buffer: ArrayBuffer) => {
       stop()
-      resolve(read)
+      const bytes = new Uint8Array(buffer)
+      const fault = faultOf(bytes, limits)
+      if (fault === null) resolve(bytes)
+      else reject(fault)
     }
-    const cut = (cause: unknown) => end({ kind: 'cut', cause })
-    if (reader === null) request.arrayBuffer().then(buffer => end(wholeOf(new Uint8Array(buffer), bytesMax)), cut)
-    else {
-      const discardAll = () => {
-        stop()
-        return discardRest(reader, deadlines)
-      }
-      readPieces(reader, bytesMax, discardAll).then(end, cut)
-    }
+    request.arrayBuffer().then(end, cause => {
+      stop()
+      reject(cut(cause))
+    })
   })
 }
 
-function wholeOf(bytes: Uint8Array, bytesMax: number): Read {
-  return bytes.length > bytesMax ? { kind: 'too_large' } : { kind: 'whole', bytes }
+async function readChunked(request: Request, limits: BodyLimits, deadlines: Deadlines): Promise<Uint8Array> {
+  const reader = request.body?.getReader()
+  if (reader === undefined) throw empty()
+  let isLate = false
+  const stop = deadlines.after(limits.timeoutMs, () => {
+    isLate = true
+    void reader.cancel().catch(() => {})
+  })
+  const discardAll = () => {
+    stop()
+    return discardRest(reader, deadlines)
+  }
+  let bytes: Uint8Array | null
+  try {
+    bytes = await readPieces(reader, limits.bytesMax, discardAll)
+  } catch (cause) {
+    throw isLate ? late(limits) : cut(cause)
+  } finally {
+    stop()
+  }
+  if (isLate) throw late(limits)
+  const fault = bytes === null ? tooLarge(limits.bytesMax) : faultOf(bytes, limits)
+  if (fault !== null || bytes === null) throw fault
+  return bytes
+}
+
+function faultOf(bytes: Uint8Array, { bytesMax }: BodyLimits): Fault | null {
+  if (bytes.length > bytesMax) return tooLarge(bytesMax)
+  return bytes.length === 0 ? empty() : null
+}
+
+function late({ timeoutMs }: BodyLimits): Fault {
+  return new Fault('body_timeout', `The body did not arrive within ${timeoutMs} ms.`)
+}
+
+/** The client closed the connection: nobody reads this response, but the failure is the client's. */
+function cut(cause: unknown): Fault {
+  return new Fault('invalid_request', 'The body ended early.', { cause })
+}
+
+function empty(): Fault {
+  return new Fault('invalid_request', 'The body is empty; a JSON object is expected.')
 }
 
 type Reader = Pick<ReadableStreamDefaultReader<Uint8Array>, 'read' | 'cancel'>
 
-async function readPieces(reader: Reader, bytesMax: number, discardAll: () => Promise<void>): Promise<Read> {
+/** Null: more than `bytesMax`. */
+async function readPieces(
+  reader: Reader,
+  bytesMax: number,
+  discardAll: () => Promise<void>,
+): Promise<Uint8Array | null> {
   const chunks: Uint8Array[] = []
   let lengthBytes = 0
   for (let next = await reader.read(); !next.done; next = await reader.read()) {
     lengthBytes += next.value.length
     if (lengthBytes > bytesMax) {
       await discardAll()
-      return { kind: 'too_large' }
+      return null
     }
     chunks.push(next.value)
   }
-  return { kind: 'whole', bytes: Buffer.concat(chunks) }
+  return Buffer.concat(chunks)
 }
 
 /**

@@ -3,16 +3,26 @@
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { UpstreamFault } from '../failure.ts'
-import type { UpstreamResponse } from '../upstream/connection.ts'
+import type { Piece, UpstreamResponse } from '../upstream/connection.ts'
 
-/** The whole body as text. UpstreamFault too_large, idle_timeout, cut, malformed. */
-export async function readUpstreamBody(
+/**
+ * The whole body as text, at once where it has arrived with its head. UpstreamFault too_large, idle_timeout, cut,
+ * malformed.
+ */
+export function readUpstreamBody(
   response: UpstreamResponse,
   limits: BodyLimits,
   deadlines: Deadlines,
-): Promise<string> {
+): string | Promise<string> {
+  if ((response.head.contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
+  const whole = response.takeWhole()
+  if (whole === null) return readPieces(response, limits, deadlines)
+  if (whole.end - whole.start > limits.bytesMax) throw new UpstreamFault('too_large')
+  return textOf(whole)
+}
+
+async function readPieces(response: UpstreamResponse, limits: BodyLimits, deadlines: Deadlines): Promise<string> {
   const { contentLength } = response.head
-  if ((contentLength ?? 0) > limits.bytesMax) throw new UpstreamFault('too_large')
   let isLate = false
   const stop = deadlines.after(limits.timeoutMs, () => {
     isLate = true
@@ -34,9 +44,19 @@ export async function readUpstreamBody(
   } finally {
     stop()
   }
+  const [first] = chunks
+  return decode(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks))
+}
+
+/** Strict: the fast decoder writes U+FFFD for what is no UTF-8, and for itself. */
+function textOf({ bytes, start, end }: Piece): string {
+  const text = bytes.toString('utf8', start, end)
+  return text.includes('\uFFFD') || text.startsWith('\uFEFF') ? decode(bytes.subarray(start, end)) : text
+}
+
+function decode(bytes: Uint8Array): string {
   try {
-    const [first] = chunks
-    return decoder.decode(chunks.length === 1 ? first : Buffer.concat(chunks))
+    return decoder.decode(bytes)
   } catch {
     throw new UpstreamFault('malformed')
   }

@@ -15,7 +15,6 @@ import { BusyFault, UpstreamFault } from '../failure.ts'
 import type { BodyRoom } from '../limits/body-room.ts'
 import { estimateTokens, NO_TOKENS, partTokens, type RequestAccount } from '../metering/account.ts'
 import { usageLabels } from '../metering/labels.ts'
-import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { Dialect, ResponseHead } from '../openai/dialect.ts'
 import { cutLongTexts, type LongTexts, textBytesMax } from '../openai/long-texts.ts'
 import type { Obfuscate } from '../openai/obfuscation.ts'
@@ -90,29 +89,23 @@ const largeBytesReserved = 262_144
 const chunkedBytesReserved = 16_384
 
 export function createCompletionHandler(deps: CompletionDeps): CompletionHandler {
-  return createMeteredHandler(deps, async admitted => {
-    const read = await readRequest(deps, admitted)
-    const asked = { rules: admitted.caller.rules, model: read.model }
-    const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
-    try {
-      return await completeJob(deps, await prepareJob(deps, admitted, { ...read, model }))
-    } catch (error) {
-      if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
-      deps.log.warn('another model answers', { request: admitted.id, model, fallback })
-      return await completeJob(deps, await prepareJob(deps, admitted, { ...read, model: fallback }))
-    } finally {
-      // A stream may last for minutes, and no upstream is asked any more.
-      read.longTexts?.drop()
-    }
+  return createMeteredHandler(deps, (admitted, body) => {
+    const cut = longTextsOf(deps, body)
+    if (cut !== null) return cut.then(longTexts => answer(deps, admitted, { body, longTexts }))
+    return answer(deps, admitted, { body, longTexts: null })
   })
 }
 
 export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom'>
 
-/** The frame of every metered request: admission before the body is read, and the response to a failure. */
+/**
+ * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
+ * asks upstreams, and the response to a failure. Each step that need not wait does not: a promise for each layer costs
+ * more than the steps themselves.
+ */
 export function createMeteredHandler<Asked extends Operation>(
   deps: MeteredDeps,
-  respond: (admitted: AdmittedRequest<Asked>) => Promise<Response>,
+  respond: (admitted: AdmittedRequest<Asked>, body: Uint8Array) => Promise<Response>,
 ): MeteredHandler<Asked> {
   return async (request, { operation, id, exchange }) => {
     const dialect = dialectOf(operation)
@@ -128,15 +121,15 @@ export function createMeteredHandler<Asked extends Operation>(
     }
     if (!entry.ok) return refusalResponse(entry.refusal, commonHeaders(id, dialect), dialect)
     const { caller } = entry
-    const headers = { ...commonHeaders(id, dialect), ...entry.headers }
-    const trace = deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null
-    const account = entry.open(trace)
+    const headers = Object.assign(commonHeaders(id, dialect), entry.headers)
+    const account = entry.open(deps.beginTrace?.({ headers: request.headers, id, operation }) ?? null)
     // In the clear it would tell how long an encrypted response is.
     account.wantsCost = exchange === null && request.headers.get(costHeader) === '1'
     let leave: (() => void) | null = null
     try {
       leave = roomFor(deps, request.headers, caller)
-      return await respond({ request, operation, id, exchange, headers, account, caller, dialect })
+      const body = await readPlainBody(deps, request, { operation, exchange })
+      return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
     } catch (error) {
       if (leave === null) await discardBody(request, deps.deadlines)
       return await failureResponse(deps, error, { request, id, headers, account, dialect })
@@ -178,11 +171,8 @@ function roomFor({ bodyRoom }: MeteredDeps, headers: Headers, { organizationId }
 }
 
 /** Null: the body is not large. Fault body_too_large. */
-export async function longTextsOf(
-  { random }: Pick<CompletionDeps, 'random'>,
-  body: Uint8Array,
-): Promise<LongTexts | null> {
-  return body.length <= textBytesMax ? null : await bodiesInTurns(cutLongTexts(body, toHex(random(markBytes))))
+export function longTextsOf({ random }: Pick<CompletionDeps, 'random'>, body: Uint8Array): Promise<LongTexts> | null {
+  return body.length <= textBytesMax ? null : bodiesInTurns(cutLongTexts(body, toHex(random(markBytes))))
 }
 
 const bodiesInTurns = createSharedTurns()
@@ -202,7 +192,7 @@ function tokensToReserve(
 }
 
 /** The plain body. */
-export function readPlainBody(
+function readPlainBody(
   { limits, deadlines }: Pick<MeteredDeps, 'limits' | 'deadlines'>,
   request: Request,
   asked: Asked,
@@ -228,27 +218,60 @@ function drawn(random: RandomBytes): number {
   return new DataView(random(4).buffer).getUint32(0) / 2 ** 32
 }
 
-/** A request whose body has been read, and the model that is to answer it. */
-type ReadCompletion = {
-  readonly body: Uint8Array
-  readonly longTexts: LongTexts | null
-  readonly parsed: ParsedBody
-  readonly model: string
+/** A request whose body has been read. */
+type ReadCompletion = { readonly body: Uint8Array; readonly longTexts: LongTexts | null }
+type ParsedCompletion = ReadCompletion & { readonly parsed: ParsedBody }
+
+function answer(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  read: ReadCompletion,
+): Promise<Response> {
+  const parsed = parseBody(deps, admitted, read.longTexts?.bytes ?? read.body)
+  return parsed instanceof Promise
+    ? parsed.then(ready => answerParsed(deps, admitted, { ...read, parsed: ready }))
+    : answerParsed(deps, admitted, { ...read, parsed })
 }
 
-async function readRequest(deps: CompletionDeps, admitted: AdmittedRequest<AskedCompletion>): Promise<ReadCompletion> {
-  const { request, operation, exchange, account, caller } = admitted
-  const body = await readPlainBody(deps, request, { operation, exchange })
-  const longTexts = await longTextsOf(deps, body)
-  const read = parseBody(deps, admitted, longTexts?.bytes ?? body)
-  const parsed = read instanceof Promise ? await read : read
-  if (deps.limits.usageLabels === true) account.labels = usageLabels(operation, parsed.given)
-  const name = parsed.request.model
-  return {
-    body,
-    longTexts,
-    parsed,
-    model: requireModel(deps.models, { rules: caller.rules, name, use: 'completions' }),
+function answerParsed(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  read: ParsedCompletion,
+): Promise<Response> {
+  const { rules } = admitted.caller
+  const { given, request } = read.parsed
+  if (deps.limits.usageLabels === true) admitted.account.labels = usageLabels(admitted.operation, given)
+  const asked = { rules, model: requireModel(deps.models, { rules, name: request.model, use: 'completions' }) }
+  const [model, fallback] = answering(deps.models, asked, () => drawn(deps.random))
+  return fallback === undefined && read.longTexts === null
+    ? complete(deps, admitted, { ...read, model })
+    : completeByEither(deps, admitted, { ...read, model, fallback })
+}
+
+function complete(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  read: ParsedCompletion & { readonly model: string },
+): Promise<Response> {
+  const job = prepareJob(deps, admitted, read)
+  return job instanceof Promise ? job.then(ready => completeJob(deps, ready)) : completeJob(deps, job)
+}
+
+async function completeByEither(
+  deps: CompletionDeps,
+  admitted: AdmittedRequest<AskedCompletion>,
+  read: ParsedCompletion & { readonly model: string; readonly fallback: string | undefined },
+): Promise<Response> {
+  const { model, fallback } = read
+  try {
+    return await complete(deps, admitted, read)
+  } catch (error) {
+    if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
+    deps.log.warn('another model answers', { request: admitted.id, model, fallback })
+    return await complete(deps, admitted, { ...read, model: fallback })
+  } finally {
+    // A stream may last for minutes, and no upstream is asked any more.
+    read.longTexts?.drop()
   }
 }
 
@@ -258,14 +281,16 @@ function mayFallBack(error: unknown): boolean {
   return error instanceof BusyFault
 }
 
-async function prepareJob(
+/** A promise where the schema of response_format has to be prepared. */
+function prepareJob(
   deps: CompletionDeps,
   admitted: AdmittedRequest<AskedCompletion>,
-  { body, longTexts, model, parsed: { request: asked, source, ignored, respond } }: ReadCompletion,
-): Promise<Job> {
+  read: ParsedCompletion & { readonly model: string },
+): Job | Promise<Job> {
   const { request, id, exchange, headers, account, caller } = admitted
-  const parsed = { ...asked, model }
-  const { format } = parsed
+  const { body, longTexts, model } = read
+  const { request: asked, source, ignored, respond } = read.parsed
+  const parsed = asked.model === model ? asked : { ...asked, model }
   account.model = model
   // With all that was cut out: a document may have as many tokens, and what an upstream counts is to be believed.
   account.bodyBytes = source.sizeBytes + body.length - (longTexts?.bytes ?? body).length
@@ -274,19 +299,21 @@ async function prepareJob(
   const isEncrypted = exchange !== null
   const { seal, headers: more } = beginSeal(deps, { request, id, caller, model, body, isEncrypted })
   const createdS = Math.floor(deps.clock.nowMs() / 1000)
-  const plan: CompletionPlan = {
+  const { format, includeObfuscation } = parsed
+  const { signal } = request
+  const plan = {
     request: parsed,
     id: `${parsed.operation === 'chat' ? 'chatcmpl' : 'cmpl'}-${id}`,
     createdS,
-    schema:
-      format.kind === 'json_schema'
-        ? await deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal: request.signal })
-        : null,
-    obfuscate: (parsed.includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
+    schema: null,
+    obfuscate: (includeObfuscation ?? deps.limits.padsStreams) ? deps.obfuscate : null,
     dialect: respond?.({ id: responseIdOf(id), createdS, model, keep: keeperOf(deps, admitted, longTexts) }) ?? null,
   }
-  const { signal } = request
-  return { id, plan, source, longTexts, ignored, seal, headers: { ...headers, ...more }, account, isEncrypted, signal }
+  const allHeaders = seal === null ? headers : { ...headers, ...more }
+  const job = { id, plan, source, longTexts, ignored, seal, headers: allHeaders, account, isEncrypted, signal }
+  if (format.kind !== 'json_schema') return job
+  const prepared = deps.schemas.prepare(format.schema, { key: caller.keyPrefix, signal })
+  return prepared.then(schema => ({ ...job, plan: { ...plan, schema } }))
 }
 
 /** With the key in Authorization, where another header that its API has carries it. */

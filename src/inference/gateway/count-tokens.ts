@@ -11,7 +11,6 @@ import {
   longTextsOf,
   type MeteredDeps,
   type MeteredHandler,
-  readPlainBody,
 } from './completion.ts'
 import { requireModel } from './models.ts'
 import { jsonResponse } from './responses.ts'
@@ -22,9 +21,7 @@ const dataUrl = /"data:[^"\\]*"/g
 export function createCountHandler(
   deps: MeteredDeps & Pick<CompletionDeps, 'models' | 'random'>,
 ): MeteredHandler<'count_tokens'> {
-  return createMeteredHandler(deps, async admitted => {
-    const { request, headers, account, caller } = admitted
-    const plain = await readPlainBody(deps, request, admitted)
+  return createMeteredHandler(deps, async ({ headers, account, caller }, plain) => {
     const source = readSource((await longTextsOf(deps, plain))?.bytes ?? plain)
     const body = { ...source.body, max_tokens: source.body.max_tokens ?? 1 }
     const asked = parseDialect(messagesDialect, { ...source, body })

@@ -21,13 +21,7 @@ import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
 import { readUpstreamBody } from './body.ts'
-import {
-  type AdmittedRequest,
-  type CompletionDeps,
-  createMeteredHandler,
-  type MeteredHandler,
-  readPlainBody,
-} from './completion.ts'
+import { type AdmittedRequest, type CompletionDeps, createMeteredHandler, type MeteredHandler } from './completion.ts'
 import { type Asked, ignoredHeaders, overUpstreams } from './failover.ts'
 import { requireModel } from './models.ts'
 import { beginSeal } from './receipts.ts'
@@ -39,9 +33,9 @@ type EmbeddingsJob = SealedJob & ParsedEmbeddingsRequest & { readonly signal: Ab
 
 export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'embeddings'> {
   const inTurns = createSharedTurns()
-  return createMeteredHandler(deps, async admitted => {
-    const job = await prepareJob(deps, admitted)
-    return await overUpstreams(deps, {
+  return createMeteredHandler(deps, (admitted, body) => {
+    const job = prepareJob(deps, admitted, body)
+    return overUpstreams(deps, {
       id: admitted.id,
       account: job.account,
       signal: job.signal,
@@ -54,9 +48,8 @@ export function createEmbeddingsHandler(deps: EmbeddingsDeps): MeteredHandler<'e
   })
 }
 
-async function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'>): Promise<EmbeddingsJob> {
+function prepareJob(deps: EmbeddingsDeps, admitted: AdmittedRequest<'embeddings'>, body: Uint8Array): EmbeddingsJob {
   const { request, id, exchange, headers, account, caller } = admitted
-  const body = await readPlainBody(deps, request, admitted)
   const { request: asked, source } = parseEmbeddingsRequest(body)
   const model = requireModel(deps.models, { rules: caller.rules, name: asked.model, use: 'embeddings' })
   account.model = model
@@ -105,10 +98,13 @@ async function respond(
   const { request, account, signal } = job
   const bytesMax = Math.min(limits.responseBytesMax, embeddingsBytesMax(request))
   const bodyLimits = { bytesMax, timeoutMs: limits.idleTimeoutMs }
-  const text = await readUpstreamBody(upstream, bodyLimits, deadlines).catch(error => {
+  let text: string
+  try {
+    text = await readUpstreamBody(upstream, bodyLimits, deadlines)
+  } catch (error) {
     const isTooLarge = error instanceof UpstreamFault && error.reason === 'too_large'
     throw isTooLarge && bytesMax === limits.responseBytesMax ? tooManyInputs() : error
-  })
+  }
   const { contextTokens } = lease.target
   const bounds = embeddingsUsageBounds(request, { bodyBytes: account.bodyBytes, contextTokens })
   const counts = { bounds, promptEstimate: account.promptEstimate }

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
 import { unlabelled } from '../metering/labels.ts'
@@ -14,6 +15,7 @@ import { type Attempt, openAttempt, type UpstreamClient } from '../upstream/clie
 import type { Owner } from '../upstream/fair-share.ts'
 import type { Lease } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
+import { readUpstreamBody } from './body.ts'
 import { healthAfter, type Job, type RespondDeps, respondStream, respondWhole } from './respond.ts'
 import { publicErrorOf, type ResponseHeaders } from './responses.ts'
 
@@ -149,16 +151,22 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
   const cacheSalt = () => deps.cacheSalt(account.owner.organizationId)
   const { text, ignored } = upstreamBody({ request, source }, { engine: lease.target.engine, cacheSalt })
   const more = ignoredHeaders(deps, leftOut(job, ignored))
-  const response = await deps.upstream.send(lease.target, {
+  const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
+  const upstream = await deps.upstream.send(lease.target, {
     path: request.operation === 'chat' ? '/chat/completions' : '/completions',
     body: longTexts?.putBack(text) ?? text,
     stream: request.stream,
     traceparent,
     attempt,
   })
-  const respond = request.stream ? respondStream : respondWhole
-  const merged = more === null ? job : { ...job, headers: { ...job.headers, ...more } }
-  return await respond(deps, merged, lease, response)
+  if (request.stream) return await respondStream(deps, merged, lease, upstream)
+  const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
+  const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
+  return responded instanceof Promise ? await responded : responded
+}
+
+function wholeLimits({ limits }: Pick<FailoverDeps, 'limits'>): BodyLimits {
+  return { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
 }
 
 /** By the translation, by the check, and for the upstream. */

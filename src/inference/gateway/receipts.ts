@@ -36,13 +36,15 @@ export type RequestSeal = {
   readonly headers: ResponseHeaders
 }
 
+const NO_SEAL: RequestSeal = { seal: null, headers: {} }
+
 /** Faults: invalid_request (the header), attestation_unavailable. */
 export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
   const { request, id, caller, model, body, isEncrypted } = sealed
   const { organizationId, keyDigest } = caller
   const asked = request.headers.get(receiptHeader)
   if (asked !== null && asked !== '1' && asked !== 'keep') throw wrongHeader('must be 1 or keep.')
-  if (asked === null && responseReceipts === 'on-request') return { seal: null, headers: {} }
+  if (asked === null && responseReceipts === 'on-request') return NO_SEAL
   if (sealer === null) throw new Fault('attestation_unavailable', 'Signed receipts are not available now.')
   const isCarried = asked !== 'keep'
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')

@@ -8,7 +8,7 @@ import { nanoUsdText } from '../../contract/http/usd.ts'
 import type { TokensSource } from '../../store/directory/usage/usage.table.ts'
 import { UpstreamFault } from '../failure.ts'
 import type { RequestAccount } from '../metering/account.ts'
-import { parseCompletion, type TokenCounts } from '../openai/completion.ts'
+import { type Completion, parseCompletion, type TokenCounts } from '../openai/completion.ts'
 import type { CompletionPlan } from '../openai/completion-plan.ts'
 import type { LongTexts } from '../openai/long-texts.ts'
 import type { RequestSource } from '../openai/request.ts'
@@ -18,7 +18,6 @@ import type { BegunSeal, ResponseSeal, Tokens } from '../types.ts'
 import type { UpstreamResponse } from '../upstream/connection.ts'
 import type { Lease, TargetHealth } from '../upstream/router.ts'
 import type { UpstreamTarget } from '../upstream/target.ts'
-import { readUpstreamBody } from './body.ts'
 import { jsonTextResponse, publicErrorOf, type ResponseHeaders } from './responses.ts'
 import { openStream, type StreamEnd, type StreamLimits } from './stream.ts'
 
@@ -52,29 +51,40 @@ export const costUsdHeader = 'x-strongroom-cost-usd'
 /** Status for logs and metrics of a request whose client has left, as in nginx. */
 export const clientGoneStatus = 499
 
-export async function respondWhole(
-  { deadlines, limits }: RespondDeps,
-  job: Job,
-  lease: Lease<UpstreamTarget>,
-  upstream: UpstreamResponse,
-): Promise<Response> {
-  const { plan, account, signal } = job
-  const seal = job.seal?.(lease.target.name) ?? null
-  const bodyLimits = { bytesMax: limits.responseBytesMax, timeoutMs: limits.idleTimeoutMs }
-  const text = await readUpstreamBody(upstream, bodyLimits, deadlines)
+/** `text`: the upstream's whole body. A promise where a check, a signature or the books are waited for. */
+export function respondWhole(job: Job, lease: Lease<UpstreamTarget>, text: string): Response | Promise<Response> {
+  const { plan } = job
   const completion = parseCompletion(text, plan, countsOf(job, lease.target))
+  if (plan.schema === null) return respondChecked(job, lease, completion)
+  return plan.schema(completion.contents).then(
+    () => respondChecked(job, lease, completion),
+    error => {
+      throw chargedFor(error, completion)
+    },
+  )
+}
+
+function respondChecked(
+  { plan, seal: begin, headers, account, signal }: Job,
+  lease: Lease<UpstreamTarget>,
+  completion: Completion,
+): Response | Promise<Response> {
   const { tokens, tokensSource } = completion
   let body: string
   try {
-    if (plan.schema !== null) await plan.schema(completion.contents)
     body = plan.dialect?.whole(completion.body, completion.usage) ?? JSON.stringify(completion.body)
   } catch (error) {
-    throw error instanceof UpstreamFault ? error.charged(tokens) : error
+    throw chargedFor(error, completion)
   }
   signal.throwIfAborted()
+  const seal = begin?.(lease.target.name) ?? null
   seal?.update(utf8(body))
   if (account.trace !== null) account.trace.finishReasons = completion.finishReasons
-  return await sendWhole(job, lease, { seal, body, tokens, tokensSource })
+  return sendWhole({ headers, account }, lease, { seal, body, tokens, tokensSource })
+}
+
+function chargedFor(error: unknown, { tokens }: Pick<Completion, 'tokens'>): unknown {
+  return error instanceof UpstreamFault ? error.charged(tokens) : error
 }
 
 export type SealedJob = Pick<Job, 'seal' | 'headers' | 'account'>
@@ -88,20 +98,26 @@ type WholeBody = {
 }
 
 /** The end of a request whose response is whole: it is in the books before the client has it. */
-export async function sendWhole(
-  { headers, account }: SealedJob,
+export function sendWhole(
+  { headers, account }: Pick<SealedJob, 'headers' | 'account'>,
   lease: Lease<UpstreamTarget>,
   { seal, body, tokens, tokensSource }: WholeBody,
-): Promise<Response> {
+): Response | Promise<Response> {
   const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')
   account.noteFirstChunk()
-  await account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
-  return jsonTextResponse(body, 200, {
+  const kept = account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
+  const respond = () => jsonTextResponse(body, 200, wholeHeaders(headers, receipt, account.costNanoUsd))
+  return kept instanceof Promise ? kept.then(respond) : respond()
+}
+
+function wholeHeaders(headers: ResponseHeaders, receipt: string | null, costNanoUsd: string | null): ResponseHeaders {
+  if (receipt === null && costNanoUsd === null) return headers
+  return {
     ...headers,
     ...(receipt === null ? {} : { 'x-strongroom-receipt': receipt }),
-    ...(account.costNanoUsd === null ? {} : { [costUsdHeader]: nanoUsdText(BigInt(account.costNanoUsd)) }),
-  })
+    ...(costNanoUsd === null ? {} : { [costUsdHeader]: nanoUsdText(BigInt(costNanoUsd)) }),
+  }
 }
 
 export async function respondStream(

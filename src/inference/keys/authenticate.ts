@@ -113,7 +113,10 @@ const rememberedMax = 4096
 export const othersSeenMs = 1_000
 
 /** Keeps rows, and their absence, in memory until anything in the database changes. */
-function createLookup({ db, clock }: Pick<GatewayAuthDeps, 'db' | 'clock'>): (prefix: string) => KnownGatewayKey | null {
+function createLookup({
+  db,
+  clock,
+}: Pick<GatewayAuthDeps, 'db' | 'clock'>): (prefix: string) => KnownGatewayKey | null {
   const find = prepareGatewayKeyLookup(db)
   const changes = prepareChangeMark(db)
   const remembered = new Map<string, KnownGatewayKey | null>()

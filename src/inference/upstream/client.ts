@@ -146,7 +146,7 @@ export class UpstreamClient {
         `${requestLead(target, endpoint, { method: 'GET', path: '/models' })}accept: application/json\r\n\r\n`,
       )
       const connection = await openConnection(this.#connect(endpoint, idle), attempt)
-      const response = await this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs })
+      const response = await (this.#sendOn(connection, bytes, { attempt, timeoutMs: probeTimeoutMs }) ?? null)
       connection.close()
       return response?.head.status === 200
     } finally {
@@ -185,37 +185,57 @@ export class UpstreamClient {
   }
 
   /**
-   * Sends on an open idle connection, or else on a new one. A request is written once only: the upstream may already
-   * work on it, which costs money. The caller decides on another upstream.
+   * On an open idle connection, or else on a new one. A request is written once only: the upstream may already work on
+   * it, which costs money. The caller decides on another upstream.
    */
-  async #sendPooled({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
-    // Connections that the peer has closed leave the pool once the event loop learns of it.
-    if (idle.at(-1)?.hasNews() === true) await newsOfSockets()
-    for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
-      const response = await this.#sendOn(kept, bytes, options)
-      if (response !== null) return response
+  #sendPooled(pool: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
+    const { idle } = pool
+    for (let kept = idle.at(-1); kept !== undefined; kept = idle.at(-1)) {
+      if (kept.hasNews()) return this.#sendAfterNews(pool, bytes, options)
+      idle.pop()
+      const sent = this.#sendOn(kept, bytes, options)
+      if (sent !== null) return sent
     }
+    return this.#sendNew(pool, bytes, options)
+  }
+
+  /** Connections that the peer has closed leave the pool once the event loop learns of it. */
+  async #sendAfterNews({ endpoint, idle }: Pool, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> {
+    await newsOfSockets()
+    for (let kept = idle.pop(); kept !== undefined; kept = idle.pop()) {
+      const sent = this.#sendOn(kept, bytes, options)
+      if (sent !== null) return await sent
+    }
+    return await this.#sendNew({ endpoint, idle }, bytes, options)
+  }
+
+  async #sendNew(
+    { endpoint, idle }: Pick<Pool, 'endpoint' | 'idle'>,
+    bytes: Buffer,
+    options: SendOptions,
+  ): Promise<UpstreamResponse> {
     const connection = await openConnection(this.#connect(endpoint, idle), options.attempt)
-    const response = await this.#sendOn(connection, bytes, options)
-    if (response === null) throw new UpstreamFault('unreachable')
-    return response
+    const sent = this.#sendOn(connection, bytes, options)
+    if (sent === null) throw new UpstreamFault('unreachable')
+    return await sent
   }
 
   /** Null: the connection is closed, and not a byte was sent. */
-  async #sendOn(
-    connection: Connection,
-    bytes: Buffer,
-    { attempt, timeoutMs }: SendOptions,
-  ): Promise<UpstreamResponse | null> {
+  #sendOn(connection: Connection, bytes: Buffer, options: SendOptions): Promise<UpstreamResponse> | null {
+    options.attempt.onAbort(() => connection.close())
+    const pending = connection.send(bytes)
+    return pending === null ? null : this.#headOf(pending, options)
+  }
+
+  async #headOf(pending: Promise<UpstreamResponse>, { attempt, timeoutMs }: SendOptions): Promise<UpstreamResponse> {
     let isLate = false
-    attempt.onAbort(() => connection.close())
     const cancelTimeout = this.#deadlines.after(timeoutMs, () => {
       isLate = true
       attempt.abort()
     })
     try {
-      const response = await connection.send(bytes)
-      if (response !== null) attempt.onAbort(response.abort)
+      const response = await pending
+      attempt.onAbort(response.abort)
       return response
     } catch (error) {
       throw isLate ? new UpstreamFault('first_byte_timeout') : error

@@ -13,11 +13,16 @@ export type UpstreamResponse = {
   readonly head: ResponseHead
   /** The next bytes; null at the end. UpstreamFault cut or malformed. One call at a time. */
   readonly read: () => Promise<Uint8Array | null>
+  /** Instead of reads: the whole body, where it has arrived in one piece; null otherwise, and after a read. */
+  readonly takeWhole: () => Piece | null
   /** Instead of further reads: gives the sink what arrives, as it arrives, once the flow is resumed. Called once. */
   readonly pushTo: (sink: BodySink) => BodyFlow
   /** Abandons the missing rest. No effect once the response is complete. */
   readonly abort: () => void
 }
+
+/** Those from `start` to `end`: `subarray` of what a socket gave would take longer than all else here. */
+export type Piece = { readonly bytes: Buffer; readonly start: number; readonly end: number }
 
 /** Takes the rest of a body while its flow runs; `onEnd` or `onFailure` is the last call. No callback throws. */
 export type BodySink = {
@@ -177,9 +182,10 @@ class PendingResponse {
   readonly #abort: () => void
   readonly #response = Promise.withResolvers<UpstreamResponse>()
   #hadBytes = false
-  #buffered: Buffer[] = []
+  #buffered: Piece[] = []
   #bufferedBytes = 0
   #isPaused = false
+  #isRead = false
   #isEnded = false
   #failure: unknown = null
   #reader: PromiseWithResolvers<Uint8Array | null> | null = null
@@ -208,6 +214,7 @@ class PendingResponse {
     this.#response.resolve({
       head,
       read: () => this.#read(),
+      takeWhole: () => this.#takeWhole(),
       pushTo: sink => this.#pushTo(sink),
       abort: this.#abort,
     })
@@ -218,14 +225,14 @@ class PendingResponse {
       this.#sink?.onBytes(bytes, start, end)
       return
     }
-    const piece = bytes.subarray(start, end)
     const reader = this.#takeReader()
     if (reader !== null) {
-      reader.resolve(piece)
+      this.#isRead = true
+      reader.resolve(bytes.subarray(start, end))
       return
     }
-    this.#buffered.push(piece)
-    this.#bufferedBytes += piece.length
+    this.#buffered.push({ bytes, start, end })
+    this.#bufferedBytes += end - start
     if (this.#bufferedBytes <= bufferedBytesMax || this.#isPaused) return
     this.#isPaused = true
     this.#socket.pause()
@@ -284,13 +291,25 @@ class PendingResponse {
     return this.#reader.promise
   }
 
+  #takeWhole(): Piece | null {
+    const [only] = this.#buffered
+    if (!this.#isEnded || this.#isRead || only === undefined || this.#buffered.length > 1) return null
+    this.#forgetBuffered()
+    return only
+  }
+
   #takeBuffered(): Buffer {
-    const [first] = this.#buffered
-    const all = first !== undefined && this.#buffered.length === 1 ? first : Buffer.concat(this.#buffered)
+    const pieces = this.#buffered.map(({ bytes, start, end }) => bytes.subarray(start, end))
+    const [first] = pieces
+    this.#forgetBuffered()
+    return first !== undefined && pieces.length === 1 ? first : Buffer.concat(pieces)
+  }
+
+  #forgetBuffered(): void {
+    this.#isRead = true
     this.#buffered = []
     this.#bufferedBytes = 0
     this.#resume()
-    return all
   }
 
   #takeReader(): PromiseWithResolvers<Uint8Array | null> | null {

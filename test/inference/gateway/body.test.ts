@@ -20,6 +20,7 @@ function responseOf(contentLength: number | null, pieces: readonly string[], las
       seen.reads += 1
       return piece === undefined ? last() : Promise.resolve(Buffer.from(piece))
     },
+    takeWhole: () => null,
     pushTo: () => {
       throw new Error('nobody asks here')
     },
@@ -29,7 +30,8 @@ function responseOf(contentLength: number | null, pieces: readonly string[], las
 }
 
 const never = () => new Promise<null>(() => {})
-const read = (response: UpstreamResponse) => readUpstreamBody(response, limits, createDeadlines(createManualClock()))
+const read = async (response: UpstreamResponse) =>
+  await readUpstreamBody(response, limits, createDeadlines(createManualClock()))
 
 // Goal: a body with a declared length is complete at its last byte; without one only its end completes it.
 test('a body is whole with the last byte that was declared', async () => {
@@ -51,4 +53,21 @@ test('a body that is cut, too large, or no UTF-8', async () => {
   expect(await reasonOf(responseOf(null, ['0123456789', '0123456789'], never).response)).toBe('too_large')
   const bad = responseOf(1, [], never).response
   expect(await reasonOf({ ...bad, read: () => Promise.resolve(Uint8Array.of(0xff)) })).toBe('malformed')
+})
+
+// Goal: a body that came with its head is read at once, by the same rules as one that comes in pieces.
+test('a body that is there already', async () => {
+  const whole = (...bytes: number[]) => {
+    const around = Buffer.from([0x7b, ...bytes, 0x7d])
+    const { response } = responseOf(null, [], never)
+    return { ...response, takeWhole: () => ({ bytes: around, start: 1, end: around.length - 1 }) }
+  }
+  const readNow = (response: UpstreamResponse) =>
+    readUpstreamBody(response, limits, createDeadlines(createManualClock()))
+  expect(readNow(whole(...Buffer.from('"é"')))).toBe('"é"')
+  expect(readNow(whole(0xef, 0xbf, 0xbd))).toBe('\uFFFD')
+  expect(readNow(whole(0xef, 0xbb, 0xbf, 0x31))).toBe('1')
+  const reasonOf = (response: UpstreamResponse) => read(response).catch(error => Reflect.get(Object(error), 'reason'))
+  expect(await reasonOf(whole(0x22, 0xff, 0x22))).toBe('malformed')
+  expect(await reasonOf(whole(...Buffer.alloc(17, 0x31)))).toBe('too_large')
 })

@@ -200,6 +200,7 @@ test.each(['completed', 'aborted', 'failed'] as const)('deadlines of one that is
       retryAfterSeconds: null,
     },
     read: () => Promise.resolve(first.pop() ?? null),
+    takeWhole: () => null,
     pushTo: given => {
       sink = given
       return { pause: () => {}, resume: () => {} }
