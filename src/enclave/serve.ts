@@ -70,7 +70,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
   let spent: Spent | null = null
   const spool = new UsageSpool({
     rowsMax: settings.usageRowsMax,
-    sign: message => keys.sign(message).ed25519,
+    sign: message => keys.signClassically(message),
     onRow: row => {
       spent?.add(row)
       wants.wake()

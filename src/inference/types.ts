@@ -63,9 +63,18 @@ export type Admit = (
 /** Per-address limit of the public endpoints. Null: admitted. */
 export type AdmitPublic = (address: string) => Refusal | null
 
+export type SealedRequest = {
+  readonly id: string
+  readonly model: string
+  readonly body: Uint8Array
+  /** An organization: they take turns at the signatures. */
+  readonly owner: string
+}
+
 /** Makes signed receipts over the hashes of request and response, chained over events, and the upstream's name. */
 export type ResponseSealer = {
-  readonly begin: (request: { readonly id: string; readonly model: string; readonly body: Uint8Array }) => {
+  /** BusyFault: too many responses of this owner wait for their signatures. */
+  readonly begin: (request: SealedRequest) => {
     /** Hashed with both: only the response bears it. */
     readonly salt: Uint8Array
     readonly seal: (upstream: string) => SigningSeal
@@ -79,10 +88,10 @@ export type ResponseSeal = {
   /** Takes every byte of the response's body in order, except the receipt itself. */
   readonly update: (bytes: Uint8Array) => void
   /** Ends it. The signed receipt where the response carries it, as base64url; null where it does not. */
-  readonly finish: (tokens: Tokens) => string | null
+  readonly finish: (tokens: Tokens) => Promise<string | null>
 }
 
-export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tokens: Tokens) => string }
+export type SigningSeal = Pick<ResponseSeal, 'update'> & { readonly finish: (tokens: Tokens) => Promise<string> }
 
 /** How requests with an encapsulated key have fared since the start, by suite. */
 export type EncryptionCounts = Record<

@@ -28,7 +28,11 @@ type KeyName = keyof typeof PKCS8_HEADS
 export const nativeKeys = {
   ed25519: (seed: Uint8Array) => {
     const key = privateKey('ed25519', seed)
-    return { publicKey: publicKey('ed25519', key), sign: signer(key) }
+    return {
+      publicKey: publicKey('ed25519', key),
+      sign: signer(key),
+      signNow: (message: Uint8Array) => new Uint8Array(sign(null, message, key)),
+    }
   },
   mldsa65: (seed: Uint8Array) => {
     const key = privateKey('mldsa65', seed)
@@ -83,6 +87,13 @@ function publicKey(name: KeyName, key: KeyObject): Uint8Array {
   return Uint8Array.from(spki.subarray(spki.length - PUBLIC_KEY_BYTES[name]))
 }
 
-function signer(key: KeyObject): (message: Uint8Array) => Uint8Array {
-  return message => new Uint8Array(sign(null, message, key))
+/** On a thread of the runtime: ML-DSA takes 0.2 ms, and the caller 4 µs (Bun 1.4.5). */
+function signer(key: KeyObject): (message: Uint8Array) => Promise<Uint8Array> {
+  return message =>
+    new Promise((resolve, reject) => {
+      sign(null, message, key, (error, signature) => {
+        if (error === null) resolve(new Uint8Array(signature))
+        else reject(error)
+      })
+    })
 }

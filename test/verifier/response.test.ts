@@ -47,12 +47,12 @@ const request = utf8('{"model":"tiny"}')
 const response = utf8('{"id":"req_1"}')
 const [first, end] = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
-function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
+async function seal(body: Uint8Array, { keys = receiptKeys(), upstream = 'built-in' } = {}): Promise<string> {
   const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
-  const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+  const { salt, seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request, owner: 'o1' })
   const sealing = seal(upstream)
   sealing.update(body)
-  return carriedReceipt(sealing.finish({ prompt: 3, completion: 4 }), salt)
+  return carriedReceipt(await sealing.finish({ prompt: 3, completion: 4 }), salt)
 }
 
 const failuresOf = (found: Awaited<ReturnType<typeof verifyGatewayResponse>>) => [
@@ -61,10 +61,10 @@ const failuresOf = (found: Awaited<ReturnType<typeof verifyGatewayResponse>>) =>
 ]
 
 test('goal: a receipt beside the response and one inside a stream are both good', async () => {
-  const stream = seal(utf8(first + end))
+  const stream = await seal(utf8(first + end))
   const inStream = utf8(first + receiptComment(stream) + end)
   for (const exchange of [
-    { request, response, receipt: seal(response) },
+    { request, response, receipt: await seal(response) },
     { request, response: inStream, receipt: null },
     { request, response: inStream, receipt: stream },
   ]) {
@@ -80,15 +80,15 @@ test('goal: a receipt beside the response and one inside a stream are both good'
 })
 
 test('goal: no receipt, two that differ, one of other keys or of other bytes is not good', async () => {
-  const receipt = seal(response)
-  const inStream = utf8(first + receiptComment(seal(utf8(first + end))) + end)
+  const receipt = await seal(response)
+  const inStream = utf8(first + receiptComment(await seal(utf8(first + end))) + end)
   const cases = [
     [{ request, response, receipt: null }, ['response-receipt']],
     [{ request, response: inStream, receipt }, ['response-receipt']],
     [{ request, response: utf8('{"id":"req_2"}'), receipt }, ['response-answer']],
     [{ request: response, response, receipt }, ['response-request']],
     [
-      { request, response, receipt: seal(response, { keys: makeReceiptKeys(systemRandom) }) },
+      { request, response, receipt: await seal(response, { keys: makeReceiptKeys(systemRandom) }) },
       ['response-keys', 'response-signature-ed25519', 'response-signature-mldsa65'],
     ],
   ] as const
@@ -98,7 +98,7 @@ test('goal: no receipt, two that differ, one of other keys or of other bytes is 
 })
 
 test('goal: an answer from outside is not good, however well it is signed, and the caller has to allow the upstream by its name', async () => {
-  const outside = { request, response, receipt: seal(response, { upstream: 'other' }) }
+  const outside = { request, response, receipt: await seal(response, { upstream: 'other' }) }
   expect(failuresOf(await verifyGatewayResponse(outside, trusted))).toEqual([false, ['response-upstream']])
   const accepted = await verifyGatewayResponse(outside, trusted, { outside: ['other'] })
   expect(failuresOf(accepted)).toEqual([true, []])
@@ -110,7 +110,7 @@ test('goal: an answer from outside is not good, however well it is signed, and t
 })
 
 test('goal: a good receipt makes no untrusted or unreadable attestation good', async () => {
-  const exchange = { request, response, receipt: seal(response) }
+  const exchange = { request, response, receipt: await seal(response) }
   const untrusted = await verifyGateway(document, { ...question, roots: AMD_ROOTS })
   const [ok, failed] = failuresOf(await verifyGatewayResponse(exchange, untrusted))
   expect([ok, failed]).toEqual([false, expect.arrayContaining(['gateway/evidence'])])

@@ -16,13 +16,13 @@ export type SignStatement = (statement: Uint8Array) => HybridSignature | Promise
 
 type NativeSigner = {
   readonly publicKey: Uint8Array
-  /** ML-DSA: with an empty context. */
-  readonly sign: (message: Uint8Array) => Uint8Array
+  /** ML-DSA: with an empty context. Outside of the caller's thread, where it holds nobody up. */
+  readonly sign: (message: Uint8Array) => Promise<Uint8Array>
 }
 
 /** Key pairs out of their seeds (seeds.ts), and SHAKE256. src/linux/native-keys.ts has them. */
 export type NativeKeys = {
-  readonly ed25519: (seed: Uint8Array) => NativeSigner
+  readonly ed25519: (seed: Uint8Array) => NativeSigner & { readonly signNow: (message: Uint8Array) => Uint8Array }
   readonly mldsa65: (seed: Uint8Array) => NativeSigner & {
     readonly signWithContext: (message: Uint8Array, context: Uint8Array) => Promise<Uint8Array>
   }
@@ -43,6 +43,8 @@ export type ReceiptKeys = {
   /** Opens a secret sealed to the key agreement pair. The private keys never leave this object. */
   readonly decapsulate: Decapsulate
   readonly sign: SignBoth
+  /** By the classical half alone. */
+  readonly signClassically: (message: Uint8Array) => Uint8Array
   /** Under the context of statements. */
   readonly signStatement: SignStatement
 }
@@ -66,9 +68,11 @@ export function makeReceiptKeys(random: Random, native: NativeKeys): ReceiptKeys
   return {
     publicKeys,
     decapsulate: decapsulateWith(publicKeys, { x25519: x25519.agree, mlkem768: mlkem768.decapsulate }),
-    sign: message => ({ ed25519: ed25519.sign(message), mldsa65: mldsa65.sign(message) }),
+    // One after the other, so that one message takes one thread.
+    sign: async message => ({ ed25519: await ed25519.sign(message), mldsa65: await mldsa65.sign(message) }),
+    signClassically: ed25519.signNow,
     signStatement: async statement => ({
-      ed25519: ed25519.sign(statement),
+      ed25519: ed25519.signNow(statement),
       mldsa65: await mldsa65.signWithContext(statement, statementContext),
     }),
   }

@@ -74,12 +74,12 @@ export function createResponseChain(newSha256: () => Sha256Stream, salt: Uint8Ar
 }
 
 /** Both halves over the same bytes; ML-DSA with an empty context. */
-export type SignBoth = (message: Uint8Array) => HybridSignature
+export type SignBoth = (message: Uint8Array) => Promise<HybridSignature>
 
-/** The receipt's text. Throws Malformed for a claim that cannot be written. */
-export function signResponse(claim: ResponseClaim, sign: SignBoth): string {
+/** The receipt's text. Rejects with Malformed for a claim that cannot be written. */
+export async function signResponse(claim: ResponseClaim, sign: SignBoth): Promise<string> {
   const claimBytes = encodeClaim(claim)
-  return encodeResponseReceipt(claimBytes, sign(signedBytesOf(claimBytes)))
+  return encodeResponseReceipt(claimBytes, await sign(signedBytesOf(claimBytes)))
 }
 
 const newline = 0x0a

@@ -1,5 +1,5 @@
-// Signed receipts of responses: hashes the bytes of request and response, and signs both hashes together. Pure but for
-// the clock and the signatures' randomness.
+// Signed receipts of responses: hashes the bytes of request and response, and signs both hashes together. Effects: the
+// clock, the signatures' randomness, threads of the runtime.
 
 import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import { saltBytes } from '../../attest/receipt/response.ts'
@@ -11,6 +11,8 @@ import {
 } from '../../attest/receipt/response-sign.ts'
 import type { Clock } from '../../base/clock.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import { FairSerial } from '../../base/work/fair-serial.ts'
+import { BusyFault } from '../failure.ts'
 import type { ResponseSealer, SigningSeal } from '../types.ts'
 import type { ReceiptKeys } from './receipt-keys.ts'
 
@@ -22,10 +24,22 @@ export type SealerDeps = {
   readonly inside: ReadonlySet<string>
 }
 
+/** Responses of one organization that may wait for their signatures before its next request is refused. */
+export const unsignedMax = 256
+
+/**
+ * Signatures are made outside of the serving thread, one receipt at a time and organizations in turn: so they take one
+ * processor at most, and who asks for many waits for its own.
+ */
 export function createResponseSealer({ keys, clock, random, inside }: SealerDeps): ResponseSealer {
   const digest = keysDigest(keys.publicKeys)
+  const signatures = new FairSerial()
   return {
-    begin: ({ id, model, body }) => {
+    begin: ({ id, model, body, owner }) => {
+      if (signatures.size(owner) >= unsignedMax) {
+        throw new BusyFault(`${unsignedMax} responses wait for their receipts to be signed.`, 1)
+      }
+      const sign = (message: Uint8Array) => signatures.run(owner, () => keys.sign(message))
       const salt = random(saltBytes)
       const asked = requestDigest(newSha256, salt, body)
       const seal = (upstream: string): SigningSeal => {
@@ -46,7 +60,7 @@ export function createResponseSealer({ keys, clock, random, inside }: SealerDeps
                 issuedAt: clock.nowMs(),
                 keysDigest: digest,
               },
-              keys.sign,
+              sign,
             ),
         }
       }

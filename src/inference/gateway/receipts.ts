@@ -38,7 +38,7 @@ export type RequestSeal = {
 
 const NO_SEAL: RequestSeal = { seal: null, headers: {} }
 
-/** Faults: invalid_request (the header), attestation_unavailable. */
+/** Faults: invalid_request (the header), attestation_unavailable; BusyFault. */
 export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDeps, sealed: SealedRequest): RequestSeal {
   const { request, id, caller, model, body, isEncrypted } = sealed
   const { organizationId, keyDigest } = caller
@@ -50,13 +50,13 @@ export function beginSeal({ sealer, responseReceipts, keptReceipts }: ReceiptDep
   if (!isCarried && keptReceipts.retentionMs === 0) throw wrongHeader('must be 1: this gateway keeps no receipts.')
   // Fetched by its path, a receipt would reveal the hashes of encrypted text.
   if (!isCarried && isEncrypted) throw wrongHeader('must be 1 for an encrypted request: its receipt comes encrypted.')
-  const { salt, seal: begun } = sealer.begin({ id, model, body })
+  const { salt, seal: begun } = sealer.begin({ id, model, body, owner: organizationId })
   const seal: BegunSeal = upstream => {
     const { update, finish } = begun(upstream)
     return {
       update,
-      finish: tokens => {
-        const receipt = finish(tokens)
+      finish: async tokens => {
+        const receipt = await finish(tokens)
         // Without the salt a fetched receipt cannot confirm a guess at the text.
         if (!isEncrypted) keptReceipts.keep(id, { organizationId, keyDigest, text: receipt })
         return isCarried ? carriedReceipt(receipt, salt) : null

@@ -97,15 +97,28 @@ type WholeBody = {
   readonly tokensSource: TokensSource
 }
 
-/** The end of a request whose response is whole: it is in the books before the client has it. */
+/**
+ * The end of a request whose response is whole: it is in the books before the client has it. A promise where a
+ * signature or the books are waited for.
+ */
 export function sendWhole(
-  { headers, account }: Pick<SealedJob, 'headers' | 'account'>,
+  job: Pick<SealedJob, 'headers' | 'account'>,
   lease: Lease<UpstreamTarget>,
-  { seal, body, tokens, tokensSource }: WholeBody,
+  whole: WholeBody,
 ): Response | Promise<Response> {
-  const receipt = seal?.finish(tokens) ?? null
   lease.release('healthy')
-  account.noteFirstChunk()
+  job.account.noteFirstChunk()
+  const { seal, tokens } = whole
+  return seal === null
+    ? closeWhole(job, whole, null)
+    : seal.finish(tokens).then(receipt => closeWhole(job, whole, receipt))
+}
+
+function closeWhole(
+  { headers, account }: Pick<SealedJob, 'headers' | 'account'>,
+  { body, tokens, tokensSource }: WholeBody,
+  receipt: string | null,
+): Response | Promise<Response> {
   const kept = account.close({ outcome: 'completed', tokens, tokensSource, status: 200, errorCode: null })
   const respond = () => jsonTextResponse(body, 200, wholeHeaders(headers, receipt, account.costNanoUsd))
   return kept instanceof Promise ? kept.then(respond) : respond()

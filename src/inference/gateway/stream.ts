@@ -238,10 +238,17 @@ class StreamRelay implements BodySink {
     const last = this.#chunks.finish(usage)
     const { end } = this.#chunks
     seal?.update(utf8(last + end))
-    const receipt = seal?.finish(tokensOf(usage)) ?? null
-    await this.#end('completed', null)
+    let text = last + end
+    try {
+      // Both at once: while the signature waits for others', the stream holds no place at its upstream.
+      const signed = seal?.finish(tokensOf(usage)) ?? null
+      const [receipt] = await Promise.all([signed, this.#end('completed', null)])
+      if (receipt !== null) text = last + receiptComment(receipt) + end
+    } catch (error) {
+      text = this.#chunks.fail(errorBody(error))
+    }
     if (this.#isLeft) return
-    void this.#outlet?.write(utf8(receipt === null ? last + end : last + receiptComment(receipt) + end))
+    void this.#outlet?.write(utf8(text))
     this.#outlet?.close()
   }
 

@@ -174,7 +174,7 @@ describe('keys', () => {
     const checks = await verifyHybrid(native.publicKeys, message, signatures, { context, verifiers: portableVerifiers })
     expect(checks.map(check => `${check.name} ${check.outcome}`)).toEqual(good)
     expect(signatures.ed25519).toEqual(signature.ed25519)
-    const plain = native.sign(message)
+    const plain = await native.sign(message)
     expect(ml_dsa65.verify(plain.mldsa65, message, keys.publicKeys.mldsa65)).toBe(true)
     const short = { ...nativeKeys.mlkem768(new Uint8Array(64)), publicKey: new Uint8Array(7) }
     expect(() => makeReceiptKeys(countingRandom(1), { ...nativeKeys, mlkem768: () => short })).toThrow(

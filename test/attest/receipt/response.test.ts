@@ -96,10 +96,10 @@ describe('the claim', () => {
     expect(signed.subarray(23)).toEqual(decoded.claimBytes)
   })
 
-  test('is signed as those bytes', () => {
+  test('is signed as those bytes', async () => {
     // Goal: what the signer is given is what the verifier will look at.
     let signed: Uint8Array = new Uint8Array(0)
-    const sealed = signResponse(claim, message => {
+    const sealed = await signResponse(claim, async message => {
       signed = message
       return signatures
     })

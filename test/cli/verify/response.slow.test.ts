@@ -25,12 +25,12 @@ const events = ['data: {"n":1}\n\n', 'data: [DONE]\n\n']
 
 type Exchange = { readonly request?: string; readonly response: string; readonly receipt?: string }
 
-function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): string {
+async function seal(body: string, { keys = receiptKeys(), upstream = 'built-in' } = {}): Promise<string> {
   const sealer = createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set(['built-in']) })
-  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), owner: 'o1' })
   const item = begun.seal(upstream)
   item.update(utf8(body))
-  return carriedReceipt(item.finish({ prompt: 3, completion: 4 }), begun.salt)
+  return carriedReceipt(await item.finish({ prompt: 3, completion: 4 }), begun.salt)
 }
 
 async function verify(files: Exchange, ...more: string[]) {
@@ -52,9 +52,9 @@ async function verifyBy(trust: readonly string[], files: Exchange, ...more: stri
 
 test('goal: a plain response and a stream verify, offline, and the document says what the receipt claims', async () => {
   const [first = '', end = ''] = events
-  const receipt = seal(events.join(''))
+  const receipt = await seal(events.join(''))
   const exchanges = [
-    { response: plain, receipt: `${seal(plain)}\n` },
+    { response: plain, receipt: `${await seal(plain)}\n` },
     { response: first + receiptComment(receipt) + end },
     { response: first + receiptComment(receipt) + end, receipt },
   ]
@@ -75,13 +75,13 @@ test('goal: a plain response and a stream verify, offline, and the document says
 })
 
 test('goal: without the nonce the attestation may be an old one, and the verdict says so', async () => {
-  const { code, document } = await verify({ response: plain, receipt: seal(plain) })
+  const { code, document } = await verify({ response: plain, receipt: await seal(plain) })
   expect([code, checksOf(document, 'NOT CHECKED')]).toEqual([0, ['attestation-nonce', 'tls-binding']])
 })
 
 test('goal: another request, response, receipt, gateway or nonce fails, each in its own line', async () => {
-  const good = seal(plain)
-  const receipt = seal(events.join(''))
+  const good = await seal(plain)
+  const receipt = await seal(events.join(''))
   const [first = '', end = ''] = events
   const stream = first + receiptComment(receipt) + end
   const signatures = ['response-signature-ed25519', 'response-signature-mldsa65']
@@ -93,7 +93,7 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     await verify({ response: stream, receipt: good }),
     await verify({ response: `${stream}data: {}\n\n` }),
     await verify({ response: first + receiptComment(receipt) + receiptComment(receipt) + end }),
-    await verify({ response: plain, receipt: seal(plain, { keys: makeReceiptKeys(systemRandom) }) }),
+    await verify({ response: plain, receipt: await seal(plain, { keys: makeReceiptKeys(systemRandom) }) }),
     await verify({ response: plain, receipt: good }, '--nonce', newNonce()),
   ]
   expect(found.map(found => found.failed)).toEqual([
@@ -111,7 +111,7 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
 })
 
 test('goal: a receipt that was fetched later verifies with the salt of its response, and says which header has it when it is missing', async () => {
-  const [bare = '', salt = ''] = seal(plain).split('.')
+  const [bare = '', salt = ''] = (await seal(plain)).split('.')
   const without = await verify({ response: plain, receipt: bare })
   expect([without.code, without.failed]).toEqual([1, ['response-salt']])
   expect(without.text).toContain("give the value of the response's X-Strongroom-Receipt-Salt")
@@ -119,7 +119,7 @@ test('goal: a receipt that was fetched later verifies with the salt of its respo
 })
 
 test('goal: an answer from an upstream that nothing vouches for fails, unless its name is allowed, which the verdict repeats', async () => {
-  const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
+  const outside = { response: plain, receipt: await seal(plain, { upstream: 'other' }) }
   const refused = await verify(outside)
   expect([refused.code, refused.failed]).toEqual([1, ['response-upstream']])
   expect(refused.text).toContain('upstream "other" answered, OUTSIDE what the attestation covers')
@@ -130,7 +130,7 @@ test('goal: an answer from an upstream that nothing vouches for fails, unless it
   expect(accepted.text).toContain(
     'accepted     upstream "other", OUTSIDE what the attestation covers: the caller allowed its name\n',
   )
-  const inside = await verify({ response: plain, receipt: seal(plain) }, '--allow-outside', 'other')
+  const inside = await verify({ response: plain, receipt: await seal(plain) }, '--allow-outside', 'other')
   expect(inside.text).toContain('upstream "built-in" answered, inside what the attestation covers')
 })
 
@@ -140,7 +140,7 @@ test('goal: whatever else was accepted or not checked, the summary names the ups
     ...['measurement', 'allowlist', 'vmpl', 'crl', 'tcb'].map(pin => `--any-${pin}`),
     ...['--allow-outside', 'other'],
   ]
-  const outside = { response: plain, receipt: seal(plain, { upstream: 'other' }) }
+  const outside = { response: plain, receipt: await seal(plain, { upstream: 'other' }) }
   const { code, text } = await verifyBy(['--trust-simulated-root', root], outside, ...waivers)
   const lines = text.trimEnd().split('\n')
   const accepted = lines.slice(lines.findIndex(line => line.startsWith('accepted')))
@@ -153,7 +153,7 @@ test('goal: whatever else was accepted or not checked, the summary names the ups
 })
 
 test('goal: a receipt is worth nothing when the attestation is not trusted', async () => {
-  const exchange = { response: plain, receipt: seal(plain) }
+  const exchange = { response: plain, receipt: await seal(plain) }
   const { code, failed } = await verifyBy(all.slice(2), exchange)
   expect([code, failed]).toEqual([1, expect.arrayContaining(['gateway/evidence'])])
 })

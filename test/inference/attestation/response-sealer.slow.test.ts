@@ -3,6 +3,7 @@
 import { describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { receiptKeys } from '../../../scripts/rigs/gateway/attestation.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { nativeVerifiers } from '../../../src/attest/receipt/hybrid-verify.ts'
 import { keysDigest } from '../../../src/attest/receipt/public-keys.ts'
 import {
@@ -16,7 +17,7 @@ import { verifyResponse } from '../../../src/attest/receipt/response-verify.ts'
 import { fromBase64Url, toBase64Url, utf8 } from '../../../src/base/bytes.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
-import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
+import { createResponseSealer, unsignedMax } from '../../../src/inference/attestation/response-sealer.ts'
 import { decodeCarried } from '../../rigs/receipt-upstream.ts'
 
 const clock = createManualClock()
@@ -26,17 +27,18 @@ const { publicKeys } = keys
 const salt = new Uint8Array(32).fill(7)
 const sealer = createResponseSealer({ keys, clock, random: () => salt, inside: new Set(['built-in']) })
 const request = utf8('{"model":"tiny","messages":[{"role":"user","content":"é"}],"stream":true}')
+const asked = { id: 'req_1', model: 'tiny', body: request, owner: 'o1' }
 const events = ['data: {"n":1}\n\n', 'data: {"n":2,"text":"ü"}\n\n', 'data: [DONE]\n\n']
 const answer = utf8(events.join(''))
 
-function sealed(parts: readonly Uint8Array[], upstream = 'built-in'): string {
-  const { seal } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+async function sealed(parts: readonly Uint8Array[], upstream = 'built-in'): Promise<string> {
+  const { seal } = sealer.begin(asked)
   const item = seal(upstream)
   for (const part of parts) item.update(part)
-  return carriedReceipt(item.finish({ prompt: 7, completion: 11 }), salt)
+  return carriedReceipt(await item.finish({ prompt: 7, completion: 11 }), salt)
 }
 
-const receipt = sealed(events.map(utf8))
+const receipt = await sealed(events.map(utf8))
 const natively = { verifiers: nativeVerifiers }
 
 async function failed(text: string, changes: Partial<Parameters<typeof verifyResponse>[1]> = {}): Promise<string[]> {
@@ -79,7 +81,7 @@ describe('a good receipt', () => {
   test('is the same however the answer was cut', async () => {
     // Goal: a verifier who has the bytes alone comes to the same chain, wherever chunks ended.
     for (let at = 0; at <= answer.length; at += 1) {
-      const { claim } = decodeCarried(sealed([answer.subarray(0, at), new Uint8Array(0), answer.subarray(at)]))
+      const { claim } = decodeCarried(await sealed([answer.subarray(0, at), new Uint8Array(0), answer.subarray(at)]))
       expect([at, claim.eventCount, claim.answerDigest]).toEqual([at, 3, decodeCarried(receipt).claim.answerDigest])
     }
   })
@@ -95,14 +97,14 @@ describe('a good receipt', () => {
 
   test('an empty answer has one too', async () => {
     // Goal: zero bytes are zero events.
-    expect(await failed(sealed([]), { response: new Uint8Array(0) })).toEqual([])
-    expect(await failed(sealed([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
+    expect(await failed(await sealed([]), { response: new Uint8Array(0) })).toEqual([])
+    expect(await failed(await sealed([]), { response: utf8('\n') })).toEqual(['response-size', 'response-answer'])
   })
 })
 
 describe('who answered', () => {
   test('goal: an answer from outside fails by its own check alone, and passes only where its name is allowed, in words', async () => {
-    const outside = sealed(events.map(utf8), 'other')
+    const outside = await sealed(events.map(utf8), 'other')
     expect(await failed(outside)).toEqual(['response-upstream'])
     for (const said of ['any', 'other', undefined, true, ['another']] as unknown as string[][]) {
       expect(await failed(outside, { outside: said })).toEqual(['response-upstream'])
@@ -141,26 +143,59 @@ describe('who answered', () => {
     }
   })
 
-  test('goal: two receipts of one exchange have no digest in common, so that none tells what another one was about', () => {
+  test('goal: two receipts of one exchange have no digest in common, so that none tells what another one was about', async () => {
     const salted = createResponseSealer({ keys, clock, random: systemRandom, inside: new Set() })
-    const [item, two] = [0, 1].map(() => {
-      const begun = salted.begin({ id: 'req_1', model: 'tiny', body: request })
-      const sealing = begun.seal('built-in')
+    const claimOf = async () => {
+      const sealing = salted.begin(asked).seal('built-in')
       sealing.update(answer)
-      return decodeResponseReceipt(sealing.finish({ prompt: 7, completion: 11 })).claim
-    })
+      return decodeResponseReceipt(await sealing.finish({ prompt: 7, completion: 11 })).claim
+    }
+    const [item, two] = [await claimOf(), await claimOf()]
     expect(item?.requestDigest).not.toEqual(two?.requestDigest)
     expect(item?.answerDigest).not.toEqual(two?.answerDigest)
   })
 
   test('goal: one request that two upstreams were asked has a receipt about the one that answered, from its own bytes', async () => {
-    const { seal: begun } = sealer.begin({ id: 'req_1', model: 'tiny', body: request })
+    const { seal: begun } = sealer.begin(asked)
     begun('built-in').update(utf8('half of an ans'))
     const second = begun('other')
     second.update(answer)
-    const { claim } = decodeResponseReceipt(second.finish({ prompt: 7, completion: 11 }))
+    const { claim } = decodeResponseReceipt(await second.finish({ prompt: 7, completion: 11 }))
     expect([claim.upstream, claim.coverage, claim.sizeBytes]).toEqual(['other', 'outside', answer.length])
   })
+
+  test('goal: signatures are made beside the thread that serves, organizations in turn, and one with too many is refused before an upstream is asked', async () => {
+    const order: string[] = []
+    const held: (() => void)[] = []
+    const slow = {
+      ...keys,
+      sign: async (message: Uint8Array) => {
+        await new Promise<void>(resolve => held.push(resolve))
+        return keys.sign(message)
+      },
+    }
+    const queued = createResponseSealer({ keys: slow, clock, random: systemRandom, inside: new Set() })
+    const finish = (owner: string) =>
+      queued
+        .begin({ ...asked, owner })
+        .seal('built-in')
+        .finish({ prompt: 7, completion: 11 })
+        .then(() => order.push(owner))
+    const many = Array.from({ length: unsignedMax }, () => finish('many'))
+    const few = finish('few')
+    expect(() => queued.begin({ ...asked, owner: 'many' })).toThrow('wait for their receipts to be signed')
+    for (let at = 0; at < 3; at += 1) {
+      await until('a signature is being made', 10_000, () => held.length === 1)
+      held.pop()?.()
+      await until('it is made', 10_000, () => order.length === at + 1)
+    }
+    await few
+    expect(order.indexOf('few')).toBeLessThan(2)
+    const rest = setInterval(() => held.pop()?.(), 0)
+    await Promise.all(many)
+    clearInterval(rest)
+    expect(queued.begin({ ...asked, owner: 'many' })).toBeDefined()
+  }, 60_000)
 })
 
 describe('tampering', () => {
@@ -204,9 +239,9 @@ describe('tampering', () => {
       random: systemRandom,
       inside: new Set(),
     })
-    const foreign = other.begin({ id: 'req_1', model: 'tiny', body: request }).seal('built-in')
+    const foreign = other.begin(asked).seal('built-in')
     foreign.update(answer)
-    const { signatures } = decodeResponseReceipt(foreign.finish({ prompt: 7, completion: 11 }))
+    const { signatures } = decodeResponseReceipt(await foreign.finish({ prompt: 7, completion: 11 }))
     const own = decodeCarried(receipt)
     const bytes = fromBase64Url(readCarriedReceipt(receipt).receipt) ?? new Uint8Array(0)
     const swapped = (name: 'ed25519' | 'mldsa65', replacement: Uint8Array) => {

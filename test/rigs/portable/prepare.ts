@@ -105,7 +105,7 @@ async function gatewayVectors(): Promise<GatewayVectors> {
       measurement: toBase64(measurementOf(imageDigest)),
       operatorKey: toBase64(operatorKey),
       asOf: systemClock.nowMs(),
-      exchange: sealedExchange(),
+      exchange: await sealedExchange(),
     }
   } finally {
     clearRig()
@@ -152,7 +152,7 @@ async function encrypted(suite: EhbpSuite): Promise<EncryptedVectors['responses'
  * A request and its response, with the receipts that the gateway gives for them when its own worker and when another
  * upstream has answered.
  */
-function sealedExchange(): GatewayVectors['exchange'] {
+async function sealedExchange(): Promise<GatewayVectors['exchange']> {
   const request = '{"model":"tiny","prompt":"x"}'
   const response = '{"id":"req_1"}'
   const sealer = createResponseSealer({
@@ -161,11 +161,11 @@ function sealedExchange(): GatewayVectors['exchange'] {
     random: systemRandom,
     inside: new Set(['built-in']),
   })
-  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request) })
-  const receiptOf = (upstream: string) => {
+  const begun = sealer.begin({ id: 'req_1', model: 'tiny', body: utf8(request), owner: 'o1' })
+  const receiptOf = async (upstream: string) => {
     const sealing = begun.seal(upstream)
     sealing.update(utf8(response))
-    return carriedReceipt(sealing.finish({ prompt: 3, completion: 4 }), begun.salt)
+    return carriedReceipt(await sealing.finish({ prompt: 3, completion: 4 }), begun.salt)
   }
-  return { request, response, receipt: receiptOf('built-in'), outside: receiptOf('other') }
+  return { request, response, receipt: await receiptOf('built-in'), outside: await receiptOf('other') }
 }
