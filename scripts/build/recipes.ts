@@ -44,7 +44,7 @@ export const enclaveRecipe: Recipe = {
 export const applianceRecipe: Recipe = {
   name: 'strongroom',
   entry: 'src/main.ts',
-  threads: ['src/instances/dns/thread.ts'],
+  threads: ['src/instances/dns/thread.ts', 'src/inference/metering/ledger-thread.ts'],
   splits: true,
   sources: ['src'],
   // ssh2 goes on without them.

@@ -14,8 +14,6 @@ import { hostBootId } from '../host/system.ts'
 import { createTls } from '../http/certificate.ts'
 import { StrangerLines } from '../http/stranger-lines.ts'
 import { createInstanceKeys, loadKeySecret } from '../inference/keys/instance-keys.ts'
-import { Metering } from '../inference/metering/ledger.ts'
-import { createCost } from '../inference/metering/price.ts'
 import { ensureDir, removeTree } from '../linux/files.ts'
 import { lockFileOfDead } from '../linux/lock.ts'
 import { type LedgerDb, openStore, type Store } from '../store/db.ts'
@@ -27,7 +25,7 @@ import { composeCollateral } from './collateral.ts'
 import { composeNames, serveDns } from './dns.ts'
 import { composeEngine } from './engine.ts'
 import { composeFirewall } from './firewall.ts'
-import { placeGateway, placementOf } from './gateway.ts'
+import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
@@ -97,8 +95,7 @@ export async function serve(
   await engine.openNetwork()
   const { platform, capacity, collateral } = engine
   undo.defer(() => collateral?.stop())
-  const cost = createCost(config.inference.prices)
-  const metering = new Metering({ store: store.directory, clock, log: log.unit('metering'), cost })
+  const metering = composeMetering(basis)
   undo.defer(() => metering.stop())
   const secret = loadKeySecret(`${stateDir}/gateway-key.secret`, random)
   const keys = createInstanceKeys({ store: store.directory, clock, log: log.unit('inference'), secret })

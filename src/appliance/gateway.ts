@@ -1,10 +1,15 @@
 // Service B where the configuration places it: in its own VM, in this process, or nowhere. Effects: in this process a
 // listening socket; the rest begins with `start`.
 
+import { join } from 'node:path'
 import type { Collector } from '../base/prometheus.ts'
 import { listenAddress, localUrl } from '../config/listen.ts'
 import type { Config } from '../config/schema.ts'
 import type { GatewayKeeper } from '../enclave-host/keeper.ts'
+import { databaseFile } from '../host/state-files.ts'
+import { Metering } from '../inference/metering/ledger.ts'
+import { startLedgerWriter } from '../inference/metering/ledger-writer.ts'
+import { createCost } from '../inference/metering/price.ts'
 import type { TraceCounts } from '../inference/traces/exporter.ts'
 import { composeGatewayVm, dismissGatewayVms, type GatewayVmParts } from './gateway-vm.ts'
 import { composeInference, type InferenceParts, serveInference } from './inference.ts'
@@ -42,6 +47,20 @@ export async function placeGateway(parts: GatewayParts): Promise<PlacedGateway> 
     placed.start()
   }
   return { ...placed, start }
+}
+
+/**
+ * The usage ledger: with a gateway in this process by a thread of its own, without one by this thread, which books what
+ * VMs have signed. Faults: config.invalid (prices).
+ */
+export function composeMetering(
+  parts: Pick<InferenceParts, 'config' | 'store' | 'stateDir' | 'clock' | 'log'>,
+): Metering {
+  const { config, store, stateDir, clock } = parts
+  const log = parts.log.unit('metering')
+  const deps = { store: store.directory, clock, log, cost: createCost(config.inference.prices) }
+  if (placementOf(config) !== 'host') return new Metering(deps)
+  return new Metering({ ...deps, writer: startLedgerWriter({ path: join(stateDir, databaseFile), clock, log }) })
 }
 
 const off: PlacedGateway = {

@@ -99,7 +99,9 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     // Each request with a key may become a row of usage, and each fresh attestation a used nonce.
     authenticate: headers => {
       deps.gate.admitChange()
-      return authenticate(headers)
+      const caller = authenticate(headers)
+      metering.checkRoom()
+      return caller
     },
     startSchemaProcess: deps.starter.startSchemaProcess,
     offerSpan: span => traces?.offer(span),

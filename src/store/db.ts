@@ -86,8 +86,11 @@ export type OpenOptions = {
   readonly leftovers?: readonly string[]
 }
 
-/** A waiting statement blocks the event loop; backups and look-ups of others take a few milliseconds. */
-const busyTimeoutMs = 500
+/**
+ * A waiting statement blocks the event loop; backups and look-ups of others take a few milliseconds. Longer than the
+ * ledger's thread holds the lock on a disk that is slow at times: its commit would hold this connection up as long.
+ */
+const busyTimeoutMs = 1_000
 
 /**
  * Opens the database at `path` (`:memory:` for tests), looks for damage and brings it to the newest schema. Faults:
@@ -128,6 +131,21 @@ export function openStore(path: string, { migrations = MIGRATIONS, leftovers = [
     sqlite.close()
     throw error instanceof Fault ? error : openFault(error, path)
   }
+}
+
+/** The lock of a thread that nobody waits for. */
+const besideTimeoutMs = 5_000
+
+/**
+ * A further connection to the database of an open store, for a thread of its own. Close it before the store, so that
+ * the file alone holds every row.
+ */
+export function openBeside(path: string): Pick<Store, 'directory' | 'close'> {
+  const sqlite = new Database(path, { create: false, readwrite: true, strict: true })
+  sqlite.run(`PRAGMA busy_timeout = ${besideTimeoutMs}`)
+  sqlite.run('PRAGMA synchronous = FULL')
+  sqlite.run('PRAGMA foreign_keys = ON')
+  return { directory: openDatabase<'directory'>(sqlite), close: () => sqlite.close() }
 }
 
 /**

@@ -21,14 +21,22 @@ import { UnavailableFault } from '../../src/http/limited.ts'
 import { readPair } from '../../src/http/pair.ts'
 import { mintGatewayKey } from '../../src/inference/keys/authenticate.ts'
 import { Metering } from '../../src/inference/metering/ledger.ts'
+import type { UsageRecord } from '../../src/inference/metering/types.ts'
 import { openStore } from '../../src/store/db.ts'
 import { insertGatewayKey } from '../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../src/store/directory/organization.query.ts'
 import { findUsage, prepareUsageAppend } from '../../src/store/directory/usage/usage.query.ts'
 import { openGate } from '../../src/upgrade/gate.ts'
+import { callerOf } from '../rigs/gateway/keys.ts'
 import { startOtlpReceiver } from '../rigs/gateway/otlp-receiver.ts'
 
 const dayMs = 24 * 60 * 60 * 1000
+
+function usageOf(id: string): UsageRecord {
+  const tokens = { prompt: 1, completion: 1 }
+  const said = { model: 'm', upstream: 'far', tokens, tokensSource: 'reported', outcome: 'completed' } as const
+  return { id, atMs: 1, caller: callerOf(), ...said }
+}
 
 test('retention', async () => {
   // Goal: from its start on the gateway removes usage that is older than the configuration says, and nothing younger.
@@ -162,14 +170,21 @@ test('traces', async () => {
     expect([path, refused.status]).toEqual([path, 503])
   }
   isOpen = true
-  const response = await inference.fetch(
-    new Request('http://gateway.test/v1/chat/completions', {
-      method: 'POST',
-      headers: { host: 'gateway.test', authorization: `Bearer ${key}`, 'content-type': 'application/json' },
-      body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
-    }),
-    () => '127.0.0.1',
-  )
+  const chat = () =>
+    inference.fetch(
+      new Request('http://gateway.test/v1/chat/completions', {
+        method: 'POST',
+        headers: { host: 'gateway.test', authorization: `Bearer ${key}`, 'content-type': 'application/json' },
+        body: JSON.stringify({ model: 'm', messages: [{ role: 'user', content: 'Hello' }] }),
+      }),
+      () => '127.0.0.1',
+    )
+  // Nor where so many wait for the disk that its own might be lost.
+  for (let i = 0; i < 10_000; i += 1) metering.record(usageOf(`r${i}`))
+  const full = await chat()
+  expect([full.status, await full.text()]).toEqual([503, expect.stringContaining('Usage cannot be recorded')])
+  metering.flush()
+  const response = await chat()
   expect(response.status).toBe(200)
   expect([receiver.spans.length, inference.traces?.counts().waiting]).toEqual([0, 2])
   await inference.stop()

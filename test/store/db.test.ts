@@ -317,7 +317,7 @@ describe('use', () => {
   })
 })
 
-// Goal: another program with the lock delays the event loop by half a second per write, stops no reader, and is
+// Goal: another program with the lock delays the event loop by a second per write, stops no reader, and is
 // distinct from a damaged file.
 test('another program holds the lock', async () => {
   using at = place()

@@ -3,6 +3,7 @@
 
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
+import { composeMetering } from '../../../src/appliance/gateway.ts'
 import { composeInference } from '../../../src/appliance/inference.ts'
 import { ownStarter } from '../../../src/appliance/starter/client.ts'
 import { assert } from '../../../src/base/assert.ts'
@@ -11,8 +12,6 @@ import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
 import { parseConfig } from '../../../src/config/parse.ts'
 import { mintGatewayKey } from '../../../src/inference/keys/authenticate.ts'
-import { Metering } from '../../../src/inference/metering/ledger.ts'
-import { createCost } from '../../../src/inference/metering/price.ts'
 import { openStore } from '../../../src/store/db.ts'
 import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query.ts'
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
@@ -40,6 +39,7 @@ const verdict = parseConfig(
 key_requests_per_minute = 1000000
 key_tokens_per_minute = 1000000000
 key_concurrency_max = 65536
+placement = "host"
 processes = ${listener?.processes ?? 1}
 [[inference.upstreams]]
 name = "stub"
@@ -69,7 +69,7 @@ insertGatewayKey(store.directory.db, {
   instanceId: null,
   nowMs: clock.nowMs(),
 })
-const metering = new Metering({ store: store.directory, clock, log, cost: createCost(config.inference.prices) })
+const metering = composeMetering({ config, store, stateDir, clock, log })
 const inference = await composeInference({
   gate: openGate,
   starter: ownStarter,
@@ -99,8 +99,8 @@ const server =
       })
     : await inference.listen({ listen, tls: pair === null ? null : tls, guestName: 'guests.test' })
 process.stdout.write(`${server.port} ${key}\n`)
-process.on('SIGTERM', () => {
-  metering.stop()
+process.on('SIGTERM', async () => {
+  await metering.stop()
   store.close()
   process.exit(0)
 })

@@ -9,3 +9,7 @@ export function unknownUse(cause?: unknown): Fault {
 export function tooMuchAsked(): Fault {
   return new Fault('metering_unavailable', 'The books are asked too much at present; try again.')
 }
+
+export function cannotRecord(): Fault {
+  return new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
+}

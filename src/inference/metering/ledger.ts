@@ -1,11 +1,19 @@
 // The usage ledger on the request path: records enter a short queue and go from there into the store, many per
 // transaction. Effects: the store. A crash loses the records of at most the last `flushIntervalMs`; a stop loses none.
+//
+// A thread writes the batches where there is one, because a commit waits for the disk. Rows stay in the queue until the
+// thread has replied. `flush` writes them here, too, and waits for nobody: a row is written once by its id, whichever
+// comes first.
 
 import { type Clock, pause } from '../../base/clock.ts'
-import { systemErrorCode } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { DirectoryStore } from '../../store/db.ts'
-import { prepareUsageAppend, sumUsage, type UsageSum } from '../../store/directory/usage/usage.query.ts'
+import {
+  prepareUsageAppend,
+  prepareUsageLookup,
+  sumUsage,
+  type UsageSum,
+} from '../../store/directory/usage/usage.query.ts'
 import type { Usage } from '../../store/directory/usage/usage.table.ts'
 import {
   type DayScope,
@@ -14,7 +22,10 @@ import {
   type ReadDaysPage,
 } from '../../store/directory/usage/usage-day.query.ts'
 import { prepareMonthSum } from '../../store/directory/usage/usage-month.query.ts'
+import { type Append, type Outcome, writeBatch } from './batch.ts'
 import { DayReadings, withUnbooked } from './day-sums.ts'
+import { cannotRecord } from './faults.ts'
+import type { LedgerWriter } from './ledger-writer.ts'
 import { addSums, MonthSums, scopesOf } from './month-sums.ts'
 import { type Cost, microUsd } from './price.ts'
 import type { MeteringCounts, MonthSpent, Spender, SpentSource, UsageRecord } from './types.ts'
@@ -24,6 +35,8 @@ export type MeteringDeps = {
   readonly clock: Pick<Clock, 'sleep'>
   readonly log: Logger
   readonly cost: Cost
+  /** The thread that writes. Absent: this one does. */
+  readonly writer?: LedgerWriter
 }
 
 /** [startMs, endMs). */
@@ -41,6 +54,7 @@ const daysPageGapMs = 1
 export class Metering implements SpentSource {
   readonly #deps: MeteringDeps
   readonly #append: Append
+  readonly #isInStore: (id: string) => boolean
   readonly #stopping = new AbortController()
   readonly #waiting: Usage[] = []
   /** Kept from the first query on: without budgets there is none. */
@@ -48,6 +62,8 @@ export class Metering implements SpentSource {
   readonly #monthSum: ReturnType<typeof prepareMonthSum>
   readonly #daysPage: ReadDaysPage
   readonly #dayReadings = new DayReadings()
+  /** The first of those that wait. */
+  #inFlight: InFlight | null = null
   #isFlushScheduled = false
   #written = 0
   #lost = 0
@@ -55,6 +71,7 @@ export class Metering implements SpentSource {
   constructor(deps: MeteringDeps) {
     this.#deps = deps
     this.#append = prepareUsageAppend(deps.store.db)
+    this.#isInStore = prepareUsageLookup(deps.store.db)
     this.#monthSum = prepareMonthSum(deps.store.db)
     this.#daysPage = prepareDaysPage(deps.store.db)
   }
@@ -73,18 +90,26 @@ export class Metering implements SpentSource {
     }
   }
 
+  /**
+   * Fault metering_unavailable: so many rows wait that those of running requests may not all find room. For a request
+   * that has not begun.
+   */
+  checkRoom(): void {
+    if (this.#waiting.length >= waitingMax / 2) throw cannotRecord()
+  }
+
   /** Writes the queue now. Never throws: what could not be written stays queued. */
   flush(): void {
-    while (this.#waiting.length > 0 && this.#flushBatch());
+    // Rows that the thread has are written again, which changes nothing.
+    while (this.#waiting.length > 0 && this.#writeHere());
   }
 
   /** Writes records immediately; logs and counts those that are lost. Throws if the store is not writable now. */
   book(records: readonly UsageRecord[]): void {
     const rows = records.map(record => rowOf(record, this.#deps.cost))
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, rows)
-    this.#noteRefused(outcome)
-    this.#written += outcome.written
-    if (outcome.left.length > 0) throw outcome.error
+    this.#note(outcome)
+    if (!outcome.isWritten) throw new Error(outcome.error ?? 'usage could not be written')
   }
 
   /** Exact: the queue is written first. */
@@ -106,10 +131,10 @@ export class Metering implements SpentSource {
       for (const row of this.#waiting) this.#waitingSums.add(row)
     }
     const waiting = this.#waitingSums
-    return {
+    return this.#consistent(() => ({
       key: addSums(this.#monthSum(key), waiting.of(key)),
       organization: addSums(this.#monthSum(organization), waiting.of(organization)),
-    }
+    }))
   }
 
   /** It is known always. */
@@ -119,7 +144,9 @@ export class Metering implements SpentSource {
   days(scope: DayScope): AsyncIterable<readonly DaySum[]> {
     return this.#dayReadings.read(scope, async after => {
       await this.#deps.clock.sleep(daysPageGapMs)
-      return withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting)
+      return this.#consistent(() =>
+        withUnbooked(this.#daysPage(scope, after, daysPageRows), { scope, after }, this.#waiting),
+      )
     })
   }
 
@@ -132,24 +159,79 @@ export class Metering implements SpentSource {
     return { written: this.#written, lost: this.#lost, waiting: this.#waiting.length }
   }
 
-  /** Writes the queue; later records are written one by one. */
-  stop(): void {
+  /** Writes the queue before it returns; later records are written one by one. Resolves once the thread has ended. */
+  async stop(): Promise<void> {
     this.#stopping.abort()
+    this.flush()
+    await this.#deps.writer?.close()
+    // Rows that could not be written while the thread held the lock.
     this.flush()
   }
 
-  /** False: some of the batch could not be written and stays queued. */
-  #flushBatch(): boolean {
-    if (this.#waiting.length === 0) return true
+  /** False: the batch could not be written and stays queued. */
+  #writeHere(): boolean {
     const batch = this.#waiting.slice(0, batchRowsMax)
     const outcome = writeBatch({ store: this.#deps.store, append: this.#append }, batch)
-    this.#noteRefused(outcome)
-    this.#written += outcome.written
-    for (const row of this.#waiting.splice(0, batch.length - outcome.left.length)) this.#waitingSums?.remove(row)
-    if (outcome.left.length === 0) return true
+    return this.#take(outcome, batch.length)
+  }
+
+  async #writeThere(writer: LedgerWriter): Promise<boolean> {
+    const inFlight: InFlight = { rows: this.#waiting.slice(0, batchRowsMax), isBooked: false }
+    this.#inFlight = inFlight
+    const outcome = await writer.write(inFlight.rows)
+    if (!outcome.isWritten) {
+      // A thread may have ended after its commit.
+      if (inFlight.isBooked) this.#putBack(inFlight.rows.filter(row => !this.#isInStore(row.id)))
+      // Or the store is not well: this connection is watched for damage.
+      return this.#writeHere()
+    }
+    if (this.#inFlight === inFlight) this.#take(outcome, inFlight.rows.length)
+    else if (inFlight.isBooked) this.#note(outcome)
+    // They were written here as well, and those that were refused are noted.
+    else this.#written += outcome.added
+    return true
+  }
+
+  #putBack(rows: readonly Usage[]): void {
+    this.#waiting.unshift(...rows)
+    for (const row of rows) this.#waitingSums?.add(row)
+  }
+
+  /** False: nothing was written, and all of it stays queued. */
+  #take(outcome: Outcome, rowCount: number): boolean {
+    this.#note(outcome)
+    if (outcome.isWritten) {
+      this.#drop(rowCount)
+      return true
+    }
     const fields = { waiting: this.#waiting.length, error: outcome.error }
     this.#deps.log.error('usage records could not be written and stay queued', fields)
     return false
+  }
+
+  #drop(rowCount: number): void {
+    // It has the first of the queue.
+    this.#inFlight = null
+    for (const row of this.#waiting.splice(0, rowCount)) this.#waitingSums?.remove(row)
+  }
+
+  /**
+   * Reads store and queue together, by `read`. The thread may have written rows that are queued still: that is seen
+   * after the reading, and then they leave the queue and it is read again.
+   */
+  #consistent<T>(read: () => T): T {
+    const value = read()
+    const inFlight = this.#inFlight
+    if (inFlight === null || !this.#isBooked(inFlight.rows)) return value
+    inFlight.isBooked = true
+    this.#drop(inFlight.rows.length)
+    return read()
+  }
+
+  /** All of a batch are written at once. Where the first or the last was refused, the thread's reply is waited for. */
+  #isBooked(rows: readonly Usage[]): boolean {
+    const [first, last] = [rows.at(0), rows.at(-1)]
+    return first !== undefined && last !== undefined && this.#isInStore(first.id) && this.#isInStore(last.id)
   }
 
   /** One batch at a time, with a pause for requests in between. */
@@ -157,20 +239,25 @@ export class Metering implements SpentSource {
     if (this.#isFlushScheduled) return
     this.#isFlushScheduled = true
     const { signal } = this.#stopping
-    void pause(this.#deps.clock, ms, signal).then(() => {
-      this.#isFlushScheduled = false
-      const isWritten = this.#flushBatch()
-      if (this.#waiting.length > 0 && !signal.aborted) this.#scheduleFlush(isWritten ? batchGapMs : retryIntervalMs)
-    })
+    void pause(this.#deps.clock, ms, signal)
+      .then(() => this.#flushNext())
+      .then(isWritten => {
+        this.#isFlushScheduled = false
+        if (this.#waiting.length > 0 && !signal.aborted) this.#scheduleFlush(isWritten ? batchGapMs : retryIntervalMs)
+      })
   }
 
-  /** One line per batch, so that bad rows do not fill the log. */
-  #noteRefused({ refused }: Outcome): void {
-    if (refused.length > 0)
-      this.#noteLost(
-        refused.map(({ row }) => row.id),
-        refused[0]?.error,
-      )
+  #flushNext(): boolean | Promise<boolean> {
+    if (this.#waiting.length === 0) return true
+    const { writer } = this.#deps
+    // Without its thread the ledger goes on here.
+    return writer?.isAlive() === true && !this.#stopping.signal.aborted ? this.#writeThere(writer) : this.#writeHere()
+  }
+
+  #note({ added, refused, error }: Outcome): void {
+    this.#written += added
+    // One line per batch, so that bad rows do not fill the log.
+    if (refused.length > 0) this.#noteLost(refused, error)
   }
 
   #noteLost(ids: readonly string[], error: unknown): void {
@@ -178,6 +265,12 @@ export class Metering implements SpentSource {
     this.#deps.log.error('usage records were lost', { requests: ids, error })
   }
 }
+
+/**
+ * A batch that the thread has written, or may yet write, while its rows are in the queue. `isBooked`: they were seen
+ * in the store and have left the queue, before the thread has replied.
+ */
+type InFlight = { readonly rows: readonly Usage[]; isBooked: boolean }
 
 /** No row is refused for its amounts: what a column cannot hold becomes the most that it can. */
 function rowOf(record: UsageRecord, cost: Cost): Usage {
@@ -207,45 +300,4 @@ function rowOf(record: UsageRecord, cost: Cost): Usage {
 
 function amountOf(value: number): number {
   return Number.isNaN(value) ? 0 : Math.trunc(Math.min(Math.max(value, 0), Number.MAX_SAFE_INTEGER))
-}
-
-/** Gives the number of rows that were not there before. */
-type Append = (rows: readonly Usage[]) => number
-
-type Ledger = { readonly store: Pick<DirectoryStore, 'transact'>; readonly append: Append }
-
-type Outcome = {
-  readonly written: number
-  /** The store will never take them. */
-  readonly refused: readonly { readonly row: Usage; readonly error: unknown }[]
-  /** To be tried again: the end of the batch, or all of it. */
-  readonly left: readonly Usage[]
-  readonly error: unknown
-}
-
-/** All rows in one transaction; where that fails one by one, so that a bad row costs only itself. */
-function writeBatch({ store, append }: Ledger, batch: readonly Usage[]): Outcome {
-  try {
-    const written = store.transact(() => append(batch))
-    return { written, refused: [], left: [], error: null }
-  } catch (error) {
-    if (!isConstraint(error)) return { written: 0, refused: [], left: batch, error }
-  }
-  let written = 0
-  const refused: { row: Usage; error: unknown }[] = []
-  for (const [index, row] of batch.entries()) {
-    try {
-      written += append([row])
-    } catch (error) {
-      if (!isConstraint(error)) return { written, refused, left: batch.slice(index), error }
-      refused.push({ row, error })
-    }
-  }
-  return { written, refused, left: [], error: null }
-}
-
-/** The row itself is at fault (an organization that does not exist), not the disk. */
-function isConstraint(error: unknown): boolean {
-  const errors = [error, error instanceof Error ? error.cause : null]
-  return errors.some(error => systemErrorCode(error)?.startsWith('SQLITE_CONSTRAINT'))
 }

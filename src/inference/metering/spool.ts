@@ -5,7 +5,6 @@
 
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { type Clock, pause } from '../../base/clock.ts'
-import { Fault } from '../../base/fault.ts'
 import {
   type UsageBatch,
   type UsageRow,
@@ -14,6 +13,7 @@ import {
   usageRowsMax,
   usageTextBytesMax,
 } from '../../contract/vm/enclave.ts'
+import { cannotRecord } from './faults.ts'
 import { usageRowOf } from './row.ts'
 import type { MeteringCounts, UsageRecord } from './types.ts'
 
@@ -64,7 +64,7 @@ export class UsageSpool {
   /** Fault metering_unavailable: with one more request beside the running ones, more rows would wait than `rowsMax`. */
   checkRoom(running: number): void {
     if (this.#rows.length + running < this.#deps.rowsMax) return
-    throw new Fault('metering_unavailable', 'Usage cannot be recorded at present; try again later.')
+    throw cannotRecord()
   }
 
   /** How many rows are booked: those before that number. */

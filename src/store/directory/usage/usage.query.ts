@@ -93,6 +93,15 @@ export function sumUsage(db: DirectoryDb, of: { organizationId: string; startMs:
   }
 }
 
+/** Whether there is a row of that id. Prepared once, and raw. */
+export function prepareUsageLookup(db: DirectoryDb): (id: string) => boolean {
+  const statement = prepareRaw<{ one: number }>(
+    db,
+    `SELECT 1 AS one FROM ${getTableName(usage)} WHERE ${usage.id.name} = ?`,
+  )
+  return id => statement.get(id) !== null
+}
+
 export function findUsage(db: DirectoryDb, id: string): Usage | null {
   return db.select().from(usage).where(eq(usage.id, id)).get() ?? null
 }
