@@ -22,7 +22,9 @@ export type CostRig = {
 export type Served = { readonly name: string; readonly forRequests: Running; readonly forChunks: Running }
 
 /** Medians over all turns. */
-export type Costs = Pick<RequestCost, 'perSecond' | 'cpuUs' | 'ownCpuUs'> & { readonly chunkUs: number }
+export type Costs = Pick<RequestCost, Middle> & { readonly chunkUs: number }
+
+type Middle = 'perSecond' | 'cpuUs' | 'ownCpuUs' | 'servingCpuUs'
 
 /** Requests and chunks of each, in turns, after a first round of requests that warms up. By name. */
 export async function costsInTurns(
@@ -43,11 +45,12 @@ export async function costsInTurns(
     say(`CPU of a request and of a chunk: ${latest.join(', ')}`)
   }
   const costsOf = (requests: readonly RequestCost[], chunksUs: readonly number[]): Costs => {
-    const middle = (key: 'perSecond' | 'cpuUs' | 'ownCpuUs') => median(requests.map(request => request[key]))
+    const middle = (key: Middle) => median(requests.map(request => request[key]))
     return {
       perSecond: middle('perSecond'),
       cpuUs: middle('cpuUs'),
       ownCpuUs: middle('ownCpuUs'),
+      servingCpuUs: middle('servingCpuUs'),
       chunkUs: median(chunksUs),
     }
   }
@@ -60,6 +63,8 @@ export type RequestCost = {
   /** On a processor: of the process and its children, and of the process alone. */
   readonly cpuUs: number
   readonly ownCpuUs: number
+  /** The same of its first thread alone, which serves clients. */
+  readonly servingCpuUs: number
   /** Connections that were closed, and made again. */
   readonly closedCount: number
 }
@@ -69,11 +74,18 @@ export async function requestCost(
   { target, pid }: Running,
   { connections, ms }: { readonly connections: number; readonly ms: number },
 ): Promise<RequestCost> {
-  const [allMs, ownMs] = [cpuMsOf(pid), ownCpuMsOf(pid)]
+  const [allMs, ownMs, servingMs] = [cpuMsOf(pid), ownCpuMsOf(pid), threadCpuMsOf(pid, pid)]
   const values = await load.run(target, { kind: 'rate', connections, ms })
   const [perSecond = Number.NaN, , p99Ms = Number.NaN, closedCount = 0] = values
   const each = (spentMs: number) => (spentMs * 1_000_000) / (perSecond * ms)
-  return { perSecond, p99Ms, closedCount, cpuUs: each(cpuMsOf(pid) - allMs), ownCpuUs: each(ownCpuMsOf(pid) - ownMs) }
+  return {
+    perSecond,
+    p99Ms,
+    closedCount,
+    cpuUs: each(cpuMsOf(pid) - allMs),
+    ownCpuUs: each(ownCpuMsOf(pid) - ownMs),
+    servingCpuUs: each(threadCpuMsOf(pid, pid) - servingMs),
+  }
 }
 
 export type ChunkCost = {
@@ -115,10 +127,17 @@ export function cpuMsOf(pid: number): number {
   return childrenOf(pid).reduce((sum, child) => sum + cpuMsOf(child), ownCpuMsOf(pid))
 }
 
-/** proc(5), schedstat: nanoseconds. */
 function ownCpuMsOf(pid: number): number {
-  const own = readdirSync(`/proc/${pid}/task`).map(task => readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8'))
-  return own.reduce((sum, text) => sum + Number(text.split(' ')[0]) / 1e6, 0)
+  return readdirSync(`/proc/${pid}/task`).reduce((sum, task) => sum + threadCpuMsOf(pid, task), 0)
+}
+
+/** proc(5), schedstat: nanoseconds. A thread that has ended took none. */
+function threadCpuMsOf(pid: number, task: number | string): number {
+  try {
+    return Number(readFileSync(`/proc/${pid}/task/${task}/schedstat`, 'utf8').split(' ')[0]) / 1e6
+  } catch {
+    return 0
+  }
 }
 
 /** Where two are in the middle, the smaller one. */

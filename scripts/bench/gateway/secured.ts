@@ -30,25 +30,28 @@ export async function measureSecured(rig: CostRig): Promise<Figures> {
   return figuresOf(costs)
 }
 
-/** Each beside `plain`, and with TLS beside nginx with TLS. */
+/** Each beside `plain`, and with TLS beside nginx with TLS. A receipt costs others the serving thread's time. */
 function figuresOf(costs: ReadonlyMap<string, Costs>): Figures {
   const recorded = (value: number, unit: string, baseline: string | null = null): Figure => {
     return { value: round(value), unit, aim: null, ...(baseline === null ? {} : { baseline }) }
   }
-  const rows = [...costs].flatMap(([name, { perSecond, cpuUs, chunkUs }]): [string, Figure][] => {
+  const rows = [...costs].flatMap(([name, { perSecond, cpuUs, servingCpuUs, chunkUs }]): [string, Figure][] => {
     const beside = (figure: string) => (name === 'plain' || name === 'nginxTls' ? null : `plain${figure}`)
     return [
       [`${name}RpsC64`, recorded(Math.round(perSecond), '/s', beside('RpsC64'))],
       [`${name}RequestCpuUs`, recorded(cpuUs, 'µs', beside('RequestCpuUs'))],
+      [`${name}ServingCpuUs`, recorded(servingCpuUs, 'µs', beside('ServingCpuUs'))],
       [`${name}ChunkCpuUs`, recorded(chunkUs, 'µs', beside('ChunkCpuUs'))],
     ]
   })
+  const of = (name: string) => costs.get(name)?.servingCpuUs ?? Number.NaN
   const ratio = (key: 'perSecond' | 'chunkUs') => {
     return recorded((costs.get('tls')?.[key] ?? Number.NaN) / (costs.get('nginxTls')?.[key] ?? Number.NaN), '')
   }
   return {
     tlsRpsRatioNginxC64: ratio('perSecond'),
-    tlsChunkCpuRatioNginx: ratio('chunkUs'),
+    chunkCpuRatioNginxTls: ratio('chunkUs'),
+    receiptCpuRatio: { value: round(of('receipts') / of('plain')), unit: '', aim: { atMost: 2.5 } },
     ...Object.fromEntries(rows),
   }
 }

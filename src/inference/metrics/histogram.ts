@@ -8,11 +8,13 @@ export const seriesMax = 2_000
 
 export type Histogram = {
   readonly observe: (labels: Labels, value: number) => void
+  /** `observe` for the same labels again and again: it looks for their series once. */
+  readonly observer: (labels: Labels) => (value: number) => void
   readonly family: () => Family
 }
 
 export type Counter = {
-  readonly add: (labels: Labels, value: number) => void
+  readonly adder: (labels: Labels) => (value: number) => void
   readonly family: () => Family
 }
 
@@ -28,17 +30,23 @@ export function createHistogram(named: Named, bounds: readonly number[]): Histog
   const series = createSeries((labels): Counted => {
     return { labels, counts: new Float64Array(bounds.length), sum: 0, count: 0 }
   })
-  return {
-    observe: (labels, value) => {
+  const observer = (labels: Labels) => {
+    // Made by the first value: a series without one is not shown.
+    let counted: Counted | null = null
+    return (value: number) => {
       if (!Number.isFinite(value) || value < 0) return
-      const counted = series.of(labels)
+      counted ??= series.of(labels)
       if (counted === null) return
       counted.sum += value
       counted.count += 1
       let at = 0
       while (at < bounds.length && value > (bounds[at] ?? 0)) at += 1
       if (at < bounds.length) counted.counts[at] = (counted.counts[at] ?? 0) + 1
-    },
+    }
+  }
+  return {
+    observe: (labels, value) => observer(labels)(value),
+    observer,
     family: () => ({
       ...named,
       type: 'histogram',
@@ -50,9 +58,12 @@ export function createHistogram(named: Named, bounds: readonly number[]): Histog
 export function createCounter(named: Named): Counter {
   const series = createSeries(labels => ({ labels, value: 0 }))
   return {
-    add: (labels, value) => {
-      const item = series.of(labels)
-      if (item !== null && Number.isFinite(value) && value > 0) item.value += value
+    adder: labels => {
+      let item: { value: number } | null = null
+      return value => {
+        item ??= series.of(labels)
+        if (item !== null && Number.isFinite(value) && value > 0) item.value += value
+      }
     },
     family: () => ({
       ...named,
@@ -64,25 +75,16 @@ export function createCounter(named: Named): Counter {
 
 function createSeries<T>(make: (labels: Labels) => T) {
   const series = new Map<string, T>()
-  /** By identity: callers that reuse their labels save the work of joining them. */
-  const byLabels = new WeakMap<Labels, T>()
-  const find = (labels: Labels): T | null => {
-    const key = Object.values(labels).join('\u0000')
-    const known = series.get(key)
-    if (known !== undefined) return known
-    if (series.size >= seriesMax) return null
-    const made = make(labels)
-    series.set(key, made)
-    return made
-  }
   return {
     /** Null when there are too many series. */
     of: (labels: Labels): T | null => {
-      const known = byLabels.get(labels)
+      const key = Object.values(labels).join('\u0000')
+      const known = series.get(key)
       if (known !== undefined) return known
-      const found = find(labels)
-      if (found !== null) byLabels.set(labels, found)
-      return found
+      if (series.size >= seriesMax) return null
+      const made = make(labels)
+      series.set(key, made)
+      return made
     },
     all: (): T[] => [...series.values()],
   }

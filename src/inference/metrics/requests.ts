@@ -56,18 +56,26 @@ export function createMetrics(deps: MetricsDeps): Metrics {
     help: 'Requests by upstream and status.',
   })
 
-  const labelsOf = createLabels(models, upstreams)
+  const seriesOf = createSeriesOf(models, upstreams, ({ base, error, request }) => ({
+    duration: duration.observer({ ...base, error_type: error }),
+    input: tokens.observer({ ...base, gen_ai_token_type: 'input' }),
+    output: tokens.observer({ ...base, gen_ai_token_type: 'output' }),
+    firstToken: firstToken.observer(base),
+    perToken: perToken.observer(base),
+    queue: queue.observer(base),
+    request: requests.adder(request),
+  }))
   const observe = (seen: RequestObservation) => {
-    const labels = labelsOf(seen)
-    duration.observe(labels.duration, seen.durationMs / 1_000)
+    const series = seriesOf(seen)
+    series.duration(seen.durationMs / 1_000)
     // A refused request has no tokens, which is not the same as a request with zero.
-    if (seen.tokens.prompt > 0) tokens.observe(labels.input, seen.tokens.prompt)
-    if (seen.tokens.completion > 0) tokens.observe(labels.output, seen.tokens.completion)
-    if (seen.firstChunkMs !== null) firstToken.observe(labels.base, seen.firstChunkMs / 1_000)
+    if (seen.tokens.prompt > 0) series.input(seen.tokens.prompt)
+    if (seen.tokens.completion > 0) series.output(seen.tokens.completion)
+    if (seen.firstChunkMs !== null) series.firstToken(seen.firstChunkMs / 1_000)
     const perTokenMs = msPerToken(seen)
-    if (perTokenMs !== null) perToken.observe(labels.base, perTokenMs / 1_000)
-    if (seen.upstream !== null) queue.observe(labels.base, seen.queueMs / 1_000)
-    requests.add(labels.request, 1)
+    if (perTokenMs !== null) series.perToken(perTokenMs / 1_000)
+    if (seen.upstream !== null) series.queue(seen.queueMs / 1_000)
+    series.request(1)
   }
   const families = () => [duration, firstToken, perToken, tokens, queue, requests].map(metric => metric.family())
   return {
@@ -83,18 +91,17 @@ function errorType({ errorCode, status }: RequestObservation): string {
   return status < 400 ? '' : 'other'
 }
 
-type LabelSets = {
-  readonly base: Labels
-  readonly duration: Labels
-  readonly input: Labels
-  readonly output: Labels
-  readonly request: Labels
-}
+type LabelSets = { readonly base: Labels; readonly error: string; readonly request: Labels }
 
-/** Labels of a request. Most requests are alike, and share theirs. */
-function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string>) {
-  const known = new Map<string, LabelSets>()
-  return (seen: RequestObservation): LabelSets => {
+/** The result of `make` for a request's labels. Most requests are alike, the next one and the last above all. */
+function createSeriesOf<Series>(
+  models: ReadonlySet<string>,
+  upstreams: ReadonlySet<string>,
+  make: (labels: LabelSets) => Series,
+): (seen: RequestObservation) => Series {
+  const known = new Map<string, Series>()
+  let last: { readonly seen: RequestObservation; readonly series: Series } | null = null
+  const find = (seen: RequestObservation): Series => {
     const model = models.has(seen.model) ? seen.model : 'other'
     const upstream = seen.upstream === null ? '' : upstreams.has(seen.upstream) ? seen.upstream : 'other'
     const status = STATUSES.has(seen.status) ? String(seen.status) : 'other'
@@ -108,17 +115,26 @@ function createLabels(models: ReadonlySet<string>, upstreams: ReadonlySet<string
       gen_ai_request_model: model,
       upstream,
     }
-    const sets = {
-      base,
-      duration: { ...base, error_type: error },
-      input: { ...base, gen_ai_token_type: 'input' },
-      output: { ...base, gen_ai_token_type: 'output' },
-      request: { ...base, http_response_status_code: status },
-    }
+    const series = make({ base, error, request: { ...base, http_response_status_code: status } })
     // Each label comes from a short list; combinations beyond the bound are dropped.
-    if (known.size < seriesMax) known.set(key, sets)
-    return sets
+    if (known.size < seriesMax) known.set(key, series)
+    return series
   }
+  return seen => {
+    if (last === null || !isAlike(last.seen, seen)) last = { seen, series: find(seen) }
+    return last.series
+  }
+}
+
+/** In all that labels are made of. */
+function isAlike(a: RequestObservation, b: RequestObservation): boolean {
+  return (
+    a.operation === b.operation &&
+    a.model === b.model &&
+    a.upstream === b.upstream &&
+    a.status === b.status &&
+    a.errorCode === b.errorCode
+  )
 }
 
 function msPerToken({ errorCode, firstChunkMs, durationMs, tokens }: RequestObservation): number | null {
