@@ -35,7 +35,10 @@ export { Malformed } from './malformed.ts'
 export { appraise } from './policy/appraise.ts'
 export {
   BULLETINS,
+  FLOOR_PARTS,
   type Floor,
+  type FloorPart,
+  type FloorWaivers,
   floorChecks,
   floorRows,
   floorsCompiledOn,

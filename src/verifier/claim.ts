@@ -7,6 +7,7 @@
 import { parsedJson } from '../attest/encoding/json.ts'
 import { sha256 } from '../attest/hash.ts'
 import { type Parsed, wellFormed } from '../attest/malformed.ts'
+import { digestsOf } from '../attest/policy/id-keys.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { isAllowed, readOutside } from '../attest/receipt/outside.ts'
 import { checkNameOf, type Expected, exactly } from '../attest/receipt/verify.ts'
@@ -16,6 +17,7 @@ import { checkValue } from '../contract/check.ts'
 import { claimDocumentCharsMax } from '../contract/http/instance-attestation.ts'
 import { ClaimDocument, type ClaimFields, claimFieldsOf, claimText } from '../contract/vm/claim-document.ts'
 import type { AttestedGateway, UnattestedReason } from '../contract/vm/inference-gateway.ts'
+import { keyWords } from './pins.ts'
 
 /** The expected gateway of the claim. */
 export type ExpectedGateway = {
@@ -150,8 +152,9 @@ function gatewayProblem(
     if (strange !== undefined)
       return `the gateway may have measurement ${strange}, which is none of those that you expect`
   }
-  if (policy !== 'any' && policy.idKeyDigest !== 'any' && toHex(policy.idKeyDigest) !== operatorKey) {
-    return `the gateway's operator key is ${operatorKey}, not ${toHex(policy.idKeyDigest)}`
+  if (policy !== 'any' && policy.idKeyDigest !== 'any') {
+    const keys = digestsOf(policy.idKeyDigest).map(toHex)
+    if (!keys.includes(operatorKey)) return `the gateway's operator key is ${operatorKey}, not ${keys.join(' or ')}`
   }
   const leak = outside.find(entry => {
     const { name, origin } = readOutside(entry)
@@ -165,10 +168,11 @@ function gatewayProblem(
 /** The gateway's pinned values, for pins.ts; null without any. */
 export function pinnedGateway(claim: Parsed<ClaimDocument>, { policy }: ExpectedGateway): string | null {
   if (claim.ok && claim.value.claim.inference.gateway.kind === 'none') return 'the instance has no gateway'
-  if (policy === 'any' || policy.measurements === 'any' || policy.idKeyDigest === 'any') return null
-  if (!policy.idKeyDigest.some(byte => byte !== 0)) return null
+  if (policy === 'any' || policy.measurements === 'any') return null
+  const keys = keyWords('operator key', policy.idKeyDigest)
+  if (keys === null) return null
   const { length } = policy.measurements
-  return `${length} measurement${length === 1 ? '' : 's'} of the gateway, operator key ${toHex(policy.idKeyDigest)}`
+  return `${length} measurement${length === 1 ? '' : 's'} of the gateway, ${keys}`
 }
 
 /** The reason for which the owner accepts that nothing vouches for the gateway, where the claim has that very one. */

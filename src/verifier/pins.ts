@@ -4,7 +4,8 @@
 // Pins are waived one by one, and the verdict repeats each waiver. A waiver never loosens the policy: values that it
 // names are still compared.
 
-import { floorsCompiledOn } from '../attest/policy/floors.ts'
+import { FLOOR_PARTS, type FloorPart, type FloorWaivers, floorsCompiledOn } from '../attest/policy/floors.ts'
+import { digestsOf } from '../attest/policy/id-keys.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { type Check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { toHex } from '../base/bytes.ts'
@@ -25,9 +26,40 @@ export const EVERY_PIN = ['measurement', 'allowlist', 'operator-key', 'gateway',
 
 export type Pin = (typeof EVERY_PIN)[number]
 
-/** Only 'any' leaves a pin out; anything else, undefined too, is 'required'. */
-export type Pins = Readonly<Record<(typeof PINS)[number], 'required' | 'any'>>
-export type InstancePins = Readonly<Record<(typeof INSTANCE_PINS)[number], 'required' | 'any'>>
+/**
+ * Only 'any' leaves a pin out; anything else, undefined too, is 'required'. Parts of the floors (`tcb`) can be left out
+ * by name, each with its reason: `{ microcode: 'the host is updated in December' }`.
+ */
+export type Pins = Pinning<(typeof PINS)[number]>
+export type InstancePins = Pinning<(typeof INSTANCE_PINS)[number]>
+
+type Pinning<Name extends Pin> = {
+  readonly [One in Name]: One extends 'tcb' ? 'required' | 'any' | FloorWaivers : 'required' | 'any'
+}
+
+/** Longest reason of a waiver. */
+const waiverCharsMax = 200
+
+/** Why these are no waivers; null for good ones. The reasons stand in verdicts, so they are one line each. */
+export function waiversProblem(given: Readonly<Record<string, unknown>>): string | null {
+  const entries = Object.entries(given)
+  if (entries.length === 0) return 'it names no part'
+  for (const [part, reason] of entries) {
+    if (!FLOOR_PARTS.some(name => name === part)) {
+      return `there is no part ${JSON.stringify(part.slice(0, 32))} of the floors; there are ${FLOOR_PARTS.join(', ')}`
+    }
+    const isReason = typeof reason === 'string' && reason.length <= waiverCharsMax && /^\P{C}*\S\P{C}*$/u.test(reason)
+    if (!isReason) return `${part}: say why in one line of at most ${waiverCharsMax} characters`
+  }
+  return null
+}
+
+/** Waived parts of the floors; none where they are required as a whole. Anything but good waivers waives nothing. */
+export function floorWaivers(tcb: unknown): FloorWaivers {
+  if (typeof tcb !== 'object' || tcb === null) return {}
+  const given = tcb as Readonly<Record<string, unknown>>
+  return waiversProblem(given) === null ? (given as FloorWaivers) : {}
+}
 
 /** A report alone has no allowlist. */
 export const REPORT_PINS: readonly Pin[] = PINS.filter(pin => pin !== 'allowlist')
@@ -97,11 +129,16 @@ export type Pinned = {
 /** One check for each of the pins `asked`. */
 export function pinChecks(
   asked: readonly Pin[],
-  pins: Partial<Record<Pin, 'required' | 'any'>>,
+  pins: Partial<Record<Pin, 'required' | 'any' | FloorWaivers>>,
   pinned: Pinned,
 ): Check[] {
   return asked.map(pin => {
     const name = pinCheckName(pin)
+    const waived = pin === 'tcb' ? (Object.entries(floorWaivers(pins.tcb)) as [FloorPart, string][]) : []
+    if (waived.length > 0) {
+      const words = waived.map(([part, reason]) => `${part} (${reason})`).join(', ')
+      return notChecked(name, `accepted firmware below AMD's fixes in ${words}; the other floors are required`, false)
+    }
     const isWaived = pins[pin] === 'any'
     const { unattested = null } = pinned
     if (pin === 'gateway' && unattested !== null) return notChecked(name, unattestedWords(unattested), false)
@@ -145,8 +182,16 @@ const PINNED: Readonly<Record<Pin, (pinned: Pinned, isWaived: boolean) => string
 const vmplCount = 4
 
 function keyPinned({ idKeyDigest, authorKeyDigest }: Policy): string | null {
-  if (isNamed(idKeyDigest)) return `operator key ${toHex(idKeyDigest)}`
-  return isNamed(authorKeyDigest) ? `author key ${toHex(authorKeyDigest)}` : null
+  return keyWords('operator key', idKeyDigest) ?? keyWords('author key', authorKeyDigest)
+}
+
+/** The keys of a policy's field as words; null where it pins none: every one of a list has to. */
+export function keyWords(what: string, field: Policy['idKeyDigest']): string | null {
+  if (field === 'any') return null
+  const digests = digestsOf(field)
+  if (!digests.every(isNamed)) return null
+  const [first, ...more] = digests
+  return first !== undefined && more.length === 0 ? `${what} ${toHex(first)}` : `one of ${digests.length} ${what}s`
 }
 
 /** A guest that was launched without an ID block, or without HOST_DATA, reports zeros, as everybody's guest may. */

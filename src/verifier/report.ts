@@ -4,16 +4,22 @@ import type { Product } from '../attest/amd/product.ts'
 import { parsed } from '../attest/malformed.ts'
 import { floorAgeCheck, floorChecks } from '../attest/policy/floors.ts'
 import { type Policy, strictPolicy } from '../attest/policy/policy.ts'
+import { readCertificateTable } from '../attest/report/certificate-table.ts'
 import { type FoundReport, findReport, hclClaimsCheck } from '../attest/report/form.ts'
 import { decodeReport } from '../attest/report/report.ts'
 import { type Check, fail, pass, verdict } from '../attest/verdict.ts'
 import { type ChainInput, type PreparedChain, prepareChain } from '../attest/verify/chain-prepare.ts'
 import { type EvidenceQuestion, type EvidenceVerdict, verifyEvidence } from '../attest/verify/evidence.ts'
-import { pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
+import { floorWaivers, pinChecks, REPORT_PINS, type ReportPins } from './pins.ts'
 
 /** `crl` waived: evidence without a revocation list passes too. `tcb` waived: the floors are not looked at. */
-export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy'> &
-  ChainInput & { readonly policy: Policy; readonly pins: ReportPins }
+export type SavedReport = Omit<EvidenceQuestion, 'requireCrl' | 'policy' | 'certificateEntries'> &
+  ChainInput & {
+    readonly policy: Policy
+    readonly pins: ReportPins
+    /** The host's, beside an extended report. Its GUIDs count; its certificates are `vek` and `chain`. */
+    readonly certificateTable?: Uint8Array | undefined
+  }
 
 /** Default policy: refuses debug, migration and every VMPL but 0, unless waived. */
 export function defaultPolicy({ vmpl }: Pick<ReportPins, 'vmpl'>): Policy {
@@ -30,6 +36,7 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
   const report = inner?.report ?? saved.report
   const { policy, pins, asOf } = saved
   const prepared = await prepareChain(saved)
+  const table = tableOf(saved.certificateTable)
   const signed = saved.product === undefined ? signedProduct(report, prepared) : null
   const found = await verifyEvidence({
     report,
@@ -40,13 +47,22 @@ export async function verifySavedReport(saved: SavedReport): Promise<EvidenceVer
     product: saved.product ?? signed ?? undefined,
     reportData: saved.reportData,
     maskedChipId: saved.maskedChipId,
+    certificateEntries: table.entries,
   })
-  const floors = pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product), floorAgeCheck(asOf)]
+  const floors =
+    pins.tcb === 'any' ? [] : [...floorChecks(found.report, found.product, floorWaivers(pins.tcb)), floorAgeCheck(asOf)]
   const claims = inner?.form === 'azure-hcl' ? [hclClaimsCheck(inner, found.report?.reportData ?? null)] : []
   const checks = found.checks.map(check => (signed === null ? check : withSource(check, signed)))
   return {
     ...found,
-    ...verdict([form, ...claims, ...pinChecks(REPORT_PINS, pins, { policy, allowlist: 'any' }), ...checks, ...floors]),
+    ...verdict([
+      form,
+      ...claims,
+      ...table.checks,
+      ...pinChecks(REPORT_PINS, pins, { policy, allowlist: 'any' }),
+      ...checks,
+      ...floors,
+    ]),
   }
 }
 
@@ -64,6 +80,15 @@ function signedProduct(report: Uint8Array, { checks, found }: PreparedChain): Pr
 function withSource(check: Check, product: Product): Check {
   if (check.name !== 'report-product' || check.outcome !== 'pass') return check
   return { ...check, reason: `${product}, as the certificate that signed the report says` }
+}
+
+/** A table that cannot be read fails, whether or not the policy asks for it. */
+function tableOf(bytes: Uint8Array | undefined): { checks: Check[]; entries: string[] | undefined } {
+  if (bytes === undefined) return { checks: [], entries: undefined }
+  const read = parsed(() => readCertificateTable(bytes))
+  if (!read.ok) return { checks: [fail('certificate-table', read.reason)], entries: undefined }
+  const entries = read.value.map(({ guid }) => guid)
+  return { checks: [pass('certificate-table', entries.join(', '))], entries }
 }
 
 /** Bytes in neither form are verified as they are, and fail. */

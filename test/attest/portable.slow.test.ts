@@ -123,7 +123,7 @@ describe("the verifier's bundle", () => {
 
   // Goal: a page loads it in one go.
   test('size', () => {
-    expect(gzipBytes(bundle.text)).toBeLessThanOrEqual(131_000)
+    expect(gzipBytes(bundle.text)).toBeLessThanOrEqual(134_000)
   })
 })
 

@@ -61,7 +61,9 @@ async function verify(pins: Pins, changes: Partial<GatewayQuestion> = {}) {
 test('goal: old firmware fails each receipt by the name of the bulletin, and passes only where the floor is waived', async () => {
   const { found, failed } = await verify(allPins)
   expect([found.ok, failed.length, failed.every(check => check.name.endsWith('/tcb-floor'))]).toEqual([false, 5, true])
-  expect(failed[0]?.reason).toContain('snp 24 is less than 29, which AMD-SB-3030 (CVE-2025-61971, BreakFAST) asks for')
+  expect(failed[0]?.reason).toContain(
+    'snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) asks for',
+  )
   expect(failed[0]?.reason).toContain('AMD-SB-3015')
   const waived = await verify({ ...allPins, tcb: 'any' })
   expect([
@@ -78,6 +80,45 @@ test('goal: old firmware fails each receipt by the name of the bulletin, and pas
       },
     ],
   ])
+})
+
+test('goal: a part of the floors is waived by name: the others still fail, and the verdict says which, why and by how much', async () => {
+  const some = await verify({ ...allPins, tcb: { 'alias-check': 'no BIOS yet' } })
+  expect([some.found.ok, some.failed[0]?.reason.includes('AMD-SB-3015')]).toEqual([false, false])
+  const why = 'the host is updated in December'
+  const { found, failed } = await verify({
+    ...allPins,
+    tcb: { snp: why, 'launch-snp': why, 'alias-check': 'no BIOS yet' },
+  })
+  expect([found.ok, failed]).toEqual([true, []])
+  expect(found.checks.find(check => check.name === 'pin-tcb')).toEqual({
+    name: 'pin-tcb',
+    outcome: 'not-checked',
+    required: false,
+    reason: `accepted firmware below AMD's fixes in snp (${why}), launch-snp (${why}), alias-check (no BIOS yet); the other floors are required`,
+  })
+  expect(found.checks.find(check => check.name === 'gateway/tcb-floor-snp')).toMatchObject({
+    outcome: 'not-checked',
+    required: false,
+    reason: expect.stringContaining(`waived (${why}): snp 24 is less than 27`),
+  })
+})
+
+test('goal: a waiver without a part or a reason that is known waives nothing', async () => {
+  const why = 'x'
+  for (const tcb of [
+    {},
+    { snp: '' },
+    { snp: why, bios: why },
+    { snp: 1 },
+    { snp: 'a\nPASS' },
+    { snp: 'x'.repeat(201) },
+    null,
+  ]) {
+    const { found, failed } = await verify({ ...allPins, tcb } as unknown as Pins)
+    expect([found.ok, failed.length]).toEqual([false, 5])
+    expect(found.checks.find(check => check.name === 'pin-tcb')?.outcome).toBe('pass')
+  }
 })
 
 test('goal: whatever is not exactly any leaves nothing out, in JavaScript too', async () => {

@@ -1,7 +1,7 @@
 // Whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
-import type { Product } from '../amd/product.ts'
+import { type Cpuid, cpuidText, type Product } from '../amd/product.ts'
 import { decodeTcb, isTcbAtLeast, type RawTcb, type Tcb, tcbComponentsOf, tcbText } from '../amd/tcb.ts'
 import { Malformed } from '../malformed.ts'
 import {
@@ -16,13 +16,18 @@ import {
 } from '../report/bits.ts'
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
-import { type Check, check, fail, notChecked } from '../verdict.ts'
+import { type Check, check, fail } from '../verdict.ts'
+import { type Beside, besideChecks, skipped } from './beside.ts'
+import { digestsOf } from './id-keys.ts'
 import type { BitRule, BitRules } from './kinds.ts'
 import type { Policy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
-/** One check for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. Never throws. */
-export function appraise({ report, product }: IdentifiedReport, policy: Policy): Check[] {
+/**
+ * One check or more for each field of a policy, in a fixed order; 'any' gives `not-checked`, not required. `beside` is
+ * what came with the report: without it, fields about that fail to be checked. Never throws.
+ */
+export function appraise({ report, product }: IdentifiedReport, policy: Policy, beside: Beside | null = null): Check[] {
   return [
     listCheck('product-allowed', product, policy.products, kind => kind),
     listCheck('signer', report.signer, policy.signers, signer => signer),
@@ -40,8 +45,8 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy):
     listCheck('measurement', report.measurement, policy.measurements, toHex),
     bytesCheck('host-data', report.hostData, policy.hostData),
     bytesCheck('report-data', report.reportData, policy.reportData),
-    bytesCheck('id-key-digest', report.idKeyDigest, policy.idKeyDigest),
-    bytesCheck('author-key-digest', report.authorKeyDigest, policy.authorKeyDigest),
+    digestCheck('id-key-digest', report.idKeyDigest, policy.idKeyDigest),
+    digestCheck('author-key-digest', report.authorKeyDigest, policy.authorKeyDigest),
     listCheck('chip-id', report.chipId, policy.chipIds, toHex),
     ...tcbChecks('minimum-tcb', report.rawTcb.reported, product, policy.minimumTcb),
     ...tcbChecks('minimum-launch-tcb', report.rawTcb.launch, product, policy.minimumLaunchTcb),
@@ -49,11 +54,65 @@ export function appraise({ report, product }: IdentifiedReport, policy: Policy):
     firmwareCheck('minimum-firmware-committed', report.committed, policy.minimumFirmware),
     guestSvnCheck(report.guestSvn, policy.minimumGuestSvn),
     ...orderChecks(report, product, policy.tcbOrder),
+    ...identityChecks(report, policy),
+    ...boundChecks(report, product, policy),
+    ...committedChecks(report, policy.committedFirmware),
+    mitigationCheck('launch-mitigations', report, policy.launchMitigations),
+    mitigationCheck('current-mitigations', report, policy.currentMitigations),
+    ...besideChecks(policy, beside),
   ]
 }
 
-function skipped(name: string): Check {
-  return notChecked(name, "the policy says 'any'", false)
+function identityChecks(report: SnpReport, policy: Policy): Check[] {
+  const { chipIdMasked, processors } = policy
+  const isMasked = report.chipId.every(byte => byte === 0)
+  const masked = { required: 'the chip_id is not masked', forbidden: 'the platform masks its chip_id' }
+  const text = ({ family, model, stepping }: Cpuid) => cpuidText({ family, model, stepping })
+  return [
+    listCheck('report-version', report.version, policy.reportVersions, String),
+    bytesCheck('family-id', report.familyId, policy.familyId),
+    bytesCheck('image-id', report.imageId, policy.imageId),
+    bytesCheck('report-id', report.reportId, policy.reportId),
+    bytesCheck('report-id-ma', report.reportIdMa, policy.reportIdMa),
+    processors !== 'any' && report.cpuid === null
+      ? fail('processor', `a report of version ${report.version} names no processor`)
+      : listCheck('processor', report.cpuid ?? noCpuid, processors, text),
+    chipIdMasked === 'any'
+      ? skipped('chip-id-masked')
+      : check('chip-id-masked', isMasked === (chipIdMasked === 'required'), masked[chipIdMasked]),
+  ]
+}
+
+const noCpuid: Cpuid = { family: 0, model: 0, stepping: 0 }
+
+function boundChecks(report: SnpReport, product: Product, policy: Policy): Check[] {
+  const { rawTcb: raw, current, committed } = report
+  const abi = policyNames(report.policy).abi
+  const abiOrder = ({ major, minor }: typeof abi) => major * 256 + minor
+  const abiText = ({ major, minor }: typeof abi) => `${major}.${minor}`
+  const build = ({ build }: FirmwareVersion) => build
+  return [
+    boundCheck('minimum-policy-abi', abi, { least: policy.minimumPolicyAbi }, abiOrder, abiText),
+    boundCheck('maximum-policy-abi', abi, { most: policy.maximumPolicyAbi }, abiOrder, abiText),
+    boundCheck('maximum-guest-svn', report.guestSvn, { most: policy.maximumGuestSvn }, Number, String),
+    tcbBoundCheck('maximum-tcb', raw.reported, product, { most: policy.maximumTcb }),
+    tcbBoundCheck('maximum-launch-tcb', raw.launch, product, { most: policy.maximumLaunchTcb }),
+    tcbBoundCheck('minimum-current-tcb', raw.current, product, { least: policy.minimumCurrentTcb }),
+    tcbBoundCheck('maximum-current-tcb', raw.current, product, { most: policy.maximumCurrentTcb }),
+    tcbBoundCheck('minimum-committed-tcb', raw.committed, product, { least: policy.minimumCommittedTcb }),
+    tcbBoundCheck('maximum-committed-tcb', raw.committed, product, { most: policy.maximumCommittedTcb }),
+    boundCheck('minimum-current-firmware', current, { least: policy.minimumCurrentFirmware }, orderOf, versionText),
+    boundCheck('maximum-current-firmware', current, { most: policy.maximumCurrentFirmware }, orderOf, versionText),
+    boundCheck(
+      'maximum-committed-firmware',
+      committed,
+      { most: policy.maximumCommittedFirmware },
+      orderOf,
+      versionText,
+    ),
+    boundCheck('minimum-build-current', build(current), { least: policy.minimumBuild }, Number, String),
+    boundCheck('minimum-build-committed', build(committed), { least: policy.minimumBuild }, Number, String),
+  ]
 }
 
 /** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
@@ -63,6 +122,14 @@ function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', tex
   const isAllowed = allowed.some(other => text(other) === found)
   const others = allowed.length === 1 ? allowed.map(text).join() : `one of the ${allowed.length} allowed`
   return check(name, isAllowed, `${found} is not ${others}`, found)
+}
+
+/** Passes when the value is one of the digests, or the one. */
+function digestCheck(name: string, value: Uint8Array, wanted: Policy['idKeyDigest']): Check {
+  if (wanted === 'any') return skipped(name)
+  const [first, ...more] = digestsOf(wanted)
+  if (first !== undefined && more.length === 0) return bytesCheck(name, value, first)
+  return listCheck(name, value, digestsOf(wanted), toHex)
 }
 
 function bytesCheck(name: string, value: Uint8Array, wanted: Uint8Array | 'any'): Check {
@@ -138,12 +205,85 @@ function orderChecks({ rawTcb, ...report }: SnpReport, product: Product, rule: P
   return [...tcbs, firmwareCheck(firmware, report.current, report.committed)]
 }
 
+/** 'current': the host has committed what runs, so that it cannot go back to anything else. */
+function committedChecks({ rawTcb, current, committed }: SnpReport, rule: Policy['committedFirmware']): Check[] {
+  const names = ['committed-tcb-current', 'committed-firmware-current'] as const
+  if (rule === 'any') return names.map(skipped)
+  const isFirmware = orderOf(current) === orderOf(committed)
+  const versions = `${versionText(committed)} is committed, ${versionText(current)} runs`
+  return [
+    check(
+      names[0],
+      rawTcb.current === rawTcb.committed,
+      'COMMITTED_TCB is not CURRENT_TCB: the firmware is provisional',
+    ),
+    check(names[1], isFirmware, `${versions}: the firmware is provisional`, versionText(current)),
+  ]
+}
+
+function mitigationCheck(
+  name: 'launch-mitigations' | 'current-mitigations',
+  { mitigation, version }: SnpReport,
+  rule: Policy['launchMitigations'],
+): Check {
+  if (rule === 'any') return skipped(name)
+  if (mitigation === null) return fail(name, `a report of version ${version} has no mitigation vectors`)
+  const vector = name === 'launch-mitigations' ? mitigation.launch : mitigation.current
+  const text = (bits: bigint) => `0x${bits.toString(16)}`
+  const faults = [
+    ...((vector & rule.required) === rule.required ? [] : [`not all of ${text(rule.required)} is set`]),
+    ...((vector & rule.forbidden) === 0n ? [] : [`some of ${text(rule.forbidden)} is set`]),
+  ]
+  return check(name, faults.length === 0, `${text(vector)}: ${faults.join(', ')}`, text(vector))
+}
+
+type Bound<T> = { readonly least: T | 'any' } | { readonly most: T | 'any' }
+
+function boundCheck<T>(
+  name: string,
+  value: T,
+  bound: Bound<T>,
+  order: (value: T) => number,
+  text: (value: T) => string,
+): Check {
+  const isLeast = 'least' in bound
+  const limit = isLeast ? bound.least : bound.most
+  if (limit === 'any') return skipped(name)
+  const holds = isLeast ? order(value) >= order(limit) : order(value) <= order(limit)
+  return check(name, holds, `${text(value)} is ${isLeast ? 'below' : 'above'} ${text(limit)}`, text(value))
+}
+
+/** Every component within its bound; a TCB that cannot be read is within none. */
+function tcbBoundCheck(name: string, raw: RawTcb, product: Product, bound: Bound<TcbMinimums>): Check {
+  const isLeast = 'least' in bound
+  const limits = isLeast ? bound.least : bound.most
+  const limit: Partial<Record<keyof Tcb, number | 'any'>> | 'any' = limits === 'any' ? 'any' : limits[product]
+  if (limit === 'any') return skipped(name)
+  const tcb = tcbOrReason(raw, product)
+  if (typeof tcb === 'string') return fail(name, tcb)
+  const outside = tcbComponentsOf(product).flatMap(component => {
+    const value = tcb[component] ?? 0
+    const edge = limit[component] ?? 'any'
+    const isWithin = edge === 'any' || (isLeast ? value >= edge : value <= edge)
+    return isWithin ? [] : [`${component} ${value} is ${isLeast ? 'below' : 'above'} ${edge}`]
+  })
+  return check(name, outside.length === 0, outside.join('; '), tcbText(tcb))
+}
+
 function firmwareCheck(name: string, version: FirmwareVersion, minimum: FirmwareVersion | 'any'): Check {
   if (minimum === 'any') return skipped(name)
-  const order = ({ major, minor, build }: FirmwareVersion) => (major * 256 + minor) * 256 + build
-  const text = ({ major, minor, build }: FirmwareVersion) => `${major}.${minor}.${build}`
-  const isEnough = order(version) >= order(minimum)
-  return check(name, isEnough, `${text(version)} is older than ${text(minimum)}`, text(version))
+  const isEnough = orderOf(version) >= orderOf(minimum)
+  const older = `${versionText(version)} is older than ${versionText(minimum)}`
+  return check(name, isEnough, older, versionText(version))
+}
+
+/** Build follows minor follows major. */
+function orderOf({ major, minor, build }: FirmwareVersion): number {
+  return (major * 256 + minor) * 256 + build
+}
+
+function versionText({ major, minor, build }: FirmwareVersion): string {
+  return `${major}.${minor}.${build}`
 }
 
 function guestSvnCheck(guestSvn: number, minimum: number | 'any'): Check {

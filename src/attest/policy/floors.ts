@@ -1,10 +1,11 @@
 // The least firmware that AMD's security bulletins ask for, with sources, and whether a report meets it. Pure.
 //
-// AMD publishes no machine-readable list of good TCBs; these numbers are typed in from public quotations of the
-// bulletins, which `source` names, because AMD's own pages could not be read here. A number without a source stands as
-// 'not established here'. A floor does not prove that firmware has no other hole.
+// AMD publishes no machine-readable list of good TCBs, and its own pages could not be read here; these numbers are
+// typed in. Each says whose word it is: 'first' hand is AMD's own code, and firmware below it fails; 'second' hand is
+// somebody else's reading of a bulletin, and firmware below it is named without a failure. Without a source there is no
+// number. A floor does not prove that firmware has no other hole.
 
-import { type Cpuid, cpuidText, PRODUCTS, type Product } from '../amd/product.ts'
+import { type Cpuid, PRODUCTS, type Product } from '../amd/product.ts'
 import { decodeTcb, type RawTcb, type Tcb } from '../amd/tcb.ts'
 import { reasonOf } from '../malformed.ts'
 import { hasBit, PLATFORM_BITS } from '../report/bits.ts'
@@ -14,7 +15,7 @@ import { type Policy, strictPolicy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
 /** The day on which the bulletins were last looked through. */
-export const floorsCompiledOn = '2026-11-21'
+export const floorsCompiledOn = '2026-11-25'
 /** AMD publishes such bulletins several times a year. */
 export const floorsFreshDays = 180
 
@@ -23,44 +24,51 @@ export const BULLETINS = {
   'AMD-SB-3015': { cve: 'CVE-2024-21944', about: 'BadRAM', published: '2024-12-10' },
   'AMD-SB-3019': { cve: 'CVE-2024-56161', about: 'microcode signatures', published: '2025-02-03' },
   'AMD-SB-3020': { cve: 'CVE-2025-0033', about: 'RMP initialization', published: '2025-10' },
+  'AMD-SB-3023': { cve: 'CVE-2025-48514', about: 'SEV-ES guests beside SNP', published: '2026-02' },
   'AMD-SB-3027': { cve: 'CVE-2025-29943', about: 'StackWarp', published: '2026-01' },
   'AMD-SB-3030': { cve: 'CVE-2025-61971', about: 'BreakFAST', published: '2026-05-12' },
 } as const satisfies Readonly<Record<string, { cve: string; about: string; published: string }>>
 
 type BulletinId = keyof typeof BULLETINS
 
-export type Floor = LeastFloor | { readonly kind: 'not-established'; readonly note: string }
-
-type LeastFloor = {
-  readonly kind: 'least'
+export type Floor = {
   readonly least: number
   readonly bulletin: BulletinId
-  /** Where the number was read. */
+  readonly hand: 'first' | 'second'
+  /** Where the number was read, and when. */
   readonly source: string
+  readonly readOn: string
 }
 
+const ccp = 'Linux, drivers/crypto/ccp/sev-dev.c, which AMD wrote for this bulletin'
+const loader = 'Linux, arch/x86/kernel/cpu/microcode/amd.c: the last revision that loads forged patches, and one more'
 const review = 'ariofrio/pi-tee, a review that read the bulletin on 2026-10-08'
-const fwupd = 'fwupd, fu-cpu-common.c: first microcode with the fix, of which the TCB has the low byte'
-const least = (value: number, bulletin: BulletinId, source: string): LeastFloor => ({
-  kind: 'least',
-  least: value,
-  bulletin,
-  source,
-})
-const unknown = (note: string): Floor => ({ kind: 'not-established', note: `not established here: ${note}` })
+const required = 'sentinelsubnet.com, its required firmware; the policy of Stogas has the same number'
 
-/** SPL of the SNP firmware: one number for each product. */
+/** AMD's own code. Microcode's number is the low byte of its revision. */
+const first = (least: number, bulletin: BulletinId, source: string): Floor => ({
+  least,
+  bulletin,
+  hand: 'first',
+  source,
+  readOn: '2026-11-25',
+})
+/** Somebody's reading of the bulletin. */
+const second = (least: number, bulletin: BulletinId, source: string): Floor => ({
+  least,
+  bulletin,
+  hand: 'second',
+  source,
+  readOn: '2026-11-21',
+})
+
+/** SPL of the SNP firmware: a product's numbers, first hand first. */
 export const SNP_FLOORS = {
-  // AMD-SB-3019 asked for 0x18, AMD-SB-3016 and AMD-SB-3023 for 0x1b.
-  milan: least(
-    0x1d,
-    'AMD-SB-3030',
-    'sentinelsubnet.com, its required firmware; the policy of Stogas has the same number',
-  ),
-  // AMD-SB-3019 asked for 0x17. AMD-SB-3034 named 0x1c, and withdrew its TCB values on 2026-09-24.
-  genoa: least(0x1b, 'AMD-SB-3020', `${review}; AMD-SB-3023 has the same number in Linux, drivers/crypto/ccp`),
-  turin: least(0x04, 'AMD-SB-3020', `${review}; AMD-SB-3023 has the same number in Linux, drivers/crypto/ccp`),
-} as const satisfies Readonly<Record<Product, LeastFloor>>
+  milan: [first(0x1b, 'AMD-SB-3023', ccp), second(0x1d, 'AMD-SB-3030', required)],
+  // AMD-SB-3034 named 0x1c for Genoa, and withdrew its TCB values on 2026-09-24.
+  genoa: [first(0x1b, 'AMD-SB-3023', ccp)],
+  turin: [first(0x04, 'AMD-SB-3023', ccp)],
+} as const satisfies Readonly<Record<Product, readonly Floor[]>>
 
 type Silicon = {
   readonly name: string
@@ -68,7 +76,7 @@ type Silicon = {
   readonly family: number
   readonly model: number
   readonly stepping: number
-  readonly microcode: Floor
+  readonly microcode: readonly Floor[]
 }
 
 /** SPL of the microcode. Each line of processors counts its own, so a product has several unrelated numbers. */
@@ -80,7 +88,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     model: 0x01,
     stepping: 1,
     // No source gives the value of AMD-SB-3020 or AMD-SB-3027 for Milan. Later patches are 0xde, and 0x47 of Milan-X.
-    microcode: least(0xdb, 'AMD-SB-3019', fwupd),
+    microcode: [first(0xdb, 'AMD-SB-3019', loader)],
   },
   {
     name: 'Milan-X',
@@ -88,7 +96,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x19,
     model: 0x01,
     stepping: 2,
-    microcode: least(0x44, 'AMD-SB-3019', fwupd),
+    microcode: [first(0x44, 'AMD-SB-3019', loader)],
   },
   {
     name: 'Genoa',
@@ -96,7 +104,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x19,
     model: 0x11,
     stepping: 1,
-    microcode: least(0x56, 'AMD-SB-3027', review),
+    microcode: [first(0x54, 'AMD-SB-3019', loader), second(0x56, 'AMD-SB-3027', review)],
   },
   {
     name: 'Genoa-X',
@@ -104,7 +112,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x19,
     model: 0x11,
     stepping: 2,
-    microcode: least(0x51, 'AMD-SB-3027', review),
+    microcode: [first(0x4f, 'AMD-SB-3019', loader), second(0x51, 'AMD-SB-3027', review)],
   },
   {
     // AMD certifies both as Genoa. No source gives their value in AMD-SB-3020 or AMD-SB-3027.
@@ -113,7 +121,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x19,
     model: 0xa0,
     stepping: 2,
-    microcode: least(0x19, 'AMD-SB-3019', fwupd),
+    microcode: [first(0x19, 'AMD-SB-3019', loader)],
   },
   {
     name: 'Turin',
@@ -121,7 +129,7 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x1a,
     model: 0x02,
     stepping: 1,
-    microcode: least(0x51, 'AMD-SB-3027', review),
+    microcode: [first(0x47, 'AMD-SB-3019', loader), second(0x51, 'AMD-SB-3027', review)],
   },
   {
     name: 'Turin Dense',
@@ -129,7 +137,8 @@ export const MICROCODE_FLOORS: readonly Silicon[] = [
     family: 0x1a,
     model: 0x11,
     stepping: 0,
-    microcode: unknown('AMD-SB-3027 covers it, no source gives its value'),
+    // AMD-SB-3027 covers it, too; no source gives its value there.
+    microcode: [first(0x47, 'AMD-SB-3019', loader)],
   },
 ]
 
@@ -140,42 +149,58 @@ export const OTHER_FLOORS: Readonly<Record<Product, string>> = {
   turin: 'TEE: AMD-SB-3030 asks for a least value that is not established here; FMC, bootloader: not established here',
 }
 
+/** Parts of the floors by name: those of REPORTED_TCB, those of LAUNCH_TCB, and the search for memory aliases. */
+export const FLOOR_PARTS = ['snp', 'microcode', 'launch-snp', 'launch-microcode', 'alias-check'] as const
+
+export type FloorPart = (typeof FLOOR_PARTS)[number]
+
+/** Parts that a relying party does without, each with its reason, which the verdict repeats. */
+export type FloorWaivers = Readonly<Partial<Record<FloorPart, string>>>
+
 /**
  * Checks a report against the floors: REPORTED_TCB, LAUNCH_TCB (a guest that old firmware launched is not made better
- * by a later update), and that the firmware has looked for memory aliases. Always the same checks in the same order.
- * Signatures are not checked here.
+ * by a later update), and that the firmware has looked for memory aliases. Always the same checks in the same order. A
+ * waived part is compared all the same. Signatures are not checked here.
  */
-export function floorChecks(report: SnpReport | null, product: Product | null): Check[] {
+export function floorChecks(report: SnpReport | null, product: Product | null, waivers: FloorWaivers = {}): Check[] {
   if (report === null || product === null) {
     const reason = report === null ? 'there is no report to check' : 'the product is not known'
-    return CHECK_NAMES.map(name => notChecked(name, reason, true))
+    return FLOOR_PARTS.map(part => notChecked(floorCheckName(part), reason, true))
   }
-  const microcode = microcodeFloor(product, report.cpuid)
+  const microcode = microcodeFloors(product, report.cpuid)
   const { reported, launch } = report.rawTcb
-  return [
+  const checks = [
     ...tcbChecks('tcb-floor', reported, { product, microcode }),
     ...tcbChecks('tcb-floor-launch', launch, { product, microcode }),
     aliasCheck(report),
   ]
+  return checks.map(check => {
+    const part = FLOOR_PARTS.find(name => floorCheckName(name) === check.name)
+    const reason = part === undefined ? undefined : waivers[part]
+    if (reason === undefined || check.outcome !== 'fail') return check
+    return notChecked(check.name, `waived (${reason}): ${check.reason}`, false)
+  })
 }
 
-const CHECK_NAMES = [
-  ...['tcb-floor-snp', 'tcb-floor-microcode', 'tcb-floor-launch-snp', 'tcb-floor-launch-microcode'],
-  'tcb-floor-alias-check',
-]
+export function floorCheckName(part: FloorPart): string {
+  return `tcb-floor-${part}`
+}
 
-/** Reports of version 2 name no processor: they get the highest number of their product. */
-export function microcodeFloor(product: Product, cpuid: Cpuid | null): Floor {
-  const ofProduct = MICROCODE_FLOORS.filter(silicon => silicon.product === product)
-  if (cpuid === null) {
-    const order = ({ microcode }: Silicon) => (microcode.kind === 'least' ? microcode.least : -1)
-    const [highest] = ofProduct.toSorted((a, b) => order(b) - order(a))
-    return highest?.microcode ?? unknown(`no processor of ${product} is in the table`)
-  }
-  const found = ofProduct.find(
-    ({ family, model, stepping }) => family === cpuid.family && model === cpuid.model && stepping === cpuid.stepping,
-  )
-  return found?.microcode ?? unknown(`${cpuidText(cpuid)} is not in the table`)
+/** Reports of version 2 name no processor: they get the numbers of every line of their product. */
+export function microcodeFloors(product: Product, cpuid: Cpuid | null): readonly Floor[] {
+  return MICROCODE_FLOORS.filter(
+    silicon =>
+      silicon.product === product &&
+      (cpuid === null ||
+        (silicon.family === cpuid.family && silicon.model === cpuid.model && silicon.stepping === cpuid.stepping)),
+  ).flatMap(({ microcode }) => microcode)
+}
+
+/** The floors that `found` is below, the highest first hand before the highest second hand. */
+export function floorsAbove(found: number, floors: readonly Floor[]): Floor[] {
+  const highest = (hand: Floor['hand']) =>
+    floors.filter(floor => floor.hand === hand && floor.least > found).toSorted((a, b) => b.least - a.least)
+  return [...highest('first').slice(0, 1), ...highest('second').slice(0, 1)]
 }
 
 /** strictPolicy with the floors that a policy can state. Microcode depends on the processor: `floorChecks` has it. */
@@ -191,15 +216,18 @@ export function policyWithFloors(): Policy {
 }
 
 function minimumsOf(): TcbMinimums {
+  // Second-hand numbers do not fail, in a policy neither.
+  const firstHand = (product: Product) =>
+    Math.max(...SNP_FLOORS[product].filter(({ hand }) => hand === 'first').map(({ least }) => least))
   const minimum = (product: Product) =>
-    ({ bootloader: 'any', tee: 'any', snp: SNP_FLOORS[product].least, microcode: 'any' }) as const
+    ({ bootloader: 'any', tee: 'any', snp: firstHand(product), microcode: 'any' }) as const
   return { milan: minimum('milan'), genoa: minimum('genoa'), turin: { fmc: 'any', ...minimum('turin') } }
 }
 
 function tcbChecks(
   prefix: string,
   raw: RawTcb,
-  { product, microcode }: { product: Product; microcode: Floor },
+  { product, microcode }: { product: Product; microcode: readonly Floor[] },
 ): Check[] {
   const wanted = [
     ['snp', SNP_FLOORS[product]],
@@ -211,19 +239,22 @@ function tcbChecks(
   } catch (error) {
     return wanted.map(([component]) => fail(`${prefix}-${component}`, reasonOf(error)))
   }
-  return wanted.map(([component, floor]) => floorCheck(`${prefix}-${component}`, component, tcb[component], floor))
+  return wanted.map(([component, floors]) => floorCheck(`${prefix}-${component}`, component, tcb[component], floors))
 }
 
-function floorCheck(name: string, component: string, found: number, floor: Floor): Check {
-  if (floor.kind === 'not-established') return notChecked(name, `${component} ${found}: ${floor.note}`, false)
-  const { cve, about } = BULLETINS[floor.bulletin]
-  const cited = `${floor.least}, which ${floor.bulletin} (${cve}, ${about}) asks for`
-  return check(
-    name,
-    found >= floor.least,
-    `${component} ${found} is less than ${cited}`,
-    `${component} ${found}, at least ${floor.least} (${floor.bulletin})`,
-  )
+function floorCheck(name: string, component: string, found: number, floors: readonly Floor[]): Check {
+  if (floors.length === 0) {
+    return notChecked(name, `${component} ${found}: not established here: the processor is not in the table`, false)
+  }
+  const [missed] = floorsAbove(found, floors)
+  if (missed === undefined) {
+    const [highest] = floors.toSorted((a, b) => b.least - a.least)
+    return pass(name, `${component} ${found}, at least ${highest?.least} (${highest?.bulletin})`)
+  }
+  const { cve, about } = BULLETINS[missed.bulletin]
+  const reason = `${component} ${found} is less than ${missed.least}, which ${missed.bulletin} (${cve}, ${about}) asks for`
+  if (missed.hand === 'first') return fail(name, reason)
+  return notChecked(name, `${reason}, by second hand (${missed.source}; read on ${missed.readOn})`, false)
 }
 
 function aliasCheck({ platformInfo }: SnpReport): Check {
@@ -257,12 +288,9 @@ export function floorRows(): readonly {
   readonly floor: Floor
 }[] {
   return PRODUCTS.flatMap(product => [
-    { product, processor: 'all', component: 'snp' as const, floor: SNP_FLOORS[product] },
-    ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).map(({ name, microcode }) => ({
-      product,
-      processor: name,
-      component: 'microcode' as const,
-      floor: microcode,
-    })),
+    ...SNP_FLOORS[product].map(floor => ({ product, processor: 'all', component: 'snp' as const, floor })),
+    ...MICROCODE_FLOORS.filter(silicon => silicon.product === product).flatMap(({ name, microcode }) =>
+      microcode.map(floor => ({ product, processor: name, component: 'microcode' as const, floor })),
+    ),
   ])
 }

@@ -74,15 +74,33 @@ export function oneOf<const T extends string>(values: readonly T[]): Kind<T> {
   }
 }
 
-export function integer(max: number): Kind<number> {
+export function integer(max: number, min = 0): Kind<number> {
   return {
-    schema: { type: 'integer', minimum: 0, maximum: max },
+    schema: { type: 'integer', minimum: min, maximum: max },
     parse: (value, path) => {
-      const fits = typeof value === 'number' && Number.isInteger(value) && value >= 0 && value <= max
-      wellFormed(fits, `${path}: not an integer from 0 to ${max}`)
+      const fits = typeof value === 'number' && Number.isInteger(value) && value >= min && value <= max
+      wellFormed(fits, `${path}: not an integer from ${min} to ${max}`)
       return value
     },
   }
+}
+
+/** Text that `pattern` accepts from its beginning to its end. `form` names it in the error message. */
+export function text(pattern: string, form: string): Kind<string> {
+  const whole = new RegExp(`^${pattern}$`, 'u')
+  return {
+    schema: { type: 'string', pattern: `^${pattern}$` },
+    parse: (value, path) => {
+      wellFormed(typeof value === 'string' && whole.test(value), `${path}: not ${form}`)
+      return value
+    },
+  }
+}
+
+/** 64 bits as `0x…` in lower-case hexadecimal, without leading zeros, in which JSON keeps every bit. */
+export function mask64(): Kind<bigint> {
+  const { schema, parse } = text('0x(0|[1-9a-f][0-9a-f]{0,15})', 'a number of 64 bits like 0xb')
+  return { schema, parse: (value, path) => BigInt(parse(value, path)) }
 }
 
 /** Bytes as lower-case hexadecimal. */
@@ -117,9 +135,24 @@ export function listOf<T>({ schema, parse }: Kind<T>): Kind<readonly T[]> {
     parse: (value, path) => {
       const fits = Array.isArray(value) && value.length >= 1 && value.length <= policyListCountMax
       wellFormed(fits, `${path}: not a list of 1 to ${policyListCountMax}`)
-      wellFormed(new Set(value).size === value.length, `${path}: an entry stands in it twice`)
-      return value.map((entry, at) => parse(entry, `${path}[${at}]`))
+      const entries = value.map((entry, at) => parse(entry, `${path}[${at}]`))
+      wellFormed(new Set(value.map(canonical)).size === value.length, `${path}: an entry stands in it twice`)
+      return entries
     },
+  }
+}
+
+/** One text for equal entries, whatever the order of an object's fields. They have been parsed. */
+function canonical(entry: unknown): string {
+  return JSON.stringify(isRecord(entry) ? Object.entries(entry).toSorted(([a], [b]) => (a < b ? -1 : 1)) : entry)
+}
+
+/** One value, or a list of them: any of the list is accepted. */
+export function oneOrMore<T>(kind: Kind<T>): Kind<T | readonly T[]> {
+  const list = listOf(kind)
+  return {
+    schema: { anyOf: [kind.schema, list.schema] },
+    parse: (value, path) => (Array.isArray(value) ? list.parse(value, path) : kind.parse(value, path)),
   }
 }
 

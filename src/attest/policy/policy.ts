@@ -25,13 +25,20 @@ export function parsePolicy(json: unknown): Policy {
   return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
 }
 
-/** The JSON form, for JSON.stringify. parsePolicy gives the same policy back. */
+/**
+ * The JSON form, for JSON.stringify. parsePolicy gives the same policy back. Fields that came later are left out where
+ * they say 'any', so that verifiers from before them, which refuse what they do not know, take the policy too.
+ */
 export function encodePolicy(policy: Policy): { readonly [field: string]: unknown } {
-  const text = (value: unknown): unknown => {
-    if (value instanceof Uint8Array) return toHex(value)
-    if (Array.isArray(value)) return value.map(text)
-    return value
-  }
   const names = Object.keys(POLICY_FIELDS) as (keyof Policy)[]
-  return Object.fromEntries(names.map(name => [name, text(policy[name])]))
+  const isSaid = (name: keyof Policy) => !('whenMissing' in POLICY_FIELDS[name]) || policy[name] !== 'any'
+  return Object.fromEntries(names.filter(isSaid).map(name => [name, jsonOf(policy[name])]))
+}
+
+function jsonOf(value: unknown): unknown {
+  if (value instanceof Uint8Array) return toHex(value)
+  if (typeof value === 'bigint') return `0x${value.toString(16)}`
+  if (Array.isArray(value)) return value.map(jsonOf)
+  if (typeof value !== 'object' || value === null) return value
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, jsonOf(inner)]))
 }

@@ -4,6 +4,7 @@
 import { PRODUCTS, type Product } from '../amd/product.ts'
 import { type TCB_LAYOUTS, tcbComponentsOf } from '../amd/tcb.ts'
 import { KEY_BITS, PLATFORM_BITS, POLICY_BITS } from '../report/bits.ts'
+import { keyDigests } from './id-keys.ts'
 import {
   type BitRule,
   type BitRules,
@@ -14,13 +15,15 @@ import {
   integer,
   type Kind,
   listOf,
+  mask64,
   object,
   oneOf,
   orAny,
+  text,
   type UnknownRule,
 } from './kinds.ts'
 
-/** Least version of each component that the product has. */
+/** Least, or greatest, version of each component that the product has. */
 type TcbMinimum<P extends Product> = Readonly<Record<NonNullable<(typeof TCB_LAYOUTS)[P][number]>, number | 'any'>>
 
 /** Components are compared one by one; versions of different products have nothing in common. */
@@ -32,6 +35,11 @@ type PolicyField<T> = Field<T> & { readonly strict: unknown }
 const format = 'strongroom/snp-policy/v1'
 const copyBits = 'copy it from a policy that is whole, and change the rules of its bits'
 const u8 = integer(255)
+const firmware = object({ major: u8, minor: u8, build: u8 })
+const abi = object({ major: u8, minor: u8 })
+const mitigations = object({ required: mask64(), forbidden: mask64() })
+
+const guidPattern = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
 /** 'any' skips a check. */
 export const POLICY_FIELDS = {
@@ -58,18 +66,58 @@ export const POLICY_FIELDS = {
   measurements: field(orAny(listOf(hex(48)))),
   hostData: field(orAny(hex(32))),
   reportData: field(orAny(hex(64))),
-  idKeyDigest: field(orAny(hex(48))),
-  authorKeyDigest: field(orAny(hex(48))),
+  /** A digest or a list of digests, each of which may also be PEM of the key or of a certificate for it. */
+  idKeyDigest: field(orAny(keyDigests)),
+  /** Likewise. An author vouches for ID keys: who trusts the author may leave the ID key 'any'. */
+  authorKeyDigest: field(orAny(keyDigests)),
   chipIds: field(orAny(listOf(chipId(64)))),
   /** For REPORTED_TCB, which the VEK certifies. */
   minimumTcb: field(orAny(tcbMinimums())),
   /** For LAUNCH_TCB: a guest that old firmware launched is not made better by later updates. */
   minimumLaunchTcb: field(orAny(tcbMinimums())),
   /** For the current firmware, and for the committed one, to which the host may go back. */
-  minimumFirmware: field(orAny(object({ major: u8, minor: u8, build: u8 }))),
+  minimumFirmware: field(orAny(firmware)),
   minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
   /** 'required': CURRENT_TCB is at least COMMITTED_TCB and REPORTED_TCB, and current firmware at least committed. */
   tcbOrder: field(oneOf(['required', 'any']), 'required'),
+
+  reportVersions: later(listOf(integer(5, 2))),
+  familyId: later(hex(16)),
+  imageId: later(hex(16)),
+  reportId: later(hex(32)),
+  /** The migration agent's report id: all ones without an agent. */
+  reportIdMa: later(hex(32)),
+  /** CPUID, which reports of version 2 do not carry. */
+  processors: later(listOf(object({ family: u8, model: u8, stepping: u8 }))),
+  /** Whether the platform masks its chip_id, which then is all zeros. */
+  chipIdMasked: later(oneOf(['required', 'forbidden'])),
+  /** The ABI version that the guest policy asks of the firmware. */
+  minimumPolicyAbi: later(abi),
+  maximumPolicyAbi: later(abi),
+  maximumGuestSvn: later(integer(0xffff_ffff)),
+  maximumTcb: later(tcbMinimums()),
+  maximumLaunchTcb: later(tcbMinimums()),
+  minimumCurrentTcb: later(tcbMinimums()),
+  maximumCurrentTcb: later(tcbMinimums()),
+  /** For COMMITTED_TCB, below which the host can never go back. */
+  minimumCommittedTcb: later(tcbMinimums()),
+  maximumCommittedTcb: later(tcbMinimums()),
+  minimumCurrentFirmware: later(firmware),
+  maximumCurrentFirmware: later(firmware),
+  maximumCommittedFirmware: later(firmware),
+  /** For the current and the committed firmware, whatever their major and minor version. */
+  minimumBuild: later(u8),
+  /** 'current': what runs is committed, TCB and firmware, so that the host cannot go back to something else. */
+  committedFirmware: later(oneOf(['current'])),
+  /** Bits of the mitigation vectors, which reports have from version 5 on: set in `required`, clear in `forbidden`. */
+  launchMitigations: later(mitigations),
+  currentMitigations: later(mitigations),
+  /** Cloud providers that a VLEK may be for. A VCEK names none, so it fails. */
+  cspIds: later(listOf(text('(?!any$)[\\x20-\\x7e]{1,64}', '1 to 64 characters of ASCII'))),
+  /** Days since the revocation list was issued. Without a list the verdict is not good. */
+  maxCrlAgeDays: later(integer(3650)),
+  /** GUIDs that the host's certificate table must have. Without a table the verdict is not good. */
+  certificateEntries: later(listOf(text(guidPattern, 'a GUID in lower case'))),
 } as const satisfies Readonly<Record<string, PolicyField<unknown>>>
 
 export const policyKind = object(POLICY_FIELDS)
@@ -82,6 +130,11 @@ export const policySchema: { readonly [keyword: string]: unknown } = {
 
 function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
   return { ...kind, strict }
+}
+
+/** A field that came after policies were written: left out, it says 'any'. */
+function later<T>(kind: Kind<T>): PolicyField<T | 'any'> & { readonly whenMissing: 'any' } {
+  return { ...orAny(kind), strict: 'any', whenMissing: 'any' }
 }
 
 /** 'any' for the bits that are not named. */

@@ -7,6 +7,7 @@ import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { Product } from '../amd/product.ts'
 import { parsed } from '../malformed.ts'
 import { appraise } from '../policy/appraise.ts'
+import type { Beside } from '../policy/beside.ts'
 import type { Policy } from '../policy/policy.ts'
 import { identifyReport, type ReportIdentity } from '../report/identify.ts'
 import { decodeReport, type SnpReport } from '../report/report.ts'
@@ -32,6 +33,8 @@ export type EvidenceQuestion = {
   readonly reportData?: Uint8Array | undefined
   /** 'any' accepts a platform that hides its chip_id; refused by default. */
   readonly maskedChipId?: ChainQuestion['maskedChipId'] | undefined
+  /** GUIDs in the host's certificate table, for a policy that asks for some; its certificates are `vek` and `chain`. */
+  readonly certificateEntries?: readonly string[] | undefined
 }
 
 export type EvidenceVerdict = Verdict & {
@@ -56,7 +59,7 @@ export async function verifyEvidence(evidence: Evidence): Promise<EvidenceVerdic
     ...verifyChain(prepared, { asOf, requireCrl, product, report, maskedChipId }),
     await signatureCheck(report, prepared),
     reportDataCheck(report, evidence.reportData),
-    ...policyChecks(identity, evidence.policy),
+    ...policyChecks(identity, evidence.policy, besideOf(evidence, prepared)),
   ]
   return { ...verdict(checks), report, product, simulated: prepared.found?.root?.simulated ?? false }
 }
@@ -89,13 +92,26 @@ function reportDataCheck(report: SnpReport | null, expected: Uint8Array | undefi
   return check(name, equalConstantTime(found, expected), `${toHex(found)} is not ${toHex(expected)}`)
 }
 
-function policyChecks(identity: ReportIdentity | null, policy: Policy | 'any' | undefined): readonly Check[] {
+function besideOf({ asOf, certificateEntries }: Evidence, { found }: PreparedChain): Beside {
+  return {
+    asOfMs: Number(asOf),
+    holder: found?.extensions.holder ?? null,
+    crlThisUpdateMs: found?.crl.kind === 'signed' ? found.crl.crl.thisUpdateMs : null,
+    certificateEntries: certificateEntries ?? null,
+  }
+}
+
+function policyChecks(
+  identity: ReportIdentity | null,
+  policy: Policy | 'any' | undefined,
+  beside: Beside,
+): readonly Check[] {
   const name = 'policy'
   if (policy === undefined) return [notChecked(name, 'no policy was given', true)]
   if (policy === 'any') return [notChecked(name, "the policy is 'any'", false)]
   if (identity === null) return [notChecked(name, noReport, true)]
   if (identity.kind === 'unknown') return [notChecked(name, 'the product is not known', true)]
-  const checks = parsed(() => appraise(identity, policy))
+  const checks = parsed(() => appraise(identity, policy, beside))
   return checks.ok ? checks.value : [fail(name, checks.reason)]
 }
 

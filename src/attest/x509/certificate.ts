@@ -167,6 +167,12 @@ function isMgf1Sha384(identifier: Der): boolean {
   )
 }
 
+/** The point of a SubjectPublicKeyInfo on P-384; null for a key of another kind. */
+export function spkiPoint(der: Uint8Array): Uint8Array | null {
+  const key = publicKeyOf(readOne(der, TAG.sequence, 'public key'))
+  return key.kind === 'p-384' ? key.point : null
+}
+
 function publicKeyOf(spki: Der): PublicKey {
   const what = 'public key'
   const fields = new DerFields(readAll(spki.contents, what), what)

@@ -2,7 +2,7 @@
 
 import type { Cpuid, Product } from '../../attest/amd/product.ts'
 import { decodeTcb, type Tcb, tcbText } from '../../attest/amd/tcb.ts'
-import { type Floor, microcodeFloor, SNP_FLOORS } from '../../attest/policy/floors.ts'
+import { type Floor, floorsAbove, microcodeFloors, SNP_FLOORS } from '../../attest/policy/floors.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Config, Platform } from '../../config/schema.ts'
 import type { SnpFacts } from '../../host/platform.ts'
@@ -115,18 +115,22 @@ function tcbCheck({ status, product, cpuid }: SnpHostFacts): Check {
   } catch (error) {
     return fail(name, messageOf(error), INIT_REMEDY)
   }
-  const floors: [component: 'snp' | 'microcode', floor: Floor][] = [
+  const floors: [component: 'snp' | 'microcode', floors: readonly Floor[]][] = [
     ['snp', SNP_FLOORS[product]],
-    ['microcode', microcodeFloor(product, cpuid)],
+    ['microcode', microcodeFloors(product, cpuid)],
   ]
-  const below = floors.flatMap(([component, floor]) =>
-    floor.kind === 'least' && tcb[component] < floor.least
-      ? [`${component} ${tcb[component]} is below ${floor.least} (${floor.bulletin})`]
-      : [],
+  const below = floors.flatMap(([component, numbers]) =>
+    floorsAbove(tcb[component], numbers)
+      .slice(0, 1)
+      .map(({ least, bulletin, hand }) => ({
+        hand,
+        text: `${component} ${tcb[component]} is below ${least} (${bulletin}${hand === 'first' ? '' : ', by second hand'})`,
+      })),
   )
   const reported = `reported ${tcbText(tcb)}`
-  if (below.length > 0) return fail(name, `${reported}: ${below.join('; ')}`, TCB_REMEDY)
-  return pass(name, `${reported}: not below the floors of relying parties`)
+  if (below.length === 0) return pass(name, `${reported}: not below the floors of relying parties`)
+  const detail = `${reported}: ${below.map(({ text }) => text).join('; ')}`
+  return below.some(({ hand }) => hand === 'first') ? fail(name, detail, TCB_REMEDY) : warn(name, detail, TCB_REMEDY)
 }
 
 const TCB_REMEDY =

@@ -9,9 +9,11 @@ export function floorsText(paint: Paint): string {
     ...[product, processor, component],
     ...cells(floor),
   ])
-  const sources = new Set(floorRows().flatMap(({ floor }) => (floor.kind === 'least' ? [floor.source] : [])))
+  const sources = new Set(
+    floorRows().map(({ floor: { hand, source, readOn } }) => `${hand} hand: ${source}; ${readOn}`),
+  )
   return [
-    table(paint, ['PRODUCT', 'PROCESSOR', 'COMPONENT', 'LEAST', 'BULLETIN', 'PUBLISHED', 'ABOUT'], rows),
+    table(paint, ['PRODUCT', 'PROCESSOR', 'COMPONENT', 'LEAST', 'BELOW IT', 'BULLETIN', 'PUBLISHED', 'ABOUT'], rows),
     '\nEvery product: no memory aliases found (ALIAS_CHECK_COMPLETE), AMD-SB-3015.\n',
     ...PRODUCTS.map(product => `Not compared on ${product}: ${OTHER_FLOORS[product]}.\n`),
     '\n',
@@ -31,16 +33,18 @@ export function floorsDocument() {
       product,
       processor,
       component,
-      least: floor.kind === 'least' ? floor.least : null,
-      bulletin: floor.kind === 'least' ? floor.bulletin : null,
-      source: floor.kind === 'least' ? floor.source : floor.note,
+      least: floor.least,
+      bulletin: floor.bulletin,
+      hand: floor.hand,
+      source: floor.source,
+      read_on: floor.readOn,
     })),
     not_compared: OTHER_FLOORS,
   }
 }
 
-function cells(floor: Floor): string[] {
-  if (floor.kind === 'not-established') return ['-', '-', '-', floor.note]
-  const { cve, about, published } = BULLETINS[floor.bulletin]
-  return [`${floor.least} (0x${floor.least.toString(16)})`, floor.bulletin, published, `${about}, ${cve}`]
+function cells({ least, hand, bulletin }: Floor): string[] {
+  const { cve, about, published } = BULLETINS[bulletin]
+  const below = hand === 'first' ? 'fails' : 'is said'
+  return [`${least} (0x${least.toString(16)})`, below, bulletin, published, `${about}, ${cve}`]
 }

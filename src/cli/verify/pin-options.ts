@@ -1,9 +1,19 @@
 // The flags by which a relying party leaves a pin out, and their words in the verdict. Pure.
 
-import { Option } from 'commander'
+import { InvalidArgumentError, Option } from 'commander'
+import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
 import type { Check } from '../../attest/verdict.ts'
-import { EVERY_PIN, type InstancePins, PIN_WORDS, type Pin, type Pins, pinCheckName } from '../../verifier/pins.ts'
+import {
+  EVERY_PIN,
+  type InstancePins,
+  PIN_WORDS,
+  type Pin,
+  type Pins,
+  pinCheckName,
+  waiversProblem,
+} from '../../verifier/pins.ts'
 import type { Command } from '../cli.ts'
+import { InputFault } from '../exit.ts'
 
 export type PinOptions = {
   anyMeasurement?: boolean
@@ -13,6 +23,7 @@ export type PinOptions = {
   anyVmpl?: boolean
   anyCrl?: boolean
   anyTcb?: boolean
+  waiveFloor?: FloorWaivers
 }
 
 const HELP: Readonly<Record<Pin, string>> = {
@@ -29,11 +40,32 @@ const HELP: Readonly<Record<Pin, string>> = {
 
 export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
   for (const pin of pins) command.addOption(new Option(flagOf(pin), HELP[pin]))
-  return command
+  if (!pins.includes('tcb')) return command
+  return command.addOption(
+    new Option(
+      '--waive-floor <part=reason>',
+      `accept this one part of the floors below AMD's fixes, and say why; may be repeated; parts: ${FLOOR_PARTS.join(', ')}`,
+    ).argParser(waiverOption),
+  )
+}
+
+function waiverOption(text: string, before: FloorWaivers = {}): FloorWaivers {
+  const [, part = '', reason = ''] = /^([^=]*)=(.*)$/s.exec(text) ?? []
+  const waivers = { ...before, [part]: reason }
+  const problem = part === '' ? 'it is not part=reason' : waiversProblem({ [part]: reason })
+  if (problem !== null) throw new InvalidArgumentError(`${problem}.`)
+  if (Object.hasOwn(before, part)) throw new InvalidArgumentError(`${part} is waived twice.`)
+  return waivers
 }
 
 export function readPins(options: PinOptions): Pins & InstancePins {
   const said = (isWaived: boolean | undefined) => (isWaived === true ? 'any' : 'required')
+  if (options.anyTcb === true && options.waiveFloor !== undefined) {
+    throw new InputFault('--any-tcb leaves out every floor: a --waive-floor beside it says nothing', {
+      param: 'waive-floor',
+      remedy: 'leave one of the two out',
+    })
+  }
   return {
     measurement: said(options.anyMeasurement),
     allowlist: said(options.anyAllowlist),
@@ -41,7 +73,7 @@ export function readPins(options: PinOptions): Pins & InstancePins {
     gateway: said(options.anyGateway),
     vmpl: said(options.anyVmpl),
     crl: said(options.anyCrl),
-    tcb: said(options.anyTcb),
+    tcb: options.waiveFloor ?? said(options.anyTcb),
   }
 }
 

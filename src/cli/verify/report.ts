@@ -3,6 +3,7 @@
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
+import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import { hclSizeBytesMax } from '../../attest/report/form.ts'
 import { FIELDS } from '../../attest/report/report.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -28,6 +29,7 @@ type ReportOptions = PinOptions & {
   policy?: string
   reportData?: Uint8Array
   maskedChipId?: boolean
+  certificateTable?: string
   trustSimulatedRoot?: string
   verbose?: boolean
 }
@@ -59,6 +61,7 @@ export function addVerifyReport(verify: Command): void {
       hexOption(FIELDS.reportData[1]),
     )
     .option('--masked-chip-id', 'accept a platform that hides its chip_id; the VCEK is then not compared with it')
+    .option('--certificate-table <file>', "the host's certificate table, for a policy with certificateEntries")
     .option(
       '--trust-simulated-root <file>',
       'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
@@ -89,6 +92,11 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     pins,
     reportData: options.reportData,
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
+    certificateTable: readOptionalInput({
+      path: options.certificateTable,
+      param: 'certificate-table',
+      bytesMax: certificateTableBytesMax,
+    }),
     asOf,
   })
   const found = { ...judged, checks: withFlags(judged.checks) }

@@ -4,6 +4,7 @@
 // The endpoint accepts the gateway that the claim names, and the claim is the host's word; the reader compares these
 // lines with a policy file or with requirements of their own (strongroom-gateway set).
 
+import { digestsOf } from '../../attest/policy/id-keys.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
 import { isAllowed, readOutside } from '../../attest/receipt/outside.ts'
 import { type Check, check, fail, notChecked, pass } from '../../attest/verdict.ts'
@@ -87,7 +88,7 @@ function comparedChecks(
       : check('pin-measurement', isSubset(gateway.measurements, policy.measurements.map(toHex)), OTHER),
     policy.idKeyDigest === 'any'
       ? named('pin-operator-key', by, 'name the one that you expect in a --policy')
-      : check('pin-operator-key', gateway.operatorKey === toHex(policy.idKeyDigest), OTHER),
+      : check('pin-operator-key', digestsOf(policy.idKeyDigest).map(toHex).includes(gateway.operatorKey), OTHER),
     gateway.outside.length === 0 || gateway.outside.every(entry => isAllowedEntry(outside, entry))
       ? pass('pin-outside', outsideWords(gateway))
       : named('pin-outside', by, `prompts may go to ${gateway.outside.join(', ')}: name each with --allow-outside`),

@@ -20,6 +20,7 @@ import type { ChainInput } from '../../attest/verify/chain-prepare.ts'
 import { prepareChain } from '../../attest/verify/chain-prepare.ts'
 import { type EvidenceVerdict, verifyEvidence } from '../../attest/verify/evidence.ts'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { floorWaivers } from '../pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf } from '../receipt-groups.ts'
 import type { AskedBuild, ReadResult } from './question.ts'
 import { differenceOf, type JudgedReceipts } from './receipts.ts'
@@ -144,7 +145,7 @@ async function evidenceOf(
 function floorsOf({ report, product }: EvidenceVerdict, { pins }: AskedBuild): Check[] {
   if (pins.tcb === 'any') return []
   const cpuid = report?.cpuid ?? null
-  return floorChecks(report, cpuid === null ? product : productOfCpuid(cpuid))
+  return floorChecks(report, cpuid === null ? product : productOfCpuid(cpuid), floorWaivers(pins.tcb))
 }
 
 const tpmNames = ['vtpm-', 'tpm-', 'hcl-']

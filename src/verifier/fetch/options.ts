@@ -8,7 +8,7 @@ import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
 import { messageOf } from '../../base/fault.ts'
 import { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
-import { allPins, PINS, type Pins, pinCheckName, pinChecks } from '../pins.ts'
+import { allPins, PINS, type Pins, pinCheckName, pinChecks, waiversProblem } from '../pins.ts'
 import { readSimulatedRoot } from '../simulated-root.ts'
 import { OptionError } from './errors.ts'
 
@@ -38,7 +38,8 @@ export type AttestedFetchOptions = {
   /**
    * Pins that you waive: all are 'required' unless you say 'any'. `measurement`: measurements in the policy.
    * `allowlist`: the allowlist, or in the policy an operator's key or HOST_DATA. `vmpl`: not every VMPL. `crl`: a
-   * revocation list. `tcb`: the firmware of AMD's bulletins.
+   * revocation list. `tcb`: the firmware of AMD's bulletins; in place of 'any' it takes parts by name, each with the
+   * reason that the verdict repeats: `{ microcode: 'the host is updated in December' }`.
    */
   readonly pins?: Partial<Pins>
   /** PEM or DER of a revocation list, in the place of the one that comes with the evidence. */
@@ -260,7 +261,12 @@ function readPins(given: Partial<Pins>): Pins {
   for (const [name, value] of Object.entries(given)) {
     const isPin = PINS.some(pin => pin === name)
     if (!isPin) throw new OptionError(`pins.${name}`, `there is no such pin; there are ${PINS.join(', ')}`)
-    if (value !== 'required' && value !== 'any') throw new OptionError(`pins.${name}`, "say 'required' or 'any'")
+    if (value === 'required' || value === 'any') continue
+    if (name !== 'tcb' || typeof value !== 'object' || value === null) {
+      throw new OptionError(`pins.${name}`, "say 'required' or 'any'")
+    }
+    const problem = waiversProblem({ ...value })
+    if (problem !== null) throw new OptionError(`pins.${name}`, problem)
   }
   return { ...allPins, ...given }
 }

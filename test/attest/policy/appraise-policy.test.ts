@@ -1,10 +1,15 @@
 import { describe, expect, test } from 'bun:test'
 import fc from 'fast-check'
+import { toPem } from '../../../src/attest/encoding/pem.ts'
+import { publicIdKey } from '../../../src/attest/launch/id-block-sign.ts'
+import { idKeyDigest } from '../../../src/attest/launch/id-block-verify.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { bits, integer, object, orAny, policyListCountMax } from '../../../src/attest/policy/kinds.ts'
 import { encodePolicy, parsePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
-import { policySchema } from '../../../src/attest/policy/schema.ts'
+import { POLICY_FIELDS, policySchema } from '../../../src/attest/policy/schema.ts'
 import { present } from '../../../src/base/assert.ts'
+import { toHex } from '../../../src/base/bytes.ts'
+import { AUTHORITY, forge } from '../../rigs/attest/forged-chain.ts'
 
 type Json = { [key: string]: unknown }
 
@@ -27,6 +32,43 @@ function fullJson(): Json {
     minimumLaunchTcb: { milan: 'any', genoa: { ...anyTcb }, turin: 'any' },
     minimumFirmware: { major: 1, minor: 55, build: 0 },
     minimumGuestSvn: 0xffff_ffff,
+    ...laterJson(),
+  }
+}
+
+/** Fields that came after policies were written. */
+function laterJson(): Json {
+  const tcb = { milan: 'any', genoa: { bootloader: 1, tee: 'any', snp: 0x1b, microcode: 255 }, turin: 'any' }
+  const version = { major: 1, minor: 55, build: 29 }
+  return {
+    reportVersions: [2, 5],
+    familyId: '05'.repeat(16),
+    imageId: '06'.repeat(16),
+    reportId: '07'.repeat(32),
+    reportIdMa: 'ff'.repeat(32),
+    processors: [
+      { family: 0x19, model: 1, stepping: 1 },
+      { family: 0x19, model: 1, stepping: 2 },
+    ],
+    chipIdMasked: 'forbidden',
+    minimumPolicyAbi: { major: 1, minor: 0 },
+    maximumPolicyAbi: { major: 1, minor: 58 },
+    maximumGuestSvn: 9,
+    ...Object.fromEntries(
+      ['maximumTcb', 'maximumLaunchTcb', 'minimumCurrentTcb', 'maximumCurrentTcb']
+        .concat('minimumCommittedTcb', 'maximumCommittedTcb')
+        .map(name => [name, structuredClone(tcb)]),
+    ),
+    minimumCurrentFirmware: { ...version },
+    maximumCurrentFirmware: { ...version },
+    maximumCommittedFirmware: { ...version },
+    minimumBuild: 29,
+    committedFirmware: 'current',
+    launchMitigations: { required: '0xb', forbidden: '0x0' },
+    currentMitigations: { required: '0x0', forbidden: '0xffffffffffffffff' },
+    cspIds: ['amazon', 'Azure SNP'],
+    maxCrlAgeDays: 30,
+    certificateEntries: ['63da758d-e664-4564-adc5-f4b93be8accd'],
   }
 }
 
@@ -57,14 +99,21 @@ function matches(schema: Json, value: unknown): boolean {
     items: (given: Json) => !Array.isArray(value) || value.every(item => matches(given, item)),
     minItems: (given: number) => !Array.isArray(value) || value.length >= given,
     maxItems: (given: number) => !Array.isArray(value) || value.length <= given,
-    uniqueItems: () => !Array.isArray(value) || new Set(value.map(item => JSON.stringify(item))).size === value.length,
+    uniqueItems: () => !Array.isArray(value) || new Set(value.map(sameText)).size === value.length,
     pattern: (given: string) => typeof value !== 'string' || new RegExp(given, 'u').test(value),
+    maxLength: (given: number) => typeof value !== 'string' || value.length <= given,
     minimum: (given: number) => typeof value !== 'number' || value >= given,
     maximum: (given: number) => typeof value !== 'number' || value <= given,
   }
   return Object.entries(schema).every(([keyword, given]) =>
     present(keywords[keyword], `the keyword ${keyword} is known`)(given as never),
   )
+}
+
+/** One text for equal values, whatever the order of an object's fields. */
+function sameText(value: unknown): string {
+  const isFlat = typeof value === 'object' && value !== null && !Array.isArray(value)
+  return JSON.stringify(isFlat ? Object.entries(value).toSorted() : value)
 }
 
 /** The field that the parser refuses; null for a good policy. */
@@ -98,6 +147,74 @@ function pathsOf(json: Json, prefix = ''): string[] {
 }
 
 const paths = pathsOf(fullJson())
+const laterNames = Object.keys(laterJson())
+
+// Goal: each field that may be left out is in the policy above, so that the tests below reach it.
+test('a policy that says everything', () => {
+  expect(Object.keys(fullJson()).toSorted()).toEqual(Object.keys(POLICY_FIELDS).toSorted())
+})
+
+// Goal: a field that may be left out says 'any' then, and a policy that says no more than before is written as before:
+// verifiers from before the field refuse a policy that names it.
+test('fields that came later', () => {
+  const before = Object.fromEntries(Object.entries(fullJson()).filter(([name]) => !laterNames.includes(name)))
+  const policy = parsePolicy(before)
+  expect(laterNames.map(name => policy[name as keyof typeof policy])).toEqual(laterNames.map(() => 'any'))
+  expect(encodePolicy(policy)).toEqual(before)
+  expect(Object.keys(encodePolicy(strictPolicy())).filter(name => laterNames.includes(name))).toEqual([])
+  for (const name of laterNames) {
+    const json = { ...before, [name]: laterJson()[name] }
+    expect(encodePolicy(parsePolicy(json))).toEqual(json)
+    expect(matches(policySchema, json)).toBe(true)
+  }
+})
+
+describe('keys of a launch', () => {
+  const spki = `-----BEGIN PUBLIC KEY-----
+MHYwEAYHKoZIzj0CAQYFK4EEACIDYgAE`
+
+  // Goal: a key and its certificate are the digest that a report of its launch carries, alone or in a list.
+  test('as digest, as key and as certificate', async () => {
+    const keys = await crypto.subtle.generateKey({ name: 'ECDSA', namedCurve: 'P-384' }, true, ['sign', 'verify'])
+    const expected = await idKeyDigest(await publicIdKey(keys.publicKey))
+    const key = toPem(new Uint8Array(await crypto.subtle.exportKey('spki', keys.publicKey)), 'PUBLIC KEY')
+    const certificate = toPem(await certificateOf(keys), 'CERTIFICATE')
+    for (const field of ['idKeyDigest', 'authorKeyDigest'] as const) {
+      for (const given of [toHex(expected), key, certificate]) {
+        const json = changed(field, given)
+        expect(matches(policySchema, json)).toBe(true)
+        expect(parsePolicy(json)[field]).toEqual(expected)
+        const listed = changed(field, ['05'.repeat(48), given])
+        expect(matches(policySchema, listed)).toBe(true)
+        expect(parsePolicy(listed)[field]).toEqual([new Uint8Array(48).fill(5), expected])
+        expect(encodePolicy(parsePolicy(listed))[field]).toEqual(['05'.repeat(48), toHex(expected)])
+      }
+    }
+  })
+
+  // Goal: a key of another kind, a broken one and two in one text are refused, and the error names the field.
+  test('refused', async () => {
+    const rsa = { name: 'RSA-PSS', hash: 'SHA-384', modulusLength: 2048, publicExponent: Uint8Array.of(1, 0, 1) }
+    const other = await crypto.subtle.generateKey(rsa, true, ['sign', 'verify'])
+    const pem = toPem(new Uint8Array(await crypto.subtle.exportKey('spki', other.publicKey)), 'PUBLIC KEY')
+    const broken = `${spki}\n-----END PUBLIC KEY-----\n`
+    for (const wrong of [pem, broken, `${spki}`, `${pem}${pem}`, `${pem}${'\n'.repeat(17_000)}`]) {
+      expect(refusedField(changed('idKeyDigest', wrong))).toBe('policy.idKeyDigest')
+      expect(refusedField(changed('authorKeyDigest', [wrong]))).toBe('policy.authorKeyDigest[0]')
+    }
+  })
+})
+
+async function certificateOf(keys: CryptoKeyPair): Promise<Uint8Array> {
+  return await forge({
+    subject: 'CN=ID key',
+    issuer: 'CN=ID key',
+    publicKey: keys.publicKey,
+    signingKey: keys.privateKey,
+    algorithm: { name: 'ECDSA', hash: 'SHA-384' },
+    extensions: AUTHORITY.root,
+  })
+}
 
 // Goal: the default and a policy that says everything are accepted by both, and come back from their JSON.
 test('accepted', () => {
@@ -153,7 +270,7 @@ test('a name twice in the text', () => {
 
 describe('refused by parser and schema alike', () => {
   // Goal: nothing is optional: each field missing is an error that names it.
-  test.each(paths)('%s missing', path => {
+  test.each(paths.filter(path => !laterNames.includes(path)))('%s missing', path => {
     const json = changed(path, undefined)
     expect(refusedField(json)).toBe(`policy.${path}`)
     expect(matches(policySchema, json)).toBe(false)
@@ -205,6 +322,34 @@ describe('refused by parser and schema alike', () => {
     ['format', 'any'],
     ['extra', 'any'],
     ['toString', 'any'],
+    ['reportVersions', [1]],
+    ['reportVersions', [6]],
+    ['processors', [{ family: 0x19, model: 1 }]],
+    ['processors', [{ family: 256, model: 1, stepping: 0 }]],
+    [
+      'processors',
+      [
+        { family: 0x19, model: 1, stepping: 0 },
+        { stepping: 0, model: 1, family: 0x19 },
+      ],
+    ],
+    ['chipIdMasked', 'zero'],
+    ['minimumPolicyAbi', { major: 1 }],
+    ['minimumBuild', 256],
+    ['committedFirmware', 'required'],
+    ['launchMitigations.required', 11],
+    ['launchMitigations.required', '0x0b'],
+    ['launchMitigations.required', '0x10000000000000000'],
+    ['currentMitigations.bit3', '0x0'],
+    ['cspIds', ['']],
+    ['cspIds', ['a'.repeat(65)]],
+    ['cspIds', ['line\n']],
+    ['maxCrlAgeDays', 3651],
+    ['certificateEntries', ['63DA758D-E664-4564-ADC5-F4B93BE8ACCD']],
+    ['certificateEntries', ['vcek']],
+    ['idKeyDigest', []],
+    ['idKeyDigest', ['03'.repeat(48), '03'.repeat(48)]],
+    ['idKeyDigest', ['any']],
   ])('%s %j', (path, value) => {
     const json = changed(path, value)
     expect(refusedField(json)).toStartWith(`policy.${path}`)

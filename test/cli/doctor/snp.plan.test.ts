@@ -17,7 +17,7 @@ const status: SnpStatus = {
   isChipMasked: false,
   guestCount: 2,
   currentTcb: tcb(255),
-  reportedTcb: tcb(SNP_FLOORS.genoa.least),
+  reportedTcb: tcb(SNP_FLOORS.genoa[0].least),
 }
 const good: SnpHostFacts = {
   kernel: '6.12.30-amd64',
@@ -83,9 +83,9 @@ test('goal: ASIDs: none, all taken, more promised than there are, and uncounted'
 })
 
 test('goal: a reported TCB below a floor fails, for relying parties refuse it; one of another product fails too', () => {
-  expect(check(says({ reportedTcb: tcb(SNP_FLOORS.genoa.least - 1) }), 'tcb')).toMatchObject({
+  expect(check(says({ reportedTcb: tcb(SNP_FLOORS.genoa[0].least - 1) }), 'tcb')).toMatchObject({
     result: 'FAIL',
-    detail: expect.stringContaining(`snp ${SNP_FLOORS.genoa.least - 1} is below ${SNP_FLOORS.genoa.least}`),
+    detail: expect.stringContaining(`snp ${SNP_FLOORS.genoa[0].least - 1} is below ${SNP_FLOORS.genoa[0].least}`),
   })
   expect(check(says({ reportedTcb: 0x0000_0001_0000_0000n }), 'tcb')?.result).toBe('FAIL')
   expect(check({ ...good, product: null }, 'tcb')?.result).toBe('SKIP')

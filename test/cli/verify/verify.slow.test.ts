@@ -4,6 +4,7 @@ import { afterAll, describe, expect, test } from 'bun:test'
 import { copyFileSync, mkdtempSync, readFileSync, rmSync, truncateSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { guidBytes } from '../../../src/attest/encoding/layout.ts'
 import { encodePolicy, type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { fromBase64, fromHex } from '../../../src/base/bytes.ts'
 import { checksOf, expectUsageError, main, run, runHere, runJson, vectors } from '../../rigs/program.ts'
@@ -175,8 +176,45 @@ test('goal: the summary is short, whatever the verdict, and ends with how to see
   }
   const [, bad] = [found[0], await runHere(withoutWaiver('--any-tcb'))]
   expect(bad.stdout).toContain(
-    'failed       tcb-floor-snp and 1 more: snp 24 is less than 29, which AMD-SB-3030 (CVE-2025-61971, BreakFAST) asks for\n',
+    'failed       tcb-floor-snp and 1 more: snp 24 is less than 27, which AMD-SB-3023 (CVE-2025-48514, SEV-ES guests beside SNP) asks for\n',
   )
+})
+
+test('goal: a genuine Milan report passes with the floors waived that it misses, by name, and the verdict says why', async () => {
+  const argv = withoutWaiver('--any-tcb')
+  const why = ['--waive-floor', 'snp=old host', '--waive-floor', 'launch-snp=old host, launched in May']
+  const { code, stdout } = await runHere([...argv, ...why])
+  expect(code).toBe(0)
+  expect(stdout).toContain("firmware below AMD's fixes in snp (old host), launch-snp (old host, launched in May)")
+  expect(stdout).toContain('not checked  tcb-floor-snp: waived (old host): snp 24 is less than 27, which AMD-SB-3023')
+  expect((await runHere([...argv, '--waive-floor', 'microcode=old host'])).code).toBe(1)
+  for (const [wrong, words] of [
+    [['--waive-floor', 'bios=old'], 'there is no part "bios" of the floors; there are snp, microcode'],
+    [['--waive-floor', 'snp'], 'it is not part=reason'],
+    [['--waive-floor', 'snp= '], 'snp: say why in one line'],
+    [['--waive-floor', 'snp=a', '--waive-floor', 'snp=b'], 'snp is waived twice'],
+    [['--waive-floor', 'snp=a', '--any-tcb'], '--any-tcb leaves out every floor'],
+  ] as const) {
+    const { code, stderr } = await runHere([...argv, ...wrong])
+    expect([code, stderr]).toEqual([2, expect.stringContaining(words)])
+  }
+})
+
+test("goal: a policy's certificate entries are looked for in the table that is given, and missed without one", async () => {
+  const vcek = '63da758d-e664-4564-adc5-f4b93be8accd'
+  const table = new Uint8Array(80)
+  table.set(guidBytes(vcek))
+  new DataView(table.buffer).setUint32(16, 48, true)
+  new DataView(table.buffer).setUint32(20, 32, true)
+  const policy = policyFile('entries.json', { certificateEntries: [vcek] })
+  const argv = report('genoa-v5.bin', 'genoa-v5.chain.pem', ...asOf, '--policy', policy)
+  const given = (bytes: Uint8Array) => [...argv, '--certificate-table', file('table.bin', bytes)]
+  expect((await runHere(argv)).stdout).toContain('certificate-entries: no certificate table was given')
+  expect((await runHere(given(table))).code).toBe(0)
+  const other = table.with(0, 0)
+  expect((await runHere(given(other))).stdout).toContain(`certificate-entries: the certificate table lacks ${vcek}`)
+  const short = await runHere(given(table.subarray(0, 40)))
+  expect([short.code, short.stdout]).toEqual([1, expect.stringContaining('certificate-table: ')])
 })
 
 test('goal: a terminal gets the words in colour', async () => {
@@ -196,7 +234,7 @@ test('goal: old floors are said to be old in the summary, whatever else it says'
   const { code, stdout } = await runHere(late)
   expect(code).toBe(0)
   expect(stdout).toContain(
-    "not checked  tcb-floor-age: the TCB floors that this verifier ships are 192 days old; look for a newer release or AMD's bulletins\n",
+    "not checked  tcb-floor-age: the TCB floors that this verifier ships are 188 days old; look for a newer release or AMD's bulletins\n",
   )
 })
 

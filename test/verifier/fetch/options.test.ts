@@ -42,6 +42,8 @@ test('goal: everything that is said is kept, and what is left out has the defaul
     crl: 'required',
     tcb: 'required',
   })
+  const waived = { tcb: { snp: 'the host is updated in December' } }
+  expect(readOptions({ ...all, pins: waived }).trust.pins.tcb).toEqual(waived.tcb)
   // AMD's alone, unless somebody says otherwise.
   const { simulatedRoot: _, ...rest } = all
   expect(readOptions(rest).trust.roots).toHaveLength(3)
@@ -61,6 +63,11 @@ describe('mistakes', () => {
     [{ policy: undefined }, 'policy: '],
     [{ policy: '{' }, 'policy: '],
     [{ policy: { ...policy, debug: 1 } }, 'policy.debug: '],
+    [{ policy: { ...policy, minimumBuild: 256 } }, 'policy.minimumBuild: '],
+    [{ pins: { tcb: {} } }, 'pins.tcb: it names no part'],
+    [{ pins: { tcb: { bios: 'old' } } }, 'pins.tcb: there is no part "bios" of the floors'],
+    [{ pins: { tcb: { snp: '' } } }, 'pins.tcb: snp: say why'],
+    [{ pins: { vmpl: { snp: 'old' } } }, 'pins.vmpl: '],
     [{ policy: { ...policy, vmpls: undefined } }, 'policy.vmpls: '],
     [{ policy: { ...policy, measurements: ['00'] } }, 'policy.measurements[0]: '],
     [{ allowlist: '{"schemaVersion":1}' }, 'allowlist: '],

@@ -1,0 +1,55 @@
+// Whether evidence beside a report meets the policy: the holder of its key, the revocation list, the certificate
+// table. Pure.
+
+import type { VekExtensions } from '../amd/vek-extensions.ts'
+import { type Check, check, fail, notChecked } from '../verdict.ts'
+import type { Policy } from './policy.ts'
+
+/** Null: it was not given, or could not be read. */
+export type Beside = {
+  readonly asOfMs: number
+  readonly holder: VekExtensions['holder'] | null
+  /** The list is one that the ARK signed. */
+  readonly crlThisUpdateMs: number | null
+  /** GUIDs in the host's certificate table. */
+  readonly certificateEntries: readonly string[] | null
+}
+
+/** One check for each field. A field that asks for something which is not there makes the verdict bad. */
+export function besideChecks(policy: Policy, beside: Beside | null): Check[] {
+  return [cspCheck(policy.cspIds, beside), crlAgeCheck(policy.maxCrlAgeDays, beside), tableCheck(policy, beside)]
+}
+
+export function skipped(name: string): Check {
+  return notChecked(name, "the policy says 'any'", false)
+}
+
+function cspCheck(allowed: Policy['cspIds'], beside: Beside | null): Check {
+  const name = 'csp-id'
+  if (allowed === 'any') return skipped(name)
+  const holder = beside?.holder ?? null
+  if (holder === null) return notChecked(name, 'there is no VEK that names a cloud provider', true)
+  if (holder.kind === 'vcek') return fail(name, 'a VCEK names no cloud provider')
+  return check(name, allowed.includes(holder.cspId), `${holder.cspId} is not among the allowed`, holder.cspId)
+}
+
+const dayMs = 86_400_000
+
+function crlAgeCheck(days: number | 'any', beside: Beside | null): Check {
+  const name = 'crl-age'
+  if (days === 'any') return skipped(name)
+  const issuedMs = beside?.crlThisUpdateMs ?? null
+  if (beside === null || issuedMs === null) return notChecked(name, 'there is no revocation list of the ARK', true)
+  const ageMs = beside.asOfMs - issuedMs
+  const issued = `issued ${new Date(issuedMs).toISOString()}`
+  return check(name, ageMs <= days * dayMs, `${issued}, more than ${days} days before this verification`, issued)
+}
+
+function tableCheck({ certificateEntries: wanted }: Policy, beside: Beside | null): Check {
+  const name = 'certificate-entries'
+  if (wanted === 'any') return skipped(name)
+  const found = beside?.certificateEntries ?? null
+  if (found === null) return notChecked(name, 'no certificate table was given', true)
+  const missing = wanted.filter(guid => !found.includes(guid))
+  return check(name, missing.length === 0, `the certificate table lacks ${missing.join(', ')}`)
+}

@@ -1,0 +1,51 @@
+// Digests of ID keys and author keys in a policy: as a report carries them, or as the key or its certificate. Pure.
+
+import { derBlocks } from '../encoding/pem.ts'
+import { sha384 } from '../hash.ts'
+import { coordinateBytes, writeIdKey } from '../launch/id-block.ts'
+import { parsed, wellFormed } from '../malformed.ts'
+import { decodeCertificate, spkiPoint } from '../x509/certificate.ts'
+import { hex, type Kind, oneOrMore } from './kinds.ts'
+
+const digest = hex(48)
+const pemCharsMax = 16 * 1024
+const pemStart = '-----BEGIN (PUBLIC KEY|CERTIFICATE)-----'
+
+/**
+ * SHA-384 of a key's structure in ID_AUTH. The schema cannot look into PEM: there the parser refuses more than it does.
+ * A certificate counts for its key alone: whoever writes a policy trusts what it names.
+ */
+const keyDigest: Kind<Uint8Array> = {
+  schema: {
+    anyOf: [digest.schema, { type: 'string', pattern: `^${pemStart}[\\r\\n]`, maxLength: pemCharsMax }],
+  },
+  parse: (value, path) => {
+    const [, label] = typeof value === 'string' ? (new RegExp(`^${pemStart}[\r\n]`).exec(value) ?? []) : []
+    if (typeof value !== 'string' || (label !== 'PUBLIC KEY' && label !== 'CERTIFICATE')) {
+      return digest.parse(value, path)
+    }
+    wellFormed(value.length <= pemCharsMax, `${path}: PEM of ${value.length} characters, at most ${pemCharsMax}`)
+    const point = parsed(() => pointOf(value, label))
+    wellFormed(point.ok, `${path}: ${point.ok ? '' : point.reason}`)
+    const [x, y] = [point.value.slice(1, 1 + coordinateBytes), point.value.slice(1 + coordinateBytes)]
+    return sha384(writeIdKey({ x, y }))
+  },
+}
+
+/** Uncompressed, of the one block in the text. */
+function pointOf(pem: string, label: 'PUBLIC KEY' | 'CERTIFICATE'): Uint8Array {
+  const [der, ...more] = derBlocks(pem, label, label)
+  wellFormed(der !== undefined && more.length === 0, `not exactly one ${label}`)
+  const point = spkiPoint(label === 'CERTIFICATE' ? decodeCertificate(der).publicKey.spki : der)
+  wellFormed(point !== null, 'not a key on P-384')
+  return point
+}
+
+export const keyDigests: Kind<Uint8Array | readonly Uint8Array[]> = oneOrMore(keyDigest)
+
+type Digests = Uint8Array | readonly Uint8Array[]
+
+/** A field that names one digest or several, as a list. */
+export function digestsOf(field: Digests): readonly Uint8Array[] {
+  return field instanceof Uint8Array ? [field] : field
+}

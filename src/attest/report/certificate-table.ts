@@ -1,0 +1,34 @@
+// The host's certificate table beside an extended report: GUID, offset and length of each entry, then their bytes.
+// Pure; throws Malformed. AMD 56421 (guest-hypervisor communication block), section 4.1.8.1. Nothing signs the table:
+// its certificates are judged elsewhere.
+
+import { guidText, isZero, type Layout, layoutBytes, readFields } from '../encoding/layout.ts'
+import { wellFormed } from '../malformed.ts'
+
+const ENTRY = { guid: [0x00, 16], offset: [0x10, 4], length: [0x14, 4] } as const satisfies Layout
+
+export const certificateTableBytesMax = 256 * 1024
+const entriesMax = 64
+
+export type CertificateEntry = {
+  /** In its usual form, lower case. */
+  readonly guid: string
+  readonly bytes: Uint8Array
+}
+
+/** The entries before the one of zeros that ends the table. A GUID stands in it once. */
+export function readCertificateTable(bytes: Uint8Array): CertificateEntry[] {
+  const what = 'certificate table'
+  wellFormed(bytes.length <= certificateTableBytesMax, `${what}: ${bytes.length} bytes`)
+  const size = layoutBytes(ENTRY)
+  const entries = new Map<string, Uint8Array>()
+  for (let at = 0; ; at += size) {
+    const { guid, offset, length } = readFields(what, bytes.subarray(at), ENTRY)
+    if (isZero(guid)) return [...entries].map(([guid, bytes]) => ({ guid, bytes }))
+    const name = guidText(guid)
+    wellFormed(entries.size < entriesMax, `${what}: more than ${entriesMax} entries`)
+    wellFormed(!entries.has(name), `${what}: ${name} stands in it twice`)
+    wellFormed(offset + length <= bytes.length, `${what}: ${name} ends after the table`)
+    entries.set(name, bytes.slice(offset, offset + length))
+  }
+}
