@@ -45,6 +45,7 @@ export const STARTS_FIRST: readonly string[] = [
   'test/e2e/build-kinds.image.test.ts',
   'test/scripts/image/hostile-host.image.test.ts',
   'test/enclave/suite.slow.test.ts',
+  'test/attest/second.slow.test.ts',
   'test/scripts/image/reproducible.image.test.ts',
   'test/e2e/failure.image.test.ts',
   'test/scripts/systemd/strongroom.image.test.ts',

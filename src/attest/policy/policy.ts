@@ -30,9 +30,19 @@ export function parsePolicy(json: unknown): Policy {
  * they say 'any', so that verifiers from before them, which refuse what they do not know, take the policy too.
  */
 export function encodePolicy(policy: Policy): { readonly [field: string]: unknown } {
-  const names = Object.keys(POLICY_FIELDS) as (keyof Policy)[]
-  const isSaid = (name: keyof Policy) => !('whenMissing' in POLICY_FIELDS[name]) || policy[name] !== 'any'
-  return Object.fromEntries(names.filter(isSaid).map(name => [name, jsonOf(policy[name])]))
+  const names = fieldNames.filter(name => !isLater(name) || policy[name] !== 'any')
+  return Object.fromEntries(names.map(name => [name, jsonOf(policy[name])]))
+}
+
+/** Fields that a policy may leave out, and this one does not: for whoever judges by a few fields alone. */
+export function laterFieldsIn(policy: Policy): string[] {
+  return fieldNames.filter(name => isLater(name) && policy[name] !== 'any')
+}
+
+const fieldNames = Object.keys(POLICY_FIELDS) as (keyof Policy)[]
+
+function isLater(name: keyof Policy): boolean {
+  return 'whenMissing' in POLICY_FIELDS[name]
 }
 
 function jsonOf(value: unknown): unknown {

@@ -1,6 +1,7 @@
 // The gateway that an owner accepts for an instance's prompts, as options. Effects: reads the policy.
 
 import { Option } from 'commander'
+import { laterFieldsIn, type Policy } from '../../attest/policy/policy.ts'
 import { checkValue } from '../../contract/check.ts'
 import { UnattestedReason } from '../../contract/vm/inference-gateway.ts'
 import type { ExpectedGateway } from '../../verifier/claim.ts'
@@ -39,10 +40,21 @@ export async function readExpectedGateway(
 ): Promise<ExpectedGateway> {
   const path = gatewayPolicy ?? defaults.gateway_policy
   return {
-    policy: path === undefined ? 'any' : await readPolicyFile(path, 'gateway-policy'),
+    policy: path === undefined ? 'any' : await readGatewayPolicy(path),
     outside: allowOutside ?? namesIn(defaults.allow_outside),
     unattested: reasonIn(unattestedGateway ?? defaults.unattested_gateway),
   }
+}
+
+/** The instance itself verifies the gateway, with these two fields: what more a policy asks for would not be met. */
+async function readGatewayPolicy(path: string): Promise<Policy> {
+  const policy = await readPolicyFile(path, 'gateway-policy')
+  const [unused] = laterFieldsIn(policy)
+  if (unused === undefined) return policy
+  throw new InputFault(`--gateway-policy ${path}: policy.${unused}: only measurements and idKeyDigest count here`, {
+    param: 'gateway-policy',
+    remedy: `leave ${unused} out, and name it in the --policy of \`verify gateway\``,
+  })
 }
 
 function namesIn(text: string | undefined): string[] {

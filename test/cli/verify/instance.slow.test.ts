@@ -154,6 +154,16 @@ describe('a good one', () => {
     const unpinned = [...outside, '--gateway-policy', file('open-gateway.json', JSON.stringify(open))]
     expect(await failed(...unpinned)).toEqual(['pin-gateway'])
     expect(await failed(...unpinned, '--any-gateway')).toEqual([])
+    // Another key beside the right one is a pin all the same; a field that would not be looked at is refused.
+    const named = JSON.parse(readFileSync(join(dir, 'gateway-policy.json'), 'utf8'))
+    const keys = { ...named, idKeyDigest: ['05'.repeat(48), named.idKeyDigest] }
+    expect(await failed(...outside, '--gateway-policy', file('keys-gateway.json', JSON.stringify(keys)))).toEqual([])
+    const more = file('more-gateway.json', JSON.stringify({ ...named, minimumBuild: 1 }))
+    const { code, stderr } = await runHere(online(...outside, '--gateway-policy', more))
+    expect([code, stderr]).toEqual([
+      2,
+      expect.stringContaining('policy.minimumBuild: only measurements and idKeyDigest'),
+    ])
   })
 
   test('goal: client.toml names the gateway once and for all', async () => {
