@@ -142,7 +142,7 @@ export async function respondStream(
   // `job` holds the prompt, and a stream may last for minutes: `onEnd` must not keep it.
   const { id, plan, account, isEncrypted, signal } = job
   const seal = job.seal?.(lease.target.name) ?? null
-  const onEnd = async ({ outcome, error, tokens, tokensSource, finishReasons }: StreamEnd) => {
+  const onEnd = async ({ outcome, error, tokens, tokensSource, finishReasons, signed }: StreamEnd) => {
     lease.release(healthAfter({ outcome, error }))
     if (account.trace !== null) account.trace.finishReasons = finishReasons()
     if (outcome === 'failed') {
@@ -150,6 +150,7 @@ export async function respondStream(
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
       account.trace?.endAttempt(reason)
     }
+    await signed?.catch(() => {})
     await account.close({
       outcome,
       tokens,

@@ -33,6 +33,8 @@ export type StreamEnd = {
   readonly tokensSource: TokensSource
   /** Finish reasons of the choices that have ended. */
   readonly finishReasons: () => string[]
+  /** The receipt that is being signed. It is kept for an open request alone, so the books close after it. */
+  readonly signed: Promise<unknown> | null
 }
 
 export type StreamDeps = {
@@ -242,7 +244,7 @@ class StreamRelay implements BodySink {
     try {
       // Both at once: while the signature waits for others', the stream holds no place at its upstream.
       const signed = seal?.finish(tokensOf(usage)) ?? null
-      const [receipt] = await Promise.all([signed, this.#end('completed', null)])
+      const [receipt] = await Promise.all([signed, this.#end('completed', null, signed)])
       if (receipt !== null) text = last + receiptComment(receipt) + end
     } catch (error) {
       text = this.#chunks.fail(errorBody(error))
@@ -286,14 +288,14 @@ class StreamRelay implements BodySink {
     this.#upstream.abort()
   }
 
-  async #end(outcome: StreamEnd['outcome'], error: unknown): Promise<void> {
+  async #end(outcome: StreamEnd['outcome'], error: unknown, signed: StreamEnd['signed'] = null): Promise<void> {
     if (this.#isEnded) return
     this.#isEnded = true
     this.#idleDeadline.clear()
     this.#stallDeadline.clear()
     const { usage, tokensSource } = this.#counted()
     const finishReasons = () => this.#chunks.finishReasons()
-    await this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource, finishReasons })
+    await this.#deps.onEnd({ outcome, error, tokens: tokensOf(usage), tokensSource, finishReasons, signed })
   }
 
   #counted(): { readonly usage: Usage; readonly tokensSource: TokensSource } {

@@ -55,7 +55,7 @@ async function streamWith(finish: () => Promise<string>) {
 }
 
 test('a stream that waits for its signature', async () => {
-  // Goal: its place at the upstream is free and it is in the books; the client gets its end with the receipt only.
+  // Goal: it has ended for its upstream; the client gets its end with the receipt only.
   const { promise, resolve } = Promise.withResolvers<string>()
   const { reader, ends, readAll } = await streamWith(() => promise)
   expect(fromUtf8((await reader.read()).value ?? new Uint8Array(0))).toContain('Hi')
