@@ -6,12 +6,13 @@
 
 import { writeSync } from 'node:fs'
 import { Type } from '@sinclair/typebox'
+import { type Clock, systemClock } from '../../base/clock.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { linkNames } from '../../base/link-names.ts'
 import type { Config } from '../../config/schema.ts'
 import { checked } from '../../contract/check.ts'
-import { isNetns, netnsAt } from '../../host/network/netns.ts'
+import { hereNetns, isNetns, type Netns, netnsAt } from '../../host/network/netns.ts'
 import { parseCounters } from '../../host/network/nft.ts'
 import { configureTap, openTap, type Tap, tapMac } from '../../host/network/tap.ts'
 import { namespaceFile, routeVm, unrouteVm } from '../../host/network/vm-namespace.ts'
@@ -44,9 +45,12 @@ export type ForwardProbeOptions = {
   readonly who: keyof typeof PROBES
   readonly random: RandomBytes
   readonly timeoutMs: number
+  readonly clock?: Pick<Clock, 'monotonicMs' | 'sleep'>
 }
 
 const outputBytesMax = 1_048_576
+const freedWithinMs = 1_000
+const freedPollMs = 10
 const noNamespace = 'nothing was tested: the network namespace of VMs is not there; start strongroom and ask again'
 const nothingSent = 'nothing was tested: network.probe_peers is empty, or this host has no route to these'
 
@@ -119,8 +123,8 @@ export class ForwardProbe {
     const bounds = { timeoutMs, outputBytesMax }
     const addressed = ['ip', 'link', 'set', 'dev', this.#name, 'address', tapMac]
     using undo = new DisposableStack()
-    const instance = undo.adopt(openTap(this.#name, netns), tap => tap.close())
-    const world = undo.adopt(openTap(this.#name), tap => tap.close())
+    const instance = undo.adopt(await this.#openFreed(netns), tap => tap.close())
+    const world = undo.adopt(await this.#openFreed(hereNetns), tap => tap.close())
     await netns.run(() => run(addressed, bounds))
     const { ipv4, ipv6 } = endsOf
     const v6 = ipv6 === null ? {} : { v6: { gateway: ipv6.gateway, address: ipv6.instance } }
@@ -131,6 +135,21 @@ export class ForwardProbe {
     undo.move()
     this.#taps = { instance, world }
     return this.#taps
+  }
+
+  /** A child that this process has just forked holds the tap that was closed, until it runs its program. */
+  async #openFreed(netns: Netns): Promise<Tap> {
+    const { clock = systemClock } = this.#options
+    const endMs = clock.monotonicMs() + freedWithinMs
+    for (;;) {
+      try {
+        return openTap(this.#name, netns)
+      } catch (error) {
+        const isHeld = error instanceof Fault && error.code === 'conflict'
+        if (!isHeld || clock.monotonicMs() > endMs) throw error
+        await clock.sleep(freedPollMs)
+      }
+    }
   }
 
   /** The way of an instance's packets and to it, as that of VMs. */

@@ -7,6 +7,8 @@ import { createNetns, inOwnNetns, type Netns } from '../../../scripts/rigs/netns
 import { systemRandom } from '../../../src/base/ids.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import type { Config } from '../../../src/config/schema.ts'
+import { hereNetns } from '../../../src/host/network/netns.ts'
+import { openTap } from '../../../src/host/network/tap.ts'
 import { createVmNamespace } from '../../../src/host/network/vm-namespace.ts'
 import { ForwardProbe } from '../../../src/vm/firewall-probe/probe.driver.ts'
 import { hostTableText } from '../../../src/vm/network/host-table.plan.ts'
@@ -241,6 +243,15 @@ inOwnNetns(
       expect(taps().match(/srprobe/g)).toHaveLength(2)
       probe.close()
       expect(taps()).not.toMatch(/srprobe|10\.88\.0/)
+    })
+
+    test('goal: a tap that is still held for a moment, as by a child that has just been forked, is waited for', async () => {
+      for (const netns of [hereNetns, namespace.netns]) {
+        probe.close()
+        const held = openTap('srprobe', netns)
+        setTimeout(held.close, 200)
+        expect(await look()).toEqual([])
+      }
     })
 
     test('goal: what became of the tap does not matter, nor another way to the world; without one nothing is claimed', async () => {
