@@ -204,6 +204,12 @@ export function childrenOf(pid: number): RunningProcess[] {
   return pids.flatMap(child => identifyProcess(Number(child)) ?? [])
 }
 
+/** Null: it has none that lives, or is itself gone. */
+export function parentOf(pid: number): RunningProcess | null {
+  const parent = /^PPid:\t(\d+)$/m.exec(readProc(pid, 'status') ?? '')?.[1]
+  return parent === undefined ? null : identifyProcess(Number(parent))
+}
+
 /** Every living process with this text in an argument; it may lie, as above. */
 export function listWithArgument(text: string): RunningProcess[] {
   return readdirSync('/proc').flatMap(name => {

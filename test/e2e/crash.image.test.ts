@@ -24,12 +24,12 @@ inOwnNetns(
         // While QEMU is being started.
         await qemuSpawned(appliance)
         await appliance.kill()
-        const [pid] = qemuProcesses(appliance.stateDir)
         const [tpm] = tpmProcesses(appliance.stateDir)
         expect(tpm).toBeGreaterThan(0)
         await appliance.start()
         // While the guest boots, some seconds in.
         await until('the guest kernel speaks', 60_000, () => consoleOf(appliance).includes('agent started'))
+        const [pid] = qemuProcesses(appliance.stateDir)
         expect((await appliance.cli('instance', 'console', `acme/${name}`)).stdout).toContain('agent started')
         await appliance.kill()
         await appliance.start()

@@ -11,6 +11,7 @@ import {
   identifyProcess,
   isUnderSystemd,
   type ProcessIdentity,
+  parentOf,
   signalProcess,
   spawnDetached,
 } from '../../linux/process.ts'
@@ -64,7 +65,10 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
   for (;;) {
     const found = identifyProcess(started.pid)
     if (found === null || found.startTicks !== started.startTicks) return null
-    if (!isBeforeProgram(found.argv)) return started
+    if (!isBeforeProgram(found.argv)) {
+      endWaiting(started)
+      return started
+    }
     const inner = childrenOf(found.pid).find(child => !isBeforeProgram(child.argv))
     if (inner !== undefined) {
       signalProcess(started, 'SIGKILL')
@@ -77,6 +81,12 @@ export async function settled(started: ProcessIdentity, clock: Clock = systemClo
     }
     await clock.sleep(settlePollMs)
   }
+}
+
+/** The bwrap that waits for the program, if whoever started it was killed before it could end that. */
+function endWaiting({ pid, uuid }: ProcessIdentity): void {
+  const parent = parentOf(pid)
+  if (parent !== null && isBeforeProgram(parent.argv)) signalProcess({ ...parent, uuid }, 'SIGKILL')
 }
 
 /** A machine under load takes seconds to make a scope. */

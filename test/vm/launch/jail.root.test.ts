@@ -19,6 +19,7 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { newUuid } from '../../../src/base/ids.ts'
 import {
+  childrenOf,
   identifyProcess,
   type ProcessIdentity,
   signalProcess,
@@ -171,32 +172,37 @@ describe.skipIf(missing)('in the jail', () => {
     expect(status).toMatch(/^NSpid:\t\d+\t1$/m)
   })
 
-  test('no bwrap is left beside it, whenever the daemon was killed', async () => {
-    // Goal: one process for each VM, which signals and records mean; a start that was interrupted is finished.
-    const uuid = newUuid()
-    const { program, files } = await createJailFiles().ofProgram('/usr/bin/perl')
-    const argv = jailArgv({ files, devices: [] }, [program, '-e', 'sleep 1000', '--', uuid])
-    const holding = () =>
-      readdirSync('/proc').filter(name => identifyProcess(Number(name))?.argv.some(word => word === uuid))
-    const { identity: outer } = spawnDetached(confinedArgv({ ...confinement, systemd: false }, argv), {
-      uuid,
-      stdoutFile: join(dir, 'interrupted.log'),
-      scope: '',
-      systemd: false,
-    })
-    started.push(outer)
-    await until('the program runs beside bwrap', patienceMs, () => holding().length === 2)
-    // Here a daemon was killed; another one finds bwrap.
-    const inner = await settled(outer)
-    if (inner === null) throw new Error('the program has ended')
-    started.push(inner)
-    expect(inner.pid).not.toBe(outer.pid)
-    await until('bwrap is gone', patienceMs, () => holding().join() === String(inner.pid))
-    expect(await settled(inner)).toEqual(inner)
-    signalProcess(inner, 'SIGKILL')
-    await until('it is gone', patienceMs, () => holding().length === 0)
-    expect([await settled(inner), await settled(outer)]).toEqual([null, null])
-  })
+  test.each(['bwrap', 'the program'] as const)(
+    'no bwrap is left beside it, if the next daemon finds %s',
+    async which => {
+      // Goal: one process for each VM, which signals and records mean; a start that was interrupted is finished.
+      const uuid = newUuid()
+      const { program, files } = await createJailFiles().ofProgram('/usr/bin/perl')
+      const argv = jailArgv({ files, devices: [] }, [program, '-e', 'sleep 1000', '--', uuid])
+      const holding = () =>
+        readdirSync('/proc').filter(name => identifyProcess(Number(name))?.argv.some(word => word === uuid))
+      const { identity: outer } = spawnDetached(confinedArgv({ ...confinement, systemd: false }, argv), {
+        uuid,
+        stdoutFile: join(dir, 'interrupted.log'),
+        scope: '',
+        systemd: false,
+      })
+      started.push(outer)
+      await until('the program runs beside bwrap', patienceMs, () => holding().length === 2)
+      // Here a daemon was killed; another one finds one of the two.
+      const [child] = childrenOf(outer.pid).map(({ pid, startTicks }) => ({ pid, startTicks, uuid }))
+      const found = which === 'bwrap' ? outer : child
+      const inner = found === undefined ? null : await settled(found)
+      if (inner === null) throw new Error('the program has ended')
+      started.push(inner)
+      expect(inner.pid).not.toBe(outer.pid)
+      await until('bwrap is gone', patienceMs, () => holding().join() === String(inner.pid))
+      expect(await settled(inner)).toEqual(inner)
+      signalProcess(inner, 'SIGKILL')
+      await until('it is gone', patienceMs, () => holding().length === 0)
+      expect([await settled(inner), await settled(outer)]).toEqual([null, null])
+    },
+  )
 
   test('a jail that cannot be made is a failure with its reason', async () => {
     // Goal: the operator reads why, not that something timed out.
