@@ -18,7 +18,7 @@ import { retentionScenario, usageScenario } from './ledger.ts'
 import { drainScenario, poolScenario } from './pool.ts'
 import type { Scenario } from './scenario.ts'
 import { startScenario } from './start.ts'
-import { convergeMsAim, type PointResult, runScenario } from './suite.ts'
+import { type PointResult, runScenario } from './suite.ts'
 
 export const SCENARIOS: readonly Scenario[] = [
   startScenario,
@@ -98,7 +98,6 @@ async function runAll({ scenarios, points, seed, only, minutes }: Options): Prom
         points,
         seed,
         only,
-        convergeMsMax: convergeMsAim,
         isOver,
         onTotal: (total, chosen) =>
           print(`${scenario.name}: ${total} points, ${chosen} of them tried: ${scenario.about}`),

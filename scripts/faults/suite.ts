@@ -24,16 +24,14 @@ export type SuiteOptions = {
   readonly seed: number
   /** Just this one. */
   readonly only: number | null
-  /** Bound of the time from the start of the daemon until nothing has to be done any more. */
-  readonly convergeMsMax: number
   /** No further point is begun once this says so. */
   readonly isOver: () => boolean
   readonly onTotal: (total: number, chosen: number) => void
   readonly onResult: (result: PointResult) => void
 }
 
-/** The aim on a machine that does nothing else. */
-export const convergeMsAim = 5_000
+/** The aim for the time from the start of the daemon until nothing has to be done any more. */
+export const convergeMsMax = 5_000
 /** Long enough to distinguish late from never. */
 const settleMs = 30_000
 const runMsDefault = 60_000
@@ -44,7 +42,7 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
   let open: Opened | null = null
   try {
     open = await openScenario(scenario)
-    const { only, points, seed, convergeMsMax } = options
+    const { only, points, seed } = options
     const chosen = only === null ? choosePoints(open.effects, points, seed) : [only]
     options.onTotal(open.effects.length, chosen.length)
     for (const point of chosen) {
@@ -52,11 +50,8 @@ export async function runScenario(scenario: Scenario, options: SuiteOptions): Pr
       open ??= await openScenario(scenario)
       let result = await runPoint(scenario, open, point)
       // Once more, as the machine may have been busy with something else.
-      if (result.findings.length === 0 && isLate(result, convergeMsMax)) result = await runPoint(scenario, open, point)
-      if (isLate(result, convergeMsMax)) {
-        const late = `converged in more than ${convergeMsMax} ms, twice`
-        result = { ...result, findings: [...result.findings, late] }
-      }
+      if (result.findings.length === 0 && isLate(result)) result = await runPoint(scenario, open, point)
+      if (isLate(result)) result = { ...result, findings: [...result.findings, lateFinding] }
       options.onResult(result)
       // A finding of this point must not be found again at the next.
       if (result.findings.length === 0) continue
@@ -91,7 +86,9 @@ async function openScenario(scenario: Scenario): Promise<Opened> {
   }
 }
 
-function isLate({ convergedMs }: PointResult, convergeMsMax: number): boolean {
+const lateFinding = `converged in more than ${convergeMsMax} ms, twice`
+
+function isLate({ convergedMs }: PointResult): boolean {
   return (convergedMs ?? 0) > convergeMsMax
 }
 

@@ -110,7 +110,7 @@ export async function createAppliance(
     const address = await resolve(hostname)
     if (address === null) throw new Error(`${hostname} does not resolve`)
     return [
-      ...['ssh', ...options, '-l', 'agent', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=60'],
+      ...['ssh', ...options, '-l', 'agent', '-i', keyFile, '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=20'],
       ...['-o', `HostKeyAlias=${hostname}`, '-o', `UserKnownHostsFile=${join(directory, 'known_hosts')}`],
       ...['-o', 'StrictHostKeyChecking=accept-new', '-o', 'IdentitiesOnly=yes', address, '--'],
     ]

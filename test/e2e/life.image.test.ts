@@ -39,7 +39,7 @@ inOwnNetns(
         const session = await appliance.ssh(hostname, [
           'id -un; hostname; opencode --version; cat ~/.config/opencode/opencode.json',
         ])
-        expect(session.exitCode).toBe(0)
+        expect(session.exitCode, session.stderr).toBe(0)
         const [user, host, version, ...settings] = session.stdout.split('\n')
         expect(user).toBe('agent')
         expect(host).toBe(name)

@@ -90,5 +90,5 @@ function endWaiting({ pid, uuid }: ProcessIdentity): void {
 }
 
 /** A machine under load takes seconds to make a scope. */
-const settleTimeoutMs = 30_000
+const settleTimeoutMs = 15_000
 const settlePollMs = 3

@@ -9,8 +9,6 @@ import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
 
 const timeoutMs = 240_000
 const seed = 13
-/** Beside other tests with VMs: how fast it is on a machine of its own, `bun run faults` says. */
-const convergeMsMax = 20_000
 
 async function sample(scenario: Scenario, points: number): Promise<PointResult[]> {
   const results: PointResult[] = []
@@ -19,7 +17,6 @@ async function sample(scenario: Scenario, points: number): Promise<PointResult[]
     points,
     seed,
     only: null,
-    convergeMsMax,
     isOver: () => performance.now() > endMs,
     onTotal: () => {},
     onResult: result => results.push(result),
