@@ -1,7 +1,7 @@
 // The commands of the executable as data, for completions and the man page, from the commander tree. Pure.
 
 import type { Command, Option } from 'commander'
-import { loadCommands } from '../../src/cli/commands.ts'
+import { type AddCommand, loadCommands } from '../../src/cli/commands.ts'
 import { createProgram } from '../../src/cli/index.ts'
 
 export type CommandOption = {
@@ -30,15 +30,15 @@ export type CommandNode = {
   readonly takesFile: boolean
 }
 
-const commands = await loadCommands()
+const everyCommand = await loadCommands()
 
 /** Every command, each before its subcommands. The program itself comes first and has the options of all. */
 export function commandTree(): CommandNode[] {
   return nodesOf(silentProgram(), [])
 }
 
-/** The whole program, to look at: it writes nothing and never exits. */
-export function silentProgram(): Command {
+/** The program with these commands, to look at: it writes nothing and never exits. */
+export function silentProgram(commands: readonly AddCommand[] = everyCommand): Command {
   const io = {
     stdout: async () => {},
     stderr: async () => {},

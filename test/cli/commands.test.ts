@@ -3,23 +3,12 @@
 import { expect, test } from 'bun:test'
 import { silentProgram } from '../../scripts/package/command-tree.ts'
 import { commandNames, loadCommands, namedCommands } from '../../src/cli/commands.ts'
-import { createProgram } from '../../src/cli/index.ts'
 import { runHere } from '../rigs/program.ts'
-
-const io = {
-  stdout: async () => {},
-  stderr: async () => {},
-  stdoutIsTerminal: false,
-  stderrIsTerminal: false,
-  env: {},
-  onSignal: () => {},
-}
 
 // Goal: a command line loads the command that it names, which is there as in the whole program.
 test.each([...commandNames])('%s is added by its loader, alone', async name => {
-  const commands = await loadCommands([name])
-  const program = createProgram({ io, exitWith: () => {} }, { commands, asJson: false, written: [] })
-  expect(program.commands.map(command => command.name())).toEqual([name])
+  const alone = silentProgram(await loadCommands([name]))
+  expect(alone.commands.map(command => command.name())).toEqual([name])
   expect(silentProgram().commands.map(command => command.name())).toContain(name)
 })
 
