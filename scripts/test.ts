@@ -11,6 +11,7 @@ import { parseArgs } from 'node:util'
 import { type CommandResult, runCommand } from './lib/command.ts'
 import { judge, skipReasonsOf, summaryLine, sumTallies, type Tally } from './lib/junit.ts'
 import { clearLeftovers, killMarked, runMarkVariable } from './lib/leftovers.ts'
+import { busyPercent, processorTimes } from './lib/machine.ts'
 import { BUILD_BESIDE, groupsOf, PHASE_NAMES, PHASES, type PhaseName, phaseOf, testFiles } from './lib/phases.ts'
 import { type Print, print, seconds } from './lib/terminal.ts'
 
@@ -141,10 +142,11 @@ async function runPhase(
       )
     }
   }
-  // A phase that waits as much as it computes takes one lane more than there are processors.
+  const before = processorTimes()
   await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism() + 1) }, runLane))
   const tally = sumTallies(tallies)
-  print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)}`)
+  const busy = `processors ${busyPercent(before, processorTimes())} % busy`
+  print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)} (${busy})`)
   return tally
 }
 

@@ -24,3 +24,22 @@ export function machineFacts(): MachineFacts {
     bun: Bun.version,
   }
 }
+
+export type ProcessorTimes = {
+  /** Since the machine started; the sum over its processors. */
+  readonly busyMs: number
+  readonly allMs: number
+}
+
+export function processorTimes(): ProcessorTimes {
+  const times = cpus().map(cpu => cpu.times)
+  const idleMs = times.reduce((sum, { idle }) => sum + idle, 0)
+  const allMs = times.reduce((sum, { user, nice, sys, idle, irq }) => sum + user + nice + sys + idle + irq, 0)
+  return { busyMs: allMs - idleMs, allMs }
+}
+
+/** Between two readings, in whole per cent. */
+export function busyPercent(before: ProcessorTimes, after: ProcessorTimes): number {
+  const allMs = after.allMs - before.allMs
+  return allMs <= 0 ? 0 : Math.round(((after.busyMs - before.busyMs) / allMs) * 100)
+}

@@ -112,7 +112,7 @@ test('skipReasonsOf', () => {
   expect(skipReasonsOf('not run: needs root\nnot run:\nwas not run: no\nnot run: b')).toEqual(['needs root', 'b'])
 })
 
-// Goal: each suffix has its phase; `alone` runs one file at a time, VMs have one lane more than processors.
+// Goal: each suffix has its phase; `alone` runs one file at a time, those that share processors two.
 test('phaseOf', () => {
   const files = [
     'test/base/a.test.ts',
@@ -122,7 +122,7 @@ test('phaseOf', () => {
     'test/e2e/a.image.test.ts',
   ]
   expect(files.map(phaseOf)).toEqual([...PHASE_NAMES])
-  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 2, 3])
+  expect(PHASE_NAMES.map(name => PHASES[name].lanes)).toEqual([null, 2, 1, 2, 2])
   // Built files must exist before a phase needs them.
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
