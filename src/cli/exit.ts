@@ -2,19 +2,25 @@
 
 import { FAULTS, Fault, type FaultCode, type FaultOptions, systemErrorCode, type WireCode } from '../base/fault.ts'
 
-export const EXIT = { ok: 0, failed: 1, usage: 2, unreachable: 3, notFound: 4, conflict: 5 } as const satisfies Record<
-  string,
-  number
->
+export const EXIT = {
+  ok: 0,
+  failed: 1,
+  usage: 2,
+  unreachable: 3,
+  notFound: 4,
+  conflict: 5,
+  refused: 6,
+} as const satisfies Record<string, number>
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT]
 
 export const EXIT_HELP = `Exit codes:
   0  done
   1  failed, or a check did not pass
   2  bad usage or bad input; the configuration file counts as input
-  3  no daemon answers, or no service A
+  3  nobody answers: no daemon, no service A, no gateway
   4  not found
-  5  conflict with the current state`
+  5  conflict with the current state
+  6  genuine evidence, which a policy, a pin or a floor refuses`
 
 export function exitCodeOf(error: unknown): ExitCode {
   if (!(error instanceof Fault)) return EXIT.failed

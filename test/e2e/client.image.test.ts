@@ -101,7 +101,7 @@ inOwnNetns(
         const own = ['--public-key', file('own.pub', appliance.publicKey)]
         // The gateway of this appliance has no worker: nothing vouches for it, so only its owner's waiver accepts it.
         const outside = await verify(...root, ...policy, ...own)
-        expect([outside.exitCode, checksOf(outside.document, 'FAIL')]).toEqual([1, ['pin-gateway', 'prompts']])
+        expect([outside.exitCode, checksOf(outside.document, 'FAIL')]).toEqual([6, ['pin-gateway', 'prompts']])
         expect(existsSync(known)).toBe(false)
         policy.push('--unattested-gateway', 'no-worker')
 

@@ -3,6 +3,7 @@
 import { expect } from 'bun:test'
 import { join } from 'node:path'
 import { runCli } from '../../src/cli/index.ts'
+import { documentFaults } from './verdict-document.ts'
 
 export const main = join(import.meta.dir, '../../src/main.ts')
 export const vectors = join(import.meta.dir, '../vectors')
@@ -51,7 +52,7 @@ export async function expectUsageError(argv: readonly string[], message: string)
   expect([argv, error]).toMatchObject([argv, { code: 'invalid_request', message: expect.stringContaining(message) }])
 }
 
-/** The command line without a process around it. */
+/** The command line without a process around it. A verdict that it prints with --json meets its published schema. */
 export async function runHere(
   argv: readonly string[],
   { isTerminal = false, variables = {} }: { isTerminal?: boolean; variables?: Record<string, string> } = {},
@@ -69,6 +70,7 @@ export async function runHere(
     env: { ...env, ...variables },
     onSignal: () => {},
   })
+  expect([argv, documentFaults(argv, written.stdout)]).toEqual([argv, []])
   return { code, ...written }
 }
 

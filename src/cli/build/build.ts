@@ -21,6 +21,7 @@ import {
   buildDocument,
   buildNonceOption,
   buildSummary,
+  exitCodeOfBuild,
   judgeResult,
   nonceBytesMax,
   ownImageOption,
@@ -281,5 +282,5 @@ async function report(run: Run, { jobId, nonce, ended, options, asked, output }:
   const summary = buildSummary({ found, shown }, run.paint, options.verbose === true)
   const text = `${summary}result: ${result}\narchive: ${archive}\n`
   await run.result({ ...common, state: 'ok', archive, directory, sha256, verification }, text)
-  if (!found.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfBuild(found))
 }

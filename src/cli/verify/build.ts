@@ -10,12 +10,13 @@ import type { AskedRequest, ResultFiles } from '../../verifier/build/question.ts
 import { pinCheckName, REPORT_PINS } from '../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
 import { loadClientDefaults } from '../client-config.ts'
-import { EXIT, InputFault } from '../exit.ts'
+import { type ExitCode, InputFault } from '../exit.ts'
 import { nativeSha384 } from '../measure/native.ts'
 import { timeOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
 import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build.ts'
 import { openBootImage, readIgvmFile } from './boot-source.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
 import { readResult } from './result-source.ts'
 import { restLines, verdictSummary } from './summary.ts'
@@ -95,7 +96,7 @@ async function verifyResult(run: Run, project: string, options: BuildOptions & S
     buildDocument(found, shown, asOf),
     buildSummary({ found, shown }, run.paint, options.verbose === true),
   )
-  if (!found.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfBuild(found))
 }
 
 /** With the words of the command line. */
@@ -172,12 +173,20 @@ function detailsOf({ completion, report }: BuildVerdict): readonly Check[] {
   return completion?.checks ?? report?.details ?? []
 }
 
+export function exitCodeOfBuild(found: BuildVerdict): ExitCode {
+  return exitCodeOfVerdict(shownBuild(found), everyCheck(found))
+}
+
+function everyCheck({ dispatch, completion, report }: BuildVerdict): readonly Check[] {
+  return [...(dispatch?.checks ?? []), ...(completion?.checks ?? []), ...(report?.details ?? [])]
+}
+
 export function buildDocument(found: BuildVerdict, shown: ShownVerdict, asOf: number) {
   const { provenance, dispatch, completion, report, slsa } = found
   const statement = completion?.statement ?? null
   const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
   return {
-    ...verdictDocument(shown),
+    ...verdictDocument(shown, everyCheck(found)),
     rests_on: found.ok ? restLines(detailsOf(found)) : [],
     as_of: iso(asOf),
     first_broken: found.firstBroken,

@@ -19,10 +19,10 @@ import {
 } from '../../verifier/gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
@@ -108,10 +108,10 @@ type Shown = { readonly whole: Verdict; readonly found: GatewayVerdict | null; r
 async function showVerdict(run: Run, { whole, found, verbose }: Shown): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
-  const document = { ...verdictDocument(shown), ...(found === null ? {} : attestationDocument(found)) }
-  const details = found?.receipts[0]?.verdict.checks ?? []
+  const details = found?.receipts.flatMap(({ verdict }) => verdict.checks) ?? []
+  const document = { ...verdictDocument(shown, details), ...(found === null ? {} : attestationDocument(found)) }
   await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
-  if (!shown.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfVerdict(shown, details))
 }
 
 /** Code and message of the gateway's error document, where the body is one. */

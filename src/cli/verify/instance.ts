@@ -17,11 +17,12 @@ import {
 import { INSTANCE_PINS } from '../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../cli.ts'
 import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../client-config.ts'
-import { EXIT, InputFault } from '../exit.ts'
+import { InputFault } from '../exit.ts'
 import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import { countOption, nonceOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
 import { readImage } from './image-option.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
@@ -175,7 +176,7 @@ async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyO
   const document = { ...instanceDocument(found, shown, asOf), known_hosts: kept === null ? null : keptDocument(kept) }
   await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
   if (kept !== null) await run.hint(keptText(kept, instance.hostname))
-  if (!shown.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfVerdict(shown, found.receipt?.checks))
 }
 
 export function instanceSummary(
@@ -191,7 +192,7 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
   const { receipt, launch, claim, hostKey, knownHost, xwingPublicKey } = found
   const statement = receipt?.statement ?? null
   return {
-    ...verdictDocument(shown),
+    ...verdictDocument(shown, receipt?.checks),
     as_of: iso(asOf),
     issued_at: statement === null ? null : iso(statement.issuedAt),
     image: statement === null ? null : { name: statement.image.name, measurement: toHex(statement.image.measurement) },

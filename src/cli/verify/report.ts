@@ -10,10 +10,10 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { verifySavedReport } from '../../verifier/report.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
 import { readInput, readOptionalInput } from '../input-file.ts'
 import { hexOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
 import { reportDocument } from './report-document.ts'
 import { verdictSummary } from './summary.ts'
@@ -110,5 +110,5 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     },
     verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
   )
-  if (!found.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfVerdict(found))
 }

@@ -5,10 +5,10 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { attestationBytesMax, verifyGateway } from '../../verifier/gateway.ts'
 import { verifyGatewayResponse } from '../../verifier/response.ts'
 import type { Command, Run } from '../cli.ts'
-import { EXIT } from '../exit.ts'
 import { MIB, readInput, readTextInput } from '../input-file.ts'
 import { nonceOption, saltOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { attestationDocument } from './gateway.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
@@ -77,14 +77,14 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
   const details = attestation.receipts[0]?.verdict.checks ?? []
   await run.result(
     {
-      ...verdictDocument(found),
+      ...verdictDocument(found, details),
       as_of: iso(asOf),
       response: found.claim === null ? null : claimDocument(found.claim),
       attestation: attestationDocument(attestation),
     },
     verdictSummary(found, { verbose: options.verbose === true, details, paint: run.paint }),
   )
-  if (!found.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfVerdict(found, details))
 }
 
 function claimDocument(claim: ResponseClaim) {

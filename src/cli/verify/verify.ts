@@ -5,22 +5,23 @@ import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
 import { policySchema } from '../../attest/policy/schema.ts'
 import { toHex } from '../../base/bytes.ts'
 import type { Command } from '../cli.ts'
-import { EXIT } from '../exit.ts'
 import { readInput } from '../input-file.ts'
 import { json, verdictDocument, verdictText } from '../render.ts'
 import { addVerifyBuild } from './build.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
 import { addVerifyInstance } from './instance.ts'
 import { addPolicyExample } from './policy-example.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
+import { verdictSchema } from './verdict-schema.ts'
 
 export function addVerify(program: Command): void {
   const verify = program
     .command('verify')
     .description(
-      'verify evidence: report, id-block, gateway, response, instance, build, policy-schema, policy-example, tcb-floors; needs no daemon',
+      'verify evidence: report, id-block, gateway, response, instance, build, policy-schema, policy-example, verdict-schema, tcb-floors; needs no daemon',
     )
     .examples('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json')
 
@@ -40,6 +41,14 @@ export function addVerify(program: Command): void {
     })
 
   addPolicyExample(verify)
+
+  verify
+    .command('verdict-schema')
+    .description('print the JSON schema (2020-12) of what these commands print with --json')
+    .examples('strongroom verify verdict-schema > verdict.schema.json')
+    .runs(async run => {
+      await run.result(verdictSchema, json(verdictSchema))
+    })
 
   verify
     .command('tcb-floors')
@@ -73,6 +82,6 @@ function addIdBlock(verify: Command): void {
       }
       const lines = Object.entries(digests).map(([name, digest]) => `${name}: ${digest ?? 'none'}\n`)
       await run.result({ ...verdictDocument(found), ...digests }, lines.join('') + verdictText(found, run.paint))
-      if (!found.ok) run.exitWith(EXIT.failed)
+      run.exitWith(exitCodeOfVerdict(found))
     })
 }

@@ -128,7 +128,7 @@ describe('what must not pass', () => {
     // Goal: upstreams added since the relying party looked are seen, in one line, with both digests.
     const other = file('other-configuration.json', '{"schemaVersion":1,"upstreams":[]}')
     const { code, document } = await verify(...line(gateway.url, ...all, '--configuration', other))
-    expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['gateway-configuration']])
+    expect([code, checksOf(document, 'FAIL')]).toEqual([6, ['gateway-configuration']])
     expect(document.configuration_sha256).toBe(new Bun.CryptoHasher('sha256').update(configurationText).digest('hex'))
     const { x25519, mlkem768 } = receiptKeys().publicKeys
     expect(document.encryption_keys).toEqual({ x25519: toHex(x25519), xwing: toHex(mlkem768) + toHex(x25519) })
@@ -162,7 +162,7 @@ describe('what must not pass', () => {
     // Goal: 503 is a failed check that names the code, and no crash.
     using none = await startGateway({ origin: noEvidenceOnHost })
     const { code, stdout } = await runHere(line(none.url, ...all))
-    expect(code).toBe(1)
+    expect(code).toBe(2)
     expect(stdout).toContain('failed       attestation-format: 503: attestation_unavailable: ')
   })
 
@@ -179,10 +179,10 @@ describe('what must not pass', () => {
       'terminal codes',
       () => new Response(JSON.stringify({ error: { code: '\u001b[2J', message: 'x' } }), { status: 500 }),
     ],
-  ])('%s', async (_, answer) => {
+  ])('%s', async (what, answer) => {
     using other = await startOther(answer)
     const { code, stdout } = await runHere(line(other.url, ...all))
-    expect([code, stdout.match(/, 1 failed, /)?.length]).toEqual([1, 1])
+    expect([code, stdout.match(/, 1 failed, /)?.length]).toEqual([what === 'too much' ? 3 : 2, 1])
     expect(stdout).not.toContain('\u001b')
   })
 
@@ -193,7 +193,7 @@ describe('what must not pass', () => {
     using silent = await startOther(() => new Promise(() => {}))
     for (const { url } of [gone, silent]) {
       const { code, document } = await verify(...line(url, '--timeout-ms', '500'))
-      expect([code, checksOf(document, 'FAIL')]).toEqual([1, ['connection']])
+      expect([code, checksOf(document, 'FAIL')]).toEqual([3, ['connection']])
     }
   })
 })

@@ -107,7 +107,8 @@ test('goal: another request, response, receipt, gateway or nonce fails, each in 
     ['response-keys', ...signatures],
     ['attestation-nonce'],
   ])
-  expect(found.every(found => found.code === 1)).toBe(true)
+  // One has no form that could be read.
+  expect(found.map(found => found.code)).toEqual([1, 1, 2, 1, 1, 1, 1, 1, 1])
 })
 
 test('goal: a receipt that was fetched later verifies with the salt of its response, and says which header has it when it is missing', async () => {
@@ -121,7 +122,7 @@ test('goal: a receipt that was fetched later verifies with the salt of its respo
 test('goal: an answer from an upstream that nothing vouches for fails, unless its name is allowed, which the verdict repeats', async () => {
   const outside = { response: plain, receipt: await seal(plain, { upstream: 'other' }) }
   const refused = await verify(outside)
-  expect([refused.code, refused.failed]).toEqual([1, ['response-upstream']])
+  expect([refused.code, refused.failed]).toEqual([6, ['response-upstream']])
   expect(refused.text).toContain('upstream "other" answered, OUTSIDE what the attestation covers')
   expect(refused.text).toContain('allow it with --allow-outside "other"')
   const accepted = await verify(outside, '--allow-outside', 'other')

@@ -70,7 +70,7 @@ async function verifiedFromOutside(
   const good = await verify(await policyOf(await buildCachedImage('inference')))
   expect([good.exitCode, good.prompts]).toEqual([0, expect.stringContaining(': inside the measured VM ')])
   const wrong = await verify(instance)
-  expect([wrong.exitCode, wrong.prompts]).toEqual([1, expect.stringContaining('none of those that you expect')])
+  expect([wrong.exitCode, wrong.prompts]).toEqual([6, expect.stringContaining('none of those that you expect')])
 }
 
 inOwnNetns(

@@ -1,0 +1,69 @@
+// Why a verdict is not good, in one word, and its exit code: a forged report is another matter than an old one that a
+// policy refuses, or a file that nobody can read. Pure.
+
+import type { Check, Verdict } from '../../attest/verdict.ts'
+import { EXIT, type ExitCode } from '../exit.ts'
+
+/** A verdict has the first of these that its checks have: what cannot be read is not judged, nor compared. */
+export const FAILURES = ['input', 'evidence', 'policy', 'connection'] as const
+export type Failure = (typeof FAILURES)[number]
+
+const EXITS = {
+  evidence: EXIT.failed,
+  input: EXIT.usage,
+  policy: EXIT.refused,
+  connection: EXIT.unreachable,
+} as const satisfies Record<Failure, ExitCode>
+
+/**
+ * Null for a good verdict. `details`: checks of which some checks of the verdict are groups, such as those of a
+ * receipt. A check that is not known here counts as evidence. Where every check that was made passed, what is missing
+ * was not given: input.
+ */
+export function failureOf({ ok, checks }: Verdict, details: readonly Check[] = []): Failure | null {
+  if (ok) return null
+  const members = details.filter(isFailed)
+  const kinds = checks.filter(isFailed).flatMap(check => kindsOf(check, members))
+  return FAILURES.find(failure => kinds.includes(failure)) ?? 'input'
+}
+
+export function exitCodeOfVerdict(verdict: Verdict, details: readonly Check[] = []): ExitCode {
+  const failure = failureOf(verdict, details)
+  return failure === null ? EXIT.ok : EXITS[failure]
+}
+
+function isFailed({ outcome }: Check): boolean {
+  return outcome === 'fail'
+}
+
+/** A group has the kinds of its members, where they are among `members`: its reason begins with the first's name. */
+function kindsOf({ name, reason }: Check, members: readonly Check[]): Failure[] {
+  const own = members.filter(member => reason === member.reason || reason.includes(`${member.name}: `))
+  return name.includes('/') && own.length > 0 ? own.map(member => kindOf(member.name)) : [kindOf(name)]
+}
+
+function kindOf(name: string): Failure {
+  const last = name.slice(name.lastIndexOf('/') + 1)
+  if (last === 'connection') return 'connection'
+  if (INPUT_CHECKS.has(last) || last.endsWith('-format')) return 'input'
+  return POLICY_CHECKS.has(last) || POLICY_PREFIXES.some(prefix => last.startsWith(prefix)) ? 'policy' : 'evidence'
+}
+
+/** Checks that something can be read, besides those that end with `-format`. */
+const INPUT_CHECKS: ReadonlySet<string> = new Set(['report-form', 'certificate-table', 'vek-certificate'])
+
+/** Checks of a policy's groups of fields (attest/policy/appraise.ts), of pins and of floors. */
+const POLICY_PREFIXES = [
+  ...['pin-', 'tcb-floor', 'guest-policy-', 'platform-info-', 'key-info-', 'minimum-', 'maximum-', 'tcb-order-'],
+  'committed-',
+]
+
+/** Checks of single fields of a policy, and of other values that the relying party names. */
+const POLICY_CHECKS: ReadonlySet<string> = new Set([
+  ...['product-allowed', 'signer', 'reserved-bytes', 'vmpl', 'measurement', 'host-data', 'report-data', 'chip-id'],
+  ...['id-key-digest', 'author-key-digest', 'operator-key', 'firmware-order', 'report-version', 'family-id'],
+  ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
+  ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
+  ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
+  'expected-operator-key',
+])

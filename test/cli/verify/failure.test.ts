@@ -1,0 +1,69 @@
+// Goal: a program tells by exit code and by one word whether evidence is forged, unreadable, or refused by its own
+// policy; a check that nobody has sorted counts as forged.
+
+import { expect, test } from 'bun:test'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { appraise } from '../../../src/attest/policy/appraise.ts'
+import { floorChecks } from '../../../src/attest/policy/floors.ts'
+import { strictPolicy } from '../../../src/attest/policy/policy.ts'
+import { identifyReport } from '../../../src/attest/report/identify.ts'
+import { decodeReport } from '../../../src/attest/report/report.ts'
+import { type Check, fail, notChecked, pass, verdict } from '../../../src/attest/verdict.ts'
+import { exitCodeOfVerdict, failureOf } from '../../../src/cli/verify/failure.ts'
+import { EVERY_PIN, pinCheckName } from '../../../src/verifier/pins.ts'
+import { vectors } from '../../rigs/program.ts'
+import { documentFaults } from '../../rigs/verdict-document.ts'
+
+const of = (...checks: readonly Check[]) => failureOf(verdict(checks))
+const good = pass('report-signature')
+
+test('goal: every field of a policy, every pin and every floor is policy', () => {
+  const report = decodeReport(new Uint8Array(readFileSync(join(vectors, 'reports/genoa-v5.bin'))))
+  const identity = identifyReport(report, null)
+  if (identity.kind === 'unknown') throw new Error(identity.reason)
+  const names = [
+    ...appraise(identity, strictPolicy()).map(check => check.name),
+    ...floorChecks(report, 'genoa').map(check => check.name),
+    ...EVERY_PIN.map(pinCheckName),
+  ]
+  expect(names.length).toBeGreaterThan(80)
+  expect(names.filter(name => of(good, fail(name, 'x')) !== 'policy')).toEqual([])
+})
+
+test('goal: signatures, chains, bindings and whatever is new are evidence, and go before a policy', () => {
+  const names = ['report-signature', 'chain-signatures', 'chain-revocation', 'vek-chip-id', 'tls-binding', 'source']
+  for (const name of [...names, 'attestation-nonce', 'report-data-expected', 'of-tomorrow']) {
+    expect([name, of(good, fail(name, 'x'), fail('pin-crl', 'x'))]).toEqual([name, 'evidence'])
+  }
+})
+
+test('goal: what cannot be read is input, and so is what a check lacks; a good verdict has no failure', () => {
+  expect(of(fail('report-form', 'x'), fail('vek-product', 'x'), fail('pin-crl', 'x'))).toBe('input')
+  expect(of(good, notChecked('chain-revocation', 'no CRL was given', true))).toBe('input')
+  expect(of(fail('connection', 'x'))).toBe('connection')
+  expect([of(good), of()]).toEqual([null, 'input'])
+})
+
+test('goal: a group of checks has the kind of those that failed in it', () => {
+  const group = (member: Check) => {
+    const found = verdict([fail('gateway/evidence', `${member.name}: ${member.reason}`)])
+    return [failureOf(found, [good, member]), failureOf(found)]
+  }
+  expect(group(fail('guest-policy-debug', 'debug is allowed'))).toEqual(['policy', 'evidence'])
+  expect(group(fail('report-signature', 'it does not fit'))).toEqual(['evidence', 'evidence'])
+})
+
+test('goal: each failure has an exit code of its own', () => {
+  const names = ['report-form', 'report-signature', 'vmpl', 'connection']
+  expect(names.map(name => exitCodeOfVerdict(verdict([fail(name, 'x')])))).toEqual([2, 1, 6, 3])
+  expect(exitCodeOfVerdict(verdict([good]))).toBe(0)
+})
+
+test('goal: a field that the published schema lacks, or another type, is a fault', () => {
+  const argv = ['verify', 'id-block', '--json']
+  const document = { ok: true, failed: null, checks: [], id_key_digest: null, author_key_digest: null }
+  expect(documentFaults(argv, JSON.stringify(document))).toEqual([])
+  expect(documentFaults(argv, JSON.stringify({ ...document, more: 1 }))).not.toEqual([])
+  expect(documentFaults(argv, JSON.stringify({ ...document, failed: 'x' }))).not.toEqual([])
+})
