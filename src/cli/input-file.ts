@@ -17,13 +17,16 @@ export type InputFile = {
 export const KIB = 1024
 export const MIB = 1024 * KIB
 
-/** The whole file, which may be a pipe. A larger one is refused, before it is read where its size is known. */
+/**
+ * The whole file, which may be a pipe; `-` is standard input. A larger one is refused, before it is read where its size
+ * is known.
+ */
 export function readInput(input: InputFile): Uint8Array {
   const { path, bytesMax } = input
   const tooLarge = (reason: string) => inputFault(input, reason, wrongFileRemedy)
   let fd: number
   try {
-    fd = openSync(path, 'r')
+    fd = openSync(path === '-' ? '/dev/stdin' : path, 'r')
   } catch (error) {
     throw unreadable(input, error)
   }

@@ -18,12 +18,14 @@ import { addRequestOptions, askedBuild, type SourceOptions } from './asked-build
 import { openBootImage, readIgvmFile } from './boot-source.ts'
 import { exitCodeOfVerdict } from './failure.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
+import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { readResult } from './result-source.ts'
 import { restLines, verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
 /** Options of `verify build`, and of `build submit` for the result. */
 export type BuildOptions = PinOptions &
+  PolicyFlags &
   EvidenceOptions & {
     nonce?: Uint8Array
     anyNonce?: boolean
@@ -54,7 +56,7 @@ export function addVerifyBuild(verify: Command): void {
     .addOption(ownImageOption())
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it may name the measurements and the operator key')
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
-  addPinOptions(addEvidenceOptions(addRequestOptions(command)), REPORT_PINS)
+  addPinOptions(addEvidenceOptions(addRequestOptions(addPolicyFlags(command))), REPORT_PINS)
     .addHelpText(
       'after',
       clientTrustHelp +
@@ -127,7 +129,7 @@ export async function judgeResult<Options extends BuildOptions>(
     nonce,
     pins,
     roots: await readRoots(trustRoot),
-    policy: await readPolicy(options.policy, pins),
+    policy: await readPolicy(options.policy, pins, options),
     crl: await readCrl(options.crl),
     igvm: readIgvmFile(options.igvm),
     request: await asked(options),

@@ -28,11 +28,13 @@ import { readImage } from './image-option.ts'
 import { fetchAttestation, readApiKey } from './instance-source.ts'
 import type { PinOptions } from './pin-options.ts'
 import { addPinOptions, readPins, withFlags } from './pin-options.ts'
+import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { verdictSummary } from './summary.ts'
 import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoots } from './trust-options.ts'
 
 /** Options of `verify instance` and `ssh`. */
 export type InstanceOptions = PinOptions &
+  PolicyFlags &
   GatewayPinOptions &
   EvidenceOptions & {
     api?: URL
@@ -87,7 +89,7 @@ export function addInstanceOptions(command: Command): Command {
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
     .option('--public-key <file>', 'your public key: the instance must let in this one')
-  return addPinOptions(addEvidenceOptions(addGatewayPinOptions(command)), INSTANCE_PINS)
+  return addPinOptions(addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command))), INSTANCE_PINS)
 }
 
 export type JudgedInstance = {
@@ -111,7 +113,7 @@ export async function judgeInstance(
     instance,
     pins,
     roots: await readRoots(trustRoot),
-    policy: await readPolicy(given.policy ?? defaults.policy, pins),
+    policy: await readPolicy(given.policy ?? defaults.policy, pins, given),
     crl: await readCrl(given.crl),
     publicKey: readPublicKey(given.publicKey ?? defaults.public_key),
     image: await readImage(given.image ?? defaults.image),

@@ -4,35 +4,39 @@ import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
 import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
-import { hclSizeBytesMax } from '../../attest/report/form.ts'
 import { FIELDS } from '../../attest/report/report.ts'
+import type { Check } from '../../attest/verdict.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { REPORT_PINS } from '../../verifier/pins.ts'
 import { verifySavedReport } from '../../verifier/report.ts'
 import type { Command, Run } from '../cli.ts'
-import { readInput, readOptionalInput } from '../input-file.ts'
+import { evidenceBytesMax, type ReportEvidence, readEvidence } from '../evidence/evidence.ts'
+import { InputFault } from '../exit.ts'
+import { readInput, readingInput, readOptionalInput } from '../input-file.ts'
 import { hexOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
 import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-options.ts'
+import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { reportDocument } from './report-document.ts'
 import { verdictSummary } from './summary.ts'
 import { readPolicy, readRoots, verboseHelp } from './trust-options.ts'
 
-type ReportOptions = PinOptions & {
-  report: string
-  vek: string
-  chain?: string
-  product?: Product
-  crl?: string
-  asOf?: number
-  policy?: string
-  reportData?: Uint8Array
-  maskedChipId?: boolean
-  certificateTable?: string
-  trustSimulatedRoot?: string
-  verbose?: boolean
-}
+type ReportOptions = PinOptions &
+  PolicyFlags & {
+    report: string
+    vek?: string
+    chain?: string
+    product?: Product
+    crl?: string
+    asOf?: number
+    policy?: string
+    reportData?: Uint8Array
+    maskedChipId?: boolean
+    certificateTable?: string
+    trustSimulatedRoot?: string
+    verbose?: boolean
+  }
 
 const certificateBytesMax = BUNDLE_LIMITS.bytesMax
 
@@ -40,8 +44,14 @@ export function addVerifyReport(verify: Command): void {
   const command = verify
     .command('report')
     .description('verify an SNP report: signature, certificate chain to AMD, revocation, floors of the TCB and policy')
-    .requiredOption('--report <file>', 'report: 1184 bytes, or an Azure HCL report that contains one')
-    .requiredOption('--vek <file>', 'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain')
+    .requiredOption(
+      '--report <file>',
+      'report in any form of `help verify`, such as 1184 bytes, base64 or a bundle; - is stdin',
+    )
+    .option(
+      '--vek <file>',
+      'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain; default: the one beside the report',
+    )
     .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .addOption(
       new Option(
@@ -67,10 +77,11 @@ export function addVerifyReport(verify: Command): void {
       'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
     )
     .option('--verbose', verboseHelp)
-  addPinOptions(command, REPORT_PINS)
+  addPinOptions(addPolicyFlags(command), REPORT_PINS)
     .examples(
       'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
-      'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --any-measurement --verbose',
+      'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --measurement LAUNCH_DIGEST',
+      'base64 report.bin | strongroom verify report --report - --vek vcek.pem --any-measurement --any-crl --verbose',
       'strongroom verify policy-example > policy.json   # then put your measurements into it',
     )
     .runs(verifyReport)
@@ -81,25 +92,30 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     readOptionalInput({ path, param, bytesMax: certificateBytesMax })
   const asOf = options.asOf ?? systemClock.nowMs()
   const pins = readPins(options)
+  const saved = readInput({ path: options.report, param: 'report', bytesMax: evidenceBytesMax })
+  const evidence = await readingInput(`--report ${options.report}`, () => readEvidence(saved))
   const judged = await verifySavedReport({
-    report: readInput({ path: options.report, param: 'report', bytesMax: hclSizeBytesMax }),
-    vek: readInput({ path: options.vek, param: 'vek', bytesMax: certificateBytesMax }),
-    chain: certificates('chain', options.chain),
-    crl: certificates('crl', options.crl),
+    report: evidence.report,
+    vek: certificates('vek', options.vek) ?? vekOf(evidence),
+    chain: certificates('chain', options.chain) ?? evidence.chain,
+    crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
     roots: await readRoots(options.trustSimulatedRoot),
     product: options.product,
-    policy: await readPolicy(options.policy, pins),
+    policy: await readPolicy(options.policy, pins, options),
     pins,
     reportData: options.reportData,
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
-    certificateTable: readOptionalInput({
-      path: options.certificateTable,
-      param: 'certificate-table',
-      bytesMax: certificateTableBytesMax,
-    }),
+    certificateTable:
+      readOptionalInput({
+        path: options.certificateTable,
+        param: 'certificate-table',
+        bytesMax: certificateTableBytesMax,
+      }) ??
+      evidence.table ??
+      undefined,
     asOf,
   })
-  const found = { ...judged, checks: withFlags(judged.checks) }
+  const found = { ...judged, checks: withFlags(judged.checks).map(check => withForm(check, evidence)) }
   const { report, product } = found
   await run.result(
     {
@@ -111,4 +127,19 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(found))
+}
+
+function vekOf({ vek, form }: ReportEvidence): Uint8Array {
+  if (vek !== null) return vek
+  throw new InputFault(`required option --vek is missing: ${form ?? 'the report'} has no certificate beside it`, {
+    param: 'vek',
+    remedy: 'name the VCEK or VLEK with --vek',
+  })
+}
+
+/** The form in which the file has the report. Nothing else of a bundle is looked at, and the line says so. */
+function withForm(check: Check, { form }: ReportEvidence): Check {
+  if (check.name !== 'report-form' || check.outcome !== 'pass' || form === null) return check
+  const isBundle = !['an SNP report', "Azure's HCL report"].includes(form)
+  return isBundle ? { ...check, reason: `${check.reason} out of ${form}, of which nothing else is looked at` } : check
 }

@@ -12,11 +12,14 @@ import { PINS, type Pins } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import type { Command } from '../cli.ts'
+import { InputFault } from '../exit.ts'
 import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
+import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
 
 /** Options of `verify gateway` and `verify response`. */
 export type TrustOptions = PinOptions &
+  PolicyFlags &
   EvidenceOptions & {
     policy?: string
     allowlist?: string
@@ -39,7 +42,7 @@ export function addTrustOptions(command: Command): Command {
       "the gateway's configuration as it hands it out: its receipt must have the digest",
     )
     .option('--workload <file>', 'workload.json of a gateway in a VM of its own: HOST_DATA must be its digest')
-  return addPinOptions(addEvidenceOptions(addOutsideOption(command)), PINS)
+  return addPinOptions(addEvidenceOptions(addOutsideOption(addPolicyFlags(command))), PINS)
 }
 
 export function addEvidenceOptions(command: Command): Command {
@@ -76,7 +79,8 @@ export function withOutsideFlag<Named extends Pick<Check, 'reason'>>(named: Name
 export async function readTrust(options: TrustOptions): Promise<Trust> {
   const pins = readPins(options)
   const workload = readWorkload(options.workload)
-  const policy = await readPolicy(options.policy, pins)
+  const policy = await readPolicy(options.policy, pins, options)
+  if (workload !== null && options.hostData !== undefined) throw hostDataTwice()
   return {
     roots: await readRoots(options.trustSimulatedRoot),
     // A document that the relying party has of its own is one to compare with.
@@ -97,8 +101,21 @@ export async function readRoots(path: string | undefined): Promise<readonly Trus
   return [...AMD_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoot(pem))]
 }
 
-export async function readPolicy(path: string | undefined, pins: Pick<Pins, 'vmpl'>): Promise<Policy> {
-  return path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
+/** The file's, or the default one, with what the flags say. */
+export async function readPolicy(
+  path: string | undefined,
+  pins: Pick<Pins, 'vmpl'>,
+  flags: PolicyFlags,
+): Promise<Policy> {
+  const policy = path === undefined ? defaultPolicy(pins) : await readPolicyFile(path, 'policy')
+  return withPolicyFlags(policy, flags, path)
+}
+
+function hostDataTwice(): InputFault {
+  return new InputFault('--host-data: HOST_DATA has to be the digest of the --workload', {
+    param: 'host-data',
+    remedy: 'leave one of the two out',
+  })
 }
 
 /** `option`: the one that names the file, without its dashes. */

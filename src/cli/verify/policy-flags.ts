@@ -1,0 +1,77 @@
+// The fields of a policy that people name most, as options: they stand in for a --policy, or add to one. Pure.
+
+import { InvalidArgumentError } from 'commander'
+import type { Policy } from '../../attest/policy/policy.ts'
+import { FIELDS, type FieldName } from '../../attest/report/report.ts'
+import type { Command } from '../cli.ts'
+import { InputFault } from '../exit.ts'
+import { countOption, hexOption } from '../options.ts'
+
+export type PolicyFlags = {
+  measurement?: readonly Uint8Array[]
+  hostData?: Uint8Array
+  idKeyDigest?: readonly Uint8Array[]
+  authorKeyDigest?: readonly Uint8Array[]
+  chipId?: readonly Uint8Array[]
+  vmpl?: number
+  minimumGuestSvn?: number
+}
+
+const manyMax = 64
+
+export function addPolicyFlags(command: Command): Command {
+  return command
+    .option('--measurement <hex>', 'launch digest that is expected; may be repeated', many('measurement'))
+    .option('--host-data <hex>', 'HOST_DATA that is expected', hexOption(FIELDS.hostData[1]))
+    .option('--id-key-digest <hex>', "digest of the operator's ID key; may be repeated", many('idKeyDigest'))
+    .option('--author-key-digest <hex>', 'digest of the author key; may be repeated', many('authorKeyDigest'))
+    .option('--chip-id <hex>', 'chip that is expected; may be repeated', many('chipId'))
+    .option('--vmpl <number>', 'VMPL that is expected, in place of 0', countOption(0, 3))
+    .option('--minimum-guest-svn <number>', 'least SVN of the guest', countOption(0, 0xffff_ffff))
+}
+
+function many(field: FieldName) {
+  const read = hexOption(FIELDS[field][1])
+  return (text: string, before: readonly Uint8Array[] = []): Uint8Array[] => {
+    if (before.length < manyMax) return [...before, read(text)]
+    throw new InvalidArgumentError(`It may be repeated ${manyMax} times.`)
+  }
+}
+
+/** The policy with what the options say. A field that a --policy restricts has to be named there. Fault invalid_request. */
+export function withPolicyFlags(policy: Policy, flags: PolicyFlags, file: string | undefined): Policy {
+  const fields = fieldsOf(flags)
+  for (const [field, option] of Object.entries(OPTION_OF)) {
+    const name = field as keyof Policy
+    if (file === undefined || !(name in fields) || policy[name] === 'any') continue
+    throw new InputFault(`--${option}: ${file} names ${field}, too`, {
+      param: option,
+      remedy: `name every ${field} in the file, or leave it out there ("any")`,
+    })
+  }
+  return { ...policy, ...fields }
+}
+
+/** By field of the policy. */
+const OPTION_OF = {
+  measurements: 'measurement',
+  hostData: 'host-data',
+  idKeyDigest: 'id-key-digest',
+  authorKeyDigest: 'author-key-digest',
+  chipIds: 'chip-id',
+  vmpls: 'vmpl',
+  minimumGuestSvn: 'minimum-guest-svn',
+} as const satisfies Partial<Record<keyof Policy, string>>
+
+function fieldsOf(flags: PolicyFlags): Partial<Policy> {
+  const { measurement, hostData, idKeyDigest, authorKeyDigest, chipId, vmpl, minimumGuestSvn } = flags
+  return {
+    ...(measurement === undefined ? {} : { measurements: measurement }),
+    ...(hostData === undefined ? {} : { hostData }),
+    ...(idKeyDigest === undefined ? {} : { idKeyDigest }),
+    ...(authorKeyDigest === undefined ? {} : { authorKeyDigest }),
+    ...(chipId === undefined ? {} : { chipIds: chipId }),
+    ...(vmpl === undefined ? {} : { vmpls: [vmpl] }),
+    ...(minimumGuestSvn === undefined ? {} : { minimumGuestSvn }),
+  }
+}
