@@ -82,7 +82,7 @@ function coco(report: Fields, chain: unknown): ReportEvidence {
 
 const certificatesMax = 16
 
-/** Field of the crate's AttestationReport: a number or a list of bytes. Later ones are null where a version lacks them. */
+/** Fields of the crate's AttestationReport: numbers or lists of bytes, null where a version lacks them. */
 const COCO_FIELDS = {
   version: 'version',
   guestSvn: 'guest_svn',

@@ -1,10 +1,4 @@
-// An SNP report in whichever form somebody has saved it, with the certificates that came in the same file. Pure, but for
-// the code of rarer forms, which is loaded when one is met.
-//
-// A form decides nothing: the report's signature covers every byte of it that counts, and certificates have to end at a
-// root that the caller trusts. What else a bundle holds is not looked at.
-
-import { reportSizeBytes } from '../../attest/report/report.ts'
+// A saved SNP report with the certificates that came in the same file. Pure.
 
 export type ReportEvidence = {
   /** In words: `an SNP report`. Null: in no form that is known here. */
@@ -26,11 +20,4 @@ export const evidenceBytesMax = 1024 * 1024
 
 export function bareReport(report: Uint8Array, form: string | null): ReportEvidence {
   return { form, report, vek: null, chain: [], crl: null, table: null }
-}
-
-/** Throws Malformed for a form that is known and not well formed. */
-export async function readEvidence(bytes: Uint8Array): Promise<ReportEvidence> {
-  if (bytes.length === reportSizeBytes) return bareReport(bytes, 'an SNP report')
-  const { readEvidenceForm } = await import('./forms.ts')
-  return readEvidenceForm(bytes)
 }

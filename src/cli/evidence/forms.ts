@@ -1,5 +1,5 @@
-// Forms of saved evidence besides the 1184 bytes of a report: text, extended reports, the kernel's response, Azure's HCL
-// report, protobuf messages and JSON bundles. Pure; throws Malformed.
+// Forms of saved evidence besides the 1184 bytes of a report: text, extended reports, the kernel's response, Azure's
+// HCL report, protobuf messages and JSON bundles. Pure; throws Malformed.
 
 import { gunzipSync } from 'node:zlib'
 import { wellFormed } from '../../attest/malformed.ts'

@@ -38,7 +38,7 @@ function many(field: FieldName) {
   }
 }
 
-/** The policy with what the options say. A field that a --policy restricts has to be named there. Fault invalid_request. */
+/** The policy with the options' fields. One that a --policy restricts has to be named there. Fault invalid_request. */
 export function withPolicyFlags(policy: Policy, flags: PolicyFlags, file: string | undefined): Policy {
   const fields = fieldsOf(flags)
   for (const [field, option] of Object.entries(OPTION_OF)) {

@@ -9,7 +9,8 @@ import { derBlocks } from '../../../src/attest/encoding/pem.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { FIELDS } from '../../../src/attest/report/report.ts'
 import { toBase64Url, utf8 } from '../../../src/base/bytes.ts'
-import { evidenceBytesMax, readEvidence } from '../../../src/cli/evidence/evidence.ts'
+import { evidenceBytesMax } from '../../../src/cli/evidence/evidence.ts'
+import { readEvidence } from '../../../src/cli/evidence/read.ts'
 import {
   attestationRs,
   type Certificates,

@@ -64,7 +64,7 @@ export function lengthField(field: number, bytes: Uint8Array): Uint8Array {
   return Buffer.concat([Uint8Array.from([...varint(BigInt(field * 8 + 2)), ...varint(BigInt(bytes.length))]), bytes])
 }
 
-/** Of the attester of guest-components, whose report is that of the crate `sev`. */
+/** As guest-components' attester writes it, whose report is that of the crate `sev`. */
 export function cocoEvidence(report: Uint8Array, certificates: Certificates | null): object {
   const { u8, u32, u64, bytes } = reader(report)
   const list = (at: number, count: number) => [...bytes(at, count)]
