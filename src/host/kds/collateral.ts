@@ -7,16 +7,14 @@
 // 23).
 
 import type { Product } from '../../attest/amd/product.ts'
-import { decodeTcb } from '../../attest/amd/tcb.ts'
 import { derBlocks } from '../../attest/encoding/pem.ts'
 import { Malformed } from '../../attest/malformed.ts'
-import { identifyReport } from '../../attest/report/identify.ts'
 import { decodeReport } from '../../attest/report/report.ts'
 import { type Clock, pause } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { Logger } from '../../base/log.ts'
 import type { Kds, KdsResult } from './kds.ts'
-import type { VcekWanted } from './request.ts'
+import { vcekOfReport } from './served.ts'
 
 /** DER. Beside the report, all that a verifier needs. */
 export type Collateral = {
@@ -74,7 +72,7 @@ export class CollateralKeeper {
   async forReport(report: Uint8Array): Promise<CollateralResult> {
     const { kds } = this.#deps
     try {
-      const wanted = this.#vcekOf(report)
+      const wanted = vcekOfReport(decodeReport(report), this.#deps.product)
       const [vcek, chain, crl] = await Promise.all([
         kds.vcek(wanted),
         kds.chain(wanted.product, 'vcek'),
@@ -100,19 +98,6 @@ export class CollateralKeeper {
     } catch (error) {
       return { failure: { reason: messageOf(error), retryAfterMs: null }, isRenewed: false }
     }
-  }
-
-  /** Throws Malformed when no VCEK can belong to the report. */
-  #vcekOf(bytes: Uint8Array): VcekWanted {
-    const report = decodeReport(bytes)
-    const found = identifyReport(report, this.#deps.product)
-    if (found.kind === 'unknown') throw new Malformed(found.reason)
-    // The service has the certificates of chips alone; a VLEK's comes from the cloud provider that it was made for.
-    if (report.signer !== 'vcek') throw new Malformed(`the report is not signed by a VCEK (${report.signer})`)
-    if (report.chipId.every(byte => byte === 0))
-      throw new Malformed('the report does not name its chip: CHIP_ID is masked')
-    const { product } = found
-    return { product, chipId: report.chipId, tcb: decodeTcb(report.rawTcb.reported, product) }
   }
 }
 
