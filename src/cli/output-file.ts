@@ -1,24 +1,76 @@
-// Files that commands write. Effects: writes the named file.
+// Files that commands write. Effects: writes the named files.
 
-import { lstatSync } from 'node:fs'
-import { messageOf, systemErrorCode } from '../base/fault.ts'
-import { writeFileAtomic } from '../linux/files.ts'
+import { lstatSync, renameSync, rmSync } from 'node:fs'
+import { dirname, resolve } from 'node:path'
+import { Fault, messageOf, systemErrorCode } from '../base/fault.ts'
+import { syncDirectory, writeFileAtomic } from '../linux/files.ts'
 import { inputFault } from './input-file.ts'
+
+export type OutputFile = {
+  readonly path: string
+  /** The option that named it, without dashes. */
+  readonly param: string
+  readonly bytes: Uint8Array
+}
 
 /** Writes `--out`. Replaces regular files only: the rename would put a file in place of a device. */
 export function writeOutput(path: string, bytes: Uint8Array): void {
-  const refuse = (reason: string) => inputFault({ path, param: 'out' }, reason, 'name a file that can be written')
+  writeOutputs([{ path, param: 'out', bytes }], { replaces: true })
+}
+
+/**
+ * All of these files or none: each lies whole beside its place before the first is moved there. `replaces`: regular
+ * files that are there already. InputFault.
+ */
+export function writeOutputs(files: readonly OutputFile[], { replaces }: { readonly replaces: boolean }): void {
+  const isNew = files.map((file, at) => {
+    if (files.slice(0, at).some(({ path }) => resolve(path) === resolve(file.path)))
+      throw inputFault(file, 'it is named twice', 'name two different files')
+    return refusing(file, () => checkTarget(file, replaces))
+  })
+  const undo: string[] = []
   try {
-    const existing = lstatSync(path, { throwIfNoEntry: false })
-    if (existing !== undefined && !existing.isFile()) throw new Error('it exists and is not a regular file')
-    writeFileAtomic(path, bytes, { mode: 0o644 })
+    for (const file of files) {
+      undo.push(stagedPath(file))
+      refusing(file, () => writeFileAtomic(stagedPath(file), file.bytes, { mode: 0o644 }))
+    }
+    for (const [at, file] of files.entries()) {
+      refusing(file, () => renameSync(stagedPath(file), file.path))
+      if (isNew[at] === true) undo.push(file.path)
+    }
+    for (const directory of new Set(files.map(({ path }) => dirname(path)))) syncDirectory(directory)
   } catch (error) {
-    throw refuse(systemErrorCode(error) === 'ENOENT' ? 'there is no such directory' : messageOf(error))
+    for (const path of undo) rmSync(path, { force: true })
+    throw error
   }
 }
 
 /** For a file that must not replace another, such as a key. InputFault. */
-export function refuseExisting(path: string): void {
+export function refuseExisting(path: string, param = 'file'): void {
   if (lstatSync(path, { throwIfNoEntry: false }) === undefined) return
-  throw inputFault({ path, param: 'file' }, 'it exists', 'name a file that does not exist yet')
+  throw inputFault({ path, param }, 'it exists', 'name a file that does not exist yet')
+}
+
+function stagedPath({ path }: OutputFile): string {
+  return `${path}.strongroom-part`
+}
+
+/** Whether there is nothing yet. */
+function checkTarget({ path, param }: OutputFile, replaces: boolean): boolean {
+  const existing = lstatSync(path, { throwIfNoEntry: false })
+  if (existing === undefined) return true
+  if (!existing.isFile()) throw new Error('it exists and is not a regular file')
+  if (!replaces) refuseExisting(path, param)
+  return false
+}
+
+function refusing<T>(file: OutputFile, work: () => T): T {
+  try {
+    return work()
+  } catch (error) {
+    if (error instanceof Fault && error.code === 'invalid_request') throw error
+    const code = systemErrorCode(error instanceof Fault ? error.cause : error)
+    const reason = code === 'ENOENT' ? 'there is no such directory' : messageOf(error)
+    throw inputFault(file, reason, 'name a file that can be written')
+  }
 }
