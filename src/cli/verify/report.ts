@@ -12,8 +12,9 @@ import { verifySavedReport } from '../../verifier/report.ts'
 import type { Command, Run } from '../cli.ts'
 import { evidenceBytesMax, type ReportEvidence } from '../evidence/evidence.ts'
 import { readEvidence } from '../evidence/read.ts'
-import { InputFault } from '../exit.ts'
 import { readInput, readingInput, readOptionalInput } from '../input-file.ts'
+import { fetchedDocument, kdsCollateral, printedKdsUrls } from '../kds/kds-collateral.ts'
+import { addKdsOptions, type KdsOptions } from '../kds/kds-options.ts'
 import { hexOption, timeOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
@@ -24,7 +25,8 @@ import { verdictSummary } from './summary.ts'
 import { readPolicy, readRoots, verboseHelp } from './trust-options.ts'
 
 type ReportOptions = PinOptions &
-  PolicyFlags & {
+  PolicyFlags &
+  KdsOptions & {
     report: string
     vek?: string
     chain?: string
@@ -51,7 +53,7 @@ export function addVerifyReport(verify: Command): void {
     )
     .option(
       '--vek <file>',
-      'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain; default: the one beside the report',
+      'VCEK or VLEK certificate, DER or PEM; a PEM bundle may contain its chain; needed unless it is beside the report or --fetch gets it',
     )
     .option('--chain <file>', "PEM of ASK or ASVK and ARK; default: AMD's own, which are built in")
     .addOption(
@@ -78,10 +80,11 @@ export function addVerifyReport(verify: Command): void {
       'PEM of a simulated ARK and ASK, and for VLEKs the ASVK; the verdict then says SIMULATED',
     )
     .option('--verbose', verboseHelp)
-  addPinOptions(addPolicyFlags(command), REPORT_PINS)
+  addPinOptions(addKdsOptions(addPolicyFlags(command)), REPORT_PINS)
     .examples(
       'strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json',
       'strongroom verify report --report report.bin --vek vlek.pem --crl crl.der --measurement LAUNCH_DIGEST',
+      'strongroom verify report --report report.bin --fetch --save collateral --policy policy.json',
       'base64 report.bin | strongroom verify report --report - --vek vcek.pem --any-measurement --any-crl --verbose',
       'strongroom verify policy-example > policy.json   # then put your measurements into it',
     )
@@ -92,14 +95,21 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   const certificates = (param: string, path: string | undefined) =>
     readOptionalInput({ path, param, bytesMax: certificateBytesMax })
   const asOf = options.asOf ?? systemClock.nowMs()
-  const pins = readPins(options)
   const saved = readInput({ path: options.report, param: 'report', bytesMax: evidenceBytesMax })
   const evidence = await readingInput(`--report ${options.report}`, () => readEvidence(saved))
-  const judged = await verifySavedReport({
-    report: evidence.report,
-    vek: certificates('vek', options.vek) ?? vekOf(evidence),
-    chain: certificates('chain', options.chain) ?? evidence.chain,
+  const { report } = evidence
+  const asked = { report, path: options.report, product: options.product }
+  if (await printedKdsUrls(run, asked, options)) return
+  const pins = readPins(options)
+  const given = {
+    vek: certificates('vek', options.vek) ?? evidence.vek ?? undefined,
+    chain: certificates('chain', options.chain) ?? (evidence.chain.length === 0 ? undefined : evidence.chain),
     crl: certificates('crl', options.crl) ?? evidence.crl ?? undefined,
+  }
+  const { fetched, ...collateral } = await kdsCollateral(run, asked, { given, options })
+  const judged = await verifySavedReport({
+    report,
+    ...collateral,
     roots: await readRoots(options.trustSimulatedRoot),
     product: options.product,
     policy: await readPolicy(options.policy, pins, options),
@@ -117,25 +127,18 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     asOf,
   })
   const found = { ...judged, checks: withFlags(judged.checks).map(check => withForm(check, evidence)) }
-  const { report, product } = found
+  const { product } = found
   await run.result(
     {
       ...verdictDocument(found),
       as_of: iso(asOf),
       product,
-      report: report === null ? null : reportDocument(report, product),
+      report: found.report === null ? null : reportDocument(found.report, product),
+      ...(await fetchedDocument(run, fetched, { checks: found.checks, directory: options.save })),
     },
     verdictSummary(found, { verbose: options.verbose === true, paint: run.paint }),
   )
   run.exitWith(exitCodeOfVerdict(found))
-}
-
-function vekOf({ vek, form }: ReportEvidence): Uint8Array {
-  if (vek !== null) return vek
-  throw new InputFault(`required option --vek is missing: ${form ?? 'the report'} has no certificate beside it`, {
-    param: 'vek',
-    remedy: 'name the VCEK or VLEK with --vek',
-  })
 }
 
 /** The form in which the file has the report. Nothing else of a bundle is looked at, and the line says so. */

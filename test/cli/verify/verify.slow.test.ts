@@ -341,7 +341,7 @@ test('goal: usage errors and unreadable input exit 2 and name the option', async
   const argv = report('milan-v3.bin', 'milan-v3.chain.pem')
   const errors: [string[], string][] = [
     [['verify', 'report', '--vek', milanChain], "required option '--report <file>' not specified"],
-    [['verify', 'report', '--report', milan], 'required option --vek is missing'],
+    [['verify', 'report', '--report', milan], '--vek is missing'],
     [['verify', 'report', '--report', missing, '--vek', milanChain], `--report ${missing}: there is no such file`],
     [['verify', 'report', '--report', dir, '--vek', milanChain], `--report ${dir}: it is a directory`],
     [
