@@ -31,6 +31,7 @@ const COMMANDS: Readonly<Record<string, Load>> = {
   downgrade: async () => (await import('./backup/downgrade.ts')).addDowngrade,
   teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
   verify: async () => (await import('./verify/verify.ts')).addVerify,
+  show: async () => (await import('./show/show.ts')).addShow,
   ssh: async () => (await import('./ssh.ts')).addSsh,
   build: async () => (await import('./build/build.ts')).addBuild,
   measure: async () => (await import('./measure/measure.ts')).addMeasure,

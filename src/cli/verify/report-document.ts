@@ -1,9 +1,11 @@
-// An SNP report for --json: bytes in hexadecimal, bit fields as number and names. Pure. Decides nothing about trust.
+// An SNP report for --json: bytes in hexadecimal, bit fields as number and names, every field of its layout. Pure.
+// Decides nothing about trust.
 
 import type { Product } from '../../attest/amd/product.ts'
 import { decodeTcb, type RawTcb } from '../../attest/amd/tcb.ts'
-import { platformNames, policyNames } from '../../attest/report/bits.ts'
-import type { SnpReport } from '../../attest/report/report.ts'
+import { isZero } from '../../attest/encoding/layout.ts'
+import { keyInfoNames, platformNames, policyNames } from '../../attest/report/bits.ts'
+import { reservedRanges, type SnpReport } from '../../attest/report/report.ts'
 import { toHex } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { hexNumber } from '../render.ts'
@@ -12,9 +14,12 @@ import { hexNumber } from '../render.ts'
 export function reportDocument(report: SnpReport, product: Product | null) {
   const policy = policyNames(report.policy)
   const platform = platformNames(report.platformInfo)
+  const key = keyInfoNames(report.keyInfo)
   return {
     version: report.version,
     signer: report.signer,
+    signature_algorithm: report.signatureAlgo,
+    key_info: { value: hexNumber(BigInt(report.keyInfo)), set: key.names, unknown: key.unknown },
     vmpl: report.vmpl,
     measurement: toHex(report.measurement),
     report_data: toHex(report.reportData),
@@ -46,7 +51,19 @@ export function reportDocument(report: SnpReport, product: Product | null) {
       report.mitigation === null
         ? null
         : { launch: hexNumber(report.mitigation.launch), current: hexNumber(report.mitigation.current) },
+    signature: { r: toHex(report.signature.r), s: toHex(report.signature.s) },
+    reserved: reservedNotZero(report),
   }
+}
+
+/** Ranges that the version reserves, and in which not every byte is zero as firmware writes them. */
+function reservedNotZero({ version, reserved }: SnpReport): { offset: number; bytes: string }[] {
+  let at = 0
+  return reservedRanges(version).flatMap(([offset, sizeBytes]) => {
+    const bytes = reserved.subarray(at, at + sizeBytes)
+    at += sizeBytes
+    return isZero(bytes) ? [] : [{ offset, bytes: toHex(bytes) }]
+  })
 }
 
 function components(raw: RawTcb, product: Product | null): object {

@@ -1,0 +1,61 @@
+// strongroom show report: every field of an SNP report. Nothing is verified. Effects: reads the file.
+
+import { Option } from 'commander'
+import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
+import { parsed } from '../../attest/malformed.ts'
+import { findReport, hclSizeBytesMax } from '../../attest/report/form.ts'
+import { identifyReport } from '../../attest/report/identify.ts'
+import { decodeReport, type SnpReport } from '../../attest/report/report.ts'
+import type { Command } from '../cli.ts'
+import { readInput, readingInput } from '../input-file.ts'
+import { kdsUrlDefault } from '../kds/kds-options.ts'
+import { type KdsUrls, kdsUrls } from '../kds/kds-urls.ts'
+import { reportDocument } from '../verify/report-document.ts'
+import { type ShownReport, shownReportText } from './report-text.ts'
+
+export function addShowReport(show: Command): void {
+  show
+    .command('report')
+    .description('print every field of an SNP report, and where its VCEK is served; verifies nothing')
+    .argument('<file>', 'report: 1184 bytes, or an Azure HCL report that contains one; - for standard input')
+    .addOption(
+      new Option('--product <name>', 'its product, for a report of version 2, which does not name it').choices(
+        PRODUCTS,
+      ),
+    )
+    .examples('strongroom show report report.bin', 'strongroom show report - --json < report.bin')
+    .runs(async (run, file: string, { product: named }: { product?: Product }) => {
+      const bytes = readInput({
+        path: file === '-' ? '/dev/stdin' : file,
+        param: 'file',
+        bytesMax: hclSizeBytesMax,
+      })
+      const shown = await readingInput(file, () => shownReport(bytes, named ?? null))
+      await run.result(shownDocument(shown), shownReportText(shown, run.paint))
+    })
+}
+
+/** Throws Malformed. A product that is not known leaves TCBs as numbers, and the report without addresses. */
+function shownReport(bytes: Uint8Array, named: Product | null): ShownReport {
+  const found = findReport(bytes)
+  const report = decodeReport(found.report)
+  const identity = identifyReport(report, named)
+  const product = identity.kind === 'known' ? identity.product : null
+  return { form: found.form, report, product, kds: kdsOf(report, named) }
+}
+
+function kdsOf(report: SnpReport, named: Product | null): KdsUrls | { readonly reason: string } {
+  const urls = parsed(() => kdsUrls(report, named, kdsUrlDefault))
+  return urls.ok ? urls.value : { reason: urls.reason }
+}
+
+/** `verified` is always false: the text for people begins with the same. */
+function shownDocument({ form, report, product, kds }: ShownReport) {
+  return {
+    verified: false,
+    form,
+    product,
+    kds: { vcek: null, chain: null, crl: null, ...kds },
+    report: reportDocument(report, product),
+  }
+}
