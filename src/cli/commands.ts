@@ -36,6 +36,7 @@ const COMMANDS: Readonly<Record<string, Load>> = {
   build: async () => (await import('./build/build.ts')).addBuild,
   measure: async () => (await import('./measure/measure.ts')).addMeasure,
   igvm: async () => (await import('./measure/igvm.ts')).addIgvm,
+  'id-block': async () => (await import('./id-block/id-block.ts')).addIdBlock,
   verity: async () => (await import('./measure/verity.ts')).addVerity,
   help: async () => (await import('./help/help.ts')).addHelp,
   version: async () => (await import('./version.ts')).addVersion,

@@ -6,13 +6,14 @@
 // The operator may replace it; running VMs keep the key of their launch, so the digests of all earlier keys stay on
 // record.
 
-import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto'
+import { generateKeyPairSync } from 'node:crypto'
 import { join } from 'node:path'
 import { publicIdKey } from '../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../attest/launch/id-block-verify.ts'
 import { fromHex, toHex } from '../base/bytes.ts'
 import { Fault, messageOf } from '../base/fault.ts'
 import { readTextOrNull, writeFileAtomic } from '../linux/files.ts'
+import { type P384Key, readP384Key } from './p384-key.ts'
 
 export type OperatorKey = {
   readonly keyFile: string
@@ -25,8 +26,6 @@ export type OperatorKey = {
   readonly owned: readonly Uint8Array[]
   readonly keys: CryptoKeyPair
 }
-
-const P384 = { name: 'ECDSA', namedCurve: 'P-384' } as const
 
 /** Opens or makes the key of this state directory. Fault internal: unreadable, or its two files do not match. */
 export async function openOperatorKey(stateDir: string): Promise<OperatorKey> {
@@ -72,20 +71,13 @@ function remedyOf(what: string): string {
 }
 
 function newKeyPem(): string {
-  const { privateKey } = generateKeyPairSync('ec', { namedCurve: P384.namedCurve })
+  const { privateKey } = generateKeyPairSync('ec', { namedCurve: 'P-384' })
   return privateKey.export({ format: 'pem', type: 'pkcs8' }).toString()
 }
 
-async function readKey(file: string, pem: string): Promise<{ keys: CryptoKeyPair; publicPem: string }> {
+async function readKey(file: string, pem: string): Promise<P384Key> {
   try {
-    const pkcs8 = new Uint8Array(createPrivateKey(pem).export({ format: 'der', type: 'pkcs8' }))
-    const half = createPublicKey(pem)
-    const spki = new Uint8Array(half.export({ format: 'der', type: 'spki' }))
-    const keys = {
-      privateKey: await crypto.subtle.importKey('pkcs8', pkcs8, P384, false, ['sign']),
-      publicKey: await crypto.subtle.importKey('spki', spki, P384, true, ['verify']),
-    }
-    return { keys, publicPem: half.export({ format: 'pem', type: 'spki' }).toString() }
+    return await readP384Key(pem)
   } catch (error) {
     // Without the cause, which could quote the text of the key.
     throw new Fault('internal', `read ${file}: ${messageOf(error)}; ${remedyOf('it and its public half')}`)

@@ -126,6 +126,8 @@ const COMMANDS = [
   ...under('verify', 'report', 'id-block', 'instance', 'policy-schema', 'policy-example', 'tcb-floors'),
   ...under('measure', 'ovmf', 'igvm'),
   ...under('igvm', 'build', 'show'),
+  ...under('show', 'report'),
+  ...under('id-block', 'create', 'check'),
   ...under('verity', 'root'),
   ...under('gateway key', 'create', 'list', 'revoke'),
 ]

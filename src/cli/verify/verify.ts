@@ -1,14 +1,11 @@
-// strongroom verify: evidence against AMD's roots and a policy. Only `gateway` and `instance` use the network.
+// strongroom verify: evidence against AMD's roots and a policy. Only `gateway`, `instance` and `report --fetch` use the
+// network.
 
-import { idAuthBytes, idBlockBytes } from '../../attest/launch/id-block.ts'
-import { verifyIdBlock } from '../../attest/launch/id-block-verify.ts'
 import { policySchema } from '../../attest/policy/schema.ts'
-import { toHex } from '../../base/bytes.ts'
 import type { Command } from '../cli.ts'
-import { readInput } from '../input-file.ts'
-import { json, verdictDocument, verdictText } from '../render.ts'
+import { addIdBlockCheck } from '../id-block/check.ts'
+import { json } from '../render.ts'
 import { addVerifyBuild } from './build.ts'
-import { exitCodeOfVerdict } from './failure.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
 import { addVerifyGateway } from './gateway.ts'
 import { addVerifyInstance } from './instance.ts'
@@ -26,7 +23,7 @@ export function addVerify(program: Command): void {
     .examples('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json')
 
   addVerifyReport(verify)
-  addIdBlock(verify)
+  addIdBlockCheck(verify, 'id-block')
   addVerifyGateway(verify)
   addVerifyResponse(verify)
   addVerifyInstance(verify)
@@ -56,32 +53,5 @@ export function addVerify(program: Command): void {
     .examples('strongroom verify tcb-floors', 'strongroom verify tcb-floors --json')
     .runs(async run => {
       await run.result(floorsDocument(), floorsText(run.paint))
-    })
-}
-
-type IdBlockOptions = { idBlock: string; idAuth: string; requireAuthor?: boolean }
-
-function addIdBlock(verify: Command): void {
-  verify
-    .command('id-block')
-    .description('verify who signed an ID block, and print the key digests that a report of its launch will carry')
-    .requiredOption('--id-block <file>', `ID block, ${idBlockBytes} bytes`)
-    .requiredOption('--id-auth <file>', `ID authentication, ${idAuthBytes} bytes`)
-    .option('--require-author', 'fail without a signature of an author')
-    .examples('strongroom verify id-block --id-block id-block.bin --id-auth id-auth.bin')
-    .runs(async (run, options: IdBlockOptions) => {
-      const found = await verifyIdBlock({
-        idBlock: readInput({ path: options.idBlock, param: 'id-block', bytesMax: idBlockBytes }),
-        idAuth: readInput({ path: options.idAuth, param: 'id-auth', bytesMax: idAuthBytes }),
-        author: options.requireAuthor === true ? 'required' : 'any',
-      })
-      const hexOrNull = (bytes: Uint8Array | null) => (bytes === null ? null : toHex(bytes))
-      const digests = {
-        id_key_digest: hexOrNull(found.idKeyDigest),
-        author_key_digest: hexOrNull(found.authorKeyDigest),
-      }
-      const lines = Object.entries(digests).map(([name, digest]) => `${name}: ${digest ?? 'none'}\n`)
-      await run.result({ ...verdictDocument(found), ...digests }, lines.join('') + verdictText(found, run.paint))
-      run.exitWith(exitCodeOfVerdict(found))
     })
 }
