@@ -55,6 +55,10 @@ const Report = Type.Object({
   firmware: Type.Object(each(['current', 'committed'], Type.String())),
   cpuid: orNull(Type.Object(each(['family', 'model', 'stepping'], count))),
   mitigation: orNull(Type.Object(each(['launch', 'current'], hexNumber))),
+  signature_algorithm: count,
+  key_info: Type.Object({ value: hexNumber, ...named }),
+  signature: Type.Object(each(['r', 's'], hex)),
+  reserved: Type.Array(Type.Object({ offset: count, bytes: hex }), { description: 'those that are not zero' }),
 })
 
 const Attestation = Type.Object({
@@ -81,7 +85,15 @@ const Provenance = Type.Object({
 
 /** By the command that prints it. */
 export const VERDICT_DOCUMENTS = {
-  report: Type.Object({ ...verdictFields, as_of: time, product: orNull(Type.String()), report: orNull(Report) }),
+  report: Type.Object({
+    ...verdictFields,
+    as_of: time,
+    product: orNull(Type.String()),
+    report: orNull(Report),
+    // With --fetch.
+    fetched: Type.Optional(Type.Object(optional(['vcek', 'chain', 'crl'], Type.String()))),
+    saved: Type.Optional(Type.Array(Type.String())),
+  }),
   'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.
   gateway: Type.Object({ ...verdictFields, ...Type.Partial(Attestation).properties }),
