@@ -3,7 +3,6 @@
 import { cpuidText, type Product } from '../../attest/amd/product.ts'
 import { tcbComponentsOf } from '../../attest/amd/tcb.ts'
 import { isZero } from '../../attest/encoding/layout.ts'
-import type { FoundReport } from '../../attest/report/form.ts'
 import type { SnpReport } from '../../attest/report/report.ts'
 import { toHex } from '../../base/bytes.ts'
 import type { KdsUrls } from '../kds/kds-urls.ts'
@@ -11,7 +10,8 @@ import { dash, fields, oneLine, type Paint, table } from '../render.ts'
 import { reportDocument } from '../verify/report-document.ts'
 
 export type ShownReport = {
-  readonly form: FoundReport['form']
+  /** In words. */
+  readonly form: string
   readonly report: SnpReport
   /** Null: not known. */
   readonly product: Product | null
@@ -24,7 +24,7 @@ export function shownReportText({ form, report, product, kds }: ShownReport, pai
   const warning =
     'NOT VERIFIED: these are the bytes as they came; anybody could have written them (`strongroom verify report`)'
   const before: Row[] = [
-    ['form', form === 'plain' ? 'an SNP report' : 'an SNP report inside an Azure HCL report'],
+    ['form', form],
     ['product', productText(report, product)],
   ]
   const rows = [...before, ...identityRows(report), ...launchRows(report, document), ...platformRows(report, document)]

@@ -3,10 +3,12 @@
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { parsed } from '../../attest/malformed.ts'
-import { findReport, hclSizeBytesMax } from '../../attest/report/form.ts'
+import { findReport } from '../../attest/report/form.ts'
 import { identifyReport } from '../../attest/report/identify.ts'
 import { decodeReport, type SnpReport } from '../../attest/report/report.ts'
 import type { Command } from '../cli.ts'
+import { evidenceBytesMax } from '../evidence/evidence.ts'
+import { readEvidence } from '../evidence/read.ts'
 import { readInput, readingInput } from '../input-file.ts'
 import { kdsUrlDefault } from '../kds/kds-options.ts'
 import { type KdsUrls, kdsUrls } from '../kds/kds-urls.ts'
@@ -17,7 +19,7 @@ export function addShowReport(show: Command): void {
   show
     .command('report')
     .description('print every field of an SNP report, and where its VCEK is served; verifies nothing')
-    .argument('<file>', 'report: 1184 bytes, or an Azure HCL report that contains one; - for standard input')
+    .argument('<file>', 'report in any form that `verify report` takes; - for standard input')
     .addOption(
       new Option('--product <name>', 'its product, for a report of version 2, which does not name it').choices(
         PRODUCTS,
@@ -25,23 +27,19 @@ export function addShowReport(show: Command): void {
     )
     .examples('strongroom show report report.bin', 'strongroom show report - --json < report.bin')
     .runs(async (run, file: string, { product: named }: { product?: Product }) => {
-      const bytes = readInput({
-        path: file === '-' ? '/dev/stdin' : file,
-        param: 'file',
-        bytesMax: hclSizeBytesMax,
-      })
+      const bytes = readInput({ path: file, param: 'file', bytesMax: evidenceBytesMax })
       const shown = await readingInput(file, () => shownReport(bytes, named ?? null))
       await run.result(shownDocument(shown), shownReportText(shown, run.paint))
     })
 }
 
 /** Throws Malformed. A product that is not known leaves TCBs as numbers, and the report without addresses. */
-function shownReport(bytes: Uint8Array, named: Product | null): ShownReport {
-  const found = findReport(bytes)
-  const report = decodeReport(found.report)
+async function shownReport(bytes: Uint8Array, named: Product | null): Promise<ShownReport> {
+  const evidence = await readEvidence(bytes)
+  const report = decodeReport(findReport(evidence.report).report)
   const identity = identifyReport(report, named)
   const product = identity.kind === 'known' ? identity.product : null
-  return { form: found.form, report, product, kds: kdsOf(report, named) }
+  return { form: evidence.form ?? 'an SNP report', report, product, kds: kdsOf(report, named) }
 }
 
 function kdsOf(report: SnpReport, named: Product | null): KdsUrls | { readonly reason: string } {
