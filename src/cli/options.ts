@@ -24,6 +24,15 @@ export function hexOption(sizeBytes: number): (text: string) => Uint8Array {
   }
 }
 
+/** From 1 byte to this many in hexadecimal, of either case. */
+export function hexUpToOption(bytesMax: number): (text: string) => Uint8Array {
+  return text => {
+    const bytes = fromHex(text)
+    if (bytes !== null && bytes.length >= 1 && bytes.length <= bytesMax) return bytes
+    throw new InvalidArgumentError(`It must be 1 to ${bytesMax} bytes in hexadecimal, two characters for each.`)
+  }
+}
+
 /** Decimal, or hexadecimal after 0x, of at most `bits` bits. */
 export function unsignedOption(bits: number): (text: string) => bigint {
   return text => {

@@ -42,12 +42,15 @@ const openLinesMax = 4
 
 /** Checks that a waiver skips; the waiver's own line covers them. */
 const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
-  [pinCheckName('measurement')]: ['measurement'],
+  [pinCheckName('measurement')]: ['measurement', 'vtpm-measurement'],
   [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('vmpl')]: ['vmpl'],
   [pinCheckName('crl')]: ['chain-revocation'],
 }
+
+/** The pin of `verify vtpm`, which no other verdict has. */
+export const pcrPinName = 'pin-pcrs'
 
 /** Last part of a check's name: `measurement` of `gateway/measurement`. */
 function groupName({ name }: Check): string {
@@ -58,7 +61,10 @@ function isWaiver({ name, outcome, required }: Check): boolean {
   return (
     outcome === 'not-checked' &&
     !required &&
-    (name === upstreamCheckName || name === sourceCheckName || EVERY_PIN.some(pin => name === pinCheckName(pin)))
+    (name === upstreamCheckName ||
+      name === sourceCheckName ||
+      name === pcrPinName ||
+      EVERY_PIN.some(pin => name === pinCheckName(pin)))
   )
 }
 
@@ -79,6 +85,8 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
+  ['vTPM', ['vtpm-binding']],
+  ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],
   ['launched', ['launch-document', 'image', 'launch-measurement']],
   ['disk', ['image-root-hash']],
   ['source', [sourceCheckName]],

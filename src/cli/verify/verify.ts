@@ -13,16 +13,18 @@ import { addPolicyExample } from './policy-example.ts'
 import { addVerifyReport } from './report.ts'
 import { addVerifyResponse } from './response.ts'
 import { verdictSchema } from './verdict-schema.ts'
+import { addVerifyVtpm } from './vtpm/vtpm.ts'
 
 export function addVerify(program: Command): void {
   const verify = program
     .command('verify')
     .description(
-      'verify evidence: report, id-block, gateway, response, instance, build, policy-schema, policy-example, verdict-schema, tcb-floors; needs no daemon',
+      'verify evidence: report, vtpm, id-block, gateway, response, instance, build, policy-schema, policy-example, verdict-schema, tcb-floors; needs no daemon',
     )
     .examples('strongroom verify report --report report.bin --vek vcek.pem --crl crl.der --policy policy.json')
 
   addVerifyReport(verify)
+  addVerifyVtpm(verify)
   addIdBlockCheck(verify, 'id-block')
   addVerifyGateway(verify)
   addVerifyResponse(verify)
