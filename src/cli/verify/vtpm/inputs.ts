@@ -3,7 +3,7 @@
 import { Malformed } from '../../../attest/malformed.ts'
 import { hclSizeBytesMax } from '../../../attest/report/form.ts'
 import { reportSizeBytes } from '../../../attest/report/report.ts'
-import { decodeEventLog, type EventLog } from '../../../attest/tpm/event-log.ts'
+import { decodeEventLog } from '../../../attest/tpm/event-log.ts'
 import { decodeHclReport } from '../../../attest/tpm/hcl-report.ts'
 import { decodePemKey, decodeSpki, encodeSpki, type TpmKey } from '../../../attest/tpm/key.ts'
 import { decodePublicArea, type TpmPublic } from '../../../attest/tpm/public-area.ts'
@@ -14,6 +14,7 @@ import { equalConstantTime, fromUtf8 } from '../../../base/bytes.ts'
 import { InputFault } from '../../exit.ts'
 import { KIB, MIB, readInput, readingInput } from '../../input-file.ts'
 import { CREDENTIAL, type KindOptions, needed, type VtpmOptions } from './kinds.ts'
+import type { EventLogFile } from './pcr-checks.ts'
 import { readPcrValues } from './pcr-values.codec.ts'
 
 const structureBytesMax = 4 * KIB
@@ -26,7 +27,7 @@ export type QuoteFiles = {
   readonly quote: Quote
   readonly signature: TpmSignature
   readonly pcrs: PcrValues
-  readonly log: { readonly bytes: Uint8Array; readonly decoded: EventLog } | null
+  readonly log: EventLogFile | null
 }
 
 export async function readQuoteFiles(options: VtpmOptions): Promise<QuoteFiles> {

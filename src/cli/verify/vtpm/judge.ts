@@ -26,7 +26,7 @@ import { readPins, withFlags } from '../pin-options.ts'
 import { readPolicy, readRoots } from '../trust-options.ts'
 import { type QuoteFiles, readActivation, readArea, readHclReport, readKey, readQuoteFiles } from './inputs.ts'
 import { needed, type VtpmOptions } from './kinds.ts'
-import { pcrChecks, pcrPin } from './pcr-checks.ts'
+import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
 
 export type Judged = Verdict & {
   readonly kind: VtpmVerdict['kind']
@@ -37,11 +37,15 @@ export type Judged = Verdict & {
   readonly evidence: EvidenceVerdict | null
   /** JSON that an Azure report covers. */
   readonly runtimeData: Uint8Array | null
+  /** The event log replays to the PCRs that it had to explain. */
+  readonly isExplained: boolean
+  readonly logged: PcrQuestion['logged']
 }
 
 export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Judged> {
   const files = await readQuoteFiles(options)
-  const { pcrs } = files
+  const { pcrs, log } = files
+  const logged = options.eventLogPcrs ?? 'all'
   const asked = { quote: files.bytes, signature: files.signature, nonce: options.nonce, pcrs }
   const found = await LINKS[options.kind](options, asked, asOf)
   const { link, evidence = null, checks = [] } = found
@@ -53,11 +57,7 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Jud
     ...link.checks,
     ...checks,
     pcrPin(expected, options.anyPcrs === true),
-    ...pcrChecks({
-      ...{ expected, pcrs, isQuoted },
-      log: files.log?.bytes ?? null,
-      logged: options.eventLogPcrs ?? 'all',
-    }),
+    ...pcrChecks({ expected, pcrs, isQuoted, log, logged }),
   ])
   return {
     ...whole,
@@ -66,6 +66,8 @@ export async function judgeVtpm(options: VtpmOptions, asOf: number): Promise<Jud
     attestationKey: found.attestationKey,
     evidence,
     runtimeData: found.runtimeData ?? null,
+    isExplained: whole.checks.some(({ name, outcome }) => name === logCheckName && outcome === 'pass'),
+    logged,
   }
 }
 

@@ -2,11 +2,20 @@
 
 import { InvalidArgumentError } from 'commander'
 import { BANKS, bankNames, type StrongHash } from '../../../attest/tpm/algorithm.ts'
-import { verifyEventLog } from '../../../attest/tpm/event-log-verify.ts'
+import { type EventLog, noAction } from '../../../attest/tpm/event-log.ts'
+import {
+  type EventLogInput,
+  isDataMeasured,
+  replayEventLog,
+  verifyEventLog,
+} from '../../../attest/tpm/event-log-verify.ts'
 import type { PcrValues } from '../../../attest/tpm/quote.ts'
 import { type Check, check, fail, notChecked, pass } from '../../../attest/verdict.ts'
-import { equalConstantTime, fromHex } from '../../../base/bytes.ts'
+import { concat, equalConstantTime, fromHex, toHex } from '../../../base/bytes.ts'
+import { hexNumber } from '../../render.ts'
 import { pcrPinName } from '../summary.ts'
+
+export const logCheckName = 'tpm-event-log'
 
 export type ExpectedPcr = { readonly bank: StrongHash; readonly pcr: number; readonly value: Uint8Array }
 
@@ -51,11 +60,14 @@ export function pcrPin(expected: readonly ExpectedPcr[], isWaived: boolean): Che
     : fail(pcrPinName, 'no PCR value is expected: name yours with --pcr, or accept any with --any-pcrs')
 }
 
+/** TCG2 event log. */
+export type EventLogFile = { readonly bytes: Uint8Array; readonly decoded: EventLog }
+
 export type PcrQuestion = {
   readonly expected: readonly ExpectedPcr[]
   readonly pcrs: PcrValues
-  /** TCG2 event log. Null: none is given. */
-  readonly log: Uint8Array | null
+  /** Null: none is given. */
+  readonly log: EventLogFile | null
   /** The PCRs that the log has to explain. */
   readonly logged: readonly number[] | 'all'
   /** Whether the TPM's signature covers the values: else there is nothing to compare with. */
@@ -66,7 +78,7 @@ export type PcrQuestion = {
 export function pcrChecks({ expected, pcrs, log, logged, isQuoted }: PcrQuestion): Check[] {
   const asked = [
     ...(expected.length === 0 ? [] : [{ name: 'tpm-expected-pcrs', make: () => expectedCheck(expected, pcrs) }]),
-    ...(log === null ? [] : [{ name: 'tpm-event-log', make: () => logCheck(log, pcrs, logged) }]),
+    ...(log === null ? [] : [{ name: logCheckName, make: () => logCheck(log, pcrs, logged) }]),
   ]
   return asked.map(({ name, make }) =>
     isQuoted ? make() : notChecked(name, 'the PCR values are not those of a good quote', true),
@@ -91,29 +103,64 @@ function expectedCheck(expected: readonly ExpectedPcr[], pcrs: PcrValues): Check
 }
 
 /** Every bank that is quoted; the reason names each PCR to which the log does not replay. */
-function logCheck(log: Uint8Array, pcrs: PcrValues, answersFor: readonly number[] | 'all'): Check {
-  const banks = strongBanks.flatMap(bank => {
-    const quoted = pcrs[bank]
-    return quoted === undefined || quoted.size === 0 ? [] : [{ bank, quoted }]
-  })
-  const found = banks.map(({ bank, quoted }) => {
-    const whole = verifyEventLog({ log, bank, pcrs, answersFor })
-    // The library stops at the first.
-    const each = (answersFor === 'all' ? [...quoted.keys()] : answersFor).flatMap(pcr => {
-      const { outcome, reason } = verifyEventLog({ log, bank, pcrs, answersFor: [pcr] })
-      return whole.outcome === 'pass' || outcome === 'pass' ? [] : [reason]
-    })
-    const reasons = [...new Set(each)].join('; ').replaceAll('; the log does not replay to PCR', ',')
-    return { isGood: whole.outcome === 'pass', reason: `${bank}: ${reasons === '' ? whole.reason : reasons}` }
+function logCheck(log: EventLogFile, pcrs: PcrValues, answersFor: readonly number[] | 'all'): Check {
+  const banks = strongBanks.filter(bank => (pcrs[bank]?.size ?? 0) > 0)
+  if (banks.length === 0) return fail(logCheckName, 'no PCR is quoted')
+  const found = banks.map(bank => {
+    const { outcome, reason } = verifyEventLog({ log: log.bytes, bank, pcrs, answersFor })
+    const isGood = outcome === 'pass'
+    return {
+      isGood,
+      reason: `${bank}: ${isGood ? reason : (faultsOf(log.decoded, { bank, pcrs, answersFor }) ?? reason)}`,
+    }
   })
   const bad = found.filter(({ isGood }) => !isGood)
   const words = (of: typeof found) => of.map(({ reason }) => reason).join('; ')
-  if (found.length === 0) return fail('tpm-event-log', 'no PCR is quoted')
-  return check('tpm-event-log', bad.length === 0, `${words(bad)}${advice(answersFor)}`, words(found))
+  return check(logCheckName, bad.length === 0, `${words(bad)}${advice(answersFor)}`, words(found))
+}
+
+type Replayed = { readonly bank: StrongHash } & Pick<EventLogInput, 'pcrs' | 'answersFor'>
+
+/** The library stops at the first. Null: it has other reasons. */
+function faultsOf(log: EventLog, { bank, pcrs, answersFor }: Replayed): string | null {
+  const quoted = pcrs[bank]
+  if (quoted === undefined || !log.banks.includes(bank)) return null
+  const { hash, sizeBytes } = BANKS[bank]
+  // Extends every PCR, the quoted value and the log's alike, so that first values need not be known here.
+  const last = new Uint8Array(sizeBytes)
+  const digests = new Map([[bank, last]])
+  const ends = Array.from({ length: pcrMax + 1 }, (_, pcr) => ({ pcr, type: 0, digests, data: last }))
+  const replayed = replayEventLog({ ...log, events: [...log.events, ...ends] }, bank)
+  const wanted = answersFor === 'all' ? [...quoted.keys()] : answersFor
+  const isReplayed = (pcr: number) =>
+    equalConstantTime(hash(concat(quoted.get(pcr) ?? last, last)), replayed.get(pcr) ?? last)
+  const unquoted = wanted.filter(pcr => !quoted.has(pcr))
+  const wrong = wanted.filter(pcr => quoted.has(pcr) && !isReplayed(pcr))
+  const words = [
+    ...(wrong.length === 0 ? [] : [`the log does not replay to PCR ${wrong.join(', ')}`]),
+    ...(unquoted.length === 0 ? [] : [`PCR ${unquoted.join(', ')} ${unquoted.length === 1 ? 'is' : 'are'} not quoted`]),
+  ]
+  return words.length === 0 ? null : words.join('; ')
 }
 
 function advice(answersFor: readonly number[] | 'all'): string {
   return answersFor === 'all' ? '; name the PCRs that the log alone extends with --event-log-pcrs' : ''
+}
+
+/** Events of a log that replays to the quoted values, without PCRs that it was not to explain. */
+export function eventDocuments(log: EventLog, { pcrs, logged }: Pick<PcrQuestion, 'pcrs' | 'logged'>) {
+  const bank = strongBanks.find(bank => (pcrs[bank]?.size ?? 0) > 0)
+  if (bank === undefined) return []
+  const isExplained = (pcr: number) => pcrs[bank]?.has(pcr) === true && (logged === 'all' || logged.includes(pcr))
+  return log.events
+    .filter(({ pcr, type }) => type !== noAction && isExplained(pcr))
+    .map(event => ({
+      pcr: event.pcr,
+      type: hexNumber(BigInt(event.type)),
+      digest: toHex(event.digests.get(bank) ?? new Uint8Array(0)),
+      // The firmware may log anything beside a digest of something else.
+      data: isDataMeasured(event, bank) ? toHex(event.data) : null,
+    }))
 }
 
 /** `PCR 4, 7`, and the bank where it is not SHA-256. */

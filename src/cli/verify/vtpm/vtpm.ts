@@ -19,7 +19,7 @@ import { verdictSummary } from '../summary.ts'
 import { verboseHelp } from '../trust-options.ts'
 import { type Judged, judgeVtpm } from './judge.ts'
 import { KINDS, refuseOthers, type VtpmOptions } from './kinds.ts'
-import { pcrListOption, pcrOption } from './pcr-checks.ts'
+import { eventDocuments, pcrListOption, pcrOption } from './pcr-checks.ts'
 import { pcrDocument } from './pcr-values.codec.ts'
 
 /** TPM2B_DATA is as long as a TPMT_HA: an identifier and a SHA-512 digest. */
@@ -125,7 +125,7 @@ async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {
 }
 
 /** The contents of the files, trusted only in a good verdict. */
-function quoteDocument({ files, attestationKey, runtimeData }: Judged) {
+function quoteDocument({ files, attestationKey, runtimeData, isExplained, logged }: Judged) {
   const { quote, signature, pcrs, log } = files
   return {
     runtime_data: runtimeData === null ? null : resultOr(() => parsedJson('runtime data', runtimeData), null),
@@ -142,6 +142,6 @@ function quoteDocument({ files, attestationKey, runtimeData }: Judged) {
       pcr_digest: toHex(quote.pcrDigest),
     },
     pcrs: pcrDocument(pcrs),
-    event_log: log === null ? null : { banks: log.decoded.banks, events: log.decoded.events.length },
+    event_log: log === null ? null : { events: isExplained ? eventDocuments(log.decoded, { pcrs, logged }) : [] },
   }
 }
