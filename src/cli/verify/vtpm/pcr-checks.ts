@@ -147,7 +147,10 @@ function advice(answersFor: readonly number[] | 'all'): string {
   return answersFor === 'all' ? '; name the PCRs that the log alone extends with --event-log-pcrs' : ''
 }
 
-/** Events of a log that replays to the quoted values, without PCRs that it was not to explain. */
+/**
+ * Events of a log that replays to the quoted values, without PCRs that it was not to explain. A type is what the log
+ * says: no PCR is extended with it.
+ */
 export function eventDocuments(log: EventLog, { pcrs, logged }: Pick<PcrQuestion, 'pcrs' | 'logged'>) {
   const bank = strongBanks.find(bank => (pcrs[bank]?.size ?? 0) > 0)
   if (bank === undefined) return []

@@ -1,0 +1,80 @@
+// Command lines of `strongroom verify vtpm` and their answers: changed files, checks that fail. For tests.
+
+import { expect } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { checksOf, runHere, vectors } from './program.ts'
+
+let dir: string | null = null
+
+export function clearVtpmFiles(): void {
+  if (dir !== null) rmSync(dir, { recursive: true })
+  dir = null
+}
+
+export function file(name: string, content: string | Uint8Array): string {
+  dir ??= mkdtempSync(join(tmpdir(), 'srt-vtpm-'))
+  const path = join(dir, name)
+  writeFileSync(path, content)
+  return path
+}
+
+export function bytesOf(value: Uint8Array | null): Uint8Array {
+  if (value === null) throw new Error('a vector is not encoded as it should be')
+  return value
+}
+
+export function flipped(bytes: Uint8Array, at: number): Uint8Array {
+  return bytes.with(at, (bytes[at] ?? 0) ^ 1)
+}
+
+/** Options and their values; an option of null is left out, and one of true has none. */
+export type Line = Readonly<Record<string, string | readonly string[] | true | null>>
+
+export function argvOf(line: Line): string[] {
+  return [
+    ...['verify', 'vtpm'],
+    ...Object.entries(line).flatMap(([name, value]) => {
+      if (value === null) return []
+      return value === true ? [`--${name}`] : [value].flat().flatMap(item => [`--${name}`, item])
+    }),
+  ]
+}
+
+export type Answer = { readonly code: number; readonly document: Record<string, unknown>; readonly failed: string[] }
+
+export async function verify(line: Line): Promise<Answer> {
+  const { code, stdout, stderr } = await runHere([...argvOf(line), '--json'])
+  expect([stderr, code === 0 || code === 1]).toEqual(['', true])
+  const document = JSON.parse(stdout)
+  return { code, document, failed: checksOf(document, 'FAIL') }
+}
+
+export function reasonOf({ document }: Answer, name: string): string | undefined {
+  return (document.checks as { name: string; reason: string }[]).find(check => check.name === name)?.reason
+}
+
+/** Bad, by these failed checks alone; what hangs on them is not checked, and so not good either. */
+export async function expectFailed(line: Line, failed: readonly string[]): Promise<Answer> {
+  const answer = await verify(line)
+  expect([answer.code, answer.document.ok, answer.failed]).toEqual([1, false, [...failed]])
+  return answer
+}
+
+export type Event = {
+  readonly pcr: number
+  readonly type: string
+  readonly digest: string
+  readonly data: string | null
+}
+
+export function eventsOf({ document }: Answer): readonly Event[] {
+  return (document.event_log as { events: Event[] }).events
+}
+
+export const logs = join(vectors, 'tpm')
+export const ubuntuLog = join(logs, 'ubuntu-2404-amd-sevsnp.bin')
+export const logged: Record<string, string> = JSON.parse(readFileSync(join(logs, 'expected-pcrs.json'), 'utf8'))[
+  'ubuntu-2404-amd-sevsnp.bin'
+].expected_pcrs.sha256
