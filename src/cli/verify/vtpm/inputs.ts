@@ -75,16 +75,20 @@ export async function readArea(param: string, path: string): Promise<Area> {
     if (isSpki(bytes)) {
       throw new Malformed('a key in PEM or DER does not say what the TPM lets it do: save it with tpm2_readpublic -o')
     }
-    const whole = unsized(bytes)
-    return { bytes: whole, area: decodePublicArea(whole) }
+    return areaOf(bytes)
   })
+}
+
+function areaOf(bytes: Uint8Array): Area {
+  const whole = unsized(bytes)
+  return { bytes: whole, area: decodePublicArea(whole) }
 }
 
 /** Null without any of its options. */
 export async function readActivation(options: KindOptions, ek: Area): Promise<Activation | null> {
   if (CREDENTIAL.every(name => options[name] === undefined)) return null
   const attestationKeyName = needed(options, 'credentialName')
-  const key = encodeSpki(await readKey('credential-ek', needed(options, 'credentialEk')))
+  const endorsementKey = await readAs('credential-ek', needed(options, 'credentialEk'), bytes => areaBytesOf(bytes, ek))
   const [own, returned] = [needed(options, 'credentialSecret'), needed(options, 'activated')]
   if (own === returned) {
     throw new InputFault('--activated is the file of --credential-secret: a secret always equals itself', {
@@ -94,9 +98,14 @@ export async function readActivation(options: KindOptions, ek: Area): Promise<Ac
   }
   const secret = readInput({ path: own, param: 'credential-secret', bytesMax: structureBytesMax })
   const activated = readInput({ path: returned, param: 'activated', bytesMax: structureBytesMax })
-  // A key says whose TPM it is; the rest of its public area, which PEM leaves out, does not.
-  const isSame = equalConstantTime(key, encodeSpki(ek.area.key))
-  return { endorsementKey: isSame ? ek.bytes : key, attestationKeyName, secret, activated }
+  return { endorsementKey, attestationKeyName, secret, activated }
+}
+
+/** The public area; PEM of the endorsement key stands for its area, as the key alone says whose TPM it is. */
+function areaBytesOf(bytes: Uint8Array, ek: Area): Uint8Array {
+  if (!isSpki(bytes)) return areaOf(bytes).bytes
+  const key = encodeSpki(keyOf(bytes))
+  return equalConstantTime(key, encodeSpki(ek.area.key)) ? ek.bytes : key
 }
 
 async function readAs<T>(
@@ -129,7 +138,7 @@ function isSpki(bytes: Uint8Array): boolean {
 }
 
 function keyOf(bytes: Uint8Array): TpmKey {
-  if (!isSpki(bytes)) return decodePublicArea(unsized(bytes)).key
+  if (!isSpki(bytes)) return areaOf(bytes).area.key
   if (bytes[0] === 0x30) return decodeSpki(bytes)
   return decodePemKey(bytes.every(byte => byte < 0x80) ? fromUtf8(bytes) : '')
 }

@@ -90,7 +90,7 @@ function addKeyOptions(command: Command): void {
   command
     .option(
       '--ak <file>',
-      'attestation key: TPM2B_PUBLIC (tpm2_readpublic -o) or TPMT_PUBLIC, but for svsm also PEM or DER; azure-hcl needs none, and compares it with the one that the report names',
+      'attestation key: TPM2B_PUBLIC (tpm2_readpublic -o) or TPMT_PUBLIC; except for svsm PEM or DER, too; azure-hcl needs none, and compares it with the one that the report names',
     )
     .option('--ek <file>', "svsm: the manifest of its vTPM, which is the endorsement key's TPMT_PUBLIC")
     .option('--report-nonce <hex>', 'svsm: the 64 bytes that the SVSM was asked with', hexOption(FIELDS.reportData[1]))

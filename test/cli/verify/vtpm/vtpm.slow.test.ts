@@ -10,6 +10,7 @@ import { sha256, sha512 } from '../../../../src/attest/hash.ts'
 import { encodePolicy, type Policy, strictPolicy } from '../../../../src/attest/policy/policy.ts'
 import { decodeHclReport, runtimeAttestationKey } from '../../../../src/attest/tpm/hcl-report.ts'
 import { encodeSpki } from '../../../../src/attest/tpm/key.ts'
+import { decodePublicArea } from '../../../../src/attest/tpm/public-area.ts'
 import { concat, fromBase64Url, fromHex, toHex, utf8 } from '../../../../src/base/bytes.ts'
 import { akAttributes, eccSample, sized, u16 } from '../../../rigs/launch/tpm-samples.ts'
 import { checksOf, expectUsageError, runHere, vectors } from '../../../rigs/program.ts'
@@ -263,6 +264,8 @@ describe('svsm', async () => {
       expect.arrayContaining(['vtpm-measurement', 'vtpm-endorsement-key', 'vtpm-attestation-key', 'vtpm-binding']),
     )
     for (const form of ['pcrs.values', 'pcrs.txt']) expect((await verify({ ...good, pcrs: tool(form) })).code).toBe(0)
+    const pem = toPem(encodeSpki(decodePublicArea(manifest).key), 'PUBLIC KEY')
+    expect((await verify({ ...good, 'credential-ek': file('ek.pem', pem) })).code).toBe(0)
     expect((await verify({ ...good, ek: tool('ek.pub'), ak: file('ak.tpmt', area) })).code).toBe(0)
   })
 
@@ -278,6 +281,7 @@ describe('svsm', async () => {
       [{ activated: file('c1.bin', flipped(toolBytes('activated.bin'), 0)) }, ['vtpm-attestation-key']],
       [{ 'credential-name': `000b${'00'.repeat(32)}` }, ['vtpm-attestation-key']],
       [{ 'credential-ek': tool('ak.pem') }, ['vtpm-attestation-key']],
+      [{ 'credential-ek': file('ek2.bin', flipped(manifest, 20)) }, ['vtpm-attestation-key']],
       [{ pcr: `4=${'00'.repeat(32)}` }, ['tpm-expected-pcrs']],
       [{ pcr: `8=${'00'.repeat(32)}` }, ['tpm-expected-pcrs']],
       [{ 'event-log': ubuntuLog, 'event-log-pcrs': '0,8' }, ['tpm-event-log']],
@@ -314,6 +318,8 @@ describe('svsm', async () => {
     await expectUsageError(argvOf({ ...good, 'report-nonce': '00' }), 'It must be 64 bytes')
     await expectUsageError(argvOf({ ...good, ak: tool('ak.pem') }), 'does not say what the TPM lets it do')
     await expectUsageError(argvOf({ ...good, ek: tool('secret.bin') }), 'secret.bin: tpm public area: ')
+    const odd = argvOf({ ...good, 'credential-ek': tool('secret.bin') })
+    await expectUsageError(odd, '--credential-ek')
     const same = { ...good, activated: good['credential-secret'] ?? null }
     await expectUsageError(argvOf(same), '--activated is the file of --credential-secret')
   })
