@@ -65,5 +65,5 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
-  'expected-operator-key',
+  ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement'],
 ])

@@ -3,7 +3,6 @@
 import { Option } from 'commander'
 import { PRODUCTS, type Product } from '../../attest/amd/product.ts'
 import { BUNDLE_LIMITS } from '../../attest/encoding/pem.ts'
-import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import { FIELDS } from '../../attest/report/report.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { iso, systemClock } from '../../base/clock.ts'
@@ -22,7 +21,7 @@ import { addPinOptions, type PinOptions, readPins, withFlags } from './pin-optio
 import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'
 import { reportDocument } from './report-document.ts'
 import { verdictSummary } from './summary.ts'
-import { readPolicy, readRoots, verboseHelp } from './trust-options.ts'
+import { readPolicy, readRoots, readTable, verboseHelp } from './trust-options.ts'
 
 type ReportOptions = PinOptions &
   PolicyFlags &
@@ -116,14 +115,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     pins,
     reportData: options.reportData,
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
-    certificateTable:
-      readOptionalInput({
-        path: options.certificateTable,
-        param: 'certificate-table',
-        bytesMax: certificateTableBytesMax,
-      }) ??
-      evidence.table ??
-      undefined,
+    certificateTable: readTable(options.certificateTable) ?? evidence.table ?? undefined,
     asOf,
   })
   const found = { ...judged, checks: withFlags(judged.checks).map(check => withForm(check, evidence)) }

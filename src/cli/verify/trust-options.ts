@@ -5,6 +5,7 @@ import { AMD_ROOTS } from '../../attest/amd/roots.ts'
 import { BUNDLE_LIMITS, derBlocks } from '../../attest/encoding/pem.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
+import { certificateTableBytesMax } from '../../attest/report/certificate-table.ts'
 import type { Check } from '../../attest/verdict.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
 import type { GatewayQuestion } from '../../verifier/gateway.ts'
@@ -13,7 +14,7 @@ import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
-import { MIB, readInput, readingInput, readJsonInput } from '../input-file.ts'
+import { MIB, readInput, readingInput, readJsonInput, readOptionalInput } from '../input-file.ts'
 import { addPinOptions, type PinOptions, readPins } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags, withPolicyFlags } from './policy-flags.ts'
 
@@ -122,6 +123,11 @@ function hostDataTwice(): InputFault {
 export async function readPolicyFile(path: string, option: string): Promise<Policy> {
   const document = readJsonInput({ path, param: option, bytesMax: filesBytesMax })
   return await readingInput(`--${option} ${path}`, () => parsePolicy(document))
+}
+
+/** The host's certificate table of an option; undefined without one. */
+export function readTable(path: string | undefined): Uint8Array | undefined {
+  return readOptionalInput({ path, param: 'certificate-table', bytesMax: certificateTableBytesMax })
 }
 
 /** DER of a revocation list. */

@@ -83,6 +83,19 @@ const Provenance = Type.Object({
   artifacts: Type.Array(Type.Object({ name: Type.String(), digest: Type.Record(Type.String(), hex) })),
 })
 
+const Quote = Type.Object({
+  nonce: hex,
+  qualified_signer: hex,
+  signature: Type.Object(each(['scheme', 'hash'], Type.String())),
+  clock_ms: Type.String({ pattern: '^[0-9]+$' }),
+  clock_safe: Type.Boolean(),
+  ...each(['reset_count', 'restart_count'], count),
+  firmware_version: hexNumber,
+  pcr_digest: hex,
+})
+
+const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
+
 /** By the command that prints it. */
 export const VERDICT_DOCUMENTS = {
   report: Type.Object({
@@ -93,6 +106,20 @@ export const VERDICT_DOCUMENTS = {
     // With --fetch.
     fetched: Type.Optional(Type.Object(optional(['vcek', 'chain', 'crl'], Type.String()))),
     saved: Type.Optional(Type.Array(Type.String())),
+  }),
+  vtpm: Type.Object({
+    ...verdictFields,
+    kind: Type.String(),
+    as_of: time,
+    product: orNull(Type.String()),
+    report: orNull(Report),
+    runtime_data: Type.Unknown({ description: "JSON of Azure's paravisor, which the report covers; null: none" }),
+    attestation_key_sha256: orNull(hex),
+    quote: Quote,
+    pcrs: Type.Record(Type.String(), Type.Record(Type.String(), hex), { description: 'by bank, by index' }),
+    event_log: orNull(
+      Type.Object({ events: Type.Array(Event, { description: 'empty unless the quote proves them' }) }),
+    ),
   }),
   'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.

@@ -4,7 +4,6 @@
 import { BUNDLE_LIMITS } from '../../../attest/encoding/pem.ts'
 import { parsed } from '../../../attest/malformed.ts'
 import type { Policy } from '../../../attest/policy/policy.ts'
-import { certificateTableBytesMax } from '../../../attest/report/certificate-table.ts'
 import { hclSizeBytesMax } from '../../../attest/report/form.ts'
 import type { SnpReport } from '../../../attest/report/report.ts'
 import { runtimeAttestationKey } from '../../../attest/tpm/hcl-report.ts'
@@ -23,7 +22,7 @@ import { equalConstantTime } from '../../../base/bytes.ts'
 import { verifySavedReport } from '../../../verifier/report.ts'
 import { readInput, readOptionalInput } from '../../input-file.ts'
 import { readPins, withFlags } from '../pin-options.ts'
-import { readPolicy, readRoots } from '../trust-options.ts'
+import { readPolicy, readRoots, readTable } from '../trust-options.ts'
 import { type QuoteFiles, readActivation, readArea, readHclReport, readKey, readQuoteFiles } from './inputs.ts'
 import { needed, type VtpmOptions } from './kinds.ts'
 import { logCheckName, type PcrQuestion, pcrChecks, pcrPin } from './pcr-checks.ts'
@@ -123,7 +122,7 @@ async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) 
   const certificates = (param: 'chain' | 'crl') =>
     readOptionalInput({ path: options[param], param, bytesMax: BUNDLE_LIMITS.bytesMax })
   const pins = readPins(options)
-  const policy = atVmpl0(await readPolicy(options.policy, pins))
+  const policy = atVmpl0(await readPolicy(options.policy, pins, options))
   const evidence = await verifySavedReport({
     report,
     vek: readInput({ path: needed(options, 'vek'), param: 'vek', bytesMax: BUNDLE_LIMITS.bytesMax }),
@@ -133,11 +132,7 @@ async function reportOf(report: Uint8Array, options: VtpmOptions, asOf: number) 
     policy,
     pins,
     maskedChipId: options.maskedChipId === true ? 'any' : 'refuse',
-    certificateTable: readOptionalInput({
-      path: options.certificateTable,
-      param: 'certificate-table',
-      bytesMax: certificateTableBytesMax,
-    }),
+    certificateTable: readTable(options.certificateTable),
     asOf,
   })
   return { evidence, measurement: measurementOf(policy, evidence.report) }

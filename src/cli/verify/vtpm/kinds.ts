@@ -3,6 +3,7 @@
 import { InputFault } from '../../exit.ts'
 import { required } from '../../options.ts'
 import type { PinOptions } from '../pin-options.ts'
+import type { PolicyFlags } from '../policy-flags.ts'
 import type { ExpectedPcr } from './pcr-checks.ts'
 
 export const KINDS = ['azure-hcl', 'svsm', 'host'] as const
@@ -24,24 +25,25 @@ type CommonOptions = {
 }
 
 /** Options that say something about some kinds only. */
-export type KindOptions = Omit<PinOptions, 'anyAllowlist' | 'anyOperatorKey' | 'anyGateway' | 'anyVmpl'> & {
-  report?: string
-  vek?: string
-  chain?: string
-  crl?: string
-  asOf?: number
-  policy?: string
-  maskedChipId?: boolean
-  certificateTable?: string
-  trustSimulatedRoot?: string
-  ak?: string
-  ek?: string
-  reportNonce?: Uint8Array
-  credentialEk?: string
-  credentialName?: Uint8Array
-  credentialSecret?: string
-  activated?: string
-}
+export type KindOptions = Omit<PinOptions, 'anyAllowlist' | 'anyOperatorKey' | 'anyGateway' | 'anyVmpl'> &
+  PolicyFlags & {
+    report?: string
+    vek?: string
+    chain?: string
+    crl?: string
+    asOf?: number
+    policy?: string
+    maskedChipId?: boolean
+    certificateTable?: string
+    trustSimulatedRoot?: string
+    ak?: string
+    ek?: string
+    reportNonce?: Uint8Array
+    credentialEk?: string
+    credentialName?: Uint8Array
+    credentialSecret?: string
+    activated?: string
+  }
 
 const EVIDENCE = [
   'report',
@@ -50,6 +52,13 @@ const EVIDENCE = [
   'crl',
   'asOf',
   'policy',
+  'measurement',
+  'hostData',
+  'idKeyDigest',
+  'authorKeyDigest',
+  'chipId',
+  'vmpl',
+  'minimumGuestSvn',
   'maskedChipId',
   'certificateTable',
   'trustSimulatedRoot',

@@ -10,10 +10,11 @@ import { iso, systemClock } from '../../../base/clock.ts'
 import { resultOr } from '../../../base/result-or.ts'
 import { REPORT_PINS } from '../../../verifier/pins.ts'
 import type { Command, Run } from '../../cli.ts'
-import { EXIT } from '../../exit.ts'
 import { hexOption, hexUpToOption, timeOption } from '../../options.ts'
 import { hexNumber, verdictDocument } from '../../render.ts'
+import { exitCodeOfVerdict } from '../failure.ts'
 import { addPinOptions } from '../pin-options.ts'
+import { addPolicyFlags } from '../policy-flags.ts'
 import { reportDocument } from '../report-document.ts'
 import { verdictSummary } from '../summary.ts'
 import { verboseHelp } from '../trust-options.ts'
@@ -58,7 +59,7 @@ export function addVerifyVtpm(verify: Command): void {
   addReportOptions(command)
   addKeyOptions(command)
   addPinOptions(
-    command,
+    addPolicyFlags(command),
     REPORT_PINS.filter(pin => pin !== 'vmpl'),
   )
     .option('--verbose', verboseHelp)
@@ -121,7 +122,7 @@ async function verifyVtpm(run: Run, options: VtpmOptions): Promise<void> {
     },
     verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
   )
-  if (!judged.ok) run.exitWith(EXIT.failed)
+  run.exitWith(exitCodeOfVerdict(shown))
 }
 
 /** The contents of the files, trusted only in a good verdict. */
