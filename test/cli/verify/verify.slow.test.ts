@@ -348,7 +348,7 @@ test('goal: usage errors and unreadable input exit 2 and name the option', async
       ['verify', 'report', '--report', huge, '--vek', milanChain],
       `--report ${huge}: 1099511627776 bytes, at most 1048576`,
     ],
-    [['verify', 'report', '--report', '/dev/zero', '--vek', milanChain], '--report /dev/zero: more than 65536 bytes'],
+    [['verify', 'report', '--report', '/dev/zero', '--vek', milanChain], '--report /dev/zero: more than 1048576 bytes'],
     [['verify', 'report', '--report', milan, '--vek', huge], `--vek ${huge}: 1099511627776 bytes`],
     [[...argv, '--crl', missing], `--crl ${missing}: there is no such file`],
     [[...argv, '--chain', missing], `--chain ${missing}: there is no such file`],
