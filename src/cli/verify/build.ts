@@ -79,7 +79,7 @@ export function ownImageOption(): Option {
 }
 
 const clientTrustHelp = `
-Of ~/.config/strongroom/client.toml only trust_simulated_root is used: its policy and its image are those of instances.
+~/.config/strongroom/client.toml gives trust_simulated_root alone: its policy and its image are those of instances.
 `
 
 /** Most bytes of a build's nonce. */

@@ -169,7 +169,7 @@ export const VERDICT_DOCUMENTS = {
 /** JSON schema, 2020-12. */
 export const verdictSchema = {
   $schema: 'https://json-schema.org/draft/2020-12/schema',
-  title: 'What `strongroom verify COMMAND --json` prints; $defs has each COMMAND',
+  title: 'Documents of `strongroom verify COMMAND --json`; $defs has each COMMAND',
   anyOf: Object.keys(VERDICT_DOCUMENTS).map(name => ({ $ref: `#/$defs/${name}` })),
   $defs: VERDICT_DOCUMENTS,
 }
