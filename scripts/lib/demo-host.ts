@@ -4,6 +4,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
+import { qemuProcesses } from '../rigs/leftovers.ts'
 import type { Steps } from './steps.ts'
 
 const root = resolve(import.meta.dir, '../..')
@@ -40,6 +41,11 @@ export type Host = {
 export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>, images: Images): Promise<Host> {
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
   defer('temporary files', () => rmSync(directory, { recursive: true, force: true }))
+  const stateDir = join(directory, 'state')
+  // Each has a network namespace of its own, and outlives the daemon.
+  defer('VMs that are left', () => {
+    for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGKILL')
+  })
   await run(['chmod', '0711', directory])
   const enter = await step('a network namespace as this host', () => createNamespace(defer))
   const model = join(directory, 'tiny.gguf')
@@ -48,7 +54,6 @@ export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>,
   await run(['chmod', '0644', model])
   const configFile = join(directory, 'strongroom.toml')
   writeFileSync(configFile, configText(images, model))
-  const stateDir = join(directory, 'state')
   const env = { STRONGROOM_CONFIG: configFile, STRONGROOM_STATE_DIR: stateDir }
   return {
     directory,
