@@ -4,7 +4,7 @@
 import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
-import { qemuProcesses } from '../rigs/leftovers.ts'
+import { withOwnNames } from './own-names.ts'
 import type { Steps } from './steps.ts'
 
 const root = resolve(import.meta.dir, '../..')
@@ -42,12 +42,9 @@ export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>,
   const directory = mkdtempSync(join(tmpdir(), 'strongroom-demo-'))
   defer('temporary files', () => rmSync(directory, { recursive: true, force: true }))
   const stateDir = join(directory, 'state')
-  // Each has a network namespace of its own, and outlives the daemon.
-  defer('VMs that are left', () => {
-    for (const pid of qemuProcesses(stateDir)) process.kill(pid, 'SIGKILL')
-  })
   await run(['chmod', '0711', directory])
-  const enter = await step('a network namespace as this host', () => createNamespace(defer))
+  const name = `strongroom-demo-${process.pid}`
+  const enter = await step('a network namespace as this host', () => createNamespace(name, defer))
   const model = join(directory, 'tiny.gguf')
   const build = [process.execPath, 'scripts/build-model.ts', '--out', model]
   await step('a tiny model with random weights', () => run(build).then(() => ''))
@@ -69,12 +66,11 @@ export async function createHost({ step, defer }: Pick<Steps, 'step' | 'defer'>,
       writeFileSync(path, text, { mode: 0o600 })
       return path
     },
-    serve: later => startDaemon([...enter, executable, 'serve', '--json'], env, later),
+    serve: later => startDaemon(words => [...enter, ...withOwnNames(name, [executable, ...words])], env, later),
   }
 }
 
-async function createNamespace(defer: Steps['defer']): Promise<string[]> {
-  const name = `strongroom-demo-${process.pid}`
+async function createNamespace(name: string, defer: Steps['defer']): Promise<string[]> {
   const files = `/etc/netns/${name}`
   defer('network namespace, and all that runs in it', async () => {
     const pids = await run(['ip', 'netns', 'pids', name])
@@ -92,17 +88,19 @@ async function createNamespace(defer: Steps['defer']): Promise<string[]> {
 }
 
 async function startDaemon(
-  argv: readonly string[],
+  appliance: (words: readonly string[]) => string[],
   env: Record<string, string>,
   defer: Steps['defer'],
 ): Promise<string> {
   const log = `${env.STRONGROOM_STATE_DIR}.log`
-  const daemon = Bun.spawn([...argv], {
+  const daemon = Bun.spawn(appliance(['serve', '--json']), {
     env: { ...process.env, ...env },
     stdin: 'ignore',
     stdout: 'pipe',
     stderr: Bun.file(log),
   })
+  // VMs outlive the daemon, and none of them is in its namespace.
+  defer('strongroom teardown', () => run(appliance(['teardown']), env))
   defer('strongroom serve', async () => {
     daemon.kill('SIGTERM')
     await daemon.exited

@@ -14,6 +14,7 @@
 import { afterAll, test } from 'bun:test'
 import { readFileSync } from 'node:fs'
 import { runCommand } from '../lib/command.ts'
+import { withOwnNames } from '../lib/own-names.ts'
 
 export type Netns = {
   readonly name: string
@@ -82,7 +83,7 @@ export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { ti
       const own = createNetns()
       netns.current = own
       const test = [process.execPath, 'test', '--timeout', String(timeoutMs), file]
-      const argv = own.argv(['sh', '-euc', ownNames, 'sh', own.name, ...test])
+      const argv = own.argv(withOwnNames(own.name, test))
       const { exitCode, timedOut, output } = await runCommand(argv, { timeoutMs, env: { [insideVariable]: file } })
       own.close()
       const why = timedOut ? `not done after ${timeoutMs / 1000} s` : `exit code ${exitCode}`
@@ -93,12 +94,6 @@ export function inOwnNetns(file: string, define: () => void, { timeoutMs }: { ti
 }
 
 const insideVariable = 'TEST_INSIDE_NETNS'
-/** Namespaces that are named inside, by an appliance too, have names there alone, and go with the last process. */
-const ownNames = `mount -t tmpfs tmpfs /run/netns
-  touch "/run/netns/$1"
-  mount --bind /proc/self/ns/net "/run/netns/$1"
-  shift
-  exec "$@"`
 
 /** Removes namespaces that were left by test processes which are gone. */
 export function removeStaleNetns(): void {
