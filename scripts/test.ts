@@ -143,7 +143,7 @@ async function runPhase(
     }
   }
   const before = processorTimes()
-  await Promise.all(Array.from({ length: Math.min(phase.lanes ?? 1, availableParallelism() + 1) }, runLane))
+  await Promise.all(Array.from({ length: phase.lanes ?? 1 }, runLane))
   const tally = sumTallies(tallies)
   const busy = `processors ${busyPercent(before, processorTimes())} % busy`
   print(`${seconds(performance.now() - startedMs)}  ${name}: ${summaryLine(tally)} (${busy})`)

@@ -1,4 +1,4 @@
-// The machine on which a figure was measured. Reads /proc and /sys.
+// The machine on which a figure was measured, and how busy it is. Reads /proc and /sys.
 
 import { availableParallelism, cpus, release, totalmem } from 'node:os'
 import type { Platform } from '../../src/config/schema.ts'

@@ -17,7 +17,7 @@ export const EXIT_HELP = `Exit codes:
   0  done
   1  failed, or a check did not pass
   2  bad usage or bad input; the configuration file counts as input
-  3  nobody answers: no daemon, no service A, no gateway
+  3  no daemon, service A or gateway answers, or not to the end
   4  not found
   5  conflict with the current state
   6  genuine evidence, which a policy, a pin or a floor refuses`

@@ -43,22 +43,27 @@ function jsonOf(bytes: Uint8Array): unknown {
   }
 }
 
+/** As much of another format as a message repeats. */
+const formatCharsMax = 80
 const tinfoilFormat = /^https:\/\/tinfoil\.sh\/predicate\/sev-snp-guest\/v[12]$/
 
 function tinfoilDocument({ format, body }: Fields, inner: Inner): ReportEvidence {
   const isKnown = typeof format === 'string' && tinfoilFormat.test(format)
-  wellFormed(isKnown, `evidence: format ${JSON.stringify(format)} is not that of an SNP guest`)
+  wellFormed(
+    isKnown,
+    `evidence: format ${JSON.stringify(String(format).slice(0, formatCharsMax))} is not that of an SNP guest`,
+  )
   wellFormed(typeof body === 'string', 'evidence: no body')
-  return { ...inner(utf8(body)), form: 'a Tinfoil attestation document' }
+  return { ...inner(utf8(body)), container: 'a Tinfoil attestation document' }
 }
 
 function tinfoilBundle(document: Fields, { vcek }: Fields, inner: Inner): ReportEvidence {
   const vek = typeof vcek === 'string' ? certificateOf(vcek, 'vcek') : null
-  return { ...tinfoilDocument(document, inner), vek, form: 'a Tinfoil bundle' }
+  return { ...tinfoilDocument(document, inner), vek, container: 'a Tinfoil bundle' }
 }
 
 function attestationRs(report: string, chain: unknown, inner: Inner): ReportEvidence {
-  const found = { ...inner(utf8(report)), form: 'evidence of attestation-rs' }
+  const found = { ...inner(utf8(report)), container: 'evidence of attestation-rs' }
   if (chain === undefined || chain === null) return found
   const given = fieldsOf(chain, 'cert_chain')
   const named = (name: string) => {
@@ -115,7 +120,7 @@ const COCO_TCBS = {
   launchTcb: 'launch_tcb',
 } as const satisfies Partial<Record<FieldName, string>>
 
-/** The crate's names of its later fields in lower case; `_reserved` ones of older releases are zeros. */
+/** Older releases of the crate have `_reserved` fields, too: zeros in every report that firmware signs. */
 function cocoFields(report: Fields): FieldValues {
   const values: FieldValues = {}
   for (const [field, name] of Object.entries(COCO_FIELDS)) values[field as FieldName] = fieldValue(report[name], name)

@@ -1,8 +1,8 @@
 // A saved SNP report with the certificates that came in the same file. Pure.
 
 export type ReportEvidence = {
-  /** In words: `an SNP report`. Null: in no form that is known here. */
-  readonly form: string | null
+  /** Around the report, in words: `a Tinfoil bundle`. Null: the file is the report itself, or in no form known here. */
+  readonly container: string | null
   /** 1184 bytes or Azure's HCL report; the bytes as they are where the form is not known. */
   readonly report: Uint8Array
   /** VCEK or VLEK, DER or PEM; null: the file has none. */
@@ -18,6 +18,7 @@ export type ReportEvidence = {
 /** Largest file: a bundle with certificates, in base64. */
 export const evidenceBytesMax = 1024 * 1024
 
-export function bareReport(report: Uint8Array, form: string | null): ReportEvidence {
-  return { form, report, vek: null, chain: [], crl: null, table: null }
+/** Without certificates. */
+export function bareReport(report: Uint8Array, container: string | null = null): ReportEvidence {
+  return { container, report, vek: null, chain: [], crl: null, table: null }
 }

@@ -4,7 +4,7 @@
 import { gunzipSync } from 'node:zlib'
 import { wellFormed } from '../../attest/malformed.ts'
 import { certificateTableBytesMax, readCertificateTable } from '../../attest/report/certificate-table.ts'
-import { reportSizeBytes } from '../../attest/report/report.ts'
+import { reportSizeBytes, reportVersions } from '../../attest/report/report.ts'
 import { fromBase64, fromBase64Url, fromHex } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { bundleEvidence } from './bundles.ts'
@@ -22,32 +22,28 @@ export function readEvidenceForm(bytes: Uint8Array, layer = 0): ReportEvidence {
   if (startsWith(bytes, gzipMagic)) return inner(unzipped(bytes))
   if (bytes.find(byte => !BLANKS.includes(byte)) === brace) return bundleEvidence(bytes, inner)
   const text = asciiText(bytes)
-  if (text === null) return protobufEvidence(bytes) ?? bareReport(bytes, null)
+  if (text === null) return protobufEvidence(bytes) ?? bareReport(bytes)
   const decoded = fromHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
-  return decoded === null || decoded.length === 0 ? bareReport(bytes, null) : inner(decoded)
+  return decoded === null || decoded.length === 0 ? bareReport(bytes) : inner(decoded)
 }
 
 function binaryEvidence(bytes: Uint8Array): ReportEvidence | null {
-  if (startsWith(bytes, hclMagic)) return bareReport(bytes, "Azure's HCL report")
+  if (startsWith(bytes, hclMagic)) return bareReport(bytes)
   const isResponse = bytes.length >= responseHeaderBytes + reportSizeBytes && isResponseHeader(bytes)
   const content = isResponse ? bytes.subarray(responseHeaderBytes) : bytes
   if (!isReportStart(content)) return null
   const report = content.slice(0, reportSizeBytes)
   const rest = content.subarray(reportSizeBytes)
-  if (rest.every(byte => byte === 0))
-    return bareReport(report, isResponse ? "the firmware's response" : 'an SNP report')
+  if (rest.every(byte => byte === 0)) return bareReport(report, isResponse ? "the firmware's response" : null)
   wellFormed(rest.length <= certificateTableBytesMax, `extended report: a certificate table of ${rest.length} bytes`)
   return { ...bareReport(report, 'an extended SNP report'), ...fromTable(rest) }
 }
 
-/** The report begins with its version, 2 to 5, as a u32: nothing else here does. */
+/** The report begins with its version as a u32, one of a few small numbers: no other form here does. */
 function isReportStart(bytes: Uint8Array): boolean {
-  return (
-    bytes.length >= reportSizeBytes &&
-    (bytes[0] ?? 0) >= 2 &&
-    (bytes[0] ?? 0) <= 9 &&
-    bytes.subarray(1, 4).every(byte => byte === 0)
-  )
+  if (bytes.length < reportSizeBytes) return false
+  const version = new DataView(bytes.buffer, bytes.byteOffset).getUint32(0, true)
+  return reportVersions.some(known => known === version)
 }
 
 /** MSG_REPORT_RSP (AMD 56860, table 25): a status of 0 and the size of the report, then reserved zeros. */
@@ -68,7 +64,7 @@ const CERTIFICATES = {
   '92f81bc3-5811-4d3d-97ff-d19f88dc67ea': 'crl',
 } as const satisfies Record<string, 'vek' | 'chain' | 'crl'>
 
-export function fromTable(table: Uint8Array): Pick<ReportEvidence, 'vek' | 'chain' | 'crl' | 'table'> {
+function fromTable(table: Uint8Array): Pick<ReportEvidence, 'vek' | 'chain' | 'crl' | 'table'> {
   const entries = readCertificateTable(table)
   const of = (kind: 'vek' | 'chain' | 'crl') =>
     entries.flatMap(({ guid, bytes }) => (kindOf(guid) === kind ? [bytes] : []))
@@ -96,7 +92,7 @@ function unzipped(bytes: Uint8Array): Uint8Array {
 const BLANKS = [0x20, 0x0a, 0x0d, 0x09]
 const brace = 0x7b
 
-/** Without blanks; null where a byte is no printable ASCII. */
+/** Without blanks; null unless every byte is printable ASCII. */
 function asciiText(bytes: Uint8Array): string | null {
   const isText = bytes.every(byte => (byte > 0x20 && byte < 0x7f) || BLANKS.includes(byte))
   return isText ? Buffer.from(bytes).toString('latin1').replaceAll(/\s+/g, '') : null

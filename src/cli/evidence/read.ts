@@ -9,7 +9,7 @@ import { bareReport, type ReportEvidence } from './evidence.ts'
 
 /** Throws Malformed for a form that is known and not well formed. */
 export async function readEvidence(bytes: Uint8Array): Promise<ReportEvidence> {
-  if (bytes.length === reportSizeBytes) return bareReport(bytes, 'an SNP report')
+  if (bytes.length === reportSizeBytes) return bareReport(bytes)
   const { readEvidenceForm } = await import('./forms.ts')
   return readEvidenceForm(bytes)
 }

@@ -3,6 +3,7 @@
 import { cpuidText, type Product } from '../../attest/amd/product.ts'
 import { tcbComponentsOf } from '../../attest/amd/tcb.ts'
 import { isZero } from '../../attest/encoding/layout.ts'
+import type { FoundReport } from '../../attest/report/form.ts'
 import type { SnpReport } from '../../attest/report/report.ts'
 import { toHex } from '../../base/bytes.ts'
 import type { KdsUrls } from '../kds/kds-urls.ts'
@@ -10,8 +11,9 @@ import { dash, fields, oneLine, type Paint, table } from '../render.ts'
 import { reportDocument } from '../verify/report-document.ts'
 
 export type ShownReport = {
-  /** In words. */
-  readonly form: string
+  readonly form: FoundReport['form']
+  /** Around it, in words; null: nothing. */
+  readonly container: string | null
   readonly report: SnpReport
   /** Null: not known. */
   readonly product: Product | null
@@ -19,12 +21,12 @@ export type ShownReport = {
   readonly kds: KdsUrls | { readonly reason: string }
 }
 
-export function shownReportText({ form, report, product, kds }: ShownReport, paint: Paint): string {
+export function shownReportText({ form, container, report, product, kds }: ShownReport, paint: Paint): string {
   const document = reportDocument(report, product)
   const warning =
     'NOT VERIFIED: these are the bytes as they came; anybody could have written them (`strongroom verify report`)'
   const before: Row[] = [
-    ['form', form],
+    ['form', `${FORMS[form]}${container === null ? '' : ` out of ${container}`}`],
     ['product', productText(report, product)],
   ]
   const rows = [...before, ...identityRows(report), ...launchRows(report, document), ...platformRows(report, document)]
@@ -35,6 +37,11 @@ export function shownReportText({ form, report, product, kds }: ShownReport, pai
     `\n${fields(paint, kdsRows(kds))}`,
   ].join('')
 }
+
+const FORMS = {
+  plain: 'an SNP report',
+  'azure-hcl': 'an SNP report inside an Azure HCL report',
+} as const satisfies Record<FoundReport['form'], string>
 
 type Row = readonly [name: string, value: string]
 type Document = ReturnType<typeof reportDocument>

@@ -36,10 +36,11 @@ export function addShowReport(show: Command): void {
 /** Throws Malformed. A product that is not known leaves TCBs as numbers, and the report without addresses. */
 async function shownReport(bytes: Uint8Array, named: Product | null): Promise<ShownReport> {
   const evidence = await readEvidence(bytes)
-  const report = decodeReport(findReport(evidence.report).report)
+  const found = findReport(evidence.report)
+  const report = decodeReport(found.report)
   const identity = identifyReport(report, named)
   const product = identity.kind === 'known' ? identity.product : null
-  return { form: evidence.form ?? 'an SNP report', report, product, kds: kdsOf(report, named) }
+  return { form: found.form, container: evidence.container, report, product, kds: kdsOf(report, named) }
 }
 
 function kdsOf(report: SnpReport, named: Product | null): KdsUrls | { readonly reason: string } {
@@ -48,10 +49,11 @@ function kdsOf(report: SnpReport, named: Product | null): KdsUrls | { readonly r
 }
 
 /** `verified` is always false: the text for people begins with the same. */
-function shownDocument({ form, report, product, kds }: ShownReport) {
+function shownDocument({ form, container, report, product, kds }: ShownReport) {
   return {
     verified: false,
     form,
+    container,
     product,
     kds: { vcek: null, chain: null, crl: null, ...kds },
     report: reportDocument(report, product),

@@ -36,9 +36,9 @@ function isFailed({ outcome }: Check): boolean {
   return outcome === 'fail'
 }
 
-/** A group has the kinds of its members, where they are among `members`: its reason begins with the first's name. */
+/** A group has the kinds of its members, where they are among `members`: its reason has each one's name before it. */
 function kindsOf({ name, reason }: Check, members: readonly Check[]): Failure[] {
-  const own = members.filter(member => reason === member.reason || reason.includes(`${member.name}: `))
+  const own = members.filter(member => `; ${reason}`.includes(`; ${member.name}: `))
   return name.includes('/') && own.length > 0 ? own.map(member => kindOf(member.name)) : [kindOf(name)]
 }
 

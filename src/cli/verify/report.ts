@@ -118,7 +118,7 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
     certificateTable: readTable(options.certificateTable) ?? evidence.table ?? undefined,
     asOf,
   })
-  const found = { ...judged, checks: withFlags(judged.checks).map(check => withForm(check, evidence)) }
+  const found = { ...judged, checks: withFlags(judged.checks).map(check => withContainer(check, evidence)) }
   const { product } = found
   await run.result(
     {
@@ -133,9 +133,8 @@ async function verifyReport(run: Run, options: ReportOptions): Promise<void> {
   run.exitWith(exitCodeOfVerdict(found))
 }
 
-/** The form in which the file has the report. Nothing else of a bundle is looked at, and the line says so. */
-function withForm(check: Check, { form }: ReportEvidence): Check {
-  if (check.name !== 'report-form' || check.outcome !== 'pass' || form === null) return check
-  const isBundle = !['an SNP report', "Azure's HCL report"].includes(form)
-  return isBundle ? { ...check, reason: `${check.reason} out of ${form}, of which nothing else is looked at` } : check
+/** The line of a report that came out of something else says how much of that counts. */
+function withContainer(check: Check, { container }: ReportEvidence): Check {
+  if (check.name !== 'report-form' || check.outcome !== 'pass' || container === null) return check
+  return { ...check, reason: `${check.reason} out of ${container}: it and its certificates count, and nothing else` }
 }

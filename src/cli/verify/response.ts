@@ -74,7 +74,7 @@ async function verifySaved(run: Run, options: ResponseOptions): Promise<void> {
   })
   const judged = await verifyGatewayResponse(exchange, attestation, { outside: options.allowOutside })
   const found = { ...judged, checks: withFlags(judged.checks).map(withOutsideFlag) }
-  const details = attestation.receipts[0]?.verdict.checks ?? []
+  const details = attestation.receipts.flatMap(({ verdict }) => verdict.checks)
   await run.result(
     {
       ...verdictDocument(found, details),

@@ -31,23 +31,11 @@ export function addVerify(program: Command): void {
   addVerifyInstance(verify)
   addVerifyBuild(verify)
 
-  verify
-    .command('policy-schema')
-    .description('print the JSON schema (2020-12) of the file that --policy takes')
-    .examples('strongroom verify policy-schema > policy.schema.json')
-    .runs(async run => {
-      await run.result(policySchema, json(policySchema))
-    })
+  addSchema(verify, 'policy', { of: 'the file that --policy takes', schema: policySchema })
 
   addPolicyExample(verify)
 
-  verify
-    .command('verdict-schema')
-    .description('print the JSON schema (2020-12) of what these commands print with --json')
-    .examples('strongroom verify verdict-schema > verdict.schema.json')
-    .runs(async run => {
-      await run.result(verdictSchema, json(verdictSchema))
-    })
+  addSchema(verify, 'verdict', { of: 'the documents of these commands with --json', schema: verdictSchema })
 
   verify
     .command('tcb-floors')
@@ -56,4 +44,16 @@ export function addVerify(program: Command): void {
     .runs(async run => {
       await run.result(floorsDocument(), floorsText(run.paint))
     })
+}
+
+function addSchema(
+  verify: Command,
+  name: 'policy' | 'verdict',
+  { of, schema }: { readonly of: string; readonly schema: object },
+): void {
+  verify
+    .command(`${name}-schema`)
+    .description(`print the JSON schema (2020-12) of ${of}`)
+    .examples(`strongroom verify ${name}-schema > ${name}.schema.json`)
+    .runs(async run => await run.result(schema, json(schema)))
 }

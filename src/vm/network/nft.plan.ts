@@ -303,7 +303,7 @@ function rules(plan: NftPlan): Rule[] {
     ['output', 'oifname @taps oifname != @opened drop'],
     // Other guests, and what nobody may send.
     ['forward', 'iifname @taps drop'],
-    // Packets for an address that no VM has any more would go back to this host.
+    // Packets for the address of a VM that has ended would go back to this host.
     ['forward', 'oifname != @taps drop'],
     ...gateways.map(
       (to): Rule => ['forward', `oifname @taps oifname != @opened ${to.replace('daddr', 'saddr')} tcp dport 22 accept`],

@@ -38,7 +38,10 @@ test.each(['milan-v2.bin', 'milan-v3.bin', 'genoa-v5.bin', 'turin-v5.bin'])('eac
   const product = name.startsWith('milan') ? 'milan' : name.startsWith('genoa') ? 'genoa' : 'turin'
   const both = (input: Uint8Array) => {
     const report = decodeReport(input)
-    const text = shownReportText({ form: 'an SNP report', report, product, kds: { reason: 'none' } }, paintFor(false))
+    const text = shownReportText(
+      { form: 'plain', container: null, report, product, kds: { reason: 'none' } },
+      paintFor(false),
+    )
     return [JSON.stringify(reportDocument(report, product)), text] as const
   }
   const [document, text] = both(bytes)
@@ -126,7 +129,7 @@ test('no product', async () => {
 
 // Goal: Azure's form and standard input are read; anything else is refused with exit code 2.
 test('forms', async () => {
-  expect((await shown(path('wrong-chip.hcl.bin'), '--product', 'milan')).form).toBe("Azure's HCL report")
+  expect((await shown(path('wrong-chip.hcl.bin'), '--product', 'milan')).form).toBe('azure-hcl')
   const child = Bun.spawn([process.execPath, main, 'show', 'report', '-', '--json'], {
     stdin: Bun.file(path('milan-v3.bin')),
     stdout: 'pipe',

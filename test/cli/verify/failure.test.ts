@@ -52,6 +52,9 @@ test('goal: a group of checks has the kind of those that failed in it', () => {
   }
   expect(group(fail('guest-policy-debug', 'debug is allowed'))).toEqual(['policy', 'evidence'])
   expect(group(fail('report-signature', 'it does not fit'))).toEqual(['evidence', 'evidence'])
+  // A name within another one is no member: it would make evidence a matter of policy.
+  const other = verdict([fail('gateway/evidence', 'vtpm-vmpl: the report is of VMPL 1')])
+  expect(failureOf(other, [fail('vmpl', '1 is not 0')])).toBe('evidence')
 })
 
 test('goal: each failure has an exit code of its own', () => {

@@ -45,7 +45,9 @@ describe('a report in the forms of others, and pins as options', () => {
     const { code, document } = await runJson(...argv(bundle, ...waived, '--measurement', measurement))
     expect([code, checksOf(document, 'FAIL')]).toEqual([0, []])
     const form = (document.checks as { name: string; reason: string }[]).find(check => check.name === 'report-form')
-    expect(form?.reason).toBe('an SNP report out of evidence of attestation-rs, of which nothing else is looked at')
+    expect(form?.reason).toBe(
+      'an SNP report out of evidence of attestation-rs: it and its certificates count, and nothing else',
+    )
   })
 
   test("goal: a certificate on the command line goes before the bundle's", async () => {

@@ -4,6 +4,7 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { judge, type Run, skipReasonsOf, summaryLine, sumTallies, testCasesOf } from '../../../scripts/lib/junit.ts'
 import { reasonToKeep } from '../../../scripts/lib/leftovers.ts'
+import { busyPercent } from '../../../scripts/lib/machine.ts'
 import {
   BUILD_BESIDE,
   groupsOf,
@@ -127,6 +128,13 @@ test('phaseOf', () => {
   const needing = PHASE_NAMES.filter(name => PHASES[name].needsBuild)
   expect(Math.min(...needing.map(name => PHASE_NAMES.indexOf(name)))).toBeGreaterThan(PHASE_NAMES.indexOf(BUILD_BESIDE))
   expect(BUILD_BESIDE).not.toBe('alone')
+})
+
+// Goal: the figure behind the choice of lanes is the share of time that the processors had work.
+test('busyPercent', () => {
+  const idle = { busyMs: 1_000, allMs: 4_000 }
+  expect(busyPercent(idle, { busyMs: 1_150, allMs: 4_200 })).toBe(75)
+  expect([busyPercent(idle, { busyMs: 1_200, allMs: 4_200 }), busyPercent(idle, idle)]).toEqual([100, 0])
 })
 
 // Goal: the longest files start first, none is lost, and the list names existing files that share lanes.
