@@ -3,7 +3,7 @@
 export type ReportEvidence = {
   /** Around the report, in words: `a Tinfoil bundle`. Null: the file is the report itself, or in no form known here. */
   readonly container: string | null
-  /** 1184 bytes or Azure's HCL report; the bytes as they are where the form is not known. */
+  /** 1184 bytes or Azure's HCL report; else the bytes of the innermost form that is known. */
   readonly report: Uint8Array
   /** VCEK or VLEK, DER or PEM; null: the file has none. */
   readonly vek: Uint8Array | null
