@@ -68,7 +68,7 @@ import type { EgressPlan } from '../vm/network/egress.plan.ts'
 import type { EgressPlanV6 } from '../vm/network/egress-v6.plan.ts'
 import type { GuestNetwork } from '../vm/network/guest-network.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../vm/network/network.driver.ts'
-import { holdNetworkNames, type NetworkNames } from '../vm/network/network-names.query.ts'
+import { formerNetworkNames, keepNetworkNames, type NetworkNames } from '../vm/network/network-names.query.ts'
 import type { GatewayListen } from '../vm/network/nft.plan.ts'
 import { takeOver } from '../vm/network/takeover.driver.ts'
 import type { CollateralService } from './collateral.ts'
@@ -122,7 +122,7 @@ function programOf(choice: TpmChoice): string | null {
   return choice.kind === 'swtpm' ? choice.program : null
 }
 
-/** Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (holdNetworkNames). */
+/** Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (formerNetworkNames). */
 export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
   const choice = choosePlatform(config.platform)
@@ -138,7 +138,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
-  const former = holdNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
+  const former = formerNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
   const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayImageDir !== null })
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
@@ -270,6 +270,7 @@ function composeNetwork({
     namespace,
     openNetwork: async () => {
       if (former !== null) await removeVmNamespace({ name: former.table, tapPrefix: former.tapPrefix })
+      keepNetworkNames(store.ledger.db, { table, tapPrefix })
       await namespace.open()
       await takeOver({ ledger: store.ledger, namespace, nft: hostNft, tapPrefix, clock, log: log.unit('network') })
     },

@@ -16,10 +16,10 @@ const tapPrefixName = 'network_tap_prefix'
 export type NetworkNames = { readonly table: string; readonly tapPrefix: string }
 
 /**
- * Remembers the names; returns those before, if they were others. Fault config.invalid: VMs run under them. After a
- * reboot of the host none does.
+ * The names of before, if they were others: what the kernel holds under them is to be removed, and then
+ * `keepNetworkNames` called. Fault config.invalid: VMs run under them. After a reboot of the host none does.
  */
-export function holdNetworkNames(
+export function formerNetworkNames(
   db: LedgerDb,
   { tap_prefix: tapPrefix, table, hostRestarted }: Names,
 ): NetworkNames | null {
@@ -33,9 +33,15 @@ export function holdNetworkNames(
   if (taps.length > 0 && earlier !== null && earlier !== table)
     throw held('network.table', { earlier, wanted: table, count: taps.length })
   const former = { table: earlier ?? table, tapPrefix: readMeta(db, tapPrefixName) ?? tapPrefix }
-  swapMeta(db, tableName, table)
-  swapMeta(db, tapPrefixName, tapPrefix)
   return former.table === table && former.tapPrefix === tapPrefix ? null : former
+}
+
+/** Remembers the names. Call it when nothing is left under those of before: a start that is killed earlier asks again. */
+export function keepNetworkNames(db: LedgerDb, { table, tapPrefix }: NetworkNames): void {
+  db.transaction(() => {
+    swapMeta(db, tableName, table)
+    swapMeta(db, tapPrefixName, tapPrefix)
+  })
 }
 
 function held(field: string, { earlier, wanted, count }: { earlier: string; wanted: string; count: number }): Fault {

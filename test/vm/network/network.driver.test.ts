@@ -14,7 +14,7 @@ import { recordResource, strikeResource } from '../../../src/store/ledger/resour
 import { closeVm, insertVm, moveVm, type NewVm, openVm } from '../../../src/store/ledger/vm.query.ts'
 import { tapName } from '../../../src/vm/launch.plan.ts'
 import { VmNetwork, type VmNetworkDeps } from '../../../src/vm/network/network.driver.ts'
-import { holdNetworkNames } from '../../../src/vm/network/network-names.query.ts'
+import { formerNetworkNames, keepNetworkNames } from '../../../src/vm/network/network-names.query.ts'
 
 function bench(names: VmNetworkDeps['names'] = null) {
   const store = openStore(':memory:')
@@ -312,9 +312,10 @@ function ledgerWithVm(prefix: string) {
   const vmId = newUuid()
   insertVm(db, { id: vmId, hostId: store.hostId, image: 'instance', vcpus: 1, memoryMib: 512, nowMs: 1 })
   recordResource(db, { vmId, kind: 'tap', name: tapName(prefix, vmId), nowMs: 1 })
-  const start = (tapPrefix: string, table = 'strongroom', hostRestarted = false): string => {
+  const start = (tapPrefix: string, table = 'strongroom', hostRestarted = false, killed = false): string => {
     try {
-      const former = holdNetworkNames(db, { tap_prefix: tapPrefix, table, hostRestarted })
+      const former = formerNetworkNames(db, { tap_prefix: tapPrefix, table, hostRestarted })
+      if (!killed) keepNetworkNames(db, { table, tapPrefix })
       return former === null ? 'starts' : `starts, and removes ${former.tapPrefix} and ${former.table}`
     } catch (error) {
       return error instanceof Fault ? `${error.code} ${error.param}: ${error.message}` : String(error)
@@ -351,6 +352,19 @@ test('a host that has rebooted', () => {
     'starts, and removes sr and strongroom',
     'starts, and removes vm and other',
   ])
+  close()
+})
+
+// Goal: a start that is killed before it has removed what was held under the former names leaves that to the next one.
+test('a start that ends before the former names are given up', () => {
+  const { start, end, close } = ledgerWithVm('sr')
+  expect(start('sr')).toBe('starts')
+  end()
+  for (let count = 0; count < 2; count += 1) {
+    expect(start('vm', 'other', false, true)).toBe('starts, and removes sr and strongroom')
+  }
+  expect(start('vm', 'other')).toBe('starts, and removes sr and strongroom')
+  expect(start('vm', 'other')).toBe('starts')
   close()
 })
 
