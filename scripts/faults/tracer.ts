@@ -17,8 +17,8 @@ const endedProgram = 'a program that has ended'
 
 const pid = Number(process.argv[2])
 const killAfter = process.argv[3] === 'all' ? Number.POSITIVE_INFINITY : Number(process.argv[3])
-/** The process waits for SIGCONT before it does anything. */
-const isHeld = process.argv[4] === 'held'
+/** The process stops itself before it does anything, at once or soon. A SIGCONT from before that stop does nothing. */
+let isHeld = process.argv[4] === 'held'
 
 const traced: Process = { pid, target, text, bytes, clientOf, log: target(stdout), peers: new Map() }
 /** Threads inside of a call that makes a process. */
@@ -27,12 +27,15 @@ let count = 0
 
 attach(pid)
 say('attached')
-if (isHeld) process.kill(pid, 'SIGCONT')
 for (let stop = nextStop(); stop !== null; stop = nextStop()) {
   if (stop.kind === 'ended' && stop.tid === pid) break
   if (stop.kind === 'enter' && meet(stop)) break
   if (stop.kind === 'leave') leave(stop)
   resume(stop)
+  if (isHeld && stop.kind === 'group') {
+    isHeld = false
+    process.kill(pid, 'SIGCONT')
+  }
 }
 
 /** True: this was the one, and the process is dead. */

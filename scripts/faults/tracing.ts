@@ -17,7 +17,8 @@ export type Tracing = AsyncDisposable & {
 
 const tracer = join(import.meta.dir, 'tracer.ts')
 
-/** Resolves as soon as every call of the process `pid` is seen. `isHeld`: it is stopped, and continues then. */
+/** Resolves as soon as every call of the process `pid` is seen. `isHeld`: it stops itself, before or
+ * after, and continues from there. */
 export async function trace(
   pid: number,
   { killAfter, isHeld }: { killAfter: KillAfter; isHeld: boolean },
