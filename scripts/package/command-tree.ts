@@ -1,8 +1,9 @@
 // The commands of the executable as data, for completions and the man page, from the commander tree. Pure.
 
 import type { Command, Option } from 'commander'
-import { type AddCommand, loadCommands } from '../../src/cli/commands.ts'
+import { loadCommands } from '../../src/cli/commands.ts'
 import { createProgram } from '../../src/cli/index.ts'
+import type { AddCommand } from '../../src/cli/loading.ts'
 
 export type CommandOption = {
   /** With its dashes: `--json`. */

@@ -122,7 +122,9 @@ function programOf(choice: TpmChoice): string | null {
   return choice.kind === 'swtpm' ? choice.program : null
 }
 
-/** Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (formerNetworkNames). */
+/**
+ * Faults: host.unsupported, image.invalid (a firmware that would boot anything), config.invalid (formerNetworkNames).
+ */
 export function composeEngine({ config, stateDir, store, clock, random, log, ...deps }: EngineDeps): Engine {
   requireConntrack()
   const choice = choosePlatform(config.platform)

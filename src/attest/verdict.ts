@@ -35,8 +35,13 @@ export function check(name: string, holds: boolean, failure: string, success = '
   return holds ? pass(name, success) : fail(name, failure)
 }
 
+/** It keeps a verdict from being good. */
+export function isBroken({ outcome, required }: Check): boolean {
+  return outcome === 'fail' || (outcome === 'not-checked' && required)
+}
+
 /** Good only with at least one check and every required one passed. A failed check makes it bad, required or not. */
 export function verdict(checks: readonly Check[]): Verdict {
-  const bad = checks.some(check => check.outcome === 'fail' || (check.required && check.outcome !== 'pass'))
+  const bad = checks.some(isBroken)
   return { ok: checks.length > 0 && !bad, checks }
 }

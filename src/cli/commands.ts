@@ -1,13 +1,9 @@
 // The commands, in the order of the help. Each loads its own code alone, and only when a command line asks for it: most
 // of them start a program that has little to do. Effects: loads modules.
 
-import type { Command } from './cli.ts'
+import { type AddCommand, type Loaders, loadNamed, namedIn } from './loading.ts'
 
-export type AddCommand = (program: Command) => void
-
-type Load = () => Promise<AddCommand>
-
-const COMMANDS: Readonly<Record<string, Load>> = {
+const COMMANDS: Loaders = {
   init: async () => (await import('./init/init.ts')).addInit,
   serve: async () => (await import('./serve.ts')).addServe,
   status: async () => (await import('./operator/status.ts')).addStatus,
@@ -30,7 +26,7 @@ const COMMANDS: Readonly<Record<string, Load>> = {
   upgrade: async () => (await import('./upgrade/upgrade.ts')).addUpgrade,
   downgrade: async () => (await import('./backup/downgrade.ts')).addDowngrade,
   teardown: async () => (await import('./operator/teardown.ts')).addTeardown,
-  verify: async () => (await import('./verify/verify.ts')).addVerify,
+  verify: async words => await (await import('./verify/verify.ts')).loadVerify(words),
   show: async () => (await import('./show/show.ts')).addShow,
   ssh: async () => (await import('./ssh.ts')).addSsh,
   build: async () => (await import('./build/build.ts')).addBuild,
@@ -45,13 +41,11 @@ const COMMANDS: Readonly<Record<string, Load>> = {
 /** One loader for each command of the program. */
 export const commandNames: readonly string[] = Object.keys(COMMANDS)
 
-/** `names`: all unless given. */
-export function loadCommands(names = commandNames): Promise<AddCommand[]> {
-  return Promise.all(names.flatMap(name => COMMANDS[name]?.() ?? []))
+/** All of them unless the command line names one. */
+export function loadCommands(argv: readonly string[] = []): Promise<AddCommand[]> {
+  return loadNamed(COMMANDS, argv)
 }
 
-/** The commands that this command line needs. All of them where it names none, or one that shows the others. */
 export function namedCommands(argv: readonly string[]): readonly string[] {
-  const [first = ''] = argv
-  return Object.hasOwn(COMMANDS, first) && first !== 'help' ? [first] : commandNames
+  return namedIn(COMMANDS, argv)
 }

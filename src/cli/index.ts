@@ -7,9 +7,10 @@ import { JOURNAL_PRIORITIES } from '../base/log.ts'
 import { version } from '../base/version.ts'
 import { isJournal, stderrFd } from '../linux/journal.ts'
 import { type Cli, Command, globalOptions } from './cli.ts'
-import { type AddCommand, loadCommands, namedCommands } from './commands.ts'
+import { loadCommands } from './commands.ts'
 import { EXIT, exitCodeOf, remedyOf } from './exit.ts'
 import type { Io } from './io.ts'
+import type { AddCommand } from './loading.ts'
 import { json, paintFor, wantsColour } from './render.ts'
 
 /** Runs one command line (without executable and script). Never rejects. */
@@ -21,7 +22,7 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
     exitCode = code
   }
   try {
-    const commands = await loadCommands(namedCommands(argv))
+    const commands = await loadCommands(argv)
     const program = createProgram({ io, exitWith }, { commands, asJson, written })
     await program.parseAsync([...argv], { from: 'user' })
     return exitCode

@@ -1,10 +1,7 @@
 // Values of options: numbers, hexadecimal, times. Pure. Parsers throw commander's InvalidArgumentError.
 
 import { InvalidArgumentError } from 'commander'
-import { readSalt } from '../attest/receipt/response.ts'
-import { fromBase64Url, fromHex } from '../base/bytes.ts'
-import { messageOf } from '../base/fault.ts'
-import { nonceBytes } from '../verifier/gateway.ts'
+import { fromHex } from '../base/bytes.ts'
 import { InputFault } from './exit.ts'
 
 /** The value of an option that this use of a command cannot do without. */
@@ -112,20 +109,4 @@ export function urlOption(text: string): URL {
   const url = plainUrl(text)
   if (url !== null) return url
   throw new InvalidArgumentError('It must be https://HOST:PORT, with nothing after it.')
-}
-
-/** As GET /attestation takes it. */
-export function nonceOption(text: string): Uint8Array {
-  const bytes = fromBase64Url(text)
-  if (bytes?.length === nonceBytes) return bytes
-  throw new InvalidArgumentError(`It must be ${nonceBytes} bytes in base64url, which is 43 characters.`)
-}
-
-/** As X-Strongroom-Receipt-Salt has it. */
-export function saltOption(text: string): Uint8Array {
-  try {
-    return readSalt(text)
-  } catch (error) {
-    throw new InvalidArgumentError(`${messageOf(error)}, which is 43 characters.`)
-  }
 }

@@ -62,7 +62,7 @@ export const INNER_ORDERS = {
     ['igvm', 'amd'],
     ['launch', 'verity', 'x509', 'provenance'],
     ['encoding'],
-    ['verdict.ts', 'hash.ts', 'web.d.ts'],
+    ['verdict.ts', 'check-names.ts', 'hash.ts', 'web.d.ts'],
     ['malformed.ts'],
   ],
   'src/inference': [

@@ -4,6 +4,7 @@
 
 import { sha256 } from '@noble/hashes/sha2.js'
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { upstreamCheckName } from '../check-names.ts'
 import { type Parsed, parsed, reasonOf } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type HybridVerifiers, verifyHybrid } from './hybrid-verify.ts'
@@ -66,7 +67,6 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
 
 const formatName = 'response-format'
 const signatureNames = ['response-signature-ed25519', 'response-signature-mldsa65'] as const
-export const upstreamCheckName = 'response-upstream'
 const saltedNames = ['response-salt', 'response-request', 'response-size', 'response-answer'] as const
 const laterNames = [...['response-keys', ...signatureNames, upstreamCheckName], ...saltedNames]
 

@@ -15,7 +15,7 @@ import { EXIT, InputFault } from '../exit.ts'
 import { isDirectory, KIB, MIB, readTextInput } from '../input-file.ts'
 import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { bytesText, oneLine, paintFor, wantsColour } from '../render.ts'
-import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/asked-build.ts'
+import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/build/asked-build.ts'
 import {
   type BuildOptions,
   buildDocument,
@@ -26,7 +26,7 @@ import {
   nonceBytesMax,
   ownImageOption,
   shownBuild,
-} from '../verify/build.ts'
+} from '../verify/build/build.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { addPinOptions } from '../verify/pin-options.ts'
 import { addEvidenceOptions } from '../verify/trust-options.ts'

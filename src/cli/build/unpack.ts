@@ -9,7 +9,7 @@ import { wellFormed } from '../../attest/malformed.ts'
 import { isComponent } from '../../attest/provenance/paths.ts'
 import { messageOf, systemErrorCode } from '../../base/fault.ts'
 import { MIB, readingInput } from '../input-file.ts'
-import { readResultTar, type TarFile } from '../verify/result-tar.ts'
+import { readResultTar, type TarFile } from '../verify/build/result-tar.ts'
 
 const totalBytesMax = 32 * 1024 * MIB
 const filesMax = 20_000

@@ -1,9 +1,7 @@
 // A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
 
-import { upstreamCheckName } from '../../attest/receipt/response-verify.ts'
-import type { Check } from '../../attest/verdict.ts'
-import { isBroken } from '../../verifier/build/build.ts'
-import { sourceCheckName } from '../../verifier/build/order.ts'
+import { sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { type Check, isBroken } from '../../attest/verdict.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
 

@@ -20,7 +20,7 @@ import {
   statementType,
 } from '../../attest/provenance/statement.ts'
 import type { ReceiptVerdict } from '../../attest/receipt/verify.ts'
-import { type Check, check, fail, pass, type Verdict, verdict } from '../../attest/verdict.ts'
+import { type Check, check, fail, isBroken, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import type { BuildOrder } from '../../contract/vm/build-order.ts'
 import { pinChecks, REPORT_PINS } from '../pins.ts'
 import { bootChecks, type ExpectedLaunch, expectedLaunch, measurementCheckName } from './boot.ts'
@@ -108,11 +108,6 @@ export async function verifyBuild(files: ResultFiles, question: BuildQuestion): 
     report,
     slsa: reached({ ok, simulated, isOwn, isBootKnown: question.igvm !== 'any' || question.image !== 'any' }),
   }
-}
-
-/** It keeps a verdict from being good. */
-export function isBroken({ outcome, required }: Check): boolean {
-  return outcome === 'fail' || (outcome === 'not-checked' && required)
 }
 
 function isOwnType(provenance: Provenance | null): boolean {

@@ -4,6 +4,7 @@
 // may write into an order what it likes: what decides the result is compared with the request, and what is not compared
 // is shown.
 
+import { sourceCheckName } from '../../attest/check-names.ts'
 import { parsedJson } from '../../attest/encoding/json.ts'
 import { sha256 } from '../../attest/hash.ts'
 import { parsed, wellFormed } from '../../attest/malformed.ts'
@@ -205,8 +206,6 @@ function fetchCheck({ fetch }: BuildOrder, asked: AskedRequest): Check {
   const mirror = cratesMirror === null ? 'no mirror' : `mirror ${cratesMirror}`
   return pass(name, `by the proxy ${proxy}, ${authorities}, ${mirror}`)
 }
-
-export const sourceCheckName = 'source'
 
 /** That what was built is what the caller has, and what that is. */
 function sourceCheck(provenance: Provenance | null, asked: AskedSource | 'any', order: BuildOrder | null): Check {

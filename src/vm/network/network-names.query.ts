@@ -36,7 +36,9 @@ export function formerNetworkNames(
   return former.table === table && former.tapPrefix === tapPrefix ? null : former
 }
 
-/** Remembers the names. Call it when nothing is left under those of before: a start that is killed earlier asks again. */
+/**
+ * Remembers the names. Call it when nothing is left under those of before: a start that is killed earlier asks again.
+ */
 export function keepNetworkNames(db: LedgerDb, { table, tapPrefix }: NetworkNames): void {
   db.transaction(() => {
     swapMeta(db, tableName, table)

@@ -1,14 +1,14 @@
 // The request for a build, as options of `verify build` and `build submit`. Effects: reads the source and files.
 
 import { InvalidArgumentError, Option } from 'commander'
-import { sha256 } from '../../attest/hash.ts'
-import { toHex, utf8 } from '../../base/bytes.ts'
-import { plainDirectory, TOOLCHAINS, type Toolchain } from '../../contract/http/build.ts'
-import type { AskedRequest, AskedSource } from '../../verifier/build/question.ts'
-import { treeOf } from '../build/source-tree.ts'
-import type { Command } from '../cli.ts'
-import { InputFault } from '../exit.ts'
-import { KIB, readTextInput } from '../input-file.ts'
+import { sha256 } from '../../../attest/hash.ts'
+import { toHex, utf8 } from '../../../base/bytes.ts'
+import { plainDirectory, TOOLCHAINS, type Toolchain } from '../../../contract/http/build.ts'
+import type { AskedRequest, AskedSource } from '../../../verifier/build/question.ts'
+import { treeOf } from '../../build/source-tree.ts'
+import type { Command } from '../../cli.ts'
+import { InputFault } from '../../exit.ts'
+import { KIB, readTextInput } from '../../input-file.ts'
 
 /** Options of both commands. */
 export type RequestOptions = {

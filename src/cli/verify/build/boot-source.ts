@@ -4,14 +4,14 @@
 import { readdirSync } from 'node:fs'
 import { dirname, join } from 'node:path'
 import { Type } from '@sinclair/typebox'
-import { parsedJson } from '../../attest/encoding/json.ts'
-import { resultOr } from '../../base/result-or.ts'
-import { checkValue } from '../../contract/check.ts'
-import type { BootImage } from '../../verifier/build/question.ts'
-import { readExpectedImage } from '../../verifier/launch.ts'
-import { InputFault } from '../exit.ts'
-import { isDirectory, KIB, MIB, readInput, readingInput } from '../input-file.ts'
-import { type ImageSource, openImage } from '../measure/native.ts'
+import { parsedJson } from '../../../attest/encoding/json.ts'
+import { resultOr } from '../../../base/result-or.ts'
+import { checkValue } from '../../../contract/check.ts'
+import type { BootImage } from '../../../verifier/build/question.ts'
+import { readExpectedImage } from '../../../verifier/launch.ts'
+import { InputFault } from '../../exit.ts'
+import { isDirectory, KIB, MIB, readInput, readingInput } from '../../input-file.ts'
+import { type ImageSource, openImage } from '../../measure/native.ts'
 
 const igvmBytesMax = 512 * MIB
 const kernelBytesMax = 512 * MIB

@@ -2,8 +2,8 @@
 //
 // Accepts files and directories alone, each name once and inside of the archive. Writes nothing to disk.
 
-import { Malformed, wellFormed } from '../../attest/malformed.ts'
-import { ByteReader } from '../../base/byte-reader.ts'
+import { Malformed, wellFormed } from '../../../attest/malformed.ts'
+import { ByteReader } from '../../../base/byte-reader.ts'
 import {
   decodePax,
   decodeUstar,
@@ -12,7 +12,7 @@ import {
   type UstarHeader,
   type UstarNumber,
   untilNul,
-} from '../../base/ustar.codec.ts'
+} from '../../../base/ustar.codec.ts'
 
 export type TarFile = {
   readonly path: string

@@ -1,0 +1,23 @@
+// Values of options that name parts of a receipt. Pure. Parsers throw commander's InvalidArgumentError.
+
+import { InvalidArgumentError } from 'commander'
+import { readSalt } from '../../attest/receipt/response.ts'
+import { fromBase64Url } from '../../base/bytes.ts'
+import { messageOf } from '../../base/fault.ts'
+import { nonceBytes } from '../../verifier/gateway.ts'
+
+/** As GET /attestation takes it. */
+export function nonceOption(text: string): Uint8Array {
+  const bytes = fromBase64Url(text)
+  if (bytes?.length === nonceBytes) return bytes
+  throw new InvalidArgumentError(`It must be ${nonceBytes} bytes in base64url, which is 43 characters.`)
+}
+
+/** As X-Strongroom-Receipt-Salt has it. */
+export function saltOption(text: string): Uint8Array {
+  try {
+    return readSalt(text)
+  } catch (error) {
+    throw new InvalidArgumentError(`${messageOf(error)}, which is 43 characters.`)
+  }
+}
