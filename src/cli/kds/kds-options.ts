@@ -1,16 +1,11 @@
 // AMD's key distribution service, as options of the commands that read a report. Pure.
 
 import { InvalidArgumentError } from 'commander'
-import { KdsConfig } from '../../config/kds.ts'
-import { checkValue } from '../../contract/check.ts'
+import { kdsUrlDefault, kdsUrlLengthMax, kdsUrlPattern } from '../../base/kds-url.ts'
 import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 
 export type KdsOptions = { fetch?: boolean; printKdsUrls?: boolean; kdsUrl?: string; save?: string }
-
-const { base_url: baseUrlField } = KdsConfig.properties
-/** AMD's own service: the configuration's default. */
-export const kdsUrlDefault = String(baseUrlField.default)
 
 export function addKdsOptions(command: Command): Command {
   return command
@@ -28,7 +23,7 @@ export function addKdsOptions(command: Command): Command {
 }
 
 function kdsUrlOption(text: string): string {
-  if (text !== '' && checkValue(baseUrlField, text).ok) return text
+  if (text !== '' && text.length <= kdsUrlLengthMax && new RegExp(kdsUrlPattern).test(text)) return text
   throw new InvalidArgumentError('It must be an http or https URL without credentials.')
 }
 
