@@ -1,20 +1,20 @@
-// Looks at a database without changing it, beside a running daemon too. Effects: reads the file on a connection of its
-// own.
+// Looks at a database without changing it, beside a running daemon too. Effects: those of reading.ts.
 
-import { Database } from 'bun:sqlite'
+import type { Database } from 'bun:sqlite'
 import { wrapFault } from '../base/fault.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
 import { type QuickCheck, quickCheck } from './quick-check.ts'
+import { readDatabase } from './reading.ts'
 
 export type Inspected = QuickCheck & { readonly schema: number }
 
 /** Damage is a result. Faults: `store.busy`, `store.unwritable`, internal. */
 export function inspectDatabase(path: string): Inspected {
   try {
-    using sqlite = new Database(path, { readonly: true })
-    sqlite.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`)
-    const checked = quickCheck(sqlite)
-    return { ...checked, schema: checked.problem === null ? schemaOf(sqlite) : 0 }
+    return readDatabase(path, busyTimeoutMs, sqlite => {
+      const checked = quickCheck(sqlite)
+      return { ...checked, schema: checked.problem === null ? schemaOf(sqlite) : 0 }
+    })
   } catch (error) {
     if (storageCodeOf(error) === 'store.corrupt') {
       return { problem: error instanceof Error ? error.message : String(error), unchecked: [], schema: 0 }

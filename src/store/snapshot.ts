@@ -1,11 +1,11 @@
 // A copy of the database in one file, taken beside a running daemon (sqlite.org/lang_vacuum.html#vacuuminto). Effects:
-// reads the database on a connection of its own, writes the copy.
+// reads the database (reading.ts), writes the copy.
 
-import { Database } from 'bun:sqlite'
 import { Fault, wrapFault } from '../base/fault.ts'
 import { storageCodeOf } from '../base/storage-failure.ts'
 import { schemaOf } from './inspect.ts'
 import { quickCheck } from './quick-check.ts'
+import { readDatabase } from './reading.ts'
 
 export type Snapshot = { readonly schema: number; readonly hostId: string }
 
@@ -15,15 +15,16 @@ export type Snapshot = { readonly schema: number; readonly hostId: string }
  */
 export function snapshotDatabase(path: string, target: string): Snapshot {
   try {
-    using sqlite = new Database(path, { readonly: true, strict: true })
-    sqlite.run(`PRAGMA busy_timeout = ${busyTimeoutMs}`)
-    const { problem } = quickCheck(sqlite)
-    if (problem !== null) throw new Fault('store.corrupt', `database ${path} is damaged: ${problem}; no copy was made`)
-    const schema = schemaOf(sqlite)
-    if (schema === 0) throw new Fault('store.missing', `database ${path} has no records`)
-    sqlite.run('VACUUM INTO ?', [target])
-    const row = sqlite.query<{ value: string }, []>("SELECT value FROM meta WHERE name = 'host_id'").get()
-    return { schema, hostId: row?.value ?? '' }
+    return readDatabase(path, busyTimeoutMs, sqlite => {
+      const { problem } = quickCheck(sqlite)
+      if (problem !== null)
+        throw new Fault('store.corrupt', `database ${path} is damaged: ${problem}; no copy was made`)
+      const schema = schemaOf(sqlite)
+      if (schema === 0) throw new Fault('store.missing', `database ${path} has no records`)
+      sqlite.run('VACUUM INTO ?', [target])
+      const row = sqlite.query<{ value: string }, []>("SELECT value FROM meta WHERE name = 'host_id'").get()
+      return { schema, hostId: row?.value ?? '' }
+    })
   } catch (error) {
     throw error instanceof Fault ? error : wrapFault(error, `copy database ${path}`, storageCodeOf(error) ?? 'internal')
   }
@@ -33,7 +34,8 @@ const busyTimeoutMs = 5_000
 
 /** Bytes that a copy takes at most. */
 export function databaseBytes(path: string): number {
-  using sqlite = new Database(path, { readonly: true })
-  const pragma = (name: string) => Number(Object.values(sqlite.query(`PRAGMA ${name}`).get() ?? {})[0] ?? 0)
-  return pragma('page_count') * pragma('page_size')
+  return readDatabase(path, busyTimeoutMs, sqlite => {
+    const pragma = (name: string) => Number(Object.values(sqlite.query(`PRAGMA ${name}`).get() ?? {})[0] ?? 0)
+    return pragma('page_count') * pragma('page_size')
+  })
 }

@@ -4,6 +4,7 @@ import { Database } from 'bun:sqlite'
 import { afterEach, beforeEach, expect, test } from 'bun:test'
 import {
   closeSync,
+  existsSync,
   mkdtempSync,
   openSync,
   readdirSync,
@@ -22,6 +23,7 @@ import { openStore, prepareRaw } from '../../src/store/db.ts'
 import { insertOrganization, listOrganizations } from '../../src/store/directory/organization.query.ts'
 import { inspectDatabase } from '../../src/store/inspect.ts'
 import { quickCheck } from '../../src/store/quick-check.ts'
+import { databaseBytes } from '../../src/store/snapshot.ts'
 import { faultOf } from '../rigs/fault-of.ts'
 
 const pageBytes = 4_096
@@ -157,6 +159,30 @@ test('goal: from beside a running daemon damage is seen, a whole database is lef
   expect(inspectDatabase(path).problem).toContain('table organizations')
   writeFileSync(path, 'this is no database, but it is long enough to have a header of its own, so it seems one')
   expect(inspectDatabase(path).problem).toContain('not a database')
+})
+
+/** Changes every row in a transaction that the kill finds open, with part of it in the file already. */
+const killed = (file: string) => `
+  const { Database } = require('bun:sqlite')
+  const db = new Database(${JSON.stringify(file)})
+  db.run('PRAGMA cache_size = 1')
+  db.run('BEGIN IMMEDIATE')
+  db.run('UPDATE t SET a = randomblob(2000)')
+  process.kill(process.pid, 'SIGKILL')
+`
+
+test('goal: a database whose writer was killed before it was one with a write-ahead log is looked at, and whole', () => {
+  const sqlite = new Database(path, { create: true })
+  sqlite.run('CREATE TABLE t (a)')
+  for (let at = 0; at < 200; at += 1) sqlite.run('INSERT INTO t VALUES (zeroblob(2000))')
+  sqlite.run('PRAGMA user_version = 7')
+  sqlite.close()
+  expect(Bun.spawnSync([process.execPath, '--eval', killed(path)]).signalCode).toBe('SIGKILL')
+  expect(existsSync(`${path}-journal`)).toBe(true)
+  expect(databaseBytes(path)).toBeGreaterThan(200 * 2000)
+  expect(inspectDatabase(path)).toEqual({ problem: null, unchecked: [], schema: 7 })
+  using whole = new Database(path, { readonly: true })
+  expect(whole.query('SELECT count(*) AS rows FROM t WHERE a = zeroblob(2000)').get()).toEqual({ rows: 200 })
 })
 
 test('goal: the check ends when its time is over and names the tables that it left out, the largest among them', () => {
