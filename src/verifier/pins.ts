@@ -54,6 +54,14 @@ export function waiversProblem(given: Readonly<Record<string, unknown>>): string
   return null
 }
 
+/** The waiver `part=reason` of a command line, with those before it; or why it is none. */
+export function readWaiver(text: string, before: FloorWaivers = {}): FloorWaivers | string {
+  const [, part = '', reason = ''] = /^([^=]*)=(.*)$/s.exec(text) ?? []
+  if (part === '') return 'it is not part=reason'
+  if (Object.hasOwn(before, part)) return `${part} is waived twice`
+  return waiversProblem({ [part]: reason }) ?? { ...before, [part]: reason }
+}
+
 /** Waived parts of the floors; none where they are required as a whole. Anything but good waivers waives nothing. */
 export function floorWaivers(tcb: unknown): FloorWaivers {
   if (typeof tcb !== 'object' || tcb === null) return {}

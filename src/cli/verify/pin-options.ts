@@ -10,7 +10,7 @@ import {
   type Pin,
   type Pins,
   pinCheckName,
-  waiversProblem,
+  readWaiver,
 } from '../../verifier/pins.ts'
 import type { Command } from '../cli.ts'
 import { InputFault } from '../exit.ts'
@@ -50,11 +50,8 @@ export function addPinOptions(command: Command, pins: readonly Pin[]): Command {
 }
 
 function waiverOption(text: string, before: FloorWaivers = {}): FloorWaivers {
-  const [, part = '', reason = ''] = /^([^=]*)=(.*)$/s.exec(text) ?? []
-  const waivers = { ...before, [part]: reason }
-  const problem = part === '' ? 'it is not part=reason' : waiversProblem({ [part]: reason })
-  if (problem !== null) throw new InvalidArgumentError(`${problem}.`)
-  if (Object.hasOwn(before, part)) throw new InvalidArgumentError(`${part} is waived twice.`)
+  const waivers = readWaiver(text, before)
+  if (typeof waivers === 'string') throw new InvalidArgumentError(`${waivers}.`)
   return waivers
 }
 

@@ -5,6 +5,7 @@ import { hostname } from 'node:os'
 import { parseArgs } from 'node:util'
 import { Check as isOfSchema } from '@sinclair/typebox/value'
 import { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
+import { FLOOR_PARTS, type FloorWaivers } from '../../attest/policy/floors.ts'
 import { type Policy, parsePolicy } from '../../attest/policy/policy.ts'
 import { notChecked } from '../../attest/verdict.ts'
 import { toHex } from '../../base/bytes.ts'
@@ -15,6 +16,7 @@ import { parseJson } from '../../base/json.ts'
 import { run } from '../../linux/command.ts'
 import { readTextOrNull } from '../../linux/files.ts'
 import { readAllowlist } from '../../verifier/allowlist.ts'
+import { readWaiver } from '../../verifier/pins.ts'
 import { defaultPolicy } from '../../verifier/report.ts'
 import { readSimulatedRoot } from '../../verifier/simulated-root.ts'
 import { LockoutFacts } from '../lockout/facts.ts'
@@ -30,12 +32,14 @@ import { judgeHostKey } from './host-key.ts'
 import { isGood, type Line, type LineName, lineOf, linesDocument, linesText } from './line.ts'
 import { judgeTpm } from './tpm.ts'
 
-export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME[=ORIGIN]]... [--trust-simulated-root FILE]
+export const verifyUsage = `usage: strongroom-verify [--json | --verbose] [--policy FILE] [--allowlist FILE] [--allow-outside NAME[=ORIGIN]]... [--waive-floor PART=REASON]... [--trust-simulated-root FILE]
 
 Prints PASS, FAIL or NOT CHECKED for each of five things; exit code 0 only when all five pass, 1 when not, 2 for wrong arguments.
   --policy FILE                the measurements and the operator key that you expect, of this VM and of the gateway; JSON
   --allowlist FILE             the workloads that you expect of the gateway
   --allow-outside NAME         an upstream outside of the gateway's VM that your prompts may go to; several times for several
+  --waive-floor PART=REASON    accept this part of this VM's firmware below AMD's fixes, and say why; several times for several; parts:
+                               ${FLOOR_PARTS.join(', ')}; the gateway's firmware must pass all the same
   --trust-simulated-root FILE  PEM of a simulated platform, for development machines: the first line still fails and says SIMULATED, that of a
                                TPM which the host runs still fails, too; when nothing else is wrong the exit code is 0 nevertheless
   --verbose                    each check below its line
@@ -71,6 +75,7 @@ type Arguments = {
   readonly policy: Policy
   readonly allowlist: Uint8Array | 'any'
   readonly outside: readonly string[]
+  readonly waivers: FloorWaivers
   /** PEM. */
   readonly simulatedRoot: Uint8Array | null
 }
@@ -88,8 +93,9 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     settings.complain(`strongroom-verify: ${messageOf(error)}\n\n${verifyUsage}`)
     return 2
   }
-  const { roots, policy } = asked
-  const hardware = await judgeHardware({ name, roots, policy, nowMs: nowMs(), receipt: readTextOrNull(paths.receipt) })
+  const { roots, policy, waivers } = asked
+  const receipt = readTextOrNull(paths.receipt)
+  const hardware = await judgeHardware({ name, roots, policy, waivers, nowMs: nowMs(), receipt })
   const nonce = systemRandom(tpmNonceBytes)
   const [scan, facts, tpmReply, gateway] = await Promise.all([
     scanHostKey(settings.sshPort),
@@ -111,7 +117,7 @@ export async function verify(argv: readonly string[], settings: VerifySettings):
     nowMs: nowMs(),
     roots,
     policy,
-    receipt: readTextOrNull(paths.receipt),
+    receipt,
     measurement: statement?.image.measurement ?? null,
     random: systemRandom,
     ask: request => askTpm(paths.tpmSocket, request),
@@ -145,6 +151,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
       allowlist: file,
       'trust-simulated-root': file,
       'allow-outside': { type: 'string', multiple: true, default: [] },
+      'waive-floor': { type: 'string', multiple: true, default: [] },
     },
   })
   const root = values['trust-simulated-root']
@@ -156,6 +163,7 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
     json: values.json,
     verbose: values.verbose,
     outside: values['allow-outside'],
+    waivers: values['waive-floor'].reduce<FloorWaivers>(withWaiver, {}),
     simulatedRoot: simulated?.pem ?? null,
     roots: simulated === null ? AMD_ROOTS : [...AMD_ROOTS, simulated.root],
     policy:
@@ -170,6 +178,12 @@ async function readArguments(argv: readonly string[]): Promise<Arguments> {
             return bytes
           }),
   }
+}
+
+function withWaiver(before: FloorWaivers, text: string): FloorWaivers {
+  const waivers = readWaiver(text, before)
+  if (typeof waivers === 'string') throw new Error(`--waive-floor ${text}: ${waivers}`)
+  return waivers
 }
 
 /** Names the option and the file in whatever goes wrong. */

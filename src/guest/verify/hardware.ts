@@ -2,7 +2,7 @@
 
 import { productOfCpuid } from '../../attest/amd/product.ts'
 import type { TrustedRoot } from '../../attest/amd/roots.ts'
-import { floorAgeCheck, floorChecks } from '../../attest/policy/floors.ts'
+import { type FloorWaivers, floorAgeCheck, floorChecks } from '../../attest/policy/floors.ts'
 import type { Policy } from '../../attest/policy/policy.ts'
 import { nativeVerifiers } from '../../attest/receipt/hybrid-verify.ts'
 import type { StatementOf } from '../../attest/receipt/statement.ts'
@@ -19,6 +19,7 @@ type HardwareQuestion = {
   readonly nowMs: number
   readonly roots: readonly TrustedRoot[]
   readonly policy: Policy
+  readonly waivers: FloorWaivers
 }
 
 type HardwareAnswer = {
@@ -50,6 +51,7 @@ export async function judgeHardware({
   nowMs,
   roots,
   policy,
+  waivers,
 }: HardwareQuestion): Promise<HardwareAnswer> {
   if (receipt === null) {
     const missing = notChecked('receipt', 'the host has not handed the receipt over yet; try again in a minute', true)
@@ -80,7 +82,12 @@ export async function judgeHardware({
   })
   const { report, simulated, statement } = found
   const product = report?.cpuid == null ? null : productOfCpuid(report.cpuid)
-  const checks = [...found.checks, ...floorChecks(report, product), floorAgeCheck(nowMs), measurementPin(policy)]
+  const checks = [
+    ...found.checks,
+    ...floorChecks(report, product, waivers),
+    floorAgeCheck(nowMs),
+    measurementPin(policy),
+  ]
   const vouched = found.ok ? statement : null
   // Without a trusted root the envelope's own word is enough: no other verdict depends on it.
   const isSimulated = simulated || /"platform":\s*"simulated"/.test(receipt)

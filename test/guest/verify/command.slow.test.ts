@@ -114,6 +114,9 @@ test('wrong arguments', async () => {
     [['--policy', file], `--policy ${file}: `],
     [['--allowlist', file], `--allowlist ${file}: `],
     [['--trust-simulated-root', file], `--trust-simulated-root ${file}: `],
+    [['--waive-floor', 'snp'], '--waive-floor snp: it is not part=reason'],
+    [['--waive-floor', 'all=a lab'], '--waive-floor all=a lab: there is no part "all"'],
+    [['--waive-floor', 'snp=a', '--waive-floor', 'snp=b'], 'snp is waived twice'],
   ] as const) {
     const { exitCode, complaint, printed } = await verifyIn(sandbox, argv)
     expect([exitCode, printed]).toEqual([2, ''])

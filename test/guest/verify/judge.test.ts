@@ -3,8 +3,10 @@ import { fieldsOf, measurement, sampleReceipt, statementOf } from '../../../scri
 import { simulatedAsOf, simulatedPlatform } from '../../../scripts/rigs/launch/simulated-platform.ts'
 import { AMD_ROOTS } from '../../../src/attest/amd/roots.ts'
 import { sha256 } from '../../../src/attest/hash.ts'
+import { FLOOR_PARTS, type FloorWaivers, floorCheckName } from '../../../src/attest/policy/floors.ts'
 import { type Policy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import type { StatementOf } from '../../../src/attest/receipt/statement.ts'
+import { isBroken } from '../../../src/attest/verdict.ts'
 import { judgeHardware } from '../../../src/guest/verify/hardware.ts'
 import { judgeHostKey } from '../../../src/guest/verify/host-key.ts'
 
@@ -12,7 +14,7 @@ const nowMs = simulatedAsOf.getTime()
 const policy: Policy = { ...strictPolicy(), measurements: [measurement] }
 const receipt = JSON.stringify(await sampleReceipt('claim', { fields: { ...fieldsOf.claim, name: 'abcd1234' } }))
 const { root } = (await simulatedPlatform('genoa')).authority
-const question = { receipt, name: 'abcd1234', nowMs, policy }
+const question = { receipt, name: 'abcd1234', nowMs, policy, waivers: {} }
 
 describe('hardware attestation', () => {
   // Goal: a simulated platform fails and says so, with its root trusted or not; only with trust its claim counts for
@@ -54,6 +56,24 @@ describe('hardware attestation', () => {
     const unpinned = await judgeHardware({ ...question, roots, policy: strictPolicy() })
     expect(unpinned.line.checks.find(check => check.name === 'pin-measurement')?.outcome).toBe('not-checked')
   })
+})
+
+// Goal: a part of the floors that is waived fails no more and says why; the others fail as before.
+test('the hardware with a part of its floors waived', async () => {
+  const failing = async (waivers: FloorWaivers) => {
+    const { line } = await judgeHardware({ ...question, waivers, roots: [...AMD_ROOTS, root] })
+    const floors = line.checks.filter(({ name }) => name.includes('floor'))
+    return { failed: floors.filter(isBroken).map(({ name }) => name), floors }
+  }
+  const before = await failing({})
+  const names = FLOOR_PARTS.filter(part => before.failed.includes(floorCheckName(part)))
+  expect(names.length).toBeGreaterThan(0)
+  const [waived = 'snp'] = names
+  const after = await failing({ [waived]: 'a machine of the lab' })
+  expect(after.failed).toEqual(before.failed.filter(name => name !== floorCheckName(waived)))
+  expect(after.floors.find(({ name }) => name === floorCheckName(waived))?.reason).toStartWith(
+    'waived (a machine of the lab): ',
+  )
 })
 
 describe('host-key binding', () => {

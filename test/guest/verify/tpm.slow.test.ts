@@ -131,7 +131,7 @@ describe('TPM measurements', () => {
   // wrong.
   test('and the exit code of a development machine', async () => {
     await using tpm = await startSwtpm()
-    const hardware = { receipt, name: 'abcd1234', nowMs, policy }
+    const hardware = { receipt, name: 'abcd1234', nowMs, policy, waivers: {} }
     const trusting = await judgeHardware({ ...hardware, roots })
     expect(trusting).toMatchObject({ isSimulatedAlone: true, line: { outcome: 'fail' } })
     for (const worse of [
