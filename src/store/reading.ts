@@ -6,7 +6,7 @@ import { systemErrorCode } from '../base/fault.ts'
 
 type Mode = { readonly readonly: true; readonly strict: true } | { readonly readwrite: true; readonly create: false }
 
-/** What `read` gives. It is called anew where the first call met a transaction that a killed process left open. */
+/** Calls `read`; again where the first call met a transaction that a killed process left open. */
 export function readDatabase<T>(path: string, busyTimeoutMs: number, read: (sqlite: Database) => T): T {
   const reading = () => {
     using sqlite = opened(path, { readonly: true, strict: true }, busyTimeoutMs)
@@ -16,7 +16,7 @@ export function readDatabase<T>(path: string, busyTimeoutMs: number, read: (sqli
     return reading()
   } catch (error) {
     if (systemErrorCode(error) !== 'SQLITE_READONLY_ROLLBACK') throw error
-    // A copy that was put back has no write-ahead log until its first start. Whoever may write rolls back.
+    // A copy that was put back has no write-ahead log until its first start. A connection that may write rolls back.
     using writer = opened(path, { readwrite: true, create: false }, busyTimeoutMs)
     writer.query('PRAGMA user_version').get()
     return reading()
