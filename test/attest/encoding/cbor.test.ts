@@ -14,6 +14,7 @@ function hex(text: string): Uint8Array {
   return fromHex(text) ?? new Uint8Array(0)
 }
 
+// Goal: the encodings are those of the standard.
 describe('both ways', () => {
   // RFC 8949 appendix A, and the ends of each length of a head.
   test.each([
@@ -86,6 +87,7 @@ function plain(value: unknown): unknown {
   return Array.isArray(value) ? value.map(plain) : value
 }
 
+// Goal: one value has one encoding; every other one is Malformed.
 describe('refused', () => {
   test.each([
     ['nothing', ''],
