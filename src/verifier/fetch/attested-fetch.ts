@@ -45,8 +45,9 @@ export function createAttestedFetch(options: AttestedFetchOptions, deps: Atteste
   requireProtection(settings, transport)
   const keeper = new EvidenceKeeper({ settings, transport, clock, random })
   const attested = async (input: FetchInput, init?: RequestInit): Promise<Response> => {
-    const { origin, limits } = settings
-    const request = await readRequest(input, init, { origin, requestBytesMax: limits.requestBytesMax })
+    const { origin, prefix, limits } = settings
+    const { requestBytesMax } = limits
+    const request = await readRequest(input, init, { origin, prefix, requestBytesMax })
     return await sendAttested(request, { settings, transport, keeper, random, native })
   }
   return Object.assign(attested, {

@@ -18,11 +18,11 @@ export function createClient() {
   let openai = null
   const model = 'tiny'
   const commands = {
-    open: ({ options, key }) => {
+    open: ({ options, key, baseURL = `${options.url}/v1` }) => {
       fetch = attestedFetch(options)
       openai = new OpenAI({
         apiKey: key,
-        baseURL: `${options.url}/v1`,
+        baseURL,
         fetch,
         maxRetries: 0,
         dangerouslyAllowBrowser: true,
