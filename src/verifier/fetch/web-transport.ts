@@ -29,11 +29,12 @@ export function createWebTransport({ ca }: Wire): Transport {
 
 /** Nothing that the page has (cookies, referrer) goes along, and no redirect is followed. */
 const ALONE = { redirect: 'error', credentials: 'omit', referrerPolicy: 'no-referrer' } as const
+const FRESH = { ...ALONE, cache: 'no-store' } as const
 
 async function askEvidence(questions: readonly EvidenceQuestion[], signal: AbortSignal): Promise<EvidenceAnswers> {
   const answers: EvidenceAnswer[] = []
   for (const { url, bodyBytesMax } of questions) {
-    const response = await fetch(url, { ...ALONE, cache: 'no-store', signal, headers: { accept: 'application/json' } })
+    const response = await fetch(url, { ...FRESH, signal, headers: { accept: 'application/json' } })
     const body = await bodyAtOnce(response.body, bodyBytesMax)
     answers.push({ status: response.status, retryAfter: response.headers.get('retry-after'), body })
   }
