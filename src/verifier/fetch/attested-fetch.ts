@@ -84,13 +84,14 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 /** The response, or why the holder of the attested keys did not get the request. */
 async function attempt(
   request: WireRequest,
-  { evidence, channel }: Attested,
+  { evidence, channel, sealing }: Attested,
   { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
       keys: evidence.keys,
       channel,
+      sealing,
       encryption,
       pins,
       random,

@@ -1,5 +1,5 @@
-// The client of package-client.mjs in a page, in Chromium: the package as a bundler takes it for pages. The page is at a
-// gateway's own address, or on a site of its own. Effects: a browser, a free port.
+// The client of package-client.mjs in a page, in Chromium: the package as a bundler takes it for pages. The page is at
+// a gateway's own address, or on a site of its own. Effects: a browser, a free port.
 
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
