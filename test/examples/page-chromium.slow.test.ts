@@ -8,10 +8,14 @@ import { join } from 'node:path'
 import type { Page } from 'playwright-core'
 import { runCommand } from '../../scripts/lib/command.ts'
 import { clearRig } from '../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY, MODEL } from '../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { root } from '../meta/tree.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../rigs/gateway/attested-gateway.ts'
 import { preparePackage } from '../rigs/package/package-project.ts'
 import { launchChromium } from '../rigs/portable/runtimes.ts'
 

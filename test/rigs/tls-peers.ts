@@ -3,7 +3,7 @@
 
 import { connect, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
-import { type Certified, serverAuthority } from './gateway/attested-gateway.ts'
+import { type Certified, serverAuthority } from '../../scripts/rigs/gateway/attested-gateway.ts'
 
 export type Relay = AsyncDisposable & {
   readonly url: string

@@ -31,7 +31,7 @@ type ExchangeDeps = {
 }
 
 /** Cryptography of the runtime, in the place of what runs everywhere. */
-export type NativeSealing = Required<Pick<SealOptions, 'newAesGcm' | 'primitives'>>
+export type NativeSealing = Pick<SealOptions, 'newAesGcm' | 'primitives'>
 
 /** The gateway says that it has no such encryption key: it did not carry out the request. */
 export class UnknownKeyError extends Error {

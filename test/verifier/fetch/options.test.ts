@@ -3,9 +3,9 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { attestedOptions } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
-import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
 
 afterAll(clearRig)
 

@@ -6,13 +6,17 @@ import { readdirSync, readFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
 import { join } from 'node:path'
 import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { createWebTransport } from '../../../src/verifier/fetch/web-transport.ts'
 import { importsOf } from '../../meta/source.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import { openClientPage } from '../../rigs/package/package-page.ts'
 import { type PackageClient, type PackageProject, preparePackage } from '../../rigs/package/package-project.ts'
 import { type Relay, startProxy, startRelay } from '../../rigs/tls-peers.ts'

@@ -3,9 +3,13 @@
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import { type ClientSite, startClientSite } from '../../rigs/package/package-page.ts'
 import { type PackageClient, type PackageProject, preparePackage } from '../../rigs/package/package-project.ts'
 import { startProxy } from '../../rigs/tls-peers.ts'

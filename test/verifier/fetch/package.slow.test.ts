@@ -8,6 +8,11 @@ import { join } from 'node:path'
 import { buildVerifierPackage } from '../../../scripts/build/verifier-package.ts'
 import { runCommand } from '../../../scripts/lib/command.ts'
 import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { viewOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
@@ -15,7 +20,6 @@ import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { toHex } from '../../../src/base/bytes.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { root } from '../../meta/tree.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import {
   type ClientRuntime,
   type PackageClient,

@@ -2,12 +2,16 @@
 
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { RequestError } from '../../../src/verifier/fetch/errors.ts'
 import { failureOf, startFakeFetch } from '../../rigs/fake-wire.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import { type ClientRuntime, type PackageProject, preparePackage } from '../../rigs/package/package-project.ts'
 import { nodeMajor } from '../../rigs/portable/runtimes.ts'
 import { startProxy, type Proxy as TlsProxy } from '../../rigs/tls-peers.ts'

@@ -3,11 +3,15 @@
 
 import { afterAll, afterEach, beforeAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../../scripts/rigs/skip.ts'
 import { ask, startFakeFetch } from '../../rigs/fake-wire.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import { openClientPage } from '../../rigs/package/package-page.ts'
 import {
   type ClientRuntime,

@@ -1,16 +1,6 @@
 // A gateway as a relying party meets it: HTTPS, simulated evidence for its TLS key, an upstream behind it. Can be
 // restarted with new keys. Effects: files, free ports.
 
-import {
-  allowlistText,
-  configurationText,
-  imageDigest,
-  openRig,
-  rigDir,
-  simulatedHost,
-} from '../../../scripts/rigs/gateway/attestation.ts'
-import { startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import type { TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
@@ -19,6 +9,9 @@ import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
 import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './attestation.ts'
+import { startHostGateway, type TestGateway, target } from './server.ts'
+import type { TestUpstream } from './upstream-server.ts'
 
 export type AttestedGateway = AsyncDisposable & {
   readonly url: string
