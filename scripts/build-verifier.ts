@@ -1,7 +1,9 @@
 #!/usr/bin/env bun
 // Builds what a relying party runs: dist/strongroom-verify.js, one ES module for pages without imports, which judges
 // evidence; and dist/verifier-package/, the npm package with `attestedFetch` for Bun, Node and pages, with types.
-// npm-pack(1) of that directory makes the tarball. Usage: bun scripts/build-verifier.ts [--out DIR]
+// npm-pack(1) of that directory makes the tarball. Usage: bun scripts/build-verifier.ts [--out DIR] [--repository URL]
+//
+// --repository goes into the package's manifest: a publication with provenance must name the sources that it is from.
 
 import { mkdirSync } from 'node:fs'
 import { join, resolve } from 'node:path'
@@ -42,7 +44,7 @@ export function gzipBytes(text: string): number {
 }
 
 async function main(): Promise<void> {
-  const { values } = parseArgs({ options: { out: { type: 'string' } } })
+  const { values } = parseArgs({ options: { out: { type: 'string' }, repository: { type: 'string' } } })
   const outDir = resolve(values.out ?? join(repo, 'dist'))
   const { text } = await browserBundle(verifierEntry)
   mkdirSync(outDir, { recursive: true })
@@ -51,7 +53,7 @@ async function main(): Promise<void> {
   const sha256 = new Bun.CryptoHasher('sha256').update(text).digest('hex')
   process.stdout.write(`${path}  ${text.length} bytes  gzip ${gzipBytes(text)} bytes  sha256 ${sha256}\n`)
   const folder = join(outDir, packageFolder)
-  for (const { name, sizeBytes, sha256 } of await buildVerifierPackage(folder)) {
+  for (const { name, sizeBytes, sha256 } of await buildVerifierPackage(folder, { repository: values.repository })) {
     process.stdout.write(`${join(folder, name)}  ${sizeBytes} bytes  sha256 ${sha256}\n`)
   }
 }

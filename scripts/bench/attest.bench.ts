@@ -50,6 +50,7 @@ import {
   vekValidity,
 } from '../rigs/launch/simulated-platform.ts'
 import { measureColdStarts } from './attest/cold.ts'
+import { measurePackageRequests } from './attest/package-requests.ts'
 import type { Figures } from './bench-report.ts'
 import type { BenchContext } from './main.ts'
 
@@ -76,6 +77,9 @@ export async function run({ note, signal }: BenchContext): Promise<Figures> {
   signal.throwIfAborted()
   const starts = await measureColdStarts()
   note('starts of the command line measured')
+  const requests = await measurePackageRequests()
+  note('requests of the package measured')
+  signal.throwIfAborted()
   const verity = await measureVerity({ note, signal })
   const { text } = await browserBundle(verifierEntry)
   return {
@@ -83,6 +87,7 @@ export async function run({ note, signal }: BenchContext): Promise<Figures> {
     ...receipts,
     ...launches,
     ...starts,
+    ...requests,
     ...verity,
     bundleKiB: { value: round(gzipBytes(text) / 1024), unit: 'KiB', aim: { atMost: 120_000 / 1024 } },
     bundleMinifiedKiB: { value: round(text.length / 1024), unit: 'KiB', aim: null },

@@ -6,11 +6,15 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { runCommand } from '../../scripts/lib/command.ts'
 import { clearRig } from '../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY, MODEL } from '../../scripts/rigs/gateway/server.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
 import { skipUnless } from '../../scripts/rigs/skip.ts'
 import { root } from '../meta/tree.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../rigs/gateway/attested-gateway.ts'
 
 const work = mkdtempSync(join(tmpdir(), 'strongroom-examples-'))
 const files = {

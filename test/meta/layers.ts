@@ -31,7 +31,7 @@ export const APART = {
   'src/guest': ['src/base', 'src/contract', 'src/attest', 'src/linux', 'src/verifier'],
   'src/builder': ['src/guest', 'src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/guest-main.ts': ['src/guest', 'src/builder', 'src/base'],
-  'src/verifier': ['src/base', 'src/contract', 'src/attest'],
+  'src/verifier': ['src/base', 'src/contract', 'src/attest', 'src/linux'],
   'src/enclave': [
     ...['src/base', 'src/config', 'src/contract', 'src/attest', 'src/linux', 'src/http', 'src/host', 'src/store'],
     ...['src/inference', 'src/guest'],
@@ -161,6 +161,8 @@ const pureRooms = ['attest', 'verifier']
  */
 const wireFolder = 'src/verifier/fetch/'
 const nodeHalf = /^src\/verifier\/fetch\/node[a-z-]*\.ts$/
+/** Cryptography by node:crypto, which that half may take from linux/. */
+const nativeCode = /^src\/linux\/native-[a-z-]+\.ts$/
 
 /** Dependencies where there may be none, and imports that cannot be checked. */
 export function dependencyFaults(tree: Tree): string[] {
@@ -178,6 +180,7 @@ export function dependencyFaults(tree: Tree): string[] {
       else if (isOnWire && isBuiltin(specifier) && !nodeHalf.test(path)) faults.push(`${where}pages lack ${specifier}`)
       else if (pure !== undefined && isOwn && resolvePath(path, specifier).startsWith(wireFolder))
         faults.push(`${where}${pure} is pure: ${specifier}`)
+      else if (isOwn && isSystemInVerifier(path, specifier)) faults.push(`${where}pages lack ${specifier}`)
     }
     // A declaration file names types and runs nothing.
     if (pure !== undefined && !path.endsWith('.d.ts')) {
@@ -185,6 +188,12 @@ export function dependencyFaults(tree: Tree): string[] {
     }
   }
   return faults
+}
+
+function isSystemInVerifier(path: string, specifier: string): boolean {
+  const to = resolvePath(path, specifier)
+  const isSystem = path.startsWith('src/verifier/') && to.startsWith('src/linux/')
+  return isSystem && !(nodeHalf.test(path) && nativeCode.test(to))
 }
 
 /** Imports of scripts, which run without the tests, from the tests that run them. */

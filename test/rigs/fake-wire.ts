@@ -3,6 +3,7 @@
 
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { openRig, type RigOptions } from '../../scripts/rigs/gateway/attestation.ts'
+import { attestedOptions } from '../../scripts/rigs/gateway/attested-gateway.ts'
 import { serverContext } from '../../scripts/rigs/gateway/ehbp.ts'
 import { responseNonceHeader } from '../../src/attest/ehbp/protocol.ts'
 import type { ReceiptKeys } from '../../src/attest/receipt/receipt-keys.ts'
@@ -19,7 +20,6 @@ import {
   type WireRequest,
   type WireResponse,
 } from '../../src/verifier/fetch/transport.ts'
-import { attestedOptions } from './gateway/attested-gateway.ts'
 
 export type FakeGateway = Disposable & {
   readonly keys: ReceiptKeys

@@ -3,7 +3,7 @@
 
 import { connect, createServer as createTcpServer, type Server, type Socket } from 'node:net'
 import { createServer as createTlsServer, type TLSSocket } from 'node:tls'
-import { type Certified, serverAuthority } from './gateway/attested-gateway.ts'
+import { type Certified, serverAuthority } from '../../scripts/rigs/gateway/attested-gateway.ts'
 
 export type Relay = AsyncDisposable & {
   readonly url: string
@@ -153,13 +153,21 @@ export type Proxy = AsyncDisposable & {
   readonly seen: { readonly path: string; readonly body: string; readonly headers: Headers }[]
 }
 
-/** Ends TLS with a key of its own and passes requests on, like a load balancer. `answer` may respond itself. */
+type ProxyOptions = {
+  /** Left out: a key of its own. */
+  readonly pair?: Certified
+  /** The path below which it leads to what is behind; all other paths are not found. */
+  readonly prefix?: string
+}
+
+/** Ends TLS and passes requests on, like a load balancer. `answer` may respond itself. */
 export async function startProxy(
   behind: () => string,
   answer: (request: Request, forward: () => Promise<Response>) => Response | Promise<Response> = (_, forward) =>
     forward(),
+  { pair, prefix = '' }: ProxyOptions = {},
 ): Promise<Proxy> {
-  const { cert, key } = await newCertificate()
+  const { cert, key } = pair ?? (await newCertificate())
   const { caPem: ca } = await serverAuthority()
   const seen: Proxy['seen'] = []
   const server = Bun.serve({
@@ -173,8 +181,9 @@ export async function startProxy(
       const body = new Uint8Array(await request.arrayBuffer())
       seen.push({ path: pathname, body: Buffer.from(body).toString('latin1'), headers: request.headers })
       const { method, headers } = request
+      if (!pathname.startsWith(`${prefix}/`)) return new Response(null, { status: 404 })
       const forward = () =>
-        fetch(`${behind()}${pathname}${search}`, {
+        fetch(`${behind()}${pathname.slice(prefix.length)}${search}`, {
           method,
           headers,
           tls: { ca },

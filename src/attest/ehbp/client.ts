@@ -4,18 +4,20 @@
 // 1. sealRequest gives a header and a body for `fetch`. The caller's other headers go beside it, in the clear.
 // 2. isKeyConfigProblem (key-config.ts) says that the gateway has other keys now: attest it again, then seal anew.
 // 3. openResponse refuses an unsealed response, and gives a ResponseOpener for the pieces of its body.
+// 4. openSession gives the way to seal the next requests without an encapsulation, where the gateway has sessions.
 
 import { concat, fromHex, toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 import type { EncapsulationPrimitives } from '../receipt/encapsulate.ts'
 import type { AgreementKeys, KemName } from '../receipt/kem.ts'
-import type { Random } from '../receipt/seeds.ts'
+import { type Random, take } from '../receipt/seeds.ts'
 import { type NewAesGcm, webAesGcm } from './aes-gcm.ts'
 import { type FrameLimits, FrameReader, frameLength } from './frames.ts'
 import { setUpSender } from './hpke-sender.ts'
-import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader } from './protocol.ts'
+import { LABELS, responseNonceHeader, SIZES, sealedHeadersHeader, sessionForm, sessionHeader } from './protocol.ts'
 import { type OrderedCipher, responseCiphers } from './response-keys.ts'
 import { openHeaders, type SealedHeaders } from './sealed-headers.ts'
+import { requestSecrets } from './session.ts'
 import { createWholeCheck, type WholeCheck } from './whole.ts'
 
 /** X25519 for every EHBP server; X-Wing (X25519 and ML-KEM-768 together) for gateways of this project. */
@@ -36,10 +38,15 @@ export type SealOptions = {
 
 export type SealedRequest = {
   /** To be added to the request's headers. */
-  readonly headers: Readonly<Record<'ehbp-encapsulated-key', string>>
+  readonly headers: {
+    readonly 'ehbp-encapsulated-key': string
+    readonly 'x-strongroom-request-nonce'?: string
+  }
   readonly body: Uint8Array<ArrayBuffer>
   /** Rejects with Malformed for an unsealed response of any status: nobody vouches for any of it. */
   readonly openResponse: (head: ResponseHead, limits?: ResponseLimits) => Promise<ResponseOpener>
+  /** For a response that could be opened. Null: its gateway has no sessions. */
+  readonly openSession: (head: ResponseHead) => Promise<SealingSession | null>
 }
 
 /** `headers`: those of a fetch response, for example. `get` gives null where there is no such header. */
@@ -58,27 +65,84 @@ const defaultLimits: ResponseLimits = { frameBytesMax: 1_048_576, emptyFramesMax
 /** Rejects with Malformed for keys that cannot be keys, and for an empty body: EHBP does not seal one. */
 export async function sealRequest(options: SealOptions, body: Uint8Array): Promise<SealedRequest> {
   const { keys, suite, random, newAesGcm = webAesGcm, primitives } = options
-  wellFormed(body.length > 0, 'sealed request: an empty body')
+  requireBody(body)
   const { sender, encapsulated } = await setUpSender(suite, { keys, random, newAesGcm, primitives })
   const ciphertext = await sender.Seal(body)
   const exported = await sender.Export(LABELS.response, SIZES.exported)
+  const header = toHex(encapsulated)
   return {
-    headers: { 'ehbp-encapsulated-key': toHex(encapsulated) },
-    body: Uint8Array.from(concat(frameLength(ciphertext), ciphertext)),
-    openResponse: async ({ headers }, { frameBytesMax, emptyFramesMax } = defaultLimits) => {
-      const nonce = headers.get(responseNonceHeader)
-      wellFormed(nonce !== null, 'response: it is not sealed')
-      const responseNonce = fromHex(nonce)
-      wellFormed(responseNonce?.length === SIZES.responseNonce, 'response nonce: not 32 bytes in hexadecimal')
-      const ciphers = responseCiphers({ exported, encapsulated, responseNonce }, newAesGcm)
-      const sealed = headers.get(sealedHeadersHeader)
-      return new ResponseOpener({
-        headers: sealed === null ? {} : await openHeaders(sealed, ciphers),
-        cipher: ciphers.body,
-        whole: createWholeCheck(headers.get('content-type')),
-        limits: { bytesMax: frameBytesMax, emptyMax: emptyFramesMax },
-      })
+    headers: { 'ehbp-encapsulated-key': header },
+    body: frameOf(ciphertext),
+    openResponse: responseOpening({ exported, encapsulated, newAesGcm }),
+    openSession: async ({ headers }) => {
+      if (headers.get(sessionHeader) !== sessionForm) return null
+      const secret = await sender.Export(LABELS.session, SIZES.exported)
+      return new SealingSession({ secret, encapsulated, header, random, newAesGcm })
     },
+  }
+}
+
+type SessionParts = {
+  readonly secret: Uint8Array
+  readonly encapsulated: Uint8Array
+  readonly header: string
+  readonly random: Random
+  readonly newAesGcm: NewAesGcm
+}
+
+/** Seals requests to the keys of the request that opened it. See session.ts. */
+export class SealingSession {
+  readonly #parts: SessionParts
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts
+  }
+
+  /** Rejects with Malformed for an empty body. */
+  async seal(body: Uint8Array): Promise<SealedRequest> {
+    const { secret, encapsulated, header, random, newAesGcm } = this.#parts
+    requireBody(body)
+    const requestNonce = take(random, SIZES.requestNonce)
+    const { body: cipher, exported } = requestSecrets(secret, requestNonce, newAesGcm)
+    return {
+      headers: { 'ehbp-encapsulated-key': header, 'x-strongroom-request-nonce': toHex(requestNonce) },
+      body: frameOf(await cipher.seal(body)),
+      openResponse: responseOpening({ exported, encapsulated, newAesGcm }),
+      openSession: async () => this,
+    }
+  }
+}
+
+function requireBody(body: Uint8Array): void {
+  wellFormed(body.length > 0, 'sealed request: an empty body')
+}
+
+function frameOf(ciphertext: Uint8Array): Uint8Array<ArrayBuffer> {
+  return Uint8Array.from(concat(frameLength(ciphertext), ciphertext))
+}
+
+function responseOpening({
+  exported,
+  encapsulated,
+  newAesGcm,
+}: {
+  readonly exported: Uint8Array
+  readonly encapsulated: Uint8Array
+  readonly newAesGcm: NewAesGcm
+}): SealedRequest['openResponse'] {
+  return async ({ headers }, { frameBytesMax, emptyFramesMax } = defaultLimits) => {
+    const nonce = headers.get(responseNonceHeader)
+    wellFormed(nonce !== null, 'response: it is not sealed')
+    const responseNonce = fromHex(nonce)
+    wellFormed(responseNonce?.length === SIZES.responseNonce, 'response nonce: not 32 bytes in hexadecimal')
+    const ciphers = responseCiphers({ exported, encapsulated, responseNonce }, newAesGcm)
+    const sealed = headers.get(sealedHeadersHeader)
+    return new ResponseOpener({
+      headers: sealed === null ? {} : await openHeaders(sealed, ciphers),
+      cipher: ciphers.body,
+      whole: createWholeCheck(headers.get('content-type')),
+      limits: { bytesMax: frameBytesMax, emptyMax: emptyFramesMax },
+    })
   }
 }
 

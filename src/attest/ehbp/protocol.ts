@@ -32,12 +32,28 @@ export const sealedHeaderNames = ['x-strongroom-receipt', 'x-strongroom-ignored'
 /** Characters of base64url. A receipt takes about 6,700. */
 export const sealedHeadersLengthMax = 12_288
 
+/**
+ * This project's sessions: one encapsulation for many requests (session.ts). A server with sessions names their form in
+ * each encrypted response. A request of one repeats the encapsulated key, and has a nonce of its own in hexadecimal.
+ */
+export const sessionHeader = 'X-Strongroom-Session'
+export const sessionForm = '1'
+export const requestNonceHeader = 'X-Strongroom-Request-Nonce'
+
 /** HPKE's registry at IANA: HKDF-SHA256, AES-256-GCM. */
 export const kdfId = 0x0001
 export const aeadId = 0x0002
 
 /** In bytes. `responseNonce`: the larger of the AEAD's key and nonce (RFC 9458 section 4.4). */
-export const SIZES = { key: 32, nonce: 12, tag: 16, responseNonce: 32, exported: 32, frameLength: 4 } as const
+export const SIZES = {
+  key: 32,
+  nonce: 12,
+  tag: 16,
+  responseNonce: 32,
+  requestNonce: 32,
+  exported: 32,
+  frameLength: 4,
+} as const
 
 /** Bytes that a frame adds to its content. */
 export const frameOverheadBytes = SIZES.frameLength + SIZES.tag
@@ -50,4 +66,8 @@ export const LABELS = {
   /** Key of this project's sealed headers. */
   headersKey: utf8('strongroom headers key'),
   headersNonce: utf8('strongroom headers nonce'),
+  session: utf8('strongroom session'),
+  requestKey: utf8('strongroom request key'),
+  requestNonce: utf8('strongroom request nonce'),
+  requestExport: utf8('strongroom request export'),
 } as const

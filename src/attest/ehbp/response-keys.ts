@@ -18,8 +18,8 @@ type ResponseSecrets = {
 export type ResponseCiphers = {
   /** The frames' contents, in their order. */
   readonly body: OrderedCipher
-  /** One message. */
-  readonly headers: OrderedCipher
+  /** For one message; call it once. */
+  readonly headers: () => OrderedCipher
 }
 
 export function responseCiphers(secrets: ResponseSecrets, newAesGcm: NewAesGcm): ResponseCiphers {
@@ -31,7 +31,8 @@ export function responseCiphers(secrets: ResponseSecrets, newAesGcm: NewAesGcm):
     new OrderedCipher(expand(sha256, prk, keyLabel, SIZES.key), expand(sha256, prk, nonceLabel, SIZES.nonce), newAesGcm)
   return {
     body: cipher(LABELS.key, LABELS.nonce),
-    headers: cipher(LABELS.headersKey, LABELS.headersNonce),
+    // Most responses have none.
+    headers: () => cipher(LABELS.headersKey, LABELS.headersNonce),
   }
 }
 

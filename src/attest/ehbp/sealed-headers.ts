@@ -10,7 +10,7 @@ export type SealedHeaders = Readonly<Partial<Record<(typeof sealedHeaderNames)[n
 
 /** The value of X-Strongroom-Sealed-Headers. */
 export async function sealHeaders(headers: SealedHeaders, ciphers: ResponseCiphers): Promise<string> {
-  return toBase64Url(await ciphers.headers.seal(utf8(JSON.stringify(headers))))
+  return toBase64Url(await ciphers.headers().seal(utf8(JSON.stringify(headers))))
 }
 
 /** Rejects with Malformed for anything that `sealHeaders` would not have made with these ciphers. */
@@ -20,7 +20,7 @@ export async function openHeaders(value: string, ciphers: ResponseCiphers): Prom
   wellFormed(ciphertext !== null, 'sealed headers: not base64url')
   let bytes: Uint8Array
   try {
-    bytes = await ciphers.headers.open(ciphertext)
+    bytes = await ciphers.headers().open(ciphertext)
   } catch (cause) {
     throw new Malformed('sealed headers: they do not open', { cause })
   }

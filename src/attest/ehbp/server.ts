@@ -9,6 +9,7 @@ import { type Recipient, setUpRecipient } from './hpke.ts'
 import { frameOverheadBytes, LABELS, SIZES } from './protocol.ts'
 import { type ResponseCiphers, responseCiphers } from './response-keys.ts'
 import { type SealedHeaders, sealHeaders } from './sealed-headers.ts'
+import { requestSecrets } from './session.ts'
 
 /** The suite of an encapsulated key: its length says so. Null for any other length. */
 export function suiteOfEncapsulated(encapsulated: Uint8Array): KemName | null {
@@ -112,6 +113,23 @@ export class ServerContext {
       throw new Malformed('sealed body: a frame does not open', { cause })
     }
   }
+}
+
+/** The secret of the session of an encapsulated key. Rejects with Malformed for what no honest sender encapsulates. */
+export async function openSession(suite: KemName, encapsulated: Uint8Array, parts: ServerParts): Promise<Uint8Array> {
+  const recipient = await setUpRecipient(suite, encapsulated, parts)
+  return await recipient.Export(LABELS.session, SIZES.exported)
+}
+
+/** The context of a request of this session. Throws Malformed for a nonce of another length. */
+export function sessionContext(
+  session: Uint8Array,
+  { encapsulated, requestNonce }: { readonly encapsulated: Uint8Array; readonly requestNonce: Uint8Array },
+  parts: ServerParts,
+): ServerContext {
+  const { body, exported } = requestSecrets(session, requestNonce, parts.newAesGcm)
+  const recipient: Recipient = { Open: async frame => await body.open(frame), Export: async () => exported }
+  return new ServerContext(recipient, encapsulated, parts)
 }
 
 /** Rejects with Malformed for what no honest sender encapsulates. */

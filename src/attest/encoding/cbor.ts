@@ -1,10 +1,8 @@
 // Deterministic CBOR, the part that statements use: unsigned integers, byte strings, text strings, arrays, maps with
 // text keys, null. Pure. RFC 8949 section 4.2.1: shortest heads, definite lengths, map keys in the bytewise order of
-// their encodings. cbor-x writes and reads the values; the scan here first decides whether the bytes may be read at
-// all.
+// their encodings.
 
-import { Encoder } from 'cbor-x/encode'
-import { equalConstantTime, fromUtf8, utf8 } from '../../base/bytes.ts'
+import { concat, equalConstantTime, fromUtf8, utf8 } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 export type CborValue = null | number | string | Uint8Array | readonly CborValue[] | CborMap
@@ -14,59 +12,81 @@ export type CborLimits = { readonly sizeBytesMax: number; readonly depthMax: num
 
 /** Deterministic bytes. Throws Malformed on numbers other than safe unsigned integers and on ill-formed Unicode. */
 export function encodeCbor(value: CborValue): Uint8Array {
-  return new Uint8Array(codec.encode(writable(value)))
+  if (value === null) return Uint8Array.of(nullByte)
+  if (value instanceof Uint8Array) return concat(head(MAJOR.bytes, value.length), value)
+  if (typeof value === 'number') {
+    wellFormed(Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0), 'cbor: not an unsigned integer')
+    return head(MAJOR.unsigned, value)
+  }
+  if (typeof value === 'string') {
+    const bytes = utf8(value)
+    wellFormed(fromUtf8(bytes) === value, 'cbor: text is not well-formed Unicode')
+    return concat(head(MAJOR.text, bytes.length), bytes)
+  }
+  if (isMap(value)) {
+    const entries = [...value].map(([key, inner]) => [encodeCbor(key), encodeCbor(inner)] as const)
+    entries.sort(([a], [b]) => compareBytes(a, b))
+    return concat(head(MAJOR.map, value.size), ...entries.flat())
+  }
+  return concat(head(MAJOR.array, value.length), ...value.map(encodeCbor))
 }
 
 /** Reads only what `encodeCbor` writes: anything that would not re-encode to the same bytes is Malformed. */
 export function decodeCbor(bytes: Uint8Array, limits: CborLimits): CborValue {
   wellFormed(bytes.length <= limits.sizeBytesMax, `cbor: ${bytes.length} bytes, at most ${limits.sizeBytesMax}`)
-  const end = scanItem(bytes, 0, limits.depthMax)
-  wellFormed(end === bytes.length, 'cbor: trailing bytes')
-  let decoded: unknown
-  try {
-    // A copy: cbor-x adds a property to the array that it reads.
-    decoded = codec.decode(Uint8Array.from(bytes))
-  } catch (cause) {
-    throw new Malformed('cbor: unreadable', { cause })
-  }
-  const value = readable(decoded)
+  const { value, next } = readItem(bytes, 0, limits.depthMax)
+  wellFormed(next === bytes.length, 'cbor: trailing bytes')
   wellFormed(equalConstantTime(encodeCbor(value), bytes), 'cbor: does not re-encode to itself')
   return value
 }
-
-const codec = new Encoder({ mapsAsObjects: false, useRecords: false, tagUint8Array: false, variableMapSize: true })
 
 /** RFC 8949 section 3: major types, in the three high bits of an item's first byte. */
 const MAJOR = { unsigned: 0, bytes: 2, text: 3, array: 4, map: 5 } as const
 const nullByte = 0xf6
 
-/** Where the item ends. `depthLeft` counts the arrays and maps that may still be opened. */
-function scanItem(bytes: Uint8Array, at: number, depthLeft: number): number {
+/** An item's first byte and its argument, written as short as possible. */
+function head(major: number, argument: number): Uint8Array {
+  if (argument < 24) return Uint8Array.of((major << 5) | argument)
+  const power = argument < 0x100 ? 0 : argument < 0x10000 ? 1 : argument < 2 ** 32 ? 2 : 3
+  const bytes = new Uint8Array(1 + 2 ** power)
+  bytes[0] = (major << 5) | (24 + power)
+  let rest = argument
+  for (let at = bytes.length - 1; at > 0; at -= 1) {
+    bytes[at] = rest % 256
+    rest = Math.floor(rest / 256)
+  }
+  return bytes
+}
+
+/** A value and where the next item begins. */
+type Item = { readonly value: CborValue; readonly next: number }
+
+/** `depthLeft` counts the arrays and maps that may still be opened. Byte strings are copies. */
+function readItem(bytes: Uint8Array, at: number, depthLeft: number): Item {
   const first = bytes[at]
   wellFormed(first !== undefined, 'cbor: truncated')
-  if (first === nullByte) return at + 1
-  const { major, argument, next } = scanHead(bytes, at, first)
+  if (first === nullByte) return { value: null, next: at + 1 }
+  const { major, argument, next } = readHead(bytes, at, first)
   switch (major) {
     case MAJOR.unsigned:
-      return next
+      return { value: argument, next }
     case MAJOR.bytes:
       wellFormed(argument <= bytes.length - next, 'cbor: truncated byte string')
-      return next + argument
+      return { value: Uint8Array.from(bytes.subarray(next, next + argument)), next: next + argument }
     case MAJOR.text:
       wellFormed(argument <= bytes.length - next, 'cbor: truncated text string')
-      textOf(bytes.subarray(next, next + argument))
-      return next + argument
+      return { value: textOf(bytes.subarray(next, next + argument)), next: next + argument }
     case MAJOR.array:
-      return scanArray(bytes, next, argument, depthLeft)
+      return readArray(bytes, next, argument, depthLeft)
     case MAJOR.map:
-      return scanMap(bytes, next, argument, depthLeft)
+      return readMap(bytes, next, argument, depthLeft)
     default:
       throw new Malformed('cbor: a kind of item that statements do not use')
   }
 }
 
 /** An item's first byte and its argument, which must be written as short as possible. */
-function scanHead(bytes: Uint8Array, at: number, first: number): { major: number; argument: number; next: number } {
+function readHead(bytes: Uint8Array, at: number, first: number): { major: number; argument: number; next: number } {
   const major = first >> 5
   const info = first & 0x1f
   if (info < 24) return { major, argument: info, next: at + 1 }
@@ -81,30 +101,37 @@ function scanHead(bytes: Uint8Array, at: number, first: number): { major: number
   return { major, argument, next: at + 1 + sizeBytes }
 }
 
-function scanArray(bytes: Uint8Array, start: number, count: number, depthLeft: number): number {
+function readArray(bytes: Uint8Array, start: number, count: number, depthLeft: number): Item {
   wellFormed(depthLeft > 0, 'cbor: nested too deeply')
   // Every item takes at least one byte, so a count larger than the rest cannot be true.
   wellFormed(count <= bytes.length - start, 'cbor: truncated array')
+  const items: CborValue[] = []
   let at = start
-  for (let i = 0; i < count; i += 1) at = scanItem(bytes, at, depthLeft - 1)
-  return at
+  for (let i = 0; i < count; i += 1) {
+    const { value, next } = readItem(bytes, at, depthLeft - 1)
+    items.push(value)
+    at = next
+  }
+  return { value: items, next: at }
 }
 
-function scanMap(bytes: Uint8Array, start: number, count: number, depthLeft: number): number {
+function readMap(bytes: Uint8Array, start: number, count: number, depthLeft: number): Item {
   wellFormed(depthLeft > 0, 'cbor: nested too deeply')
   wellFormed(count <= (bytes.length - start) / 2, 'cbor: truncated map')
+  const map = new Map<string, CborValue>()
   let at = start
   let previous: Uint8Array | null = null
   for (let i = 0; i < count; i += 1) {
-    const first = bytes[at]
-    wellFormed(first !== undefined && first >> 5 === MAJOR.text, 'cbor: a key that is not text')
-    const keyEnd = scanItem(bytes, at, 0)
-    const key = bytes.subarray(at, keyEnd)
-    wellFormed(previous === null || compareBytes(previous, key) < 0, 'cbor: keys repeated or out of order')
-    previous = key
-    at = scanItem(bytes, keyEnd, depthLeft - 1)
+    const key = readItem(bytes, at, 0)
+    wellFormed(typeof key.value === 'string', 'cbor: a key that is not text')
+    const encodedKey = bytes.subarray(at, key.next)
+    wellFormed(previous === null || compareBytes(previous, encodedKey) < 0, 'cbor: keys repeated or out of order')
+    previous = encodedKey
+    const { value, next } = readItem(bytes, key.next, depthLeft - 1)
+    map.set(key.value, value)
+    at = next
   }
-  return at
+  return { value: map, next: at }
 }
 
 function textOf(bytes: Uint8Array): string {
@@ -115,52 +142,8 @@ function textOf(bytes: Uint8Array): string {
   }
 }
 
-/** The value in the form that makes cbor-x deterministic: maps sorted, BigInt where it would choose a float. */
-function writable(value: CborValue): unknown {
-  if (value === null || value instanceof Uint8Array) return value
-  if (typeof value === 'number') {
-    wellFormed(Number.isSafeInteger(value) && value >= 0 && !Object.is(value, -0), 'cbor: not an unsigned integer')
-    return value < 2 ** 32 ? value : BigInt(value)
-  }
-  if (typeof value === 'string') {
-    checkUnicode(value)
-    return value
-  }
-  if (isMap(value)) {
-    const entries = [...value].map(([key, inner]) => ({ key, encodedKey: encodedKeyOf(key), inner: writable(inner) }))
-    entries.sort((a, b) => compareKeys(a.encodedKey, b.encodedKey))
-    return new Map(entries.map(({ key, inner }) => [key, inner]))
-  }
-  return value.map(writable)
-}
-
 function isMap(value: readonly CborValue[] | CborMap): value is CborMap {
   return value instanceof Map
-}
-
-/** The inverse, from what cbor-x returns. */
-function readable(value: unknown): CborValue {
-  if (value === null || typeof value === 'string' || typeof value === 'number') return value
-  if (typeof value === 'bigint') return Number(value)
-  // cbor-x returns a view of the input; values must not share memory with it.
-  if (value instanceof Uint8Array) return Uint8Array.from(value)
-  if (Array.isArray(value)) return value.map(readable)
-  wellFormed(value instanceof Map, 'cbor: unreadable')
-  return new Map([...value].map(([key, inner]) => [String(key), readable(inner)]))
-}
-
-function checkUnicode(text: string): void {
-  wellFormed(fromUtf8(utf8(text)) === text, 'cbor: text is not well-formed Unicode')
-}
-
-function encodedKeyOf(key: string): Uint8Array {
-  checkUnicode(key)
-  return utf8(key)
-}
-
-/** A head grows with its length, so among text keys the shorter one comes first. */
-function compareKeys(a: Uint8Array, b: Uint8Array): number {
-  return a.length - b.length || compareBytes(a, b)
 }
 
 function compareBytes(a: Uint8Array, b: Uint8Array): number {

@@ -3,9 +3,10 @@
 // ML-DSA-65 is checked in JavaScript unless the caller passes a native verifier; Ed25519 by WebCrypto where it has it,
 // else in JavaScript.
 
+import { ed25519 } from '@noble/curves/ed25519.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
-import nacl from 'tweetnacl'
-import { webBytes } from '../hash.ts'
+import { concat, equalConstantTime, toHex } from '../../base/bytes.ts'
+import { sha512, webBytes } from '../hash.ts'
 import { type Check, check } from '../verdict.ts'
 import { type HybridSignature, PUBLIC_KEY_BYTES, type PublicKeys, SIGNATURE_BYTES } from './public-keys.ts'
 
@@ -21,7 +22,7 @@ export type HybridVerifiers = { readonly ed25519: VerifySignature; readonly mlds
 
 /** JavaScript alone: the same on every platform, and the slowest (about 7 ms for both). */
 export const portableVerifiers: HybridVerifiers = {
-  ed25519: (signature, message, publicKey) => nacl.sign.detached.verify(message, signature, publicKey),
+  ed25519: verifyEd25519,
   mldsa65: (signature, message, publicKey, context) => ml_dsa65.verify(signature, message, publicKey, { context }),
 }
 
@@ -72,13 +73,31 @@ const groupOrder = Uint8Array.from([
   0, 0, 0, 0, 0, 0, 0, 0, 0x10,
 ])
 
-/** RFC 8032 section 5.1.7: S < L. tweetnacl does not check it, and anyone could derive a second valid signature. */
+/** RFC 8032 section 5.1.7: S < L. Without this check anyone could derive a second valid signature. */
 function isCanonicalScalar(scalar: Uint8Array): boolean {
   for (let i = groupOrder.length - 1; i >= 0; i -= 1) {
     const difference = (scalar[i] ?? 0) - (groupOrder[i] ?? 0)
     if (difference !== 0) return difference < 0
   }
   return false
+}
+
+/**
+ * RFC 8032 section 5.1.7 without the cofactor, and over every encoding of a key that native implementations take: the
+ * package's own `verify` multiplies by the cofactor, so that a signer could make signatures that pass in one runtime
+ * and fail in another. Throws on bytes that are no point.
+ */
+function verifyEd25519(signature: Uint8Array, message: Uint8Array, publicKey: Uint8Array): boolean {
+  const { Point } = ed25519
+  const r = signature.subarray(0, 32)
+  const hash = littleEndian(sha512(concat(r, publicKey, message))) % Point.Fn.ORDER
+  const key = Point.fromBytes(publicKey, true)
+  const expected = Point.BASE.multiplyUnsafe(littleEndian(signature.subarray(32))).subtract(key.multiplyUnsafe(hash))
+  return equalConstantTime(expected.toBytes(), r)
+}
+
+function littleEndian(bytes: Uint8Array): bigint {
+  return BigInt(`0x${toHex(Uint8Array.from(bytes).reverse())}`)
 }
 
 /** Null when this platform's WebCrypto does not have the algorithm. */

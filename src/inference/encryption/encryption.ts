@@ -5,13 +5,15 @@
 // header.
 
 import { encodeKeyConfig } from '../../attest/ehbp/key-config.ts'
-import { encapsulatedKeyHeader, frameOverheadBytes } from '../../attest/ehbp/protocol.ts'
+import { encapsulatedKeyHeader, frameOverheadBytes, requestNonceHeader, SIZES } from '../../attest/ehbp/protocol.ts'
 import {
   NotOurs,
   openContext,
+  openSession,
   type ServerContext,
   type ServerParts,
   sealedBytesMaxOf,
+  sessionContext,
   suiteOfEncapsulated,
 } from '../../attest/ehbp/server.ts'
 import { Malformed } from '../../attest/malformed.ts'
@@ -43,21 +45,41 @@ export function createEncryption({ keys, random, onRead }: EncryptionDeps): Encr
     onRead?.(suite, outcome)
   }
   const parts: ServerParts = { decapsulate: keys.decapsulate, newAesGcm: nativeAesGcm, pause: nextTurn }
+  const sessions: Sessions = new Map()
   return {
     keyConfig: encodeKeyConfig(keys.publicKeys),
     counts,
     begin: request => {
       const text = request.headers.get(encapsulatedKeyHeader)
       if (text === null || request.method !== 'POST' || !hasBody(request.headers)) return null
-      const encapsulated = text.length <= encapsulatedCharsMax ? fromHex(text) : null
+      const encapsulated =
+        sessions.get(text)?.encapsulated ?? (text.length <= encapsulatedCharsMax ? fromHex(text) : null)
       const suite = encapsulated === null ? null : suiteOfEncapsulated(encapsulated)
       if (encapsulated === null || suite === null) throw wrongHeader()
-      return new Exchange({ suite, encapsulated, note, parts, random })
+      const requestNonce = requestNonceOf(request.headers)
+      return new Exchange({ suite, text, encapsulated, requestNonce, sessions, note, parts, random })
     },
   }
 }
 
 const encapsulatedCharsMax = 2 * Math.max(...kemNames.map(name => KEMS[name].encapsulatedBytes))
+
+/** Sessions by their encapsulated key in hexadecimal; the one that was used last is last. */
+type Sessions = Map<string, Session>
+type Session = { readonly secret: Uint8Array; readonly encapsulated: Uint8Array }
+
+/** Some 4 KB each. One that is forgotten costs a decapsulation more. */
+const sessionsMax = 1024
+
+function requestNonceOf(headers: Headers): Uint8Array | null {
+  const text = headers.get(requestNonceHeader)
+  if (text === null) return null
+  const nonce = text.length === 2 * SIZES.requestNonce ? fromHex(text) : null
+  if (nonce === null) {
+    throw new Fault('invalid_request', `The ${requestNonceHeader} header must be 32 bytes in hexadecimal, sent once.`)
+  }
+  return nonce
+}
 
 /** A request without a body cannot be encrypted, and its sender does not expect it to be (SPEC.md section 7.4). */
 function hasBody(headers: Headers): boolean {
@@ -67,7 +89,12 @@ function hasBody(headers: Headers): boolean {
 
 type ExchangeParts = {
   readonly suite: KemName
+  /** The encapsulated key as it came. */
+  readonly text: string
   readonly encapsulated: Uint8Array
+  /** Null: a request by itself. */
+  readonly requestNonce: Uint8Array | null
+  readonly sessions: Sessions
   readonly note: (suite: KemName, outcome: Outcome) => void
   readonly parts: ServerParts
   readonly random: RandomBytes
@@ -77,6 +104,7 @@ class Exchange implements EncryptedExchange {
   readonly #given: ExchangeParts
   /** Null: no honest sender has made this encapsulated key, so the response would be unreadable. */
   #context: Promise<ServerContext | null> | null = null
+  #session: Session | null = null
   #isMismatch = false
 
   constructor(given: ExchangeParts) {
@@ -100,6 +128,7 @@ class Exchange implements EncryptedExchange {
       if (plain.length > bytesMax) throw new Fault('body_too_large', `The body is larger than ${bytesMax} bytes.`)
       if (plain.length === 0) throw new Fault('invalid_request', 'The encrypted body is empty.')
       note(suite, 'decrypted')
+      this.#keepSession()
       return plain
     } catch (error) {
       this.#isMismatch = error instanceof NotOurs
@@ -117,12 +146,31 @@ class Exchange implements EncryptedExchange {
   }
 
   #open(): Promise<ServerContext | null> {
-    const { suite, encapsulated, parts } = this.#given
-    this.#context ??= openContext(suite, encapsulated, parts).catch(error => {
+    const { suite, encapsulated, parts, requestNonce } = this.#given
+    const open = () =>
+      requestNonce === null ? openContext(suite, encapsulated, parts) : this.#openSession(requestNonce)
+    this.#context ??= open().catch(error => {
       if (error instanceof Malformed) return null
       throw error
     })
     return this.#context
+  }
+
+  async #openSession(requestNonce: Uint8Array): Promise<ServerContext> {
+    const { suite, text, encapsulated, parts, sessions } = this.#given
+    const session = sessions.get(text) ?? { secret: await openSession(suite, encapsulated, parts), encapsulated }
+    this.#session = session
+    return sessionContext(session.secret, { encapsulated, requestNonce }, parts)
+  }
+
+  /** Only of bodies that opened: nobody else's requests may push sessions out. */
+  #keepSession(): void {
+    if (this.#session === null) return
+    const { text, sessions } = this.#given
+    sessions.delete(text)
+    sessions.set(text, this.#session)
+    const [oldest] = sessions.size > sessionsMax ? sessions.keys() : []
+    if (oldest !== undefined) sessions.delete(oldest)
   }
 }
 

@@ -45,8 +45,9 @@ export function createAttestedFetch(options: AttestedFetchOptions, deps: Atteste
   requireProtection(settings, transport)
   const keeper = new EvidenceKeeper({ settings, transport, clock, random })
   const attested = async (input: FetchInput, init?: RequestInit): Promise<Response> => {
-    const { origin, limits } = settings
-    const request = await readRequest(input, init, { origin, requestBytesMax: limits.requestBytesMax })
+    const { origin, prefix, limits } = settings
+    const { requestBytesMax } = limits
+    const request = await readRequest(input, init, { origin, prefix, requestBytesMax })
     return await sendAttested(request, { settings, transport, keeper, random, native })
   }
   return Object.assign(attested, {
@@ -83,13 +84,14 @@ async function sendAttested(request: WireRequest, sending: Sending): Promise<Res
 /** The response, or why the holder of the attested keys did not get the request. */
 async function attempt(
   request: WireRequest,
-  { evidence, channel }: Attested,
+  { evidence, channel, sealing }: Attested,
   { settings: { encryption, limits }, transport: { pins }, random, native }: Sending,
 ): Promise<Response | PeerKeyError | UnknownKeyError> {
   try {
     return await exchange(request, {
       keys: evidence.keys,
       channel,
+      sealing,
       encryption,
       pins,
       random,

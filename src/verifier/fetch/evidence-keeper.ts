@@ -1,5 +1,6 @@
 // Keeps the evidence of requests: shared, renewed in time, or when the gateway shows another key. Effects: its deps.
 
+import type { SealingSession } from '../../attest/ehbp/client.ts'
 import { equalConstantTime } from '../../base/bytes.ts'
 import { VerificationError } from './errors.ts'
 import { type Evidence, type EvidenceDeps, takeEvidence } from './evidence.ts'
@@ -9,7 +10,11 @@ import type { Channel } from './transport.ts'
 export type Attested = {
   readonly evidence: Evidence
   readonly channel: Channel
+  /** One for all requests that rely on this evidence, once a response has opened it. */
+  readonly sealing: Sealing
 }
+
+export type Sealing = { session: SealingSession | null }
 
 type Kept = Attested & { readonly monotonicMs: number }
 
@@ -74,7 +79,7 @@ export class EvidenceKeeper {
       const isSameKey = before !== null && equalConstantTime(before.evidence.tlsSpkiDigest, evidence.tlsSpkiDigest)
       if (!isSameKey) before?.channel.close()
       const channel = isSameKey ? before.channel : transport.open(transport.pins ? evidence.tlsSpkiDigest : 'any')
-      const kept: Kept = { evidence, channel, monotonicMs: clock.monotonicMs() }
+      const kept: Kept = { evidence, channel, sealing: { session: null }, monotonicMs: clock.monotonicMs() }
       if (closedCount === this.#closedCount) this.#kept = kept
       return kept
     } catch (error) {

@@ -41,12 +41,14 @@ export type EvidenceDeps = {
 
 /** Throws EvidenceError when none comes in time, VerificationError when it is not what the policy wants. */
 export async function takeEvidence({ settings, transport, clock, random }: EvidenceDeps): Promise<Evidence> {
-  const { origin, trust, limits } = settings
+  const { origin, prefix, trust, limits } = settings
   const nonce = random(nonceBytes)
   const questions = [
-    { url: new URL(`/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
+    { url: new URL(`${prefix}/attestation?nonce=${toBase64Url(nonce)}`, origin), bodyBytesMax: attestationBytesMax },
     // Any host may serve it: HOST_DATA and the receipts name its digest.
-    ...(trust.workload === null ? [{ url: new URL('/workload.json', origin), bodyBytesMax: workloadBytesMax }] : []),
+    ...(trust.workload === null
+      ? [{ url: new URL(`${prefix}/workload.json`, origin), bodyBytesMax: workloadBytesMax }]
+      : []),
   ]
   const { answers, tlsSpkiDigest } = await inTime(limits.evidenceTimeoutMs, clock, origin, signal =>
     transport.askEvidence(questions, signal),

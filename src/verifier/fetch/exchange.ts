@@ -13,6 +13,7 @@ import type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 import { messageOf } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
 import { ConnectionError, EncryptionError, IncompleteResponseError, RequestError } from './errors.ts'
+import type { Sealing } from './evidence-keeper.ts'
 import { bodyAtOnce, type Judging, judgedBody } from './response-body.ts'
 import type { Channel, WireRequest, WireResponse } from './transport.ts'
 
@@ -20,6 +21,7 @@ type ExchangeDeps = {
   /** Keys from the verified evidence. */
   readonly keys: PublicKeys
   readonly channel: Channel
+  readonly sealing: Sealing
   readonly encryption: 'required' | 'off'
   /** Whether the channel is held to the attested TLS key, so that what comes over it is the gateway's word. */
   readonly pins: boolean
@@ -29,7 +31,7 @@ type ExchangeDeps = {
 }
 
 /** Cryptography of the runtime, in the place of what runs everywhere. */
-export type NativeSealing = Required<Pick<SealOptions, 'newAesGcm' | 'primitives'>>
+export type NativeSealing = Pick<SealOptions, 'newAesGcm' | 'primitives'>
 
 /** The gateway says that it has no such encryption key: it did not carry out the request. */
 export class UnknownKeyError extends Error {
@@ -56,7 +58,7 @@ async function exchangeSealed(
   request: WireRequest & { readonly body: Uint8Array<ArrayBuffer> },
   deps: ExchangeDeps,
 ): Promise<Response> {
-  const { channel } = deps
+  const { channel, sealing } = deps
   const sealed = await seal(request.body, deps)
   const headers = new Headers(request.headers)
   for (const [name, value] of Object.entries(sealed.headers)) headers.set(name, value)
@@ -68,14 +70,16 @@ async function exchangeSealed(
     if (!(error instanceof Malformed)) throw error
     return await unsealed(response, request, { deps, error })
   }
+  sealing.session ??= await sealed.openSession(response)
   return await openedResponse(response, { request, opener, deps })
 }
 
 async function seal(
   body: Uint8Array,
-  { keys, random, native }: Pick<ExchangeDeps, 'keys' | 'random' | 'native'>,
+  { keys, sealing: { session }, random, native }: Pick<ExchangeDeps, 'keys' | 'sealing' | 'random' | 'native'>,
 ): Promise<SealedRequest> {
   try {
+    if (session !== null) return await session.seal(body)
     return await sealRequest({ keys, suite: 'xwing', random, ...native }, body)
   } catch (error) {
     throw new EncryptionError(`the request could not be encrypted, and was not sent: ${messageOf(error)}`, {

@@ -2,6 +2,7 @@
 
 import { systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
+import { nativeAesGcm } from '../../linux/native-aes-gcm.ts'
 import { type AttestedFetch, createAttestedFetch } from './attested-fetch.ts'
 import { createNodeTransport } from './node-transport.ts'
 import type { AttestedFetchOptions } from './options.ts'
@@ -14,5 +15,7 @@ export function attestedFetch(options: AttestedFetchOptions): AttestedFetch {
     createTransport: createNodeTransport,
     clock: systemClock,
     random: systemRandom,
+    // WebCrypto hands each message to another thread and back.
+    native: { newAesGcm: nativeAesGcm },
   })
 }

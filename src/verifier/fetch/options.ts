@@ -13,7 +13,10 @@ import { readSimulatedRoot } from '../simulated-root.ts'
 import { OptionError } from './errors.ts'
 
 export type AttestedFetchOptions = {
-  /** The gateway: `https://HOST` or `https://HOST:PORT`. Requests may go there and nowhere else. */
+  /**
+   * The gateway: `https://HOST`, with a port and a path where it has them. Evidence is fetched below it, and requests
+   * may go there and nowhere else. A `/v1` at its end, as an OpenAI client's baseURL has it, is left out.
+   */
   readonly url: string | URL
   /**
    * Your expectations, in the JSON form that `strongroom verify policy-example` prints, as text or as an object:
@@ -86,7 +89,7 @@ type Trust = {
   readonly outside: readonly string[]
 }
 
-type Limits = {
+export type Limits = {
   readonly evidenceAgeMaxMs: number
   readonly reverifyAfterMs: number
   readonly evidenceTimeoutMs: number
@@ -102,6 +105,8 @@ export type Wire = {
 
 export type Settings = {
   readonly origin: URL
+  /** The gateway's path, without a slash at its end; '' where it has none. */
+  readonly prefix: string
   readonly trust: Trust
   readonly limits: Limits
   readonly wire: Wire
@@ -147,7 +152,7 @@ export function readOptions(options: AttestedFetchOptions): Settings {
   if (ca !== undefined && typeof ca !== 'string') throw new OptionError('ca', "give PEM text, or 'any'")
   const evidenceAgeMaxMs = numberOf(options, 'evidenceAgeMaxMs')
   return {
-    origin: readOrigin(options.url),
+    ...readAddress(options.url),
     trust: readTrust(options),
     limits: {
       evidenceAgeMaxMs,
@@ -165,17 +170,23 @@ export function readOptions(options: AttestedFetchOptions): Settings {
   }
 }
 
-function readOrigin(given: string | URL): URL {
-  const wanted = 'give https://HOST or https://HOST:PORT, without a path'
+const prefixCharsMax = 256
+const prefixPattern = /^(?:\/[A-Za-z0-9._~-]+)*$/
+
+function readAddress(given: string | URL): Pick<Settings, 'origin' | 'prefix'> {
+  const wanted = `give https://HOST, https://HOST:PORT or either with a path of at most ${prefixCharsMax} letters, digits and - . _ ~ between slashes`
   let url: URL
   try {
     url = new URL(given)
   } catch {
     throw new OptionError('url', wanted)
   }
-  const isOrigin = url.protocol === 'https:' && url.href === `${url.origin}/`
-  if (!isOrigin) throw new OptionError('url', wanted)
-  return url
+  const { protocol, origin, pathname, href } = url
+  const prefix = pathname.replace(/\/$/, '').replace(/\/v1$/, '')
+  // Neither a user, a query nor a fragment.
+  const isPlain = protocol === 'https:' && href === `${origin}${pathname}`
+  if (!isPlain || prefix.length > prefixCharsMax || !prefixPattern.test(prefix)) throw new OptionError('url', wanted)
+  return { origin: new URL(origin), prefix }
 }
 
 function numberOf(options: AttestedFetchOptions, name: keyof typeof NUMBERS): number {

@@ -1,5 +1,6 @@
-// Exports that both halves of the package share beside `attestedFetch`: judging evidence, policies, errors and types.
-// index.ts of the room has more.
+// Exports that both halves of the package share beside `attestedFetch`: judging a gateway and its responses, policies,
+// errors and types. A page with `attestedFetch` does without the rest, which has entries of its own: report-entry.ts,
+// evidence-entry.ts.
 
 export { AMD_ROOTS, type TrustedRoot } from '../../attest/amd/roots.ts'
 export { Malformed } from '../../attest/malformed.ts'
@@ -8,7 +9,7 @@ export { encodePolicy, type Policy, parsePolicy, strictPolicy } from '../../atte
 export { policySchema } from '../../attest/policy/schema.ts'
 export type { PublicKeys } from '../../attest/receipt/public-keys.ts'
 export type { ResponseClaim } from '../../attest/receipt/response.ts'
-export { decodeReport, type SnpReport } from '../../attest/report/report.ts'
+export type { SnpReport } from '../../attest/report/report.ts'
 export type { Check, Outcome, Verdict } from '../../attest/verdict.ts'
 export { type ExpectedAllowlist, readAllowlist } from '../allowlist.ts'
 export {
@@ -19,17 +20,7 @@ export {
   nonceBytes,
   verifyGateway,
 } from '../gateway.ts'
-export {
-  type InstanceIdentity,
-  type InstanceQuestion,
-  type InstanceVerdict,
-  instanceAttestationBytesMax,
-  readInstanceHostname,
-  verifyInstance,
-} from '../instance.ts'
-export { type ExpectedImage, readExpectedImage } from '../launch.ts'
-export { allInstancePins, allPins, type InstancePins, type Pins, type ReportPins } from '../pins.ts'
-export { defaultPolicy, type SavedReport, verifySavedReport } from '../report.ts'
+export { allPins, type Pins, type ReportPins } from '../pins.ts'
 export {
   type GatewayResponse,
   type GatewayResponseVerdict,

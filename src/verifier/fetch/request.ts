@@ -2,6 +2,7 @@
 
 import { messageOf } from '../../base/fault.ts'
 import { RequestError } from './errors.ts'
+import type { Limits, Settings } from './options.ts'
 import type { WireRequest } from './transport.ts'
 
 export type FetchInput = string | URL | Request
@@ -18,7 +19,7 @@ const DETOURS = ['agent', 'client', 'dispatcher', 'proxy', 'tls', 'unix', 'verbo
 export async function readRequest(
   input: FetchInput,
   init: RequestInit | undefined,
-  { origin, requestBytesMax }: { readonly origin: URL; readonly requestBytesMax: number },
+  { origin, prefix, requestBytesMax }: Pick<Settings, 'origin' | 'prefix'> & Pick<Limits, 'requestBytesMax'>,
 ): Promise<WireRequest> {
   const detour = DETOURS.find(name => Reflect.get(init ?? {}, name) !== undefined)
   if (detour !== undefined) {
@@ -29,9 +30,10 @@ export async function readRequest(
   const request = requestOf(input, init)
   const url = new URL(request.url)
   url.hash = ''
-  if (url.origin !== origin.origin) {
+  if (url.origin !== origin.origin || !url.pathname.startsWith(`${prefix}/`)) {
+    const own = `${origin.origin}${prefix}`
     throw new RequestError(
-      `${url.origin} is not the attested gateway, which is ${origin.origin}; give the client its address as baseURL`,
+      `${url.origin}${prefix === '' ? '' : url.pathname} is not the attested gateway, which is ${own}; give the client ${own}/v1 as baseURL`,
     )
   }
   const headers = new Headers(request.headers)

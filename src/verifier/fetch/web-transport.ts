@@ -27,18 +27,14 @@ export function createWebTransport({ ca }: Wire): Transport {
   return { pins: false, askEvidence, open: () => channel }
 }
 
-/** Nothing that the page has (cookies, caches, referrer) goes along, and no redirect is followed. */
-const ALONE = {
-  redirect: 'error',
-  credentials: 'omit',
-  cache: 'no-store',
-  referrerPolicy: 'no-referrer',
-} as const
+/** Nothing that the page has (cookies, referrer) goes along, and no redirect is followed. */
+const ALONE = { redirect: 'error', credentials: 'omit', referrerPolicy: 'no-referrer' } as const
+const FRESH = { ...ALONE, cache: 'no-store' } as const
 
 async function askEvidence(questions: readonly EvidenceQuestion[], signal: AbortSignal): Promise<EvidenceAnswers> {
   const answers: EvidenceAnswer[] = []
   for (const { url, bodyBytesMax } of questions) {
-    const response = await fetch(url, { ...ALONE, signal, headers: { accept: 'application/json' } })
+    const response = await fetch(url, { ...FRESH, signal, headers: { accept: 'application/json' } })
     const body = await bodyAtOnce(response.body, bodyBytesMax)
     answers.push({ status: response.status, retryAfter: response.headers.get('retry-after'), body })
   }
@@ -47,6 +43,7 @@ async function askEvidence(questions: readonly EvidenceQuestion[], signal: Abort
 
 async function send({ method, url, headers, body, signal }: WireRequest): Promise<WireResponse> {
   try {
+    // Past the cache Chromium would ask by a preflight request each time; it keeps no answer of a POST by itself.
     const response = await fetch(url, { ...ALONE, method, headers, body, ...(signal === null ? {} : { signal }) })
     return { ...pick(response), body: response.body }
   } catch (error) {

@@ -375,7 +375,7 @@ describe('sealed headers', () => {
     })
     const exported = await own.Export(utf8('ehbp response'), 32)
     const responseNonce = fromHex(nonce) ?? new Uint8Array(0)
-    return await responseCiphers({ exported, encapsulated, responseNonce }, nativeAesGcm).headers.seal(utf8(plain))
+    return await responseCiphers({ exported, encapsulated, responseNonce }, nativeAesGcm).headers().seal(utf8(plain))
   }
 })
 

@@ -1,6 +1,8 @@
 // Hybrid keys and signatures: both halves, always.
 
 import { describe, expect, test } from 'bun:test'
+import { createHash, createPublicKey, verify } from 'node:crypto'
+import { ed25519 } from '@noble/curves/ed25519.js'
 import { ml_kem768_x25519 } from '@noble/post-quantum/hybrid.js'
 import { ml_dsa65 } from '@noble/post-quantum/ml-dsa.js'
 import { ml_kem768 } from '@noble/post-quantum/ml-kem.js'
@@ -85,6 +87,82 @@ describe.each(Object.entries(verifiers))('%s verifiers', (_name, by) => {
     const forged = concat(signature.ed25519.subarray(0, 32), bytes)
     expect(nacl.sign.detached.verify(message, forged, keys.publicKeys.ed25519)).toBe(true)
     expect(await outcomes({ ed25519: forged }, by)).toEqual(badEd25519)
+  })
+})
+
+// Goal: who holds a key makes no signature that passes in one runtime and fails in another: points of small order, and
+// encodings that are not the shortest, count in JavaScript as in native code.
+describe('the Ed25519 half in JavaScript is the native one', () => {
+  const { Point } = ed25519
+  const torsion = Point.fromHex('c7176a703d4dd84fba3c0b760d10670f2a2053fa2c39ccc64ec7fd7792ac037a')
+  const secret = 77_777n
+  const nonce = 99_999n
+
+  /** A signature by `secret` whose R and public key are moved by these points. */
+  function moved(what: Uint8Array, byR: typeof torsion, byKey: typeof torsion) {
+    const publicKey = Point.BASE.multiply(secret).add(byKey).toBytes()
+    const r = Point.BASE.multiply(nonce).add(byR).toBytes()
+    const digest = createHash('sha512').update(r).update(publicKey).update(what).digest()
+    const hash = BigInt(`0x${toHex(digest.reverse())}`)
+    const scalar = (nonce + hash * secret) % Point.Fn.ORDER
+    const s = (fromHex(scalar.toString(16).padStart(64, '0')) ?? new Uint8Array(0)).reverse()
+    return { publicKey, signature: concat(r, s) }
+  }
+
+  function native(sign: Uint8Array, what: Uint8Array, publicKey: Uint8Array): boolean {
+    try {
+      const spki = Buffer.concat([Buffer.from('302a300506032b6570032100', 'hex'), publicKey])
+      return verify(null, what, createPublicKey({ key: spki, format: 'der', type: 'spki' }), sign)
+    } catch {
+      return false
+    }
+  }
+
+  async function portable(sign: Uint8Array, what: Uint8Array, publicKey: Uint8Array): Promise<boolean> {
+    try {
+      return await portableVerifiers.ed25519(sign, what, publicKey, context)
+    } catch {
+      return false
+    }
+  }
+
+  test('points of small order', async () => {
+    const seen = new Set<boolean>()
+    for (let i = 0; i < 24; i += 1) {
+      const what = utf8(`message ${i}`)
+      const both = [Point.ZERO, torsion].flatMap(byR => [Point.ZERO, torsion].map(byKey => moved(what, byR, byKey)))
+      for (const [at, { publicKey, signature: sign }] of both.entries()) {
+        const expected = native(sign, what, publicKey)
+        expect(await portable(sign, what, publicKey)).toBe(expected)
+        if (at === 0) expect(expected).toBe(true)
+        if (at === 3) seen.add(expected)
+        if (at !== 2) continue
+        // The rule with the cofactor, which the package has, takes this one.
+        expect([expected, ed25519.verify(sign, what, publicKey)]).toEqual([false, true])
+      }
+    }
+    expect([...seen].sort()).toEqual([false, true])
+  })
+
+  test.each([
+    ['zero', '00'.repeat(32)],
+    ['one', `01${'00'.repeat(31)}`],
+    ['one, negative', `01${'00'.repeat(30)}80`],
+    ['p', `ed${'ff'.repeat(30)}7f`],
+    ['p + 1', `ee${'ff'.repeat(30)}7f`],
+    ['p + 1, negative', `ee${'ff'.repeat(31)}`],
+    ['the largest', 'ff'.repeat(32)],
+    ['no point', `02${'00'.repeat(31)}`],
+  ])('a public key of %s', async (_, text) => {
+    const publicKey = fromHex(text) ?? new Uint8Array(0)
+    // S = 0: good exactly if R is the key times the negated hash.
+    for (const r of ['01'.padEnd(64, '0'), '00'.repeat(32), `ec${'ff'.repeat(30)}7f`, `ee${'ff'.repeat(30)}7f`]) {
+      for (let i = 0; i < 8; i += 1) {
+        const sign = concat(fromHex(r) ?? new Uint8Array(0), new Uint8Array(32))
+        const what = utf8(`message ${i}`)
+        expect(await portable(sign, what, publicKey)).toBe(native(sign, what, publicKey))
+      }
+    }
   })
 })
 

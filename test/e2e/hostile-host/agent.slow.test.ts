@@ -220,7 +220,7 @@ describe('an authority of the host', () => {
       await using server = await startRecorder(await newCertificate(), head =>
         httpResponse('{"ok":true}', ['content-type: application/json'], head.startsWith('POST') ? '200 OK' : '404 No'),
       )
-      const { serverAuthority } = await import('../../rigs/gateway/attested-gateway.ts')
+      const { serverAuthority } = await import('../../../scripts/rigs/gateway/attested-gateway.ts')
       const gateway = { kind: 'unattested', why: 'host', ca: (await serverAuthority()).caPem } as const
       await using endpoint = await startEndpoint({ baseUrl: `${server.url}/api/v1`, gateway, key })
       expect(await endpoint.prompt()).toMatchObject({ status: 200, text: '{"ok":true}' })

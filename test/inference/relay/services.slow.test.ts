@@ -3,6 +3,7 @@
 import { afterAll, expect, test } from 'bun:test'
 import { connect } from 'node:tls'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY, MODEL, target } from '../../../scripts/rigs/gateway/server.ts'
 import { samplesOf } from '../../../scripts/rigs/gateway/test-gateway.ts'
 import { startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
@@ -13,7 +14,6 @@ import { silentLogger } from '../../../src/base/log.ts'
 import { createDeadlines } from '../../../src/base/work/deadlines.ts'
 import { defaultConfig } from '../../../src/config/load.ts'
 import { Member } from '../../../src/inference/relay/member.ts'
-import { serverAuthority } from '../../rigs/gateway/attested-gateway.ts'
 import { type RelayedGateway, startRelayedGateway } from '../../rigs/gateway/relayed-gateway.ts'
 
 const waitMs = 20_000

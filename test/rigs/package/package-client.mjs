@@ -1,7 +1,7 @@
 // A program that has installed the verifier's package and the official OpenAI client: it does what each line of its input says, and prints a line of JSON
 // for each. Run by Bun and by Node in a project of its own (package-project.ts), and by a page (package-page.ts).
 
-import { attestedFetch } from '@strongroom/verifier'
+import { attestedFetch, verifyGatewayResponse } from '@strongroom/verifier'
 import OpenAI from 'openai'
 
 const messages = [{ role: 'user', content: 'the secret prompt' }]
@@ -18,11 +18,11 @@ export function createClient() {
   let openai = null
   const model = 'tiny'
   const commands = {
-    open: ({ options, key }) => {
+    open: ({ options, key, baseURL = `${options.url}/v1` }) => {
       fetch = attestedFetch(options)
       openai = new OpenAI({
         apiKey: key,
-        baseURL: `${options.url}/v1`,
+        baseURL,
         fetch,
         maxRetries: 0,
         dangerouslyAllowBrowser: true,
@@ -56,6 +56,32 @@ export function createClient() {
     },
     /** The status of an error of the client's own. */
     unknownModel: async () => openai.chat.completions.create({ model: 'nope', messages }),
+    /** An answer, and what its receipt says of it. */
+    receipt: async ({ url, stream, key, outside }) => {
+      const body = JSON.stringify({ model, messages, stream })
+      const headers = {
+        authorization: `Bearer ${key}`,
+        'content-type': 'application/json',
+        'x-strongroom-receipt': '1',
+      }
+      const response = await fetch(url, { method: 'POST', headers, body })
+      const exchange = {
+        request: new TextEncoder().encode(body),
+        response: new Uint8Array(await response.arrayBuffer()),
+        receipt: response.headers.get('x-strongroom-receipt'),
+      }
+      const { ok, claim, checks } = await verifyGatewayResponse(exchange, fetch.evidence().verdict, { outside })
+      exchange.request[0] ^= 1
+      const changed = await verifyGatewayResponse(exchange, fetch.evidence().verdict, { outside })
+      const failed = checks.filter(check => check.outcome === 'fail').map(check => check.name)
+      return {
+        ok,
+        failed,
+        changed: changed.ok,
+        model: claim?.model ?? null,
+        requestId: response.headers.get('x-request-id') !== null,
+      }
+    },
     raw: async ({ url, init }) => {
       const response = await fetch(url, init)
       return { status: response.status, type: response.headers.get('content-type'), text: await response.text() }

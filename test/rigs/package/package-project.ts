@@ -11,8 +11,7 @@ const repo = resolve(import.meta.dir, '../../..')
 
 export type PackageProject = Disposable & {
   readonly folder: string
-  /** Digest of the tarball. */
-  readonly tarballSha256: string
+  readonly tarball: Uint8Array
   /** Names of the files in the tarball, sorted. */
   readonly packed: readonly string[]
   /** `program`: another than package-main.mjs, which lies in the folder. */
@@ -55,7 +54,7 @@ export async function preparePackage(): Promise<PackageProject> {
   return {
     folder,
     packed,
-    tarballSha256: new Bun.CryptoHasher('sha256').update(await Bun.file(tarball).bytes()).digest('hex'),
+    tarball: await Bun.file(tarball).bytes(),
     start: (runtime, program = 'package-main.mjs') => startClient(runtime, folder, program),
     [Symbol.dispose]: () => rmSync(work, { recursive: true, force: true }),
   }

@@ -3,6 +3,7 @@
 import { afterAll, describe, expect, test } from 'bun:test'
 import { createManualClock } from '../../../scripts/rigs/clock.ts'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { attestedOptions } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createAttestedFetch } from '../../../src/verifier/fetch/attested-fetch.ts'
 import { EvidenceError, KeyChangedError, VerificationError } from '../../../src/verifier/fetch/errors.ts'
@@ -19,7 +20,6 @@ import {
   sentInClear,
   startFakeFetch,
 } from '../../rigs/fake-wire.ts'
-import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
 
 afterAll(clearRig)
 

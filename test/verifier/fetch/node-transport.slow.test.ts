@@ -3,13 +3,13 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { type Certified, serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { until } from '../../../scripts/rigs/until.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { ConnectionError } from '../../../src/verifier/fetch/errors.ts'
 import { createNodeTransport } from '../../../src/verifier/fetch/node-transport.ts'
 import type { Wire } from '../../../src/verifier/fetch/options.ts'
 import { PeerKeyError, type WireRequest } from '../../../src/verifier/fetch/transport.ts'
-import { type Certified, serverAuthority } from '../../rigs/gateway/attested-gateway.ts'
 import { httpResponse, newCertificate, startRecorder, startRelay } from '../../rigs/tls-peers.ts'
 
 afterAll(clearRig)

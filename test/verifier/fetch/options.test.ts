@@ -3,9 +3,9 @@
 
 import { afterAll, describe, expect, test } from 'bun:test'
 import { clearRig } from '../../../scripts/rigs/gateway/attestation.ts'
+import { attestedOptions } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { type AttestedFetchOptions, readOptions } from '../../../src/verifier/fetch/options.ts'
-import { attestedOptions } from '../../rigs/gateway/attested-gateway.ts'
 
 afterAll(clearRig)
 
@@ -52,11 +52,35 @@ test('goal: everything that is said is kept, and what is left out has the defaul
   expect(readOptions({ ...all, allowlist: bytes, policy: JSON.stringify(policy) }).trust).toEqual(settings.trust)
 })
 
+// Goal: a gateway may be below a path, given with or without the end of an OpenAI client's baseURL.
+describe('a path', () => {
+  test.each([
+    ['https://127.0.0.1:8442', ''],
+    ['https://127.0.0.1:8442/', ''],
+    ['https://127.0.0.1:8442/v1', ''],
+    ['https://127.0.0.1:8442/v1/', ''],
+    ['https://127.0.0.1:8442/team-a', '/team-a'],
+    ['https://127.0.0.1:8442/team-a/', '/team-a'],
+    ['https://127.0.0.1:8442/team-a/v1', '/team-a'],
+    ['https://127.0.0.1:8442/a/b.c/~d_/v1/', '/a/b.c/~d_'],
+    ['https://127.0.0.1:8442/v1/v1', '/v1'],
+    ['https://127.0.0.1:8442/a/../b', '/b'],
+    [`https://127.0.0.1:8442/${'a'.repeat(255)}`, `/${'a'.repeat(255)}`],
+  ])('%s', (url, prefix) => {
+    const settings = readOptions({ ...all, url })
+    expect([settings.origin.href, settings.prefix]).toEqual(['https://127.0.0.1:8442/', prefix])
+  })
+})
+
 // Goal: a mistake is an error that names the option.
 describe('mistakes', () => {
   test.each([
     [{ url: 'http://127.0.0.1:1' }, 'url: '],
-    [{ url: 'https://127.0.0.1:1/v1' }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/a//b' }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/a%2fb' }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/a;b' }, 'url: '],
+    [{ url: `https://127.0.0.1:1/${'a'.repeat(256)}` }, 'url: '],
+    [{ url: 'https://127.0.0.1:1/a#b' }, 'url: '],
     [{ url: 'https://u:p@127.0.0.1:1' }, 'url: '],
     [{ url: 'https://127.0.0.1:1/?x' }, 'url: '],
     [{ url: undefined }, 'url: '],

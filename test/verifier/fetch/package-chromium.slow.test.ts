@@ -2,17 +2,21 @@
 // reads and changes nothing of them.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'bun:test'
-import { readFileSync } from 'node:fs'
+import { readdirSync, readFileSync } from 'node:fs'
 import { builtinModules } from 'node:module'
 import { join } from 'node:path'
 import { clearRig, newNonce } from '../../../scripts/rigs/gateway/attestation.ts'
+import {
+  type AttestedGateway,
+  attestedOptions,
+  startAttestedGateway,
+} from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { KEY } from '../../../scripts/rigs/gateway/server.ts'
 import { startUpstream, type TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import type { AttestationResponse } from '../../../src/contract/http/attestation.ts'
 import { OptionError } from '../../../src/verifier/fetch/errors.ts'
 import { createWebTransport } from '../../../src/verifier/fetch/web-transport.ts'
 import { importsOf } from '../../meta/source.ts'
-import { type AttestedGateway, attestedOptions, startAttestedGateway } from '../../rigs/gateway/attested-gateway.ts'
 import { openClientPage } from '../../rigs/package/package-page.ts'
 import { type PackageClient, type PackageProject, preparePackage } from '../../rigs/package/package-project.ts'
 import { type Relay, startProxy, startRelay } from '../../rigs/tls-peers.ts'
@@ -188,32 +192,20 @@ describe('who ends TLS and', () => {
   })
 })
 
-describe('the module for pages', () => {
-  // Goal: it imports nothing: neither at its top nor later, and nothing of Bun's or Node's.
+describe('the modules for pages', () => {
+  // Goal: they import each other and nothing else: neither at their top nor later, and nothing of Bun's or Node's.
   test('imports', () => {
-    const source = readFileSync(join(project.folder, 'node_modules/@strongroom/verifier/browser.js'), 'utf8')
-    expect(new Bun.Transpiler().scanImports(source)).toEqual([])
-    expect(source).not.toMatch(/["'`](?:node|bun):/)
+    const folder = join(project.folder, 'node_modules/@strongroom/verifier/web')
     const builtin = new Set(['bun', ...builtinModules])
-    const named = importsOf(source).filter(({ specifier }) => builtin.has(specifier))
-    expect(named).toEqual([])
+    for (const file of readdirSync(folder)) {
+      const source = readFileSync(join(folder, file), 'utf8')
+      for (const { path } of new Bun.Transpiler().scanImports(source)) expect(path).toMatch(/^\.\/chunk-[a-z0-9]+\.js$/)
+      expect(source).not.toMatch(/["'`](?:node|bun):/)
+      expect(importsOf(source).filter(({ specifier }) => builtin.has(specifier))).toEqual([])
+    }
   })
 
-  // Goal: a page loads it in one go, with the encryption in it.
-  test('size', async () => {
-    const { outputs } = await Bun.build({
-      entrypoints: [join(project.folder, 'node_modules/@strongroom/verifier/browser.js')],
-      target: 'browser',
-      format: 'esm',
-      minify: true,
-    })
-    const [output] = outputs
-    const bytes = Bun.gzipSync(Buffer.from((await output?.text()) ?? ''), { level: 9 }).length
-    expect(bytes).toBeGreaterThan(50_000)
-    expect(bytes).toBeLessThanOrEqual(137_000)
-  })
-
-  // Goal: it does not run where keys can be pinned, so that a wrong choice of a bundler is no quiet loss.
+  // Goal: they do not run where keys can be pinned, so that a wrong choice of a bundler is no quiet loss.
   test('in Bun', () => {
     expect(() => createWebTransport({ ca: undefined, connectTimeoutMs: 1, idleTimeoutMs: 1 })).toThrow(OptionError)
   })

@@ -1,7 +1,12 @@
 // The OpenAPI 3.1 document of service B, the inference gateway. Pure; committed under test/golden. Chat and completion
 // bodies are OpenAI's; the document names the fields that the gateway checks.
 
-import { keyConfigMediaType, responseNonceHeader, sealedHeadersHeader } from '../../../attest/ehbp/protocol.ts'
+import {
+  keyConfigMediaType,
+  responseNonceHeader,
+  sealedHeadersHeader,
+  sessionHeader,
+} from '../../../attest/ehbp/protocol.ts'
 import { saltHeader } from '../../../attest/receipt/response.ts'
 import { AttestationResponse } from '../../../contract/http/attestation.ts'
 import {
@@ -99,7 +104,7 @@ function success(content: Content): Document['success'] {
 
 /** Shared by operations that cost tokens. */
 const METERED = {
-  parameters: ['Receipt', 'Cost', 'EncapsulatedKey'],
+  parameters: ['Receipt', 'Cost', 'EncapsulatedKey', 'RequestNonce'],
   failures: [
     'InvalidRequest',
     'Unauthenticated',
@@ -128,6 +133,7 @@ function completed(schema: string, stream: string | null): Document['success'] {
       [receiptPathHeader]: 'ReceiptPath',
       [saltHeader]: 'ReceiptSalt',
       [responseNonceHeader]: 'ResponseNonce',
+      [sessionHeader]: 'Session',
       [sealedHeadersHeader]: 'SealedHeaders',
     },
     content: { ...jsonContent(ref('schemas', schema)), ...(stream === null ? {} : { 'text/event-stream': events }) },
@@ -246,7 +252,7 @@ const DOCUMENTS: Readonly<Record<GatewayOperation, Document>> = {
     summary: 'Estimate of the tokens of a message’s prompt; asks no model and costs nothing',
     description:
       'Four bytes of the text make a token, as in estimates of usage; a picture or document counts as 1600. `max_tokens` may be left out.',
-    parameters: ['EncapsulatedKey'],
+    parameters: ['EncapsulatedKey', 'RequestNonce'],
     failures: METERED.failures,
     body: {
       schema: 'MessagesRequest',

@@ -1,7 +1,12 @@
 // Parameters, headers and failures that operations of the gateway's OpenAPI document share. Pure.
 
 import { keyConfigProblemOf } from '../../../attest/ehbp/key-config.ts'
-import { encapsulatedKeyHeader, keyConfigProblem } from '../../../attest/ehbp/protocol.ts'
+import {
+  encapsulatedKeyHeader,
+  keyConfigProblem,
+  requestNonceHeader,
+  sessionForm,
+} from '../../../attest/ehbp/protocol.ts'
 import { type GatewayErrorCode, gatewayError } from '../../../contract/http/inference.ts'
 import { type ApiFailure, COMMON_FAILURES, COMMON_HEADERS, parameter, ref } from '../../../http/openapi.ts'
 import { USAGE_FORMATS, usageByDefault } from '../../metering/usage-request.ts'
@@ -38,6 +43,12 @@ export const PARAMETERS = {
     'The body is encrypted (EHBP), and this is the encapsulated key in hexadecimal: 32 bytes for X25519, 1120 for X-Wing.',
     { type: 'string', pattern: '^([0-9a-f]{64}|[0-9a-f]{2240})$' },
   ),
+  RequestNonce: parameter(
+    'header',
+    requestNonceHeader,
+    'The encapsulated key is that of an earlier request, whose response offered a session, and this is a fresh nonce for the keys of this one: 32 bytes in hexadecimal.',
+    { type: 'string', pattern: '^[0-9a-f]{64}$' },
+  ),
 } as const
 
 export const HEADERS = {
@@ -71,6 +82,11 @@ export const HEADERS = {
   ResponseNonce: {
     description: 'The response is encrypted (EHBP), and this is the nonce of its keys. Only of encrypted requests.',
     schema: { type: 'string', pattern: '^[0-9a-f]{64}$' },
+  },
+  Session: {
+    description:
+      'The form of sessions that this gateway has: later requests may repeat the encapsulated key and name a nonce of their own instead. Only of encrypted requests.',
+    schema: { const: sessionForm },
   },
   SealedHeaders: {
     description:

@@ -1,23 +1,17 @@
 // A gateway as a relying party meets it: HTTPS, simulated evidence for its TLS key, an upstream behind it. Can be
 // restarted with new keys. Effects: files, free ports.
 
-import {
-  allowlistText,
-  configurationText,
-  imageDigest,
-  openRig,
-  rigDir,
-  simulatedHost,
-} from '../../../scripts/rigs/gateway/attestation.ts'
-import { startHostGateway, type TestGateway, target } from '../../../scripts/rigs/gateway/server.ts'
-import type { TestUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { encodePolicy, strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { type Authority, openAuthority } from '../../../src/http/authority.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
 import { makeReceiptKeys } from '../../../src/inference/attestation/receipt-keys.ts'
+import { createResponseSealer } from '../../../src/inference/attestation/response-sealer.ts'
 import { createEncryption } from '../../../src/inference/encryption/encryption.ts'
+import { allowlistText, configurationText, imageDigest, openRig, rigDir, simulatedHost } from './attestation.ts'
+import { startHostGateway, type TestGateway, target } from './server.ts'
+import type { TestUpstream } from './upstream-server.ts'
 
 export type AttestedGateway = AsyncDisposable & {
   readonly url: string
@@ -29,6 +23,8 @@ export type AttestedGateway = AsyncDisposable & {
   readonly nonceCount: () => number
   /** Requests that came encrypted. */
   readonly encryptedCount: () => number
+  /** `METHOD /path` of every request. */
+  readonly seen: string[]
 }
 
 export type Certified = { readonly cert: string; readonly key: string }
@@ -50,17 +46,20 @@ export function serverAuthority(): Promise<Authority> {
 /** With new receipt keys, and a new TLS key unless there is a `pair`. */
 export async function startAttestedGateway(
   upstream: TestUpstream,
-  options: { readonly pair?: Certified } = {},
+  options: { readonly pair?: Certified; readonly corsOrigins?: readonly string[] } = {},
 ): Promise<AttestedGateway> {
   const pair = options.pair ?? (await (await serverAuthority()).issue(['127.0.0.1'], 1))
   const keys = makeReceiptKeys(systemRandom)
   const tlsSpkiDigest = spkiDigestOf(pair.cert)
   const rig = await openRig({ keys, tlsSpkiDigest })
   let nonceCount = 0
+  const seen: string[] = []
   const encryption = createEncryption({ keys, random: systemRandom })
   const gateway = startHostGateway([target(upstream.url)], {
     host: {
       encryption,
+      sealer: createResponseSealer({ keys, clock: systemClock, random: systemRandom, inside: new Set() }),
+      corsOrigins: options.corsOrigins ?? [],
       attestation: (request, address) => {
         nonceCount += 1
         return rig.endpoint(request, address())
@@ -73,7 +72,10 @@ export async function startAttestedGateway(
     tls: { cert: pair.cert, key: pair.key },
     development: false,
     idleTimeout: 60,
-    fetch: (request, bun) => gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? ''),
+    fetch: (request, bun) => {
+      seen.push(`${request.method} ${new URL(request.url).pathname}`)
+      return gateway.gateway.fetch(request, () => bun.requestIP(request)?.address ?? '')
+    },
   })
   return {
     url: `https://127.0.0.1:${server.port}`,
@@ -83,6 +85,7 @@ export async function startAttestedGateway(
     tlsSpkiDigest,
     nonceCount: () => nonceCount,
     encryptedCount: () => encryption.counts.xwing.decrypted,
+    seen,
     [Symbol.asyncDispose]: async () => {
       await server.stop(true)
       await gateway[Symbol.asyncDispose]()
