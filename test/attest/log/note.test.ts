@@ -2,14 +2,7 @@
 // alone, and refused where they are not whole.
 
 import { describe, expect, test } from 'bun:test'
-import { generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
-import {
-  cosignedText,
-  decodeCheckpoint,
-  encodeCheckpoint,
-  encodeCosignature,
-  verifiedSigners,
-} from '../../../src/attest/log/checkpoint.ts'
+import { decodeCheckpoint, encodeCheckpoint, verifiedSigners } from '../../../src/attest/log/checkpoint.ts'
 import { inclusionProof, isIncluded, leafHash, nodeHash, rootOf } from '../../../src/attest/log/merkle.ts'
 import {
   decodeNote,
@@ -24,6 +17,7 @@ import { decodeLogProof, encodeLogProof } from '../../../src/attest/log/proof.ts
 import { decodeEntries, encodeEntries, tileAt, tilePath, tileWidth } from '../../../src/attest/log/tiles.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { toHex, utf8 } from '../../../src/base/bytes.ts'
+import { newSigner, signedBy } from '../../rigs/log/log-signer.ts'
 
 /** Key and note of the documentation of Go's package note. */
 const neumann = decodeNoteKey('PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW')
@@ -33,26 +27,11 @@ then you don't know what your problem is.
 — PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=
 `
 
-type Signer = { readonly key: NoteKey; readonly privateKey: KeyObject }
-
-function signer(name: string, type: NoteKey['type']): Signer {
-  const { publicKey, privateKey } = generateKeyPairSync('ed25519')
-  const raw = publicKey.export({ format: 'der', type: 'spki' }).subarray(-32)
-  return { key: { name, type, publicKey: new Uint8Array(raw) }, privateKey }
-}
-
-function signed(text: string, { key, privateKey }: Signer, seconds = 1_700_000_000n) {
-  const message = key.type === 'cosignature' ? cosignedText(text, seconds) : text
-  const bytes = new Uint8Array(sign(null, utf8(message), privateKey))
-  const signature = key.type === 'cosignature' ? encodeCosignature(seconds, bytes) : bytes
-  return { name: key.name, keyId: keyIdOf(key), signature }
-}
-
-const log = signer('log.example/a', 'ed25519')
-const witness = signer('witness.example/w1', 'cosignature')
+const log = newSigner('log.example/a', 'ed25519')
+const witness = newSigner('witness.example/w1', 'cosignature')
 const root = leafHash(utf8('x'))
 const text = encodeCheckpoint({ origin: 'log.example/a', size: 1, root, extensions: [] })
-const whole = { text, signatures: [signed(text, log), signed(text, witness)] }
+const whole = { text, signatures: [signedBy(log, text), signedBy(witness, text, 1_700_000_000_000)] }
 
 describe('notes', () => {
   test('goal: a note of another tool verifies, byte for byte, and no other text does', async () => {
@@ -70,13 +49,13 @@ describe('notes', () => {
       ['log.example/a', null],
       ['witness.example/w1', 1_700_000_000_000],
     ])
-    const others = [signer('log.example/a', 'ed25519').key, { ...witness.key, name: 'witness.example/w2' }]
+    const others = [newSigner('log.example/a', 'ed25519').key, { ...witness.key, name: 'witness.example/w2' }]
     expect(await verifiedSigners(note, [...others, { ...witness.key, type: 'ed25519' }])).toEqual([])
     const [, cosigned] = whole.signatures
     if (cosigned === undefined) throw new Error('a cosignature')
     const later = { ...cosigned, signature: cosigned.signature.with(7, 1) }
     expect(await verifiedSigners({ text, signatures: [later] }, [witness.key])).toEqual([])
-    const again = { text, signatures: [cosigned, signed(text, witness, 1_800_000_000n)] }
+    const again = { text, signatures: [cosigned, signedBy(witness, text, 1_800_000_000_000)] }
     expect((await verifiedSigners(again, [witness.key]))[0]?.atMs).toBe(1_800_000_000_000)
   })
 
@@ -130,7 +109,11 @@ describe('proofs', () => {
   test('goal: index, hashes and checkpoint come back, and show that the entry is in the log', () => {
     const head = { size: 5, root: rootOf(5, read) }
     const own = encodeCheckpoint({ origin: 'log.example/a', ...head, extensions: [] })
-    const proof = { index: 2, hashes: inclusionProof(2, 5, read), note: { text: own, signatures: [signed(own, log)] } }
+    const proof = {
+      index: 2,
+      hashes: inclusionProof(2, 5, read),
+      note: { text: own, signatures: [signedBy(log, own)] },
+    }
     const back = decodeLogProof(utf8(encodeLogProof(proof)))
     expect(back).toEqual(proof)
     const checkpoint = decodeCheckpoint(back.note.text)
