@@ -4,15 +4,7 @@
 import { describe, expect, test } from 'bun:test'
 import { decodeCheckpoint, encodeCheckpoint, verifiedSigners } from '../../../src/attest/log/checkpoint.ts'
 import { inclusionProof, isIncluded, leafHash, nodeHash, rootOf } from '../../../src/attest/log/merkle.ts'
-import {
-  decodeNote,
-  decodeNoteKey,
-  encodeNote,
-  encodeNoteKey,
-  keyIdOf,
-  type NoteKey,
-  noteBytesMax,
-} from '../../../src/attest/log/note.ts'
+import { decodeNote, decodeNoteKey, encodeNote, encodeNoteKey, noteBytesMax } from '../../../src/attest/log/note.ts'
 import { decodeLogProof, encodeLogProof } from '../../../src/attest/log/proof.ts'
 import { decodeEntries, encodeEntries, tileAt, tilePath, tileWidth } from '../../../src/attest/log/tiles.ts'
 import { Malformed } from '../../../src/attest/malformed.ts'
