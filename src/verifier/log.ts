@@ -21,7 +21,7 @@ export type KnownLog = {
   readonly ageMsMax: number
 }
 
-/** What the caller saw before, and the proof that the tree has only grown since. */
+/** The caller's last checkpoint, and the proof that the tree has only grown since. */
 export type Remembered = {
   readonly checkpoint: Pick<Checkpoint, 'origin' | 'size' | 'root'>
   readonly consistency: readonly LogHash[]

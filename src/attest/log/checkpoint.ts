@@ -35,7 +35,7 @@ export function decodeCheckpoint(text: string): Checkpoint {
 const timestampBytes = 8
 const ed25519Bytes = 64
 
-/** What a witness signs: that at this time it had seen no larger tree of the log that is inconsistent with this one. */
+/** The text that a witness signs. At this time it had seen no larger tree that is inconsistent with this one. */
 export function cosignedText(text: string, seconds: bigint): string {
   return `cosignature/v1\ntime ${seconds}\n${text}`
 }
@@ -49,7 +49,7 @@ export function encodeCosignature(seconds: bigint, signature: Uint8Array): Uint8
 
 export type Signed = {
   readonly key: NoteKey
-  /** Of a cosignature, in milliseconds since the epoch; null for the log's own signature, which has no time. */
+  /** Time of a cosignature, in milliseconds since the epoch; null for the log's own signature, which has none. */
   readonly atMs: number | null
 }
 

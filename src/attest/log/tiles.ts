@@ -5,11 +5,11 @@ import { wellFormed } from '../malformed.ts'
 
 export const tileHashes = 256
 export const tileBytes = tileHashes * 32
-/** Of one entry; its length is a u16. */
+/** Longest entry: its length is a u16. */
 export const entryBytesMax = 65_535
 
 export type Tile = {
-  /** Of hashes, from 0 on; 'entries' for bundles of entries. */
+  /** From 0 on for hashes; 'entries' for bundles of entries. */
   readonly level: number | 'entries'
   readonly index: number
   /** 1 to 256; fewer than 256: a partial one. */

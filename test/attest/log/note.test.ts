@@ -51,6 +51,7 @@ describe('notes', () => {
     expect((await verifiedSigners(again, [witness.key]))[0]?.atMs).toBe(1_800_000_000_000)
   })
 
+  // Goal: a note is refused as a whole where anything of it is not as the specification says.
   test.each([
     ['no empty line', 'a\n— b AAAAAAA=\n'],
     ['no last newline', neumannNote.slice(0, -1)],
@@ -64,6 +65,7 @@ describe('notes', () => {
     expect(() => decodeNote(utf8(bad))).toThrow(Malformed)
   })
 
+  // Goal: a key counts only with the ID that belongs to it.
   test.each([
     'a+00000000+AQ==',
     'PeterNeumann+c74f20a4+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW',
@@ -80,6 +82,7 @@ describe('checkpoints', () => {
     expect(decodeCheckpoint(encodeCheckpoint(checkpoint))).toEqual(checkpoint)
   })
 
+  // Goal: a checkpoint has one spelling, and sizes that count exactly.
   test.each([
     'a\n1\n',
     'a\n01\nAAAA\n',
