@@ -1,5 +1,5 @@
-// strongroom log: the transparency log of an appliance, as its operator and as anybody sees it. Effects: requests to the
-// daemon; `monitor` uses the network and the memory of earlier visits alone.
+// strongroom log: the transparency log of an appliance, as its operator and as anybody sees it. Effects: requests to
+// the daemon; `monitor` uses the network and the memory of earlier visits alone.
 
 import { sha256 } from '../../attest/hash.ts'
 import { decodeNoteKey, encodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
@@ -15,9 +15,9 @@ import { EXIT, InputFault } from '../exit.ts'
 import { KIB, MIB, readInput, readingInput, readJsonInput, readTextInput } from '../input-file.ts'
 import { countOption } from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
-import { addKnownLogOptions, type KnownLogOptions, knownLog, logUrlOption, remoteOf } from '../verify/log-options.ts'
 import { type LogMemory, logMemory } from './memory.ts'
 import { type Visit, visitLog } from './monitor.ts'
+import { addKnownLogOptions, type KnownLogOptions, knownLog, logUrlOption, remoteOf } from './options.ts'
 import { LogUnreachable, RemoteLog } from './remote.ts'
 
 export function addLog(program: Command): void {

@@ -22,7 +22,7 @@ export type Visit = {
   readonly size: number
   readonly entries: readonly { readonly index: number; readonly entry: LogEntry }[]
   readonly witnesses: readonly { readonly name: string; readonly at: string }[]
-  /** What is wrong with the log; empty: nothing. */
+  /** Findings against the log; empty: none. */
   readonly problems: readonly string[]
   /** Nothing was wrong, but: for example that nobody outside has cosigned. */
   readonly remarks: readonly string[]

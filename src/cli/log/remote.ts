@@ -13,7 +13,7 @@ import { logEntryBytesMax } from '../../contract/http/log-entry.ts'
 import { getOverTls } from '../../linux/tls-get.ts'
 
 export type RemoteLogOptions = {
-  /** Of the log itself, without a slash at its end. */
+  /** Address of the log itself. */
   readonly url: URL
   readonly ca: string | undefined
   readonly timeoutMs: number

@@ -23,9 +23,6 @@ import { workloadIn } from '../../verifier/workload.ts'
 import type { Command, Run } from '../cli.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import type { LogJudgement } from '../log/judge.ts'
-import { countOption, urlOption } from '../options.ts'
-import { verdictDocument } from '../render.ts'
-import { exitCodeOfVerdict } from './failure.ts'
 import {
   addLogOptions,
   askLog,
@@ -34,7 +31,10 @@ import {
   loggedPins,
   readLogOptions,
   withLog,
-} from './log-options.ts'
+} from '../log/options.ts'
+import { countOption, urlOption } from '../options.ts'
+import { verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'

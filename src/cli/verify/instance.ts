@@ -22,12 +22,6 @@ import { InputFault } from '../exit.ts'
 import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
 import type { LogJudgement } from '../log/judge.ts'
-import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
-import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
-import { exitCodeOfVerdict } from './failure.ts'
-import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
-import { readImage } from './image-option.ts'
-import { fetchAttestation, readApiKey } from './instance-source.ts'
 import {
   addLogOptions,
   askLog,
@@ -36,7 +30,13 @@ import {
   loggedPins,
   readLogOptions,
   withLog,
-} from './log-options.ts'
+} from '../log/options.ts'
+import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
+import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
+import { exitCodeOfVerdict } from './failure.ts'
+import { addGatewayPinOptions, type GatewayPinOptions, readExpectedGateway } from './gateway-options.ts'
+import { readImage } from './image-option.ts'
+import { fetchAttestation, readApiKey } from './instance-source.ts'
 import type { PinOptions } from './pin-options.ts'
 import { addPinOptions, readPins, withFlags } from './pin-options.ts'
 import { addPolicyFlags, type PolicyFlags } from './policy-flags.ts'

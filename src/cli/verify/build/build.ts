@@ -12,7 +12,15 @@ import { pinCheckName, REPORT_PINS } from '../../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../../cli.ts'
 import { loadClientDefaults } from '../../client-config.ts'
 import { type ExitCode, InputFault } from '../../exit.ts'
-import { addLogOptions, askLog, type LogOptions, logDocument, loggedPins, readLogOptions, withLog } from '../log-options.ts'
+import {
+  addLogOptions,
+  askLog,
+  type LogOptions,
+  logDocument,
+  loggedPins,
+  readLogOptions,
+  withLog,
+} from '../../log/options.ts'
 import { nativeSha384 } from '../../measure/native.ts'
 import { timeOption } from '../../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../../render.ts'

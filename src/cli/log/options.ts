@@ -12,12 +12,12 @@ import { type Pin, pinCheckName } from '../../verifier/pins.ts'
 import type { Command, Run } from '../cli.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
-import { type AskedLog, judgeLogged, type LogJudgement } from '../log/judge.ts'
-import { logMemory } from '../log/memory.ts'
-import type { RemoteLogOptions } from '../log/remote.ts'
 import { countOption } from '../options.ts'
 import { writeOutputs } from '../output-file.ts'
-import type { PinOptions } from './pin-options.ts'
+import type { PinOptions } from '../verify/pin-options.ts'
+import { type AskedLog, judgeLogged, type LogJudgement } from './judge.ts'
+import { logMemory } from './memory.ts'
+import type { RemoteLogOptions } from './remote.ts'
 
 /** Options that say which log is believed, of `log monitor` as well. */
 export type KnownLogOptions = {
