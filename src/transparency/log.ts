@@ -78,6 +78,8 @@ export class TransparencyLog {
   readonly #deps: TransparencyLogDeps
   /** Null: the log has not begun, or may not go on as it is. */
   #head: LogHead | null = null
+  /** Head, its file and what is shown are those of the database. */
+  #isSettled = false
   readonly #listeners: (() => void)[] = []
 
   /** Changes nothing: `begin` does. */
@@ -105,11 +107,14 @@ export class TransparencyLog {
     if (this.#head === null) this.#beginAnew()
     const { ledger, clock } = this.#deps
     const entries = facts.map(encodeLogEntry)
-    const count = ledger.transact(
-      tx => entries.filter(entry => appendEntry(tx, { entry, nowMs: clock.nowMs() })).length,
-    )
+    const fresh = entries.filter(entry => placeOfLeaf(ledger.db, leafHash(entry)) === null)
+    // The usual case: no lock, no write.
+    if (fresh.length === 0 && this.#isSettled) return
+    this.#isSettled = false
+    ledger.transact(tx => {
+      for (const entry of fresh) appendEntry(tx, { entry, nowMs: clock.nowMs() })
+    })
     this.#settle()
-    if (count === 0) return
     for (const listener of this.#listeners) listener()
   }
 
@@ -260,14 +265,13 @@ export class TransparencyLog {
 
   /** The head in its file, then what may be shown. */
   #settle(): void {
-    const size = logSize(this.#db())
+    const { ledger, headFile } = this.#deps
+    const head = this.#treeOf(logSize(ledger.db))
     // Also where an append failed between the two.
-    if (this.#head?.size !== size || readLogHead(this.#deps.headFile)?.size !== size) {
-      const head = this.#treeOf(size)
-      writeLogHead(this.#deps.headFile, head)
-      this.#head = head
-    }
-    this.#deps.ledger.transact(tx => this.#show(tx))
+    if (readLogHead(headFile)?.size !== head.size) writeLogHead(headFile, head)
+    this.#head = head
+    ledger.transact(tx => this.#show(tx))
+    this.#isSettled = true
   }
 
   /** The newest tree that a witness has cosigned; without witnesses, the newest. Never a smaller one than before. */

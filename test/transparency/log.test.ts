@@ -181,3 +181,10 @@ test('entries', () => {
   expect(readLogEntry(utf8(` ${JSON.stringify(good)}`))).toBeNull()
   expect(readLogEntry(Uint8Array.of(0xff))).toBeNull()
 })
+
+test('goal: a tree that lacks hashes is a damaged database, and no new log', () => {
+  using bench = openLogBench()
+  bench.log.append(policy(1), policy(2), policy(3), policy(4))
+  bench.store.ledger.db.run('DELETE FROM log_hashes')
+  expect(() => bench.reopened()).toThrow('the transparency log lacks hashes of its tree')
+})

@@ -83,8 +83,15 @@ export function composeTransparency(parts: TransparencyParts): Transparency {
       },
     }),
     start: () => {
-      log.begin()
-      publish(operatorKey)
+      try {
+        log.begin()
+        publish(operatorKey)
+      } catch (error) {
+        // A full disk, for example. Every step that needs an entry fails until there is room.
+        logger.error('the transparency log cannot be written: nothing new is launched or served until it can', {
+          error,
+        })
+      }
       witnesses.start()
     },
     stop: () => witnesses.stop(),

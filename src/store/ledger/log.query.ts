@@ -1,7 +1,7 @@
 // The transparency log in the store. Effects: SQL.
 
 import { and, asc, eq, gte, lt, max } from 'drizzle-orm'
-import { assert } from '../../base/assert.ts'
+import { Fault } from '../../base/fault.ts'
 import type { LedgerDb } from '../db.ts'
 import { type LogCosignature, type LogEntryRow, logCosignatures, logEntries, logHashes } from './log.table.ts'
 
@@ -52,7 +52,7 @@ export function listLogEntries(db: LedgerDb, { from, count }: { from: number; co
     .all()
 }
 
-/** `count` neighbouring hashes of a level, which are all there. */
+/** `count` neighbouring hashes of a level. Fault store.corrupt: they are not all there. */
 export function listLogHashes(
   db: LedgerDb,
   { level, from, count }: { level: number; from: number; count: number },
@@ -67,7 +67,7 @@ export function listLogHashes(
           .orderBy(asc(logHashes.place))
           .all()
           .map(({ hash }) => hash)
-  assert(found.length === count, 'a log has every hash below its size')
+  if (found.length !== count) throw new Fault('store.corrupt', 'the transparency log lacks hashes of its tree')
   return found.map(hash => new Uint8Array(hash))
 }
 
