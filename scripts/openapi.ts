@@ -8,11 +8,15 @@ import { GATEWAY_ROUTES } from '../src/inference/gateway/gateway.ts'
 import { inferenceOpenapiDocument } from '../src/inference/gateway/openapi/openapi.ts'
 import { openapiDocument } from '../src/instances/http/openapi.ts'
 import { INSTANCE_ROUTES } from '../src/instances/http/routes.ts'
+import { LOG_OPERATIONS } from '../src/transparency/operations.ts'
+
+/** Both services serve the log. */
+const LOG_ROUTES = Object.values(LOG_OPERATIONS)
 
 const DOCUMENTS = {
-  'openapi.json': { document: openapiDocument(), routes: INSTANCE_ROUTES },
+  'openapi.json': { document: openapiDocument(), routes: [...INSTANCE_ROUTES, ...LOG_ROUTES] },
   'openapi-inference.json': { document: inferenceOpenapiDocument(), routes: GATEWAY_ROUTES },
-  'openapi-builds.json': { document: buildsOpenapiDocument(), routes: BUILD_ROUTES },
+  'openapi-builds.json': { document: buildsOpenapiDocument(), routes: [...BUILD_ROUTES, ...LOG_ROUTES] },
 } as const
 
 const [mode, ...rest] = process.argv.slice(2)

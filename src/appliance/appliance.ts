@@ -29,6 +29,7 @@ import { composeMetering, placeGateway, placementOf } from './gateway.ts'
 import { composeGuestDns } from './guest-dns.ts'
 import { composeInstances, serveInstances } from './instances.ts'
 import { startListener } from './listening.ts'
+import { composeTransparency } from './log/transparency.ts'
 import { serveOperator } from './operator.ts'
 import { createSimulatedPlatform } from './simulated-platform.ts'
 import { createStarter, ownStarter } from './starter/client.ts'
@@ -84,10 +85,14 @@ export async function serve(
   const operatorKey = await openOperatorKey(stateDir)
   const simulatedPlatform = createSimulatedPlatform({ stateDir, nowMs: clock.nowMs, random })
   const clockGuard = composeClockGuard(store.ledger.db, { clock, log, onEvent })
+  const transparency = composeTransparency({ config, stateDir, store, operatorKey, clock, random, log, onEvent })
+  undo.defer(() => transparency.stop())
+  const { publish, logRoutes, beforeLaunch } = transparency
   const starter = starterSocket === null ? ownStarter : createStarter(starterSocket)
   const basis = { gate, config, stateDir, store, clock, clockGuard, random, log, operatorKey, starter }
   const engine = composeEngine({
     ...basis,
+    beforeLaunch,
     simulatedPlatform,
     collateral: platform => composeCollateral({ config, stateDir, platform, clock, log }),
     gatewayImageDir: placementOf(config) === 'vm' ? config.inference.worker.image_dir : null,
@@ -107,7 +112,7 @@ export async function serve(
   undo.defer(() => firewall.stop())
   const guestDns = undo.use(composeGuestDns({ config, engine, clock, log }))
   const strangers = undo.use(new StrangerLines({ clock, log: log.unit('http') }))
-  const shared = { ...basis, engine, tls, strangers, firewall: firewall.watch }
+  const shared = { ...basis, transparency, publish, logRoutes, engine, tls, strangers, firewall: firewall.watch }
   const parts = { ...shared, guestDns, metering, keys, names, trust, simulatedPlatform, guestCaPem: tls.guestCaPem }
 
   const { service, pool, background } = composeInstances(parts)
@@ -141,7 +146,7 @@ export async function serve(
   if (platform !== 'snp') simulatedPlatform().catch(() => {})
   const acme = { start: () => tls.startAcme({ showTexts: dns?.showTexts ?? null }) }
   // Last, so that no instance changes before the interfaces that report it are there.
-  const work = [background, builds ?? { start: () => dismissBuildVms(parts) }, acme, gateway, admin]
+  const work = [transparency, background, builds ?? { start: () => dismissBuildVms(parts) }, acme, gateway, admin]
   undo.defer(startWhenOpen(gate, work, log))
   const running = undo.move()
   return {

@@ -4,7 +4,7 @@
 import { messageOf } from '../base/fault.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
-import { type Builds, createBuilds } from '../builds/builds.ts'
+import { type Builds, type BuildsDeps, createBuilds } from '../builds/builds.ts'
 import { readAuthorities } from '../builds/fetch/authorities.ts'
 import { FetchProxy } from '../builds/fetch/proxy.ts'
 import { buildsOpenapiDocument } from '../builds/http/openapi.ts'
@@ -15,6 +15,7 @@ import { type HostName, listenAddress } from '../config/listen.ts'
 import type { Config, Platform } from '../config/schema.ts'
 import type { BuildOrder } from '../contract/vm/build-order.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
+import type { EdgeRoute } from '../http/edge.ts'
 import { LimitedFault } from '../http/limited.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
 import { createRequestRate } from '../http/rate.ts'
@@ -23,6 +24,7 @@ import type { StrangerLines } from '../http/stranger-lines.ts'
 import { createAuthenticate } from '../instances/http/auth.ts'
 import type { Store } from '../store/db.ts'
 import { launchOf } from '../store/ledger/launch.query.ts'
+import type { LogPeer } from '../transparency/routes.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { BuildEngine } from '../vm/build-engine.ts'
 import { admissionFor } from '../vm/capacity.query.ts'
@@ -33,6 +35,7 @@ import { builderImage, loadBuilderImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import { vmPaths } from '../vm/launch.plan.ts'
 import type { Engine } from './engine.ts'
+import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 
 export type BuildsParts = Runtime & {
@@ -45,6 +48,8 @@ export type BuildsParts = Runtime & {
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
   readonly strangers: Pick<StrangerLines, 'level'>
+  readonly publish: Publish
+  readonly logRoutes: readonly EdgeRoute<LogPeer>[]
 }
 
 const mib = 1_048_576
@@ -59,8 +64,8 @@ const slowMs = 10_000
 /** Faults: config.file (the authorities to fetch with), internal. */
 export function composeBuilds(parts: BuildsParts): Builds {
   const { config, stateDir, store, engine, clock, random } = parts
-  const log = parts.log.unit('builds')
   const { builds, network } = config
+  const log = parts.log.unit('builds')
   const settings = settingsOf(config)
   const gate = new FetchProxy({
     hostname: network.gateway_v4,
@@ -86,15 +91,13 @@ export function composeBuilds(parts: BuildsParts): Builds {
   } as const
   const all = createBuilds({
     directory: `${stateDir}/builds`,
-    store,
-    clock,
+    ...{ store, clock, random, log },
     guard: parts.clockGuard,
-    random,
-    log,
     settings,
     gate,
     engine: buildEngine(parts),
     trust: parts.trust,
+    ...intoLog(parts),
     ownUrl: ownUrl(config),
     imageDirectory: builds.image_dir,
     imageSummaries: () => engine.images.ofImage(builderImage),
@@ -145,6 +148,15 @@ export function composeBuilds(parts: BuildsParts): Builds {
       await all.stop()
       gate.stop()
     },
+  }
+}
+
+/** A result is fetched only after its receipt is in the transparency log, which this service serves, too. */
+function intoLog({ publish, logRoutes }: BuildsParts): Pick<BuildsDeps, 'beforeResult' | 'others'> {
+  return {
+    beforeResult: ({ measurement, dispatch, provenance }) =>
+      publish({ kind: 'build', measurement, keys: dispatch.keys, provenance: provenance ?? '' }),
+    others: logRoutes,
   }
 }
 

@@ -50,7 +50,7 @@ import {
 } from '../vm/launch/image.driver.ts'
 import { ImageSummaries } from '../vm/launch/image-summary.driver.ts'
 import { createJailFiles } from '../vm/launch/jail-files.driver.ts'
-import { Launcher } from '../vm/launch/launcher.driver.ts'
+import { Launcher, type LauncherDeps } from '../vm/launch/launcher.driver.ts'
 import {
   bootOf,
   capacityOf,
@@ -84,6 +84,7 @@ export type EngineDeps = Runtime & {
   /** Image of the gateway's VM; null where the gateway runs in this process. */
   readonly gatewayImageDir: string | null
   readonly starter: Pick<Starter, 'startJailed'>
+  readonly beforeLaunch: LauncherDeps['beforeLaunch']
   /** Collateral that verifies this host's reports, once the platform is known. */
   readonly collateral: (platform: Platform) => CollateralService | null
 }
@@ -137,14 +138,15 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
   ensureDir(`${stateDir}/vms`, { mode: 0o700 })
   enableForwarding(settingsNote({ stateDir }))
   if (config.network.pool_v6 !== '') enableForwardingV6(settingsNote({ stateDir }))
-  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir } = deps
+  const { operatorKey, simulatedPlatform: simulated, gatewayImageDir, beforeLaunch } = deps
   const { db } = store.ledger
   const hostLoss = hostLossOf(db)
   const former = formerNetworkNames(db, { ...config.network, hostRestarted: hostLoss !== null })
   const firewall = composeNetwork({ config, store, clock, log, former, gatewayInVm: gatewayImageDir !== null })
   const { vcpu_type: vcpuType } = config.vm
   const boot = bootOf(platform, config.vm)
-  const launcher = new Launcher({ db, clock, operatorKey, vcpuType, boot, igvmDirectory: `${stateDir}/igvm` })
+  const measuring = { vcpuType, boot, igvmDirectory: `${stateDir}/igvm` }
+  const launcher = new Launcher({ db, clock, operatorKey, beforeLaunch, ...measuring })
   warnUnmeasured(config, { gatewayImageDir, log })
   const images = imageSummaries({ stateDir, operatorKey, clock, log })
   const tpm = tpmOf(platform, { config, log })

@@ -1,11 +1,14 @@
 // Puts together the host's side of a gateway in its own VM. Effects: reads files; the rest begins with `start`.
 
 import { join } from 'node:path'
+import { sha256 } from '../attest/hash.ts'
+import { fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
 import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config } from '../config/schema.ts'
+import type { LogFact } from '../contract/http/log-entry.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
@@ -25,7 +28,7 @@ import { usageRecordOf } from '../inference/metering/row.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
-import type { Store } from '../store/db.ts'
+import type { LedgerDb, Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
@@ -35,6 +38,7 @@ import { gatewayImage, loadGatewayImage } from '../vm/launch/image.driver.ts'
 import { imageDigest } from '../vm/launch/image-digest.driver.ts'
 import type { Engine } from './engine.ts'
 import { GatewayModel } from './gateway-model.ts'
+import type { Publish } from './log/transparency.ts'
 import { operatorKeyWords } from './pool.ts'
 import { composeTraces } from './traces.ts'
 import { gatewayWorkload } from './workload.ts'
@@ -54,6 +58,7 @@ export type GatewayVmParts = Runtime & {
   }
   readonly trust: () => Promise<HostTrust>
   readonly clockGuard: ClockGuard
+  readonly publish: Publish
 }
 
 export type GatewayVm = {
@@ -118,6 +123,7 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
     drainMs: config.inference.drain_s * 1000,
     newSession: (vmId, onChange) => new GatewaySession({ ...shared, ...certifying, vmId, spans: traces, onChange }),
     verify: (vmId, said) => verifyServing(parts, { engine, log }, vmId, said),
+    beforeServing: (vmId, { receiptKey }) => parts.publish(gatewayStart(store.ledger.db, vmId, receiptKey)),
   })
   control.onChange(() => void keeper.pushControl())
   certificates.onChange(() => keeper.pushCertificates())
@@ -196,6 +202,13 @@ async function verifyServing(
   }
   const url = `https://${engine.view(vmId)?.address}:${gatewayVmPort}`
   return verifyGatewayVm({ trust, clock, random }, { url, launch })
+}
+
+/** The start of a gateway VM as the transparency log has it. */
+function gatewayStart(db: LedgerDb, vmId: string, receiptKey: string): LogFact {
+  const { measurement, hostData, operatorKey } = launchedVm(db, vmId).launch
+  const key = toHex(sha256(fromBase64Url(receiptKey) ?? utf8(receiptKey)))
+  return { kind: 'gateway-start', measurement, workload: hostData, operator_key: operatorKey, receipt_key: key }
 }
 
 /** Where the gateway is no VM's: those that an earlier daemon kept serve nobody. */

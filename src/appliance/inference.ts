@@ -38,6 +38,7 @@ import { removeForeignTree } from '../linux/tree.ts'
 import type { Store } from '../store/db.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
+import type { Publish } from './log/transparency.ts'
 import type { Starter } from './starter/client.ts'
 import { composeTraces } from './traces.ts'
 
@@ -53,6 +54,7 @@ export type InferenceParts = Runtime & {
   readonly capacity: Capacity
   readonly metering: Metering
   readonly clockGuard: ClockGuard
+  readonly publish: Publish
 }
 
 export type Inference = {
@@ -110,7 +112,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
     cost: () => metering.cost,
     nonces: store.ledger,
     mayDelete: () => deps.clockGuard.mayDelete(),
-    workloads,
+    workloads: loggedFirst(workloads, deps.publish),
     keys: drawReceiptKeys(random),
     tlsSpkiDigest: () => spkiDigestOf(deps.tls.current().cert),
     configurationDigest: configuration.digest,
@@ -254,6 +256,17 @@ async function composeWorkloads({ config, stateDir }: InferenceParts, log: Logge
     allowlist: bytes === null ? null : { bytes, source: file },
     log,
   })
+}
+
+/** Puts the allowlist into the transparency log before a receipt names it. */
+function loggedFirst(workloads: Workloads, publish: Publish): Pick<Workloads, 'describe'> {
+  return {
+    describe: () => {
+      const described = workloads.describe()
+      publish({ kind: 'allowlist', sha256: toHex(workloads.inForce().digest) })
+      return described
+    },
+  }
 }
 
 /** For the operator to hand out: relying parties compare its digest with the one in the receipt. */

@@ -10,8 +10,9 @@ import { probeSsh } from '../host/network/ssh-probe.ts'
 import type { OperatorKey } from '../host/operator-key.ts'
 import type { SimulatedHost } from '../host/simulated-host.ts'
 import type { Tls } from '../http/certificate.ts'
+import type { EdgeRoute } from '../http/edge.ts'
 import { createRequestRate } from '../http/rate.ts'
-import { serveTls, type TlsServer } from '../http/serve.ts'
+import { type FetchHandler, serveTls, type TlsServer } from '../http/serve.ts'
 import type { StrangerLines } from '../http/stranger-lines.ts'
 import type { InstanceKeys } from '../inference/keys/instance-keys.ts'
 import type { Metering } from '../inference/metering/ledger.ts'
@@ -27,6 +28,7 @@ import { InstanceReconciler } from '../instances/reconciler.ts'
 import { runRetention } from '../instances/retention.ts'
 import { createInstancesService, type InstancesService } from '../instances/service.ts'
 import type { Store } from '../store/db.ts'
+import type { LogPeer } from '../transparency/routes.ts'
 import type { ChangeGate } from '../upgrade/gate.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { FirewallWatch } from '../vm/firewall-probe/watch.ts'
@@ -51,6 +53,7 @@ export type InstancesParts = Runtime & {
   readonly firewall: Pick<FirewallWatch, 'cutOff'>
   readonly simulatedPlatform: () => Promise<Pick<SimulatedHost, 'root'>>
   readonly strangers: Pick<StrangerLines, 'level'>
+  readonly logRoutes: readonly EdgeRoute<LogPeer>[]
 }
 
 /** Service A over HTTPS. Fault host.unsupported: the address cannot be listened on. */
@@ -88,9 +91,12 @@ export function serveInstances(service: InstancesService, parts: InstancesParts 
     authenticate: createAuthenticate({ db: store.directory.db, clock, log: log.unit('auth') }),
     service,
     attestations,
+    others: parts.logRoutes,
     openapi: openapiDocument(),
   })
-  return serveTls(http, {
+  const handler: FetchHandler = (request, socket) =>
+    http(request, { address: () => socket.requestIP(request)?.address ?? '' })
+  return serveTls(handler, {
     ...listenAddress(config.listen.instances),
     tls,
     idleTimeoutSeconds: config.http.idle_timeout_s,

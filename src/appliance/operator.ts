@@ -58,6 +58,7 @@ export type OperatorParts = Runtime & {
   readonly operatorKey: StatusDeps['operatorKey']
   readonly listening: StatusDeps['listening']
   readonly clockGuard: ClockGuard
+  readonly transparency: AdminDeps['transparency']
 }
 
 /** Answers at once; `start` begins what runs without a request. Faults: conflict (another daemon), host.unsupported. */
@@ -88,11 +89,9 @@ export async function serveOperator(parts: OperatorParts): Promise<AdminServer &
     admitChange: parts.gate.admitChange,
     ownerUid: process.getuid?.() ?? 0,
     removeOrganization: id => removal.wake(id),
-    store,
-    clock,
+    ...{ store, clock, random, log },
     clockGuard: parts.clockGuard,
-    random,
-    log,
+    transparency: parts.transparency,
     mintKey,
     mintGatewayKey,
     offeredModels: configuredModels(config),

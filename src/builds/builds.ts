@@ -2,6 +2,7 @@
 
 import type { Logger } from '../base/log.ts'
 import type { Runtime } from '../base/runtime.ts'
+import type { EdgeRoute } from '../http/edge.ts'
 import type { Store } from '../store/db.ts'
 import type { Build } from '../store/directory/build.table.ts'
 import type { Admission } from '../vm/admission.plan.ts'
@@ -9,9 +10,10 @@ import type { BuildEngine } from '../vm/build-engine.ts'
 import type { VmSpec } from '../vm/engine.ts'
 import type { HostTrust } from '../vm/evidence/launch-policy.plan.ts'
 import { EventLogs } from './events/events.ts'
+import type { FollowDeps } from './events/follow.ts'
 import type { FetchGate } from './fetch/proxy.ts'
 import { BuildFiles } from './files.ts'
-import { type BuildFetch, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
+import { type BuildFetch, type BuildPeer, type BuildRoutesDeps, createBuildHttp } from './http/routes.ts'
 import { type BootImages, createBootImages } from './oci/boot-images.ts'
 import { type PulledImage, resultCommands } from './oci/commands.plan.ts'
 import { ociRoutes } from './oci/registry.ts'
@@ -33,6 +35,7 @@ export type BuildsDeps = Runtime & {
   readonly order: OrderSettings
   readonly gate: FetchGate
   readonly trust: () => Promise<HostTrust>
+  readonly beforeResult: FollowDeps['beforeResult']
   readonly vm: {
     readonly spec: VmSpec
     readonly shape: string
@@ -46,6 +49,8 @@ export type BuildsDeps = Runtime & {
   >
   /** For what is printed before any client has named us, and where the configuration names nothing. */
   readonly ownUrl: string
+  /** Routes of the transparency log. */
+  readonly others: readonly EdgeRoute<Pick<BuildPeer, 'address'>>[]
   /** Directory of the image that build VMs boot. */
   readonly imageDirectory: string
   /** Verification summaries of that image, which the registry hands out by their digests. */
@@ -96,8 +101,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
     gate,
     makeRoom,
     concurrentMax,
-    trust: deps.trust,
-    order: deps.order,
+    ...{ trust: deps.trust, beforeResult: deps.beforeResult, order: deps.order },
     exchangeBytes: settings.exchangeBytes,
     vmSpec: deps.vm.spec,
     farewell: (build: Build) => commands(build, http.baseUrl || deps.ownUrl),
@@ -135,7 +139,7 @@ export function createBuilds(deps: BuildsDeps): Builds {
       rules: { fetchHosts: settings.fetchHosts, ...ownOf(deps.order) },
       signal: stopping.signal,
     },
-    ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries }),
+    [...ociRoutes({ images, admit: http.admitPublic, summaries: deps.imageSummaries }), ...deps.others],
   )
   let loops: Promise<unknown> = Promise.resolve()
   return {

@@ -52,9 +52,9 @@ Its paths may begin with ~/, and are else relative to its directory. It decides 
 /** An empty object where there is no file, or no home directory. */
 export function loadClientDefaults(env: Io['env']): ClientDefaults {
   const home = env.HOME
-  const base = nonEmpty(env.XDG_CONFIG_HOME) ?? (home === undefined ? undefined : join(home, '.config'))
-  if (base === undefined) return {}
-  const path = join(base, 'strongroom', 'client.toml')
+  const directory = clientDirectory(env)
+  if (directory === null) return {}
+  const path = join(directory, 'client.toml')
   const text = readOwnFile(path)
   if (text === null) return {}
   const given = parse(text, path)
@@ -63,6 +63,13 @@ export function loadClientDefaults(env: Io['env']): ClientDefaults {
     return name === undefined ? [] : [[field, pathOf(name, dirname(path), home)] as const]
   })
   return { ...given, ...Object.fromEntries(paths) }
+}
+
+/** ~/.config/strongroom; null: there is no home directory. */
+export function clientDirectory(env: Io['env']): string | null {
+  const home = nonEmpty(env.HOME)
+  const base = nonEmpty(env.XDG_CONFIG_HOME) ?? (home === undefined ? undefined : join(home, '.config'))
+  return base === undefined ? null : join(base, 'strongroom')
 }
 
 function parse(text: string, path: string): ClientDefaults {

@@ -16,6 +16,7 @@ const COMMANDS: Loaders = {
   model: async () => (await import('./operator/model.ts')).addModels,
   metrics: async () => (await import('./operator/gateway.ts')).addMetrics,
   clock: async () => (await import('./operator/clock.ts')).addClock,
+  log: async () => (await import('./log/log.ts')).addLog,
   events: async () => (await import('./operator/events.ts')).addEvents,
   doctor: async () => (await import('./doctor/doctor.ts')).addDoctor,
   config: async () => (await import('./config.ts')).addConfig,

@@ -23,6 +23,7 @@ import {
 } from './fields.ts'
 import { InferenceConfig } from './inference.ts'
 import { KdsConfig } from './kds.ts'
+import { LogConfig } from './log/log.ts'
 import { OperatorConfig } from './operator.ts'
 
 const PLATFORMS = ['snp', 'kvm', 'tcg'] as const
@@ -310,6 +311,7 @@ export const Config = Entry({
   inference: InferenceConfig,
   builds: BuildsConfig,
   kds: KdsConfig,
+  log: LogConfig,
   billing: BillingConfig,
   operator: OperatorConfig,
 })

@@ -3,11 +3,8 @@
 //
 // Its public half is in workload.json, which binds every gateway VM of this appliance to it.
 
-import { createPrivateKey, createPublicKey, generateKeyPairSync, type KeyObject, sign } from 'node:crypto'
-import { readFileSync } from 'node:fs'
 import { toBase64Url } from '../base/bytes.ts'
-import { Fault, systemErrorCode, wrapFault } from '../base/fault.ts'
-import { writeFileAtomic } from '../linux/files.ts'
+import { openEd25519Key } from '../host/ed25519-key.ts'
 
 export type ControlKey = {
   /** Ed25519, base64url. */
@@ -22,31 +19,7 @@ export function controlKeyFile(stateDir: string): string {
 
 /** Fault internal: the file cannot be read or written, or holds another kind of key. */
 export function openControlKey(path: string): ControlKey {
-  const key = readIfThere(path) ?? makeKey(path)
-  if (key.asymmetricKeyType !== 'ed25519') {
-    throw new Fault(
-      'internal',
-      `${path} must hold an Ed25519 key; remove it to get a new one, and the gateway a new VM`,
-    )
-  }
-  const { x } = createPublicKey(key).export({ format: 'jwk' })
-  return {
-    publicKey: toBase64Url(Uint8Array.fromBase64(x ?? '', { alphabet: 'base64url' })),
-    sign: message => sign(null, message, key),
-  }
-}
-
-function makeKey(path: string): KeyObject {
-  const { privateKey } = generateKeyPairSync('ed25519')
-  writeFileAtomic(path, privateKey.export({ format: 'pem', type: 'pkcs8' }).toString(), { mode: 0o600 })
-  return privateKey
-}
-
-function readIfThere(path: string): KeyObject | null {
-  try {
-    return createPrivateKey(readFileSync(path, 'utf8'))
-  } catch (error) {
-    if (systemErrorCode(error) === 'ENOENT') return null
-    throw wrapFault(error, `read the control key ${path}`)
-  }
+  const remedy = 'remove it to get a new one, and the gateway a new VM'
+  const { publicKey, sign } = openEd25519Key(path, { what: 'control key', remedy })
+  return { publicKey: toBase64Url(publicKey), sign }
 }

@@ -42,6 +42,8 @@ export type KeeperDeps = Runtime & {
   readonly addresses: Pick<Addresses, 'reached' | 'onChange' | 'isKnown'>
   /** `said`: what the VM says of itself, for whoever has nothing to verify. Fault attest.unavailable. */
   readonly verify: (vmId: string, said: VerifiedGateway) => Promise<VerifiedGateway>
+  /** Called right before clients are led to a VM, which an exception prevents. */
+  readonly beforeServing: (vmId: string, verified: VerifiedGateway) => void
   /** How long a VM that listens may have a problem before it serves nevertheless, where nobody else does. */
   readonly patienceMs: number
   /** Longest time from a VM's row until it serves: after that it is given up, and another one is tried. */
@@ -274,6 +276,7 @@ export class GatewayKeeper {
         log.error('the gateway VM serves without attestation, for its worker does not run', { vm: row.vmId, problem })
         verified = { receiptKey }
       }
+      this.#deps.beforeServing(row.vmId, verified)
       engine.open(row.vmId)
       // Route first, then record `serving`: clients that see the status can connect. After a crash here the route
       // falls back to the previous VM.

@@ -13,6 +13,7 @@ export const STATE_FILES = [
   'operator-keys.txt',
   'gateway-key.secret',
   'control.key',
+  'log-key.pem',
   'ca',
   'guest-ca',
   'tls',

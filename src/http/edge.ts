@@ -119,7 +119,11 @@ export function createEdge<Peer extends object>(deps: EdgeDeps<Peer>): EdgeFetch
       'X-Content-Type-Options': 'nosniff',
     }
     const all = { ...common, ...deps.headers?.(context) }
-    for (const [name, value] of Object.entries(all)) response.headers.set(name, value)
+    for (const [name, value] of Object.entries(all)) {
+      // A response that never changes may be kept.
+      if (name === 'Cache-Control' && response.headers.has(name)) continue
+      response.headers.set(name, value)
+    }
     return response
   }
 }

@@ -22,6 +22,7 @@ import { gatewayKeyRoutes } from './gateway-keys.ts'
 import { inferenceRoutes } from './inference.ts'
 import { instanceRoutes } from './instances.ts'
 import { keyRoutes } from './keys.ts'
+import { logRoutes } from './log.ts'
 import { organizationRoutes } from './organizations.ts'
 import { Audit, type Command } from './record/audit.ts'
 import { eventRoutes } from './record/events.ts'
@@ -139,6 +140,7 @@ function adminApp(deps: AdminDeps, recording: Recording) {
       .use(buildRoutes(deps))
       .use(inferenceRoutes(deps))
       .use(clockRoutes(deps))
+      .use(logRoutes(deps.transparency, readBody))
       .use(usageRoutes(deps))
   )
 }

@@ -14,6 +14,7 @@ import type { Organization } from '../store/directory/organization.table.ts'
 import type { GatewayState } from '../store/ledger/gateway.table.ts'
 import type { Administrator } from './access/caller.ts'
 import type { OperatorClock } from './clock.ts'
+import type { OperatorLog } from './log.ts'
 
 export type AdminDeps = Runtime & {
   /** Named ones of the configuration. Root and the daemon's own user always are. */
@@ -38,6 +39,7 @@ export type AdminDeps = Runtime & {
   readonly vm: (vmId: string) => VmSummary | null
   readonly status: () => AdminStatus
   readonly clockGuard: OperatorClock
+  readonly transparency: OperatorLog
   readonly leaks: () => Promise<readonly AdminLeak[]>
   /** Parts of GET /metrics, in order. */
   readonly collectors: readonly Pick<Collector, 'render'>[]

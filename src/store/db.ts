@@ -15,6 +15,7 @@ import { buildFetch } from './migrations/0022-build-fetch.ts'
 import { auditAndDeletion } from './migrations/0023-audit.ts'
 import { usageLabels } from './migrations/0024-usage-labels.ts'
 import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
+import { transparencyLog } from './migrations/0026-log.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -72,7 +73,7 @@ type Migrations = {
 
 export const MIGRATIONS: Migrations = {
   initial,
-  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens],
+  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog],
 }
 
 /** The newest schema. */

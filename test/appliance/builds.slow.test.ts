@@ -9,6 +9,7 @@ import { writeBuilderImage } from '../../scripts/rigs/build/image-directory.ts'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { simulatedTrust } from '../../scripts/rigs/guest/attested-guest.ts'
 import { addKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { failure } from '../../scripts/rigs/until.ts'
 import { buildVmShape, composeBuilds, dismissBuildVms, serveBuilds } from '../../src/appliance/builds.ts'
 import type { Engine } from '../../src/appliance/engine.ts'
@@ -44,6 +45,7 @@ function partsOf(toml: string) {
   const { config } = verdict
   const store = openStore(':memory:')
   const common = {
+    ...nobodyLogs,
     clock: certainClock,
     clockGuard: createClockGuard(certainClock),
     random: systemRandom,

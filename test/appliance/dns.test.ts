@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { createManualClock } from '../../scripts/rigs/clock.ts'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { publicKey } from '../../scripts/rigs/instances/instances-service.ts'
+import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { composeNames } from '../../src/appliance/dns.ts'
 import { composeInstances, type InstancesParts } from '../../src/appliance/instances.ts'
 import { newUuid, systemRandom } from '../../src/base/ids.ts'
@@ -44,6 +45,7 @@ test('goal: no name outlives the answer to its delete, even when what follows th
   }
   const engine = { reconciler } as unknown as InstancesParts['engine']
   const common = {
+    ...nobodyLogs,
     config: defaultConfig(),
     store,
     engine,

@@ -5,6 +5,7 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
+import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { ownStarter } from '../../src/appliance/starter/client.ts'
 import { systemClock } from '../../src/base/clock.ts'
@@ -26,6 +27,7 @@ async function compose(stateDir: string, store: Store, toml: string): Promise<st
   if (!verdict.ok) throw new Error('the configuration is valid')
   const metering = new Metering({ store: store.directory, clock: systemClock, log, cost: () => 0n })
   const inference = await composeInference({
+    ...nobodyLogs,
     gate: openGate,
     starter: ownStarter,
     config: verdict.config,

@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createClockGuard } from '../../scripts/rigs/clock-guard.ts'
 import { startUpstream } from '../../scripts/rigs/gateway/upstream-server.ts'
+import { nobodyLogs } from '../../scripts/rigs/transparency.ts'
 import { until } from '../../scripts/rigs/until.ts'
 import { composeInference } from '../../src/appliance/inference.ts'
 import { createSimulatedPlatform } from '../../src/appliance/simulated-platform.ts'
@@ -70,6 +71,7 @@ test('retention', async () => {
   const metering = new Metering({ store: store.directory, clock: systemClock, log: silentLogger, cost: () => 0n })
   undo.defer(() => metering.stop())
   const inference = await composeInference({
+    ...nobodyLogs,
     gate: openGate,
     starter: ownStarter,
     config: verdict.config,
@@ -135,6 +137,7 @@ test('traces', async () => {
   undo.defer(() => metering.stop())
   let isOpen = false
   const inference = await composeInference({
+    ...nobodyLogs,
     gate: {
       admitChange: () => {
         if (!isOpen) throw new UnavailableFault('an upgrade is on trial', 5_000)
@@ -218,6 +221,7 @@ test('attestation after a start that could not write', async () => {
   const lines: string[] = []
   const log = createLogger({ level: 'debug', sink: line => lines.push(line), nowMs })
   const inference = await composeInference({
+    ...nobodyLogs,
     gate: openGate,
     starter: ownStarter,
     config: defaultConfig(),

@@ -233,3 +233,19 @@ describe('a clock that is set', () => {
     })
   }
 })
+
+test('goal: a receipt is in the transparency log before its result can be fetched, or the build fails', async () => {
+  const known: string[] = []
+  await using rig = await startBuilds({ beforeResult: proof => void known.push(proof.provenance ?? '') })
+  const id = await rig.submit()
+  await rig.ended(id)
+  expect(known).toEqual([rig.build(id).provenanceSha256 ?? 'none'])
+  const isFull = () => {
+    throw new Error('the disk is full')
+  }
+  await rig.restart({ beforeResult: isFull })
+  const other = await rig.submit()
+  await rig.ended(other)
+  expect(rig.build(other)).toMatchObject({ state: 'failed', errorType: 'internal', resultSha256: null })
+  expect((await rig.send('GET', `/build/${other}/result`)).status).toBe(404)
+})

@@ -11,6 +11,7 @@ import {
   verifyResult,
 } from '../../scripts/rigs/build/builds-client.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
+import { loggedKinds, logOptions } from '../rigs/log/appliance-log.ts'
 
 const timeoutMs = 900_000
 const nonce = '00112233445566778899aabbccddeeff'
@@ -73,6 +74,10 @@ inOwnNetns(
           writeFileSync(archive, bytes)
           const asked = ['--source', `${project}.tar.gz`]
           expect(await verifyResult(service, { archive, nonce: used, asked })).toBe('')
+          // Its receipt is in the transparency log, which knows nobody's name.
+          const inLog = ['--in-log', ...(await logOptions(appliance))]
+          expect(await verifyResult(service, { archive, nonce: used, asked: [...asked, ...inLog] })).toBe('')
+          expect((await loggedKinds(appliance)).filter(kind => kind === 'build').length).toBe(run + 1)
           outputs.push(join(unpackResult(join(appliance.directory, `unpacked-${run}`), bytes), 'artifacts/hello'))
           // Another nonce is another build.
           expect(await verifyResult(service, { archive, nonce: 'ff', asked })).toStartWith('1: ')

@@ -21,6 +21,7 @@ import { gatewaysOf, servingGateway } from '../../scripts/rigs/gateway/serving-g
 import { qemuProcesses } from '../../scripts/rigs/leftovers.ts'
 import { inOwnNetns } from '../../scripts/rigs/netns.ts'
 import { failure, until } from '../../scripts/rigs/until.ts'
+import { loggedKinds, logOptions } from '../rigs/log/appliance-log.ts'
 import { memoryHolds } from '../rigs/process-memory.ts'
 
 const testMs = 600_000
@@ -83,6 +84,20 @@ inOwnNetns(
         expect(verdict.stdout).toContain('VERDICT: PASS SIMULATED')
         expect(verdict.stdout).toContain(`inside the measured VM: ${model}, file `)
 
+        // Or by the transparency log in the place of every hash: this start is an entry, and no other start is.
+        const byLog = async () => {
+          const log = await logOptions(appliance)
+          const found = await appliance.cli(...argv.slice(0, 5), ...root, ...log, '--in-log', '--json')
+          const { checks } = JSON.parse(found.stdout) as { checks: { name: string; outcome: string }[] }
+          const consistent = checks.find(({ name }) => name === 'log-consistent')?.outcome
+          return [
+            found.exitCode,
+            consistent,
+            (await loggedKinds(appliance)).filter(kind => kind === 'gateway-start').length,
+          ]
+        }
+        expect(await byLog()).toEqual([0, 'not-checked', 1])
+
         // A daemon that dies takes no stream with it.
         const stream = await openai.chat.completions.create({ ...chat, max_tokens: 64, stream: true })
         let chunks = 0
@@ -93,6 +108,7 @@ inOwnNetns(
         expect(chunks).toBeGreaterThan(32)
         await appliance.start()
         expect(await servingGateway(appliance)).toBe(first)
+        expect(await byLog()).toEqual([0, 'pass', 1])
         await until('the usage of both is booked', 30_000, async () => (await usageRows(appliance)) >= 1)
 
         // An update is without a gap.
@@ -114,6 +130,7 @@ inOwnNetns(
         stopping.abort()
         await load
         expect([failed, asked > 5]).toEqual([0, true])
+        expect(await byLog()).toEqual([0, 'pass', 2])
 
         // Clients of a VM that dies learn it at once, also those that only wait; it is replaced.
         const silent = connect({ host: '127.0.0.1', port: Number(new URL(gatewayUrl).port) })

@@ -23,7 +23,7 @@ beforeAll(async () => {
 })
 afterAll(() => upstream.stop())
 
-function keeperOf(bench: EnclaveBench, { patienceMs = 60_000 } = {}): GatewayKeeper {
+function keeperOf(bench: EnclaveBench, { patienceMs = 60_000, beforeServing = (_: string) => {} } = {}): GatewayKeeper {
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
   return new GatewayKeeper({
     store: bench.store.ledger,
@@ -36,6 +36,7 @@ function keeperOf(bench: EnclaveBench, { patienceMs = 60_000 } = {}): GatewayKee
     newSession: (vmId, onChange) => bench.newSession(vmId, { onChange }),
     addresses: bench.addresses,
     verify: vmId => bench.verify(vmId),
+    beforeServing,
     patienceMs,
     startMs: 60_000,
     drainMs: 20_000,
@@ -71,9 +72,19 @@ test(
   async () => {
     await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
     const key = bench.addKey()
-    const keeper = keeperOf(bench)
+    let isFull = true
+    const logged: string[] = []
+    const beforeServing = (vmId: string) => {
+      logged.push(vmId)
+      expect(bench.routes.map(route => route.serving)).not.toContain(vmId)
+      if (isFull) throw new Error('the transparency log cannot be written')
+    }
+    const keeper = keeperOf(bench, { beforeServing })
     await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
     keeper.start()
+    await until('a start is to be logged', 40_000, () => logged.length >= 2)
+    expect([servingOf(bench), keeper.view().problem]).toEqual([null, 'the transparency log cannot be written'])
+    isFull = false
     const first = await serving(bench)
     const { promise: held, resolve: release } = Promise.withResolvers<void>()
     const { behave } = upstream

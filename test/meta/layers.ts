@@ -16,6 +16,7 @@ export const LAYERS = {
   'src/vm': 3,
   'src/backup': 3,
   'src/upgrade': 3,
+  'src/transparency': 3,
   'src/instances': 4,
   'src/inference': 4,
   'src/builds': 4,
@@ -55,6 +56,7 @@ export const INNER_ORDERS = {
   'src/attest': [
     ['index.ts'],
     ['ehbp'],
+    ['log'],
     ['receipt'],
     ['verify'],
     ['policy', 'tpm', 'simulator'],

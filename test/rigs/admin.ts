@@ -8,6 +8,20 @@ export const NO_ADMINISTRATORS = {
   ownerUid: 0,
   admitChange: () => {},
   removeOrganization: () => {},
+  transparency: {
+    log: {
+      key: () => null,
+      head: () => null,
+      shown: () => 0,
+      signed: () => null,
+      cosignatures: () => [],
+      cosign: async () => [],
+      append: () => {},
+      entries: () => [],
+    },
+    named: [],
+    witnesses: { problem: () => null },
+  },
 } as const satisfies Partial<AdminDeps>
 
 export function asRoot(admin: Admin): (request: Request) => Promise<Response> {

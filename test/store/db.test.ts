@@ -25,6 +25,7 @@ import { audit } from '../../src/store/ledger/audit.table.ts'
 import { egressOf } from '../../src/store/ledger/egress.query.ts'
 import { events } from '../../src/store/ledger/event.table.ts'
 import { gateways } from '../../src/store/ledger/gateway.table.ts'
+import { logCosignatures, logEntries, logHashes } from '../../src/store/ledger/log.table.ts'
 import { nonces } from '../../src/store/ledger/nonce.table.ts'
 import { resourcesOf } from '../../src/store/ledger/resource.query.ts'
 import { egress, launches, resources, restingAddresses, vms } from '../../src/store/ledger/vm.table.ts'
@@ -48,7 +49,20 @@ const ROOMS: Record<DatabaseName, readonly SQLiteTable[]> = {
     buildNonces,
     buildVms,
   ],
-  ledger: [vms, resources, restingAddresses, egress, launches, gateways, nonces, events, audit],
+  ledger: [
+    vms,
+    resources,
+    restingAddresses,
+    egress,
+    launches,
+    gateways,
+    nonces,
+    events,
+    audit,
+    logEntries,
+    logHashes,
+    logCosignatures,
+  ],
 }
 const newest = schemaVersionOf(MIGRATIONS)
 

@@ -87,7 +87,8 @@ test('goal: service A answers a change with 503 and Retry-After before it looks 
     service: {} as never,
     attestations: {} as never,
   })
-  const send = (method: string, path: string) => fetch(new Request(`https://a.test${path}`, { method }))
+  const send = (method: string, path: string) =>
+    fetch(new Request(`https://a.test${path}`, { method }), { address: () => '' })
   for (const [method, path] of [
     ['POST', '/v1/instances'],
     ['DELETE', '/v1/instances/one'],

@@ -17,6 +17,7 @@ import { insertGatewayKey } from '../../../src/store/directory/gateway-key.query
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { openGate } from '../../../src/upgrade/gate.ts'
 import { createClockGuard } from '../../rigs/clock-guard.ts'
+import { nobodyLogs } from '../../rigs/transparency.ts'
 import { benchModel, type OursSettings } from './wire.ts'
 
 const { stateDir, stubPort, listener }: OursSettings = JSON.parse(process.argv[2] ?? '')
@@ -71,6 +72,7 @@ insertGatewayKey(store.directory.db, {
 })
 const metering = composeMetering({ config, store, stateDir, clock, log })
 const inference = await composeInference({
+  ...nobodyLogs,
   gate: openGate,
   starter: ownStarter,
   config,

@@ -8,7 +8,8 @@ import { present } from '../../../src/base/assert.ts'
 import { type Clock, systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { createLogger } from '../../../src/base/log.ts'
-import { type Builds, createBuilds } from '../../../src/builds/builds.ts'
+import { type Builds, type BuildsDeps, createBuilds } from '../../../src/builds/builds.ts'
+import type { BuildProof } from '../../../src/builds/evidence.verify.ts'
 import type { FetchGate } from '../../../src/builds/fetch/proxy.ts'
 import type { BuildsSettings } from '../../../src/builds/types.ts'
 import type { BuildOrder } from '../../../src/contract/vm/build-order.ts'
@@ -71,6 +72,8 @@ export type BuildsChanges = {
   readonly requestsPerMinute?: number
   readonly clock?: Clock
   readonly imageDirectory?: string
+  readonly others?: BuildsDeps['others']
+  readonly beforeResult?: (proof: BuildProof) => void
   /** Whether builds are carried out; else they stay where their requests have put them. */
   readonly starts?: boolean
 }
@@ -214,6 +217,8 @@ function startDaemon({ directory, world, logged, gate, changes }: DaemonParts) {
     gate: watched,
     order: { builderId: settings.builderId, limits: settings.limits, fetch: changes.fetch ?? null },
     trust: simulatedTrust,
+    beforeResult: changes.beforeResult ?? (() => {}),
+    others: changes.others ?? [],
     ownUrl: 'https://builds.example',
     imageDirectory: changes.imageDirectory ?? join(directory, 'no-image'),
     imageSummaries: () => [],

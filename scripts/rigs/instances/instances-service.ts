@@ -98,7 +98,7 @@ export type Changes = Partial<
     'settings' | 'random' | 'takeVm' | 'onCreated' | 'onDeleted' | 'platform' | 'inferenceCostMicroUsd'
   >
 > &
-  Partial<Pick<HttpDeps, 'routes'>> & {
+  Partial<Pick<HttpDeps, 'routes' | 'others'>> & {
     readonly directory?: string
     readonly requestsPerMinute?: number
     readonly attestationsPerMinute?: number
@@ -173,6 +173,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     service,
     attestations,
     routes: changes.routes ?? INSTANCE_ROUTES,
+    others: changes.others ?? [],
     openapi: openapiDocument(),
   })
   const listener = Bun.serve({
@@ -180,7 +181,7 @@ export async function startAppliance(changes: Changes = {}): Promise<Appliance> 
     port: 0,
     development: false,
     maxRequestBodySize: Number.MAX_SAFE_INTEGER,
-    fetch: request => http(request),
+    fetch: (request, server) => http(request, { address: () => server.requestIP(request)?.address ?? '' }),
   })
   const port = present(listener.port, 'a TCP listener has a port')
   const stop = async () => {

@@ -16,7 +16,7 @@ import { type BuildSet, buildById, setBuild } from '../../store/directory/build.
 import type { Build } from '../../store/directory/build.table.ts'
 import type { BuildEngine } from '../../vm/build-engine.ts'
 import type { HostTrust } from '../../vm/evidence/launch-policy.plan.ts'
-import { judgeBuild } from '../evidence.verify.ts'
+import { type BuildProof, judgeBuild } from '../evidence.verify.ts'
 import { readResult, writeSource } from '../exchange.ts'
 import type { FetchGate } from '../fetch/proxy.ts'
 import type { BuildFiles } from '../files.ts'
@@ -36,6 +36,8 @@ export type FollowDeps = {
   readonly exchangeBytes: number
   /** As BuildRetention.makeRoom. */
   readonly makeRoom: (bytes: number) => boolean
+  /** Called before a result may be fetched, which an exception prevents. */
+  readonly beforeResult: (proof: BuildProof) => void
 }
 
 /** Outcome of a build. `unwanted`: it was ended elsewhere, or the daemon stops. */
@@ -261,7 +263,7 @@ export class BuildFollower {
   }
 
   async #takeResult(said: Extract<BuildProgress['result'], { status: 'ok' }>): Promise<Followed> {
-    const { engine, files, exchangeBytes, makeRoom } = this.#deps
+    const { engine, files, exchangeBytes, makeRoom, beforeResult } = this.#deps
     const { sizeBytes, sha256, provenanceSha256 } = said
     const proof = proofOf(this.#row())
     if (proof === null || proof.provenance === null) {
@@ -280,6 +282,11 @@ export class BuildFollower {
       await files.finishResult(this.#id)
     } catch (error) {
       return this.#internal('the result could not be taken over', error)
+    }
+    try {
+      beforeResult(proof)
+    } catch (error) {
+      return this.#internal('its receipt could not be put into the transparency log', error)
     }
     return { kind: 'finished', result: { resultBytes: sizeBytes, resultSha256: sha256, provenanceSha256 } }
   }

@@ -16,6 +16,7 @@ import {
   toOpenApi,
 } from '../../http/openapi.ts'
 import { type Joined, joined } from '../../http/operations.ts'
+import { LOG_DOCUMENTS, LOG_OPERATIONS, LOG_PARAMETERS } from '../../transparency/operations.ts'
 import { atVm, BUILD_OPERATIONS, type BuildOperation } from './operations.ts'
 
 /** The whole document, as plain JSON. */
@@ -66,6 +67,7 @@ const vmId = '0b8f1c8e-9f5e-4c57-9b0a-1f6f6b7c2a3d'
 const PARAMETERS = {
   Id: parameter('path', 'id', 'job_id of the build.'),
   Vm: parameter('path', 'vm', 'vm_id of the VM.'),
+  ...LOG_PARAMETERS,
   From: parameter('query', 'from', 'Only events after this id. Goes before Last-Event-ID.', {
     type: 'integer',
     minimum: 0,
@@ -276,5 +278,5 @@ function documented(): Joined<string, Document>[] {
       parameters: ['Vm', ...(row.parameters ?? [])] as const,
     },
   }))
-  return all.toSpliced(-1, 0, ...ofVm)
+  return [...all.toSpliced(-1, 0, ...ofVm), ...joined(LOG_OPERATIONS, LOG_DOCUMENTS)]
 }

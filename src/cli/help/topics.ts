@@ -18,6 +18,7 @@ import install from './install.md' with { type: 'text' }
 import instances from './instances.md' with { type: 'text' }
 import ipv6 from './ipv6.md' with { type: 'text' }
 import limits from './limits.md' with { type: 'text' }
+import log from './log.md' with { type: 'text' }
 import names from './names.md' with { type: 'text' }
 import operators from './operators.md' with { type: 'text' }
 import verifierPackage from './package.md' with { type: 'text' }
@@ -45,6 +46,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'budgets', reader: 'operator', text: budgets },
   { name: 'traces', reader: 'operator', text: traces },
   { name: 'build-service', reader: 'operator', text: buildService },
+  { name: 'log', reader: 'operator', text: log },
   { name: 'backup', reader: 'operator', text: backup },
   { name: 'upgrade', reader: 'operator', text: upgrade },
   { name: 'instances', reader: 'client', text: instances },

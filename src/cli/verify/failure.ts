@@ -44,7 +44,7 @@ function kindsOf({ name, reason }: Check, members: readonly Check[]): Failure[] 
 
 function kindOf(name: string): Failure {
   const last = name.slice(name.lastIndexOf('/') + 1)
-  if (last === 'connection') return 'connection'
+  if (last === 'connection' || last === 'log-connection') return 'connection'
   if (INPUT_CHECKS.has(last) || last.endsWith('-format')) return 'input'
   return POLICY_CHECKS.has(last) || POLICY_PREFIXES.some(prefix => last.startsWith(prefix)) ? 'policy' : 'evidence'
 }
@@ -65,5 +65,5 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
-  ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement'],
+  ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
 ])

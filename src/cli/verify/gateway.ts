@@ -1,5 +1,6 @@
 // strongroom verify gateway: fresh attestation, over the connection that it vouches for. Effects: the network, files.
 
+import { sha256 } from '../../attest/hash.ts'
 import { kemPublicKey } from '../../attest/receipt/kem.ts'
 import { fail, notChecked, pass, type Verdict, verdict } from '../../attest/verdict.ts'
 import { fromUtf8, toBase64Url, toHex } from '../../base/bytes.ts'
@@ -7,6 +8,7 @@ import { iso, systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { systemRandom } from '../../base/ids.ts'
 import { resultOr } from '../../base/result-or.ts'
+import type { LogFact } from '../../contract/http/log-entry.ts'
 import { workloadBytesMax } from '../../contract/vm/workload.ts'
 import { spkiDigestOf } from '../../http/pair.ts'
 import { getOverTls, type TlsGet, type TlsResponse } from '../../linux/tls-get.ts'
@@ -20,6 +22,16 @@ import {
 import { workloadIn } from '../../verifier/workload.ts'
 import type { Command, Run } from '../cli.ts'
 import { MIB, readTextInput } from '../input-file.ts'
+import type { LogJudgement } from '../log/judge.ts'
+import {
+  addLogOptions,
+  askLog,
+  type LogOptions,
+  logDocument,
+  loggedPins,
+  readLogOptions,
+  withLog,
+} from '../log/options.ts'
 import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
@@ -27,7 +39,7 @@ import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
-type GatewayOptions = TrustOptions & { ca?: string; timeoutMs: number }
+type GatewayOptions = TrustOptions & LogOptions & { ca?: string; timeoutMs: number }
 
 export function addVerifyGateway(verify: Command): void {
   const command = verify
@@ -36,10 +48,11 @@ export function addVerifyGateway(verify: Command): void {
     .argument('<url>', 'https://HOST:PORT', urlOption)
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
-  addTrustOptions(command)
+  addLogOptions(addTrustOptions(command))
     .examples(
       'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
       'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
+      'strongroom verify gateway https://gateway.example:8442 --in-log --log https://instances.example:8441 --log-key KEY --witness KEY',
     )
     .runs(verifyAt)
 }
@@ -60,9 +73,11 @@ export function attestationDocument({ receipts, gateway, keys }: GatewayVerdict)
 async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<void> {
   const { ca: caPath, timeoutMs } = options
   const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
-  const trust = await readTrust(options)
-  const show = (whole: Verdict, found: GatewayVerdict | null = null) =>
-    showVerdict(run, { whole, found, verbose: options.verbose === true })
+  const trust = await readTrust({ ...options, ...loggedPins(options) })
+  const log = readLogOptions(run, options)
+  const verbose = options.verbose === true
+  const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
+    showVerdict(run, { whole, found, verbose, logged })
   const nonce = systemRandom(nonceBytes)
   const address = new URL(`/attestation?nonce=${toBase64Url(nonce)}`, url)
   let response: TlsResponse
@@ -78,16 +93,31 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   if (status !== 200) {
     return await show(verdict([...connection, fail('attestation-format', `${status}: ${errorOf(body)}`)]))
   }
+  const asOf = systemClock.nowMs()
   const found = await verifyGateway(body, {
     ...trust,
     workload: trust.workload ?? (await fetchWorkload({ url, ca, timeoutMs })),
     nonce,
-    asOf: systemClock.nowMs(),
+    asOf,
     ageMsMax: freshAgeMsMax,
     tlsSpkiDigest: spkiDigestOf(response.certificate),
   })
-  const whole = verdict([...connection, ...found.checks])
-  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found)
+  const logged = await askLog(run, gatewayFact(found), log, asOf)
+  const whole = verdict(withLog([...connection, ...found.checks], logged, options))
+  await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
+}
+
+/** The entry of this gateway VM's start; null: its receipts cannot be read. */
+function gatewayFact({ gateway, keys, receipts }: GatewayVerdict): LogFact | null {
+  const report = receipts[0]?.verdict.report ?? null
+  if (gateway === null || keys === null || report === null) return null
+  return {
+    kind: 'gateway-start',
+    measurement: toHex(gateway.image.measurement),
+    workload: toHex(report.hostData),
+    operator_key: toHex(gateway.operatorKey),
+    receipt_key: toHex(sha256(keys.ed25519)),
+  }
 }
 
 /** The gateway's workload.json; the receipts name its digest. Null: it has none. */
@@ -103,13 +133,19 @@ async function fetchWorkload({
     .catch(() => null)
 }
 
-type Shown = { readonly whole: Verdict; readonly found: GatewayVerdict | null; readonly verbose: boolean }
+type Shown = {
+  readonly whole: Verdict
+  readonly found: GatewayVerdict | null
+  readonly logged: LogJudgement | null
+  readonly verbose: boolean
+}
 
-async function showVerdict(run: Run, { whole, found, verbose }: Shown): Promise<void> {
+async function showVerdict(run: Run, { whole, found, logged, verbose }: Shown): Promise<void> {
   const remark = notChecked('operational-status', 'attestation covers launch and admission only', false)
   const shown = { ok: whole.ok, checks: [...whole.checks, remark], simulated: found?.simulated ?? false }
   const details = found?.receipts.flatMap(({ verdict }) => verdict.checks) ?? []
-  const document = { ...verdictDocument(shown, details), ...(found === null ? {} : attestationDocument(found)) }
+  const attestation = found === null ? {} : attestationDocument(found)
+  const document = { ...verdictDocument(shown, details), ...attestation, ...logDocument(logged) }
   await run.result(document, verdictSummary(shown, { verbose, details, paint: run.paint }))
   run.exitWith(exitCodeOfVerdict(shown, details))
 }

@@ -2,10 +2,11 @@
 
 import { join } from 'node:path'
 import { InvalidArgumentError } from 'commander'
-import { notChecked } from '../../attest/verdict.ts'
+import { notChecked, verdict } from '../../attest/verdict.ts'
 import { toBase64Url, toHex } from '../../base/bytes.ts'
 import { iso, systemClock } from '../../base/clock.ts'
 import { systemRandom } from '../../base/ids.ts'
+import type { LogFact } from '../../contract/http/log-entry.ts'
 import { freshAgeMsMax, nonceBytes } from '../../verifier/gateway.ts'
 import {
   type InstanceIdentity,
@@ -20,6 +21,16 @@ import { type ClientDefaults, clientConfigHelp, loadClientDefaults } from '../cl
 import { InputFault } from '../exit.ts'
 import { KIB, MIB, readInput, readTextInput } from '../input-file.ts'
 import { type KnownHostsUpdate, writeKnownHost } from '../known-hosts.ts'
+import type { LogJudgement } from '../log/judge.ts'
+import {
+  addLogOptions,
+  askLog,
+  type LogOptions,
+  logDocument,
+  loggedPins,
+  readLogOptions,
+  withLog,
+} from '../log/options.ts'
 import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
@@ -37,7 +48,8 @@ import { addEvidenceOptions, type EvidenceOptions, readCrl, readPolicy, readRoot
 export type InstanceOptions = PinOptions &
   PolicyFlags &
   GatewayPinOptions &
-  EvidenceOptions & {
+  EvidenceOptions &
+  LogOptions & {
     api?: URL
     keyFile?: string
     ca?: string
@@ -90,13 +102,16 @@ export function addInstanceOptions(command: Command): Command {
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it names the measurements and the operator key')
     .option('--image <path>', 'directory or manifest.json of the image that it is to run; gives the measurement too')
     .option('--public-key <file>', 'your public key: the instance must let in this one')
-  return addPinOptions(addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command))), INSTANCE_PINS)
+  const pinned = addEvidenceOptions(addGatewayPinOptions(addPolicyFlags(command)))
+  return addLogOptions(addPinOptions(pinned, INSTANCE_PINS))
 }
 
 export type JudgedInstance = {
   readonly found: InstanceVerdict
   /** With the words of the command line. */
   readonly shown: ShownVerdict
+  /** Null: no log was asked. */
+  readonly logged: LogJudgement | null
   readonly asOf: number
 }
 
@@ -108,7 +123,8 @@ export async function judgeInstance(
 ): Promise<JudgedInstance> {
   const defaults = loadClientDefaults(run.io.env)
   const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
-  const pins = readPins(given)
+  const pins = readPins({ ...given, ...loggedPins(given) })
+  const log = readLogOptions(run, given)
   // Before the network: a mistake here needs no request.
   const question = {
     instance,
@@ -126,8 +142,16 @@ export async function judgeInstance(
   const ageMsMax = isFresh && given.asOf === undefined ? freshAgeMsMax : 'any'
   const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
-  const shown = { ok: found.ok, simulated: found.simulated, checks: [...withFlags(found.checks), remark] }
-  return { found, shown, asOf }
+  const logged = await askLog(run, instanceFact(found), log, asOf)
+  const checks = [...withFlags(withLog(found.checks, logged, given)), remark]
+  const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
+  return { found, shown, logged, asOf }
+}
+
+/** The entry of its image; null: its receipt cannot be read. The log has nothing of an instance. */
+function instanceFact({ receipt }: InstanceVerdict): LogFact | null {
+  const measurement = receipt?.statement?.image.measurement
+  return measurement === undefined ? null : { kind: 'image', measurement: toHex(measurement) }
 }
 
 type Document = { readonly bytes: Uint8Array; readonly nonce: Uint8Array | 'any'; readonly isFresh: boolean }
@@ -173,10 +197,11 @@ function defaultApi({ domain }: AskedInstance, { api }: ClientDefaults): URL {
 
 async function verifyAndKeep(run: Run, instance: AskedInstance, options: VerifyOptions): Promise<void> {
   const file = knownHostsFile(run, options.knownHosts)
-  const { found, shown, asOf } = await judgeInstance(run, instance, options)
-  const { knownHost } = found
+  const { found, shown, logged, asOf } = await judgeInstance(run, instance, options)
+  const knownHost = shown.ok ? found.knownHost : null
   const kept = file === null || knownHost === null ? null : writeKnownHost(file, knownHost)
-  const document = { ...instanceDocument(found, shown, asOf), known_hosts: kept === null ? null : keptDocument(kept) }
+  const known_hosts = kept === null ? null : keptDocument(kept)
+  const document = { ...instanceDocument(found, shown, asOf), known_hosts, ...logDocument(logged) }
   await run.result(document, instanceSummary({ found, shown }, run.paint, options.verbose === true))
   if (kept !== null) await run.hint(keptText(kept, instance.hostname))
   run.exitWith(exitCodeOfVerdict(shown, found.receipt?.checks))
@@ -202,7 +227,8 @@ export function instanceDocument(found: InstanceVerdict, shown: ShownVerdict, as
     operator_key: statement === null ? null : toHex(statement.operatorKey),
     launch,
     claim,
-    host_key: hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: knownHost?.line ?? null },
+    host_key:
+      hostKey === null ? null : { fingerprint: hostKey.fingerprint, line: shown.ok ? (knownHost?.line ?? null) : null },
     xwing_public_key: xwingPublicKey === null ? null : toBase64Url(xwingPublicKey),
     receipt: receipt === null ? null : verdictDocument(receipt),
   }

@@ -66,9 +66,9 @@ function isWaiver({ name, outcome, required }: Check): boolean {
   )
 }
 
-/** Floors of the firmware first: unknown ones always get a line. */
+/** Floors of the firmware first, and a log that nobody outside has cosigned: these always get a line. */
 function byUrgency(a: Check, b: Check): number {
-  const order = ({ name }: Check) => (name.startsWith('tcb-floor') ? 0 : 1)
+  const order = ({ name }: Check) => (name.startsWith('tcb-floor') || name === 'log-witnessed' ? 0 : 1)
   return order(a) - order(b)
 }
 
@@ -82,6 +82,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation']],
+  ['log', ['log-included', 'log-witnessed', 'log-age']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],
   ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],

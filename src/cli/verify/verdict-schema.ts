@@ -96,6 +96,13 @@ const Quote = Type.Object({
 
 const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 
+/** With --log. */
+const Log = Type.Object({
+  ...each(['index', 'size'], orNull(count)),
+  fork_evidence: orNull(Type.String({ description: 'file with both signed checkpoints of a fork' })),
+})
+const logField = { log: Type.Optional(Log) }
+
 /** By the command that prints it. */
 export const VERDICT_DOCUMENTS = {
   report: Type.Object({
@@ -123,7 +130,7 @@ export const VERDICT_DOCUMENTS = {
   }),
   'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.
-  gateway: Type.Object({ ...verdictFields, ...Type.Partial(Attestation).properties }),
+  gateway: Type.Object({ ...verdictFields, ...Type.Partial(Attestation).properties, ...logField }),
   response: Type.Object({ ...verdictFields, as_of: time, response: orNull(Response), attestation: Attestation }),
   instance: Type.Object({
     ...verdictFields,
@@ -136,6 +143,7 @@ export const VERDICT_DOCUMENTS = {
     host_key: orNull(Type.Object({ fingerprint: Type.String(), line: orNull(Type.String()) })),
     xwing_public_key: orNull(Type.String({ description: 'base64url' })),
     receipt: orNull(Verdict),
+    ...logField,
     known_hosts: Type.Optional(
       orNull(
         Type.Object({
@@ -163,6 +171,7 @@ export const VERDICT_DOCUMENTS = {
     provenance: orNull(Provenance),
     receipts: Type.Object(each(['dispatch', 'completion'], orNull(Verdict))),
     report: orNull(Verdict),
+    ...logField,
   }),
 } as const satisfies Readonly<Record<string, TSchema>>
 

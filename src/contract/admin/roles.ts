@@ -61,6 +61,11 @@ export const OPERATIONS: Readonly<Record<string, Operation>> = {
   'GET /clock': { name: 'clock', right: 'look' },
   // It lets records be deleted.
   'POST /clock/confirm': { name: 'clock.confirm', right: 'administer' },
+  'GET /log': { name: 'log.status', right: 'look' },
+  'GET /log/entries': { name: 'log.show', right: 'look' },
+  'POST /log/cosign': { name: 'log.cosign', right: 'operate' },
+  // It says to relying parties that this policy is the operator's.
+  'POST /log/policy': { name: 'log.publish-policy', right: 'administer' },
   'GET /inference/log': { name: 'inference.log', right: 'operate' },
 }
 

@@ -39,7 +39,8 @@ export async function getBounded(url: string, { timeoutMs, bodyBytesMax, signal 
   }
 }
 
-async function readAtMost(response: Response, bodyBytesMax: number): Promise<Uint8Array | null> {
+/** Null: the body is longer. */
+export async function readAtMost(response: Response, bodyBytesMax: number): Promise<Uint8Array | null> {
   const chunks: Uint8Array[] = []
   let sizeBytes = 0
   for await (const chunk of response.body ?? []) {

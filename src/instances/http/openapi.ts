@@ -30,6 +30,7 @@ import {
   toOpenApi,
 } from '../../http/openapi.ts'
 import { joined } from '../../http/operations.ts'
+import { LOG_DOCUMENTS, LOG_OPERATIONS, LOG_PARAMETERS } from '../../transparency/operations.ts'
 import { INSTANCE_OPERATIONS, type InstanceOperation } from './operations.ts'
 
 /** The whole document, as plain JSON. */
@@ -45,7 +46,7 @@ export function openapiDocument(): OpenApiDocument {
       format: 'ca_<8>_<18>',
       description: 'A key from the operator: `ca_`, 8, `_` and 18 lowercase letters or digits.',
     },
-    operations: joined(INSTANCE_OPERATIONS, DOCUMENTS),
+    operations: [...joined(INSTANCE_OPERATIONS, DOCUMENTS), ...joined(LOG_OPERATIONS, LOG_DOCUMENTS)],
     schemas: toSchemas(),
     parameters: PARAMETERS,
     headers: HEADERS,
@@ -119,6 +120,7 @@ const PARAMETERS = {
     '32 random bytes that nobody has used before, as base64url without padding: the attestation is made for them now. Without it: the one that was made at the claim, for a nonce of the appliance.',
     { type: 'string', pattern: '^[A-Za-z0-9_-]{43}$' },
   ),
+  ...LOG_PARAMETERS,
   CorrelationId: parameter('header', 'X-Correlation-ID', 'Any value; it comes back in the envelope and in the header.'),
 } as const
 

@@ -5,7 +5,7 @@ import type { RandomBytes } from '../../base/ids.ts'
 import type { Logger } from '../../base/log.ts'
 import { createDeadlines } from '../../base/work/deadlines.ts'
 import { type JsonLimits, readJson } from '../../http/body.ts'
-import { createEdge, type EdgeContext } from '../../http/edge.ts'
+import { createEdge, type EdgeContext, type EdgeRoute } from '../../http/edge.ts'
 import type { Joined } from '../../http/operations.ts'
 import type { RequestRate } from '../../http/rate.ts'
 import type { StrangerLines } from '../../http/stranger-lines.ts'
@@ -23,12 +23,20 @@ export type HttpDeps = InstanceApi & {
   readonly rate: Pick<RequestRate, 'take'>
   readonly admitChange: () => void
   readonly routes?: readonly Joined<string, InstanceHandler>[]
+  /** Routes of others at the same address. */
+  readonly others?: readonly EdgeRoute<InstancePeer>[]
   /** Served at /openapi.json without authentication. */
   readonly openapi: object
 }
 
+/** The connection of a request. */
+export type InstancePeer = {
+  /** The client's address; a function because it costs a system call. */
+  readonly address: () => string
+}
+
 /** Never rejects: every request gets a response. */
-export type HttpFetch = (request: Request) => Promise<Response>
+export type HttpFetch = (request: Request, peer: InstancePeer) => Promise<Response>
 
 export function createHttp(deps: HttpDeps): HttpFetch {
   const deadlines = createDeadlines(deps.clock)
@@ -41,22 +49,22 @@ export function createHttp(deps: HttpDeps): HttpFetch {
   const json = (request: Request) => readJson(request, deps.limits, deadlines)
   const { service, attestations, routes = INSTANCE_ROUTES } = deps
   const api: InstanceApi & Edge = { service, attestations, caller, json, openapi: JSON.stringify(deps.openapi) }
-  const fetch = createEdge({
+  const own = routes.map(({ row: handle, ...place }) => ({
+    ...place,
+    respond: async (context: EdgeContext) => {
+      const handled = await handle(api, context)
+      return handled instanceof Response ? handled : successResponse(context, handled)
+    },
+  }))
+  return createEdge<InstancePeer>({
     log: deps.log,
     clock: deps.clock,
     random: deps.random,
     admitChange: deps.admitChange,
     strangers: deps.strangers,
-    routes: routes.map(({ row: handle, ...place }) => ({
-      ...place,
-      respond: async (context: EdgeContext) => {
-        const handled = await handle(api, context)
-        return handled instanceof Response ? handled : successResponse(context, handled)
-      },
-    })),
+    routes: [...own, ...(deps.others ?? [])],
     failureDocument: failureEnvelope,
     headers: correlationHeaders,
     beforeMethods: context => void caller(context, 'read'),
   })
-  return request => fetch(request, {})
 }

@@ -19,7 +19,7 @@ import { type LaunchDocument, launchText } from '../../contract/vm/launch.ts'
 import type { OperatorKey } from '../../host/operator-key.ts'
 import type { LedgerDb } from '../../store/db.ts'
 import { recordLaunch } from '../../store/ledger/launch.query.ts'
-import type { Vm } from '../../store/ledger/vm.table.ts'
+import type { Launch, Vm } from '../../store/ledger/vm.table.ts'
 import {
   differingParts,
   expectedMeasurement,
@@ -55,6 +55,8 @@ export type LauncherDeps = {
   readonly boot: BootSource
   /** Directory of the IGVM files that this host launches from. */
   readonly igvmDirectory: string
+  /** Called before QEMU starts; a launch that it throws at is none. */
+  readonly beforeLaunch: (launch: Pick<Launch, 'measurement' | 'workload'>) => void
 }
 
 /** Holds open files until it is disposed of. */
@@ -102,7 +104,7 @@ export class Launcher {
    * descriptors. Faults: image.invalid (files, or no measurement for this shape), launch.mismatch (LaunchMismatch).
    */
   async prepare(vm: LaunchedVm, image: Image): Promise<PreparedLaunch> {
-    const { db, clock, operatorKey } = this.#deps
+    const { db, clock, operatorKey, beforeLaunch } = this.#deps
     const launch = await this.#open(vm, image)
     try {
       const { workload } = launch
@@ -118,6 +120,7 @@ export class Launcher {
         launchedAtMs: clock.nowMs(),
       })
       await this.check(vm.id, launch)
+      beforeLaunch({ measurement, workload })
       return launch
     } catch (error) {
       launch[Symbol.dispose]()

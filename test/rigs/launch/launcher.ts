@@ -38,7 +38,15 @@ async function launcherBench(
   const file = options.igvm === 'named' ? igvm : null
   const boot =
     options.igvm === undefined ? ({ kind: 'bios', firmware: null } as const) : ({ kind: 'igvm', file } as const)
-  const deps = { db, clock: systemClock, operatorKey, vcpuType: imageVcpuType, boot, igvmDirectory }
+  const deps = {
+    db,
+    clock: systemClock,
+    operatorKey,
+    vcpuType: imageVcpuType,
+    boot,
+    igvmDirectory,
+    beforeLaunch: () => {},
+  }
   const launcher = new Launcher({ ...deps, ...options })
   const prepare = (of = launchedVm) => launcher.prepare(of, loadImage(directory))
   const mismatchOf = async (work: Promise<unknown>): Promise<readonly string[]> => {

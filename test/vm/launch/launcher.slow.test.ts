@@ -368,3 +368,17 @@ test('goal: HOST_DATA follows from the text alone', async () => {
   expect(toHex(hostDataOf({ document, workload: null }))).toBe(hashed(document))
   expect(toHex(hostDataOf({ document, workload }))).toBe(hashed(workload))
 })
+
+test('goal: what a VM is launched from is in the transparency log before QEMU starts, or nothing is launched', async () => {
+  const known: unknown[] = []
+  const { prepare } = await bench({ beforeLaunch: launch => void known.push(launch) })
+  using launch = await prepare({ ...vm, workload })
+  const { measurement } = launch.document
+  expect(known).toEqual([{ measurement, workload }])
+  const full = await bench({
+    beforeLaunch: () => {
+      throw new Error('the disk is full')
+    },
+  })
+  expect(await failureOf(full.prepare())).toContain('the disk is full')
+})

@@ -1,9 +1,10 @@
 // strongroom verify build: the result of an attested build, offline. Effects: reads files.
 
 import { InvalidArgumentError, Option } from 'commander'
-import type { Check } from '../../../attest/verdict.ts'
+import { type Check, verdict } from '../../../attest/verdict.ts'
 import { fromHex, toHex } from '../../../base/bytes.ts'
 import { iso, systemClock } from '../../../base/clock.ts'
+import type { LogFact } from '../../../contract/http/log-entry.ts'
 import { blockSha256 } from '../../../linux/native-hash.ts'
 import { type BuildVerdict, verifyBuild } from '../../../verifier/build/build.ts'
 import type { AskedRequest, ResultFiles } from '../../../verifier/build/question.ts'
@@ -11,6 +12,15 @@ import { pinCheckName, REPORT_PINS } from '../../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../../cli.ts'
 import { loadClientDefaults } from '../../client-config.ts'
 import { type ExitCode, InputFault } from '../../exit.ts'
+import {
+  addLogOptions,
+  askLog,
+  type LogOptions,
+  logDocument,
+  loggedPins,
+  readLogOptions,
+  withLog,
+} from '../../log/options.ts'
 import { nativeSha384 } from '../../measure/native.ts'
 import { timeOption } from '../../options.ts'
 import { type Paint, type ShownVerdict, verdictDocument } from '../../render.ts'
@@ -26,7 +36,8 @@ import { readResult } from './result-source.ts'
 /** Options of `verify build`, and of `build submit` for the result. */
 export type BuildOptions = PinOptions &
   PolicyFlags &
-  EvidenceOptions & {
+  EvidenceOptions &
+  LogOptions & {
     nonce?: Uint8Array
     anyNonce?: boolean
     igvm?: string
@@ -39,7 +50,9 @@ export type BuildOptions = PinOptions &
 export function addVerifyBuild(verify: Command): void {
   const command = verify
     .command('build')
-    .description('verify what was built of what, in which VM, on which hardware, for your nonce; needs no network')
+    .description(
+      'verify what was built of what, in which VM, on which hardware, for your nonce; needs no network but for the address of a --log',
+    )
     .argument('<project>', "the result's directory, or its tar.gz")
     .option(
       '--source <path>',
@@ -56,7 +69,8 @@ export function addVerifyBuild(verify: Command): void {
     .addOption(ownImageOption())
     .option('--policy <file>', 'JSON as in `verify policy-schema`; it may name the measurements and the operator key')
     .option('--as-of <time>', 'verify for this time in UTC, like 2026-06-01T00:00:00Z; default now', timeOption)
-  addPinOptions(addEvidenceOptions(addRequestOptions(addPolicyFlags(command))), REPORT_PINS)
+  const asked = addEvidenceOptions(addRequestOptions(addPolicyFlags(command)))
+  addLogOptions(addPinOptions(asked, REPORT_PINS))
     .addHelpText(
       'after',
       clientTrustHelp +
@@ -92,17 +106,30 @@ export function buildNonceOption(text: string): Uint8Array {
 }
 
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
+  // Before a long look at the result: a mistake here needs none.
+  const log = readLogOptions(run, options)
   const { found, asOf } = await judgeResult(run, project, options, askedBuild)
-  const shown = shownBuild(found)
+  const logged = await askLog(run, buildFact(found), log, asOf)
+  const checks = withLog(found.checks, logged, options)
+  const shown = shownBuild({ ...found, checks, ok: found.ok && verdict(checks).ok })
   await run.result(
-    buildDocument(found, shown, asOf),
+    { ...buildDocument(found, shown, asOf), ...logDocument(logged) },
     buildSummary({ found, shown }, run.paint, options.verbose === true),
   )
-  run.exitWith(exitCodeOfBuild(found))
+  run.exitWith(exitCodeOfVerdict(shown, everyCheck(found)))
+}
+
+/** The entry of this build; null: its receipt cannot be read. */
+function buildFact({ completion }: BuildVerdict): LogFact | null {
+  const statement = completion?.statement ?? null
+  if (statement === null) return null
+  const { image, keysDigest, provenanceDigest } = statement
+  const measurement = toHex(image.measurement)
+  return { kind: 'build', measurement, keys: toHex(keysDigest), provenance: toHex(provenanceDigest) }
 }
 
 /** With the words of the command line. */
-export function shownBuild({ ok, simulated, checks }: BuildVerdict): ShownVerdict {
+export function shownBuild({ ok, simulated, checks }: Pick<BuildVerdict, 'ok' | 'simulated' | 'checks'>): ShownVerdict {
   return { ok, simulated, checks: withFlags(checks).map(withOwnImage) }
 }
 
@@ -122,7 +149,7 @@ export async function judgeResult<Options extends BuildOptions>(
   asked: (options: Options) => Promise<AskedRequest>,
 ): Promise<JudgedResult> {
   const nonce = nonceOf(options)
-  const pins = readPins(options)
+  const pins = readPins({ ...options, ...loggedPins(options) })
   // Its policy and its image are those of instances.
   const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trust_simulated_root
   const question = {

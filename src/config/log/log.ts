@@ -1,0 +1,34 @@
+// The transparency log: the table `log` of the configuration. Pure.
+
+import { Type } from '@sinclair/typebox'
+import { Count, Entry, Section } from '../fields.ts'
+
+const WitnessConfig = Entry({
+  key: Type.String({
+    pattern: '^[^+\\s]{1,255}\\+[0-9a-f]{8}\\+[A-Za-z0-9+/]{44}$',
+    allowed: 'a key NAME+ID+KEY as the witness publishes it (C2SP signed-note, type 4)',
+    description: 'Key of the witness.',
+  }),
+  url: Type.String({
+    default: '',
+    pattern: '^$|^https?://[^/?#@\\s]+(/[^?#\\s]*)?$',
+    maxLength: 512,
+    allowed:
+      '"" or an http or https URL with its path, without credentials, such as "https://witness.example/add-checkpoint"',
+    description:
+      'Its `add-checkpoint` address (C2SP tlog-witness), which is asked after each entry and twice a day. "" where its cosignatures come by `strongroom log cosign`.',
+  }),
+})
+
+export const LogConfig = Section({
+  witnesses: Type.Array(WitnessConfig, {
+    default: [],
+    maxItems: 16,
+    description:
+      "Others that cosign the transparency log, so that it need not be believed on this host's word alone. With any, a new entry is shown once one of them has cosigned it.",
+  }),
+  requests_per_minute: Count(
+    [600, 1, 1_000_000],
+    'Requests per minute to the log, for each IPv4 address or IPv6 network of 64 bits. Beyond it: status 429.',
+  ),
+})

@@ -1,0 +1,41 @@
+// The transparency log in the admin interface. Pure.
+
+import { type Static, Type } from '@sinclair/typebox'
+import { Closed, OrNull, Sha256 } from '../forms.ts'
+
+const count = Type.Integer({ minimum: 0 })
+
+export const AdminLog = Closed({
+  /** For relying parties, as NAME+ID+KEY; null: no log has begun. */
+  key: OrNull(Type.String()),
+  size: count,
+  /** Entries of the tree that is shown to everybody; fewer than `size` while no witness has cosigned the rest. */
+  shown: count,
+  /** The newest tree as this log signs it: what a witness cosigns. */
+  note: OrNull(Type.String()),
+  witnesses: Type.Array(
+    Closed({
+      name: Type.String(),
+      /** Null: it is not asked. */
+      url: OrNull(Type.String()),
+      /** Size of the tree that it has cosigned last. */
+      size: OrNull(count),
+      cosigned_at: OrNull(Type.String()),
+      problem: OrNull(Type.String()),
+    }),
+  ),
+})
+export type AdminLog = Static<typeof AdminLog>
+
+export const logEntryListMax = 256
+
+export const AdminLogEntries = Closed({
+  /** `entry`: its JSON text. */
+  entries: Type.Array(Closed({ index: count, at: Type.String(), entry: Type.String() })),
+})
+export type AdminLogEntries = Static<typeof AdminLogEntries>
+
+/** A signed note with cosignatures. */
+export const AdminCosign = Closed({ note: Type.String({ minLength: 1, maxLength: 32_768 }) })
+/** SHA-256 of a policy file that relying parties get. */
+export const AdminPublishPolicy = Closed({ sha256: Sha256 })
