@@ -1,5 +1,5 @@
-// The TCB level of a platform, of its TDX module and of its quoting enclave, and the three combined. Pure. Intel PCS API
-// version 4, "Get TDX TCB Info" and "Get TDX QE Identity"; Intel TDX DCAP, "Verification of TDX quotes".
+// The TCB level of a platform, of its TDX module and of its quoting enclave, and the three combined. Pure. Intel PCS
+// API version 4, "Get TDX TCB Info" and "Get TDX QE Identity"; Intel TDX DCAP, "Verification of TDX quotes".
 
 import { equalConstantTime, toHex } from '../../base/bytes.ts'
 import type { PckExtension } from './pck-extension.ts'

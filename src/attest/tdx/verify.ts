@@ -167,7 +167,7 @@ async function chainChecks({ chain }: Pck, parts: Parts, anchor: Anchor, asOfMs:
   return [
     without('pck-chain', await pckFaults(chain, anchor, asOfMs), trusted),
     without('pck-crl', await crlFaults(pckCrl, chain.authority, asOfMs)),
-    without('revocation', revoked),
+    without('revocation', revoked, `by lists in force until ${new Date(untilOf(parts)).toISOString()} with the rest`),
   ]
 }
 
