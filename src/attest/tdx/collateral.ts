@@ -4,7 +4,7 @@
 // PEM, revocation lists as DER in hexadecimal. Intel PCS API version 4 serves the parts: signed JSON and signature in
 // one body, which is taken whole where no signature stands beside it, and chains in headers, percent-encoded.
 
-import { fromHex, utf8 } from '../../base/bytes.ts'
+import { fromHex } from '../../base/bytes.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { wellFormed } from '../malformed.ts'
@@ -70,16 +70,6 @@ function signedPart(given: Given, name: 'tcb_info' | 'qe_identity', member: stri
   const isWhole = body.startsWith(before) && end !== null && bytes !== null
   wellFormed(isWhole, `collateral.${name}: no ${name}_signature beside it, and not the whole body of the PCS`)
   return [body.slice(before.length, end.index), bytes]
-}
-
-/** The same form again, for makers of simulated collateral. */
-export function collateralJson(collateral: Collateral): Uint8Array {
-  const hex = (bytes: Uint8Array) => Array.from(bytes, byte => byte.toString(16).padStart(2, '0')).join('')
-  const plain = Object.entries(collateral).map(([name, value]) => [
-    name,
-    value instanceof Uint8Array ? hex(value) : value,
-  ])
-  return utf8(JSON.stringify(Object.fromEntries(plain)))
 }
 
 function upTo(charsMax: number): Reader<string> {

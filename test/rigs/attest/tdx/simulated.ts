@@ -4,7 +4,7 @@
 import { layoutBytes, writeRecord } from '../../../../src/attest/encoding/layout.ts'
 import { toPem } from '../../../../src/attest/encoding/pem.ts'
 import type { TdxRoot } from '../../../../src/attest/tdx/chain.ts'
-import { type Collateral, collateralJson } from '../../../../src/attest/tdx/collateral.ts'
+import type { Collateral } from '../../../../src/attest/tdx/collateral.ts'
 import { SGX_OID } from '../../../../src/attest/tdx/pck-extension.ts'
 import {
   ENCLAVE_REPORT,
@@ -308,6 +308,14 @@ export async function simulateCollateral(platform: SimulatedTdx, wanted: Collate
     qe_identity_issuer_chain: chain,
     ...wanted.changes,
   })
+}
+
+function collateralJson(collateral: Collateral): Uint8Array {
+  const members = Object.entries(collateral).map(([name, value]) => [
+    name,
+    value instanceof Uint8Array ? toHex(value) : value,
+  ])
+  return utf8(JSON.stringify(Object.fromEntries(members)))
 }
 
 type RawExtension = { readonly oid: string; readonly critical: boolean; readonly value: Uint8Array }
