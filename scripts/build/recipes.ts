@@ -36,6 +36,7 @@ export const enclaveRecipe: Recipe = {
     'src/store',
     'src/inference',
     'src/guest',
+    'src/verifier',
   ],
   externals: [],
   tellsProvenance: false,

@@ -40,10 +40,7 @@ export async function pinGateway({ daemon, configFile, directory }: Expected): P
       : { workload, imageDigest: executable, command: daemon },
   )
   const policy = { ...policyWithFloors(), measurements: [simulatedMeasurement(executable)] }
-  const configuration = gatewayConfiguration(
-    config,
-    upstreams.map(upstream => loadUpstream(upstream).ca),
-  )
+  const configuration = gatewayConfiguration(config, upstreams.map(loadUpstream))
   const file = (name: string, text: string | Uint8Array) => {
     const path = join(directory, name)
     writeFileSync(path, text)

@@ -81,13 +81,7 @@ export async function composeInference(deps: InferenceParts): Promise<Inference>
   const worker = composeWorker(deps, workloads, { log, onReady: name => service.probeNow(name) })
   const configured = config.inference.upstreams.map(loadUpstream)
   const traces = composeTraces({ config, upstreams: configured, clock, random, log })
-  const configuration = writeConfiguration(
-    deps,
-    gatewayConfiguration(
-      config,
-      configured.map(target => target.ca),
-    ),
-  )
+  const configuration = writeConfiguration(deps, gatewayConfiguration(config, configured))
   const authenticate = createGatewayAuthenticate({
     db: store.directory.db,
     clock,

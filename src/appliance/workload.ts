@@ -7,6 +7,7 @@ import { ATTESTED_WORKLOADS } from '../contract/http/attestation.ts'
 import { type Allowlist, parseAllowlist, type WorkloadCandidate } from '../contract/vm/allowlist.ts'
 import type { ImageManifest } from '../contract/vm/image.ts'
 import {
+  type WorkloadAttestation,
   type WorkloadDocument,
   type WorkloadModel,
   type WorkloadUpstream,
@@ -16,6 +17,7 @@ import {
   workloadText,
 } from '../contract/vm/workload.ts'
 import { allowlistOf } from '../inference/attestation/workloads.ts'
+import type { UpstreamAttestation } from '../inference/upstream/attested/attestation.ts'
 import type { UpstreamTarget } from '../inference/upstream/target.ts'
 import { workerCommand } from '../inference/worker/command.plan.ts'
 import { gatewaySettings } from './inference.ts'
@@ -69,8 +71,21 @@ function upstreamIn(target: UpstreamTarget): WorkloadUpstream {
     ca: target.ca,
     spkiSha256: target.spkiSha256,
     ...(target.spkiSha256Next === undefined ? {} : { spkiSha256Next: target.spkiSha256Next }),
+    ...(target.attestation === undefined ? {} : { attestation: attestationIn(name, target.attestation) }),
     hasKey: target.key !== null,
   }
+}
+
+function attestationIn(name: string, attestation: UpstreamAttestation): WorkloadAttestation {
+  const { kind, policy, path, intervalMs, collateralFile, simulatedRoot } = attestation
+  if (collateralFile !== null) {
+    throw new Fault(
+      'config.invalid',
+      `inference.upstreams "${name}": the gateway in its VM reads no file of this host; leave attestation_collateral out, and have the upstream send it`,
+      { param: 'inference.upstreams' },
+    )
+  }
+  return { kind, policy, path, intervalMs, ...(simulatedRoot === null ? {} : { simulatedRoot }) }
 }
 
 function workerIn({ inference: { worker } }: WorkloadParts['config'], disk: WorkloadModel): WorkloadWorker {

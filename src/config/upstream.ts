@@ -66,5 +66,26 @@ export const UpstreamConfig = Entry({
     description:
       'As `spki_sha256`, for the key that comes next: either counts, so that the upstream may change it. "" for none.',
   }),
+  attestation: OneOf(['', 'snp', 'tdx'], {
+    default: '',
+    description:
+      'Evidence that the upstream has to show before it gets a prompt, and again by interval: "snp" for a Strongroom gateway in a VM, "tdx" for a TDX quote that names nonce and TLS key. "" for none.',
+  }),
+  attestation_policy: PathOrNone(
+    'File with the policy that the evidence has to meet (`strongroom verify policy-schema`, `tdx-policy-schema`). It has to name measurements.',
+  ),
+  attestation_collateral: PathOrNone(
+    'With "tdx": file with Intel\'s collateral, read for each verification. "" where the upstream sends it with its quote, as it has to for a gateway in a VM.',
+  ),
+  attestation_path: Type.String({
+    default: '/attestation',
+    pattern: '^/[A-Za-z0-9._~/-]{0,255}$',
+    allowed: 'a path that begins with a slash',
+    description: 'Where the upstream serves its evidence, at the root of its address. `?nonce=` is appended.',
+  }),
+  attestation_minutes: Count([30, 1, 1440], 'Minutes after which the upstream has to show its evidence again.'),
+  attestation_simulated_root: PathOrNone(
+    'File with the PEM of a simulated root, for tests: evidence below it counts too. "" for none.',
+  ),
 })
 export type UpstreamConfig = Static<typeof UpstreamConfig>

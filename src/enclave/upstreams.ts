@@ -5,7 +5,7 @@ import type { UpstreamTarget } from '../inference/upstream/target.ts'
 
 /** `keyOf`: the key to send at the moment; it changes with what the host may change while the gateway runs. */
 export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string) => string | null): UpstreamTarget {
-  const { name, url, engine, models, weight, concurrencyMax, choicesMax, contextTokens, hasKey } = upstream
+  const { name, url, engine, models, weight, concurrencyMax, choicesMax, contextTokens, hasKey, attestation } = upstream
   return {
     name,
     url: url.replace(/\/+$/, ''),
@@ -25,5 +25,8 @@ export function upstreamTarget(upstream: WorkloadUpstream, keyOf: (name: string)
     ca: upstream.ca,
     spkiSha256: upstream.spkiSha256,
     ...(upstream.spkiSha256Next === undefined ? {} : { spkiSha256Next: upstream.spkiSha256Next }),
+    ...(attestation === undefined
+      ? {}
+      : { attestation: { simulatedRoot: null, ...attestation, collateralFile: null } }),
   }
 }

@@ -4,6 +4,8 @@ import { Fault } from '../base/fault.ts'
 import type { Tokens } from './types.ts'
 
 type ReasonRow = {
+  /** Left out: upstream_failed. */
+  readonly code?: 'attestation_unavailable'
   /** For the client. */
   readonly message: string
   /** Whether another upstream may be tried, as long as the client has received nothing. */
@@ -36,6 +38,14 @@ export const REASONS = {
   none_healthy: {
     message: 'No upstream of this model is available.',
     retryable: false,
+    countsAgainstHealth: false,
+    clientShouldRetry: true,
+    isCharged: false,
+  },
+  unattested: {
+    code: 'attestation_unavailable',
+    message: 'The upstream of this model has not shown the evidence that it has to show.',
+    retryable: true,
     countsAgainstHealth: false,
     clientShouldRetry: true,
     isCharged: false,
@@ -75,14 +85,15 @@ export const REASONS = {
 
 export type UpstreamReason = keyof typeof REASONS
 
-/** An upstream's failure. Fault upstream_failed. */
+/** An upstream's failure. Fault upstream_failed; attestation_unavailable where it has to show evidence, and has not. */
 export class UpstreamFault extends Fault {
   readonly reason: UpstreamReason
   /** Tokens to charge for the failure; null if nothing is charged or known. */
   readonly tokens: Tokens | null
 
   constructor(reason: UpstreamReason, tokens: Tokens | null = null) {
-    super('upstream_failed', REASONS[reason].message)
+    const { code, message }: ReasonRow = REASONS[reason]
+    super(code ?? 'upstream_failed', message)
     this.reason = reason
     this.tokens = tokens
   }

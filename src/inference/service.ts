@@ -30,6 +30,7 @@ import { type GatewayListen, type GatewayServer, type ServeDeps, serveGateway } 
 import type { StartSchemaProcess } from './schema-check/child.ts'
 import { createTracer } from './traces/tracer.ts'
 import type { Authenticate } from './types.ts'
+import { AttestedUpstreams } from './upstream/attested/keeper.ts'
 import type { UpstreamTarget } from './upstream/target.ts'
 import type { WorkerUpstream } from './worker/worker.ts'
 
@@ -85,7 +86,9 @@ const attestationCallersMax = 64
 const attestationTimeoutMs = 30_000
 
 export function createInferenceService(deps: InferenceServiceDeps): InferenceService {
-  const { settings, upstreams, metering, keys, clock, random, log } = deps
+  const { settings, metering, keys, clock, random, log } = deps
+  const attested = new AttestedUpstreams({ clock, random, log: log.unit('upstreams') })
+  const upstreams = deps.upstreams.map(target => attested.follow(target))
   const { padStreams, traces } = settings
   const limiter = createLimiter(clock)
   const budgets = new Budgets({ spent: deps.spent, cost: deps.cost, clock })
@@ -119,7 +122,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     budgets,
     observe: metrics.observe,
     beginTrace: traces === undefined ? null : createTracer({ settings: traces, offer: deps.offerSpan, clock, random }),
-    sealer: createResponseSealer({ keys, clock, random, inside: deps.inside }),
+    sealer: createResponseSealer({ keys, clock, random, inside: deps.inside, attested: attested.names }),
     responseReceipts: settings.responseReceipts,
     keptReceipts,
     responses,
@@ -128,6 +131,7 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     openapi: JSON.stringify(inferenceOpenapiDocument()),
     workload: deps.workload,
     upstreams,
+    checkEvidence: name => attested.check(name),
     inside: deps.inside,
     ...(deps.startSchemaProcess === undefined ? {} : { startSchemaProcess: deps.startSchemaProcess }),
     ownedBy: settings.ownedBy,
@@ -138,6 +142,17 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
   })
   let server: GatewayServer | null = null
   const stopping = new AbortController()
+  const listening = () => ({
+    gateway,
+    upstreams,
+    keptReceipts,
+    responses,
+    clock,
+    log,
+    offerSpan: deps.offerSpan,
+    encryptionCounts: encryption.counts,
+    setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),
+  })
   return {
     fetch: gateway.fetch,
     metrics,
@@ -145,22 +160,12 @@ export function createInferenceService(deps: InferenceServiceDeps): InferenceSer
     reserved: () => budgets.open(),
     probeNow: gateway.probeNow,
     // Not waited for at the end: evidence that is being prepared is of no use any more.
-    start: () => void attestation.prepare(stopping.signal),
+    start: () => {
+      attested.start(stopping.signal)
+      void attestation.prepare(stopping.signal)
+    },
     listen: async where => {
-      server = await serveGateway(
-        {
-          gateway,
-          upstreams,
-          keptReceipts,
-          responses,
-          clock,
-          log,
-          offerSpan: deps.offerSpan,
-          encryptionCounts: encryption.counts,
-          setup: relaySetup(deps, { padsStreams, keptReceipts, responses, gateway }),
-        },
-        where,
-      )
+      server = await serveGateway(listening(), where)
       return server
     },
     close: () => {

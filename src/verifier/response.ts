@@ -5,7 +5,9 @@ import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
 import { type ResponseClaim, type SplitResponse, splitResponse } from '../attest/receipt/response.ts'
 import { type ResponseQuestion, verifyResponse } from '../attest/receipt/response-verify.ts'
 import { type Check, fail, pass, type Verdict, verdict } from '../attest/verdict.ts'
+import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import type { GatewayVerdict } from './gateway.ts'
+import { attestationWords } from './workload.ts'
 
 export type GatewayResponse = {
   /** The exact body of the request. */
@@ -44,7 +46,7 @@ type JudgedReceipt = { readonly checks: readonly Check[]; readonly claim: Respon
 
 async function judgeReceipt(
   { request, response, receipt: given, salt }: GatewayResponse,
-  { keys }: GatewayVerdict,
+  { keys, workload }: GatewayVerdict,
   outside: ResponseQuestion['outside'],
 ): Promise<JudgedReceipt> {
   const name = 'response-receipt'
@@ -67,9 +69,18 @@ async function judgeReceipt(
     request,
     response: split.body,
     outside,
+    ...(workload === null ? {} : { attestedBy: attestedBy(workload) }),
     salt,
     verifiers: nativeVerifiers,
   })
   const where = split.receipt === null ? 'beside the response' : 'in the stream, right before its end'
   return { checks: [pass(name, where), ...checks], claim }
+}
+
+function attestedBy({ upstreams }: WorkloadDocument): ReadonlyMap<string, string> {
+  return new Map(
+    upstreams.flatMap(({ name, attestation }) =>
+      attestation === undefined ? [] : [[name, attestationWords(attestation)] as const],
+    ),
+  )
 }

@@ -9,7 +9,12 @@ import { messageOf } from '../base/fault.ts'
 import { parseJson } from '../base/json.ts'
 import { checkValue } from '../contract/check.ts'
 import { encodeAllowlist } from '../contract/vm/allowlist.ts'
-import { WorkloadDocument, type WorkloadUpstream, workloadBytesMax } from '../contract/vm/workload.ts'
+import {
+  type WorkloadAttestation,
+  WorkloadDocument,
+  type WorkloadUpstream,
+  workloadBytesMax,
+} from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
 
 /** A gateway's answer to GET /workload.json: the document, or that it has none. */
@@ -71,10 +76,17 @@ export function workloadChecks(
 function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]): Check {
   const strange = document.upstreams.filter(({ name, url }) => !isAllowed(outside, name, originOf(url)))
   const advice = strange.map(({ name, url }) => outsideAdvice(outsideEntry(name, url))).join(', ')
+  const names = (listed: readonly WorkloadUpstream[]) => listed.map(({ name }) => word(name)).join(', ')
+  const unvouched = strange.filter(({ attestation }) => attestation === undefined)
+  const attested = strange.filter(({ attestation }) => attestation !== undefined)
+  const problems = [
+    ...(unvouched.length === 0 ? [] : [`nobody vouches for ${names(unvouched)}`]),
+    ...(attested.length === 0 ? [] : [`only the gateway's policy vouches for ${names(attested)}`]),
+  ]
   return check(
     'workload-upstreams',
     strange.length === 0,
-    `${boundaryText(document)}; nobody vouches for ${strange.map(({ name }) => word(name)).join(', ')}: ${advice}`,
+    `${boundaryText(document)}; ${problems.join(', ')}: ${advice}`,
     boundaryText(document),
   )
 }
@@ -83,13 +95,23 @@ function upstreamsCheck(document: WorkloadDocument, outside: readonly string[]):
 function boundaryText({ worker, upstreams, gateway }: WorkloadDocument): string {
   const inside =
     worker === null ? [] : [`inside the measured VM: ${word(worker.model)}, file ${worker.disk.fileSha256}`]
-  const outside = upstreams.map(
-    ({ models, ...upstream }) =>
-      `OUTSIDE: ${models.map(word).join(', ')} to ${word(upstream.name)} at ${word(upstream.url)} (${trustText(upstream)})`,
-  )
+  const outside = upstreams.map(({ models, ...upstream }) => {
+    const where = `${word(upstream.name)} at ${word(upstream.url)}`
+    return `OUTSIDE${attestedText(upstream)}: ${models.map(word).join(', ')} to ${where} (${trustText(upstream)})`
+  })
   // Models outside come first: a summary may cut the line.
   const labels = gateway.usageLabels === true ? ['OUTSIDE: user and metadata to the usage ledger of the host'] : []
   return [...outside, ...labels, ...inside].join('; ') || 'no models'
+}
+
+function attestedText({ attestation }: Pick<WorkloadUpstream, 'attestation'>): string {
+  return attestation === undefined ? '' : `, attested ${attestationWords(attestation)}`
+}
+
+/** By what the gateway lets an upstream outside prove itself, before the first prompt and by interval. */
+export function attestationWords({ kind, policy, simulatedRoot }: WorkloadAttestation): string {
+  const simulated = simulatedRoot === undefined ? '' : ', or SIMULATED'
+  return `by ${kind}${simulated} under policy ${toHex(sha256(utf8(policy)))}`
 }
 
 const wordCharsMax = 64

@@ -2,8 +2,12 @@
 // configuration.
 
 import { expect, test } from 'bun:test'
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { gatewayWorkload } from '../../src/appliance/workload.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../src/attest/tdx/policy.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { checkValue } from '../../src/contract/check.ts'
 import type { ImageManifest } from '../../src/contract/vm/image.ts'
@@ -77,4 +81,29 @@ test('goal: a second pin, fallbacks and HTTP/2 are in it as soon as they are sai
     spkiSha256: 'ab'.repeat(32),
     spkiSha256Next: 'cd'.repeat(32),
   })
+})
+
+test('goal: the evidence that an upstream has to show is in it with its whole policy, and a gateway in a VM asks the same', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'srt-workload-'))
+  try {
+    const policy = join(dir, 'tdx.json')
+    writeFileSync(policy, JSON.stringify({ ...encodeTdxPolicy(strictTdxPolicy()), mrTds: ['00'.repeat(48)] }))
+    const toml = `${upstreamToml}attestation = "tdx"\nattestation_policy = "${policy}"\nattestation_minutes = 5\n`
+    const [upstream] = documentOf(toml).upstreams
+    const text = readFileSync(policy, 'utf8')
+    const asked = { kind: 'tdx', policy: text, path: '/attestation', intervalMs: 300_000 } as const
+    expect(upstream?.attestation).toEqual(asked)
+    expect(upstream && upstreamTarget(upstream, () => null).attestation).toEqual({
+      ...asked,
+      collateralFile: null,
+      simulatedRoot: null,
+    })
+    // A change of the policy is a change of HOST_DATA.
+    const before = workloadTextOf(toml)
+    writeFileSync(policy, `${text} `)
+    expect(workloadTextOf(toml)).not.toBe(before)
+    expect(() => workloadTextOf(`${toml}attestation_collateral = "/c"\n`)).toThrow('reads no file of this host')
+  } finally {
+    rmSync(dir, { recursive: true })
+  }
 })

@@ -62,9 +62,10 @@ test('the matrix of units', () => {
       })
       .map(to => `${from} -> ${to}`),
   )
-  expect(allowed).toHaveLength(194)
+  expect(allowed).toHaveLength(195)
   for (const pair of allowed) expect(allowed).not.toContain(pair.split(' -> ').reverse().join(' -> '))
   expect(allowed.filter(pair => /src\/(?:guest|verifier|enclave|builder)$/.test(pair))).toEqual([
+    'src/inference -> src/verifier',
     'src/enclave-host -> src/verifier',
     'src/cli -> src/verifier',
     'src/guest -> src/verifier',
@@ -126,6 +127,13 @@ describe('a planted violation is found:', () => {
     ['randomness in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'crypto.getRandomValues(nonce)' }],
     ['the wire in the verifier', dependencyFaults, { 'src/verifier/a.ts': "import './fetch/b.ts'" }],
     ['node in the half for pages', dependencyFaults, { 'src/verifier/fetch/a.ts': "import { x } from 'node:crypto'" }],
+    ['linux in the verifier', dependencyFaults, { 'src/verifier/a.ts': "import '../linux/native-hash.ts'" }],
+    [
+      'linux in the half for pages',
+      dependencyFaults,
+      { 'src/verifier/fetch/a.ts': "import '../../linux/native-a.ts'" },
+    ],
+    ['files in the half for Node', dependencyFaults, { 'src/verifier/fetch/node.ts': "import '../../linux/files.ts'" }],
     ['the network in the verifier', dependencyFaults, { 'src/verifier/a.ts': 'await fetch(address)' }],
     ['a computed import', dependencyFaults, { 'src/vm/a.ts': 'await import(name)' }],
     ['a bare extension', dependencyFaults, { 'src/vm/a.ts': "import './b'" }],

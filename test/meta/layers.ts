@@ -40,12 +40,13 @@ export const APART = {
 } as const satisfies Record<string, readonly string[]>
 
 /**
- * The arrows from the layers to an entry point: the command line, and the host before it hands its clients to a
- * gateway VM, run the relying party's code.
+ * The arrows from the layers to an entry point: the command line, the host before it hands its clients to a gateway
+ * VM, and a gateway before it sends prompts to another one, run the relying party's code.
  */
 const useOfApart: Readonly<Record<string, readonly string[]>> = {
   'src/cli': ['src/verifier'],
   'src/enclave-host': ['src/verifier'],
+  'src/inference': ['src/verifier'],
 }
 
 /**
@@ -58,7 +59,7 @@ export const INNER_ORDERS = {
     ['ehbp'],
     ['log'],
     ['receipt'],
-    ['verify'],
+    ['verify', 'tdx'],
     ['policy', 'tpm', 'simulator'],
     ['report'],
     ['igvm', 'amd'],

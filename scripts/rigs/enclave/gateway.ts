@@ -223,8 +223,11 @@ function workloadUpstream({
   models,
   embeddingModels,
   content,
+  attestation,
+  attestedKey,
   ...target
 }: UpstreamTarget): WorkloadUpstream {
+  if (attestation !== undefined || attestedKey !== undefined) throw new Error('evidence of upstreams: needsHost')
   if (unixSocket !== null) throw new Error('an upstream of a gateway VM has no UNIX socket: needsHost')
   const marked = embeddingModels.length === 0 ? {} : { embeddingModels: [...embeddingModels] }
   return { ...target, models: [...models], ...marked, content: [...content], hasKey: key !== null }

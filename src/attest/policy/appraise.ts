@@ -1,25 +1,16 @@
 // Whether an SNP report meets a relying party's policy. Pure. Checks no signature: a forged report can pass.
 
-import { equalConstantTime, toHex } from '../../base/bytes.ts'
+import { toHex } from '../../base/bytes.ts'
 import { type Cpuid, cpuidText, type Product } from '../amd/product.ts'
 import { decodeTcb, isTcbAtLeast, type RawTcb, type Tcb, tcbComponentsOf, tcbText } from '../amd/tcb.ts'
 import { Malformed } from '../malformed.ts'
-import {
-  hasBit,
-  KEY_BITS,
-  keyInfoNames,
-  type NamedBits,
-  PLATFORM_BITS,
-  POLICY_BITS,
-  platformNames,
-  policyNames,
-} from '../report/bits.ts'
+import { KEY_BITS, keyInfoNames, PLATFORM_BITS, POLICY_BITS, platformNames, policyNames } from '../report/bits.ts'
 import type { IdentifiedReport } from '../report/identify.ts'
 import { type FirmwareVersion, isReservedZero, type SnpReport } from '../report/report.ts'
 import { type Check, check, fail } from '../verdict.ts'
-import { type Beside, besideChecks, skipped } from './beside.ts'
+import { type Beside, besideChecks } from './beside.ts'
+import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from './field-checks.ts'
 import { digestsOf } from './id-keys.ts'
-import type { BitRule, BitRules } from './kinds.ts'
 import type { Policy } from './policy.ts'
 import type { TcbMinimums } from './schema.ts'
 
@@ -115,47 +106,12 @@ function boundChecks(report: SnpReport, product: Product, policy: Policy): Check
   ]
 }
 
-/** Passes when the value is one of those allowed. Values are compared as `text` writes them. */
-function listCheck<T>(name: string, value: T, allowed: readonly T[] | 'any', text: (item: T) => string): Check {
-  if (allowed === 'any') return skipped(name)
-  const found = text(value)
-  const isAllowed = allowed.some(other => text(other) === found)
-  const others = allowed.length === 1 ? allowed.map(text).join() : `one of the ${allowed.length} allowed`
-  return check(name, isAllowed, `${found} is not ${others}`, found)
-}
-
 /** Passes when the value is one of the digests, or the one. */
 function digestCheck(name: string, value: Uint8Array, wanted: Policy['idKeyDigest']): Check {
   if (wanted === 'any') return skipped(name)
   const [first, ...more] = digestsOf(wanted)
   if (first !== undefined && more.length === 0) return bytesCheck(name, value, first)
   return listCheck(name, value, digestsOf(wanted), toHex)
-}
-
-function bytesCheck(name: string, value: Uint8Array, wanted: Uint8Array | 'any'): Check {
-  if (wanted === 'any') return skipped(name)
-  return check(name, equalConstantTime(value, wanted), `${toHex(value)} is not ${toHex(wanted)}`, toHex(value))
-}
-
-function bitChecks<Name extends string>(
-  prefix: string,
-  bits: Readonly<Record<Name, number>>,
-  value: bigint,
-  rules: BitRules<Name>,
-  named: NamedBits<Name>,
-): Check[] {
-  const checks = (Object.keys(bits) as Name[]).map(bit => {
-    const name = `${prefix}-${kebab(bit)}`
-    const rule: BitRule = rules[bit]
-    if (rule === 'any') return skipped(name)
-    const isSet = hasBit(value, bits[bit])
-    const state = `bit ${bits[bit]} is ${isSet ? 'set' : 'not set'}`
-    return check(name, isSet === (rule === 'required'), `${state}, but it is ${rule}`, state)
-  })
-  const unknown = `${prefix}-unknown`
-  if (rules.unknown === 'any') return [...checks, skipped(unknown)]
-  const reason = `bits without a known meaning are set: ${named.unknown.join(', ')}`
-  return [...checks, check(unknown, named.unknown.length === 0, reason)]
 }
 
 function reservedCheck(report: SnpReport, rule: Policy['reservedBytes']): Check {
@@ -229,12 +185,7 @@ function mitigationCheck(
   if (rule === 'any') return skipped(name)
   if (mitigation === null) return fail(name, `a report of version ${version} has no mitigation vectors`)
   const vector = name === 'launch-mitigations' ? mitigation.launch : mitigation.current
-  const text = (bits: bigint) => `0x${bits.toString(16)}`
-  const faults = [
-    ...((vector & rule.required) === rule.required ? [] : [`not all of ${text(rule.required)} is set`]),
-    ...((vector & rule.forbidden) === 0n ? [] : [`some of ${text(rule.forbidden)} is set`]),
-  ]
-  return check(name, faults.length === 0, `${text(vector)}: ${faults.join(', ')}`, text(vector))
+  return maskCheck(name, vector, rule)
 }
 
 type Bound<T> = { readonly least: T | 'any' } | { readonly most: T | 'any' }
@@ -290,9 +241,4 @@ function guestSvnCheck(guestSvn: number, minimum: number | 'any'): Check {
   const name = 'minimum-guest-svn'
   if (minimum === 'any') return skipped(name)
   return check(name, guestSvn >= minimum, `${guestSvn} is less than ${minimum}`, String(guestSvn))
-}
-
-/** `singleSocket` to `single-socket`. */
-function kebab(name: string): string {
-  return name.replaceAll(/[A-Z]/g, letter => `-${letter.toLowerCase()}`)
 }

@@ -3,6 +3,7 @@
 
 import type { VekExtensions } from '../amd/vek-extensions.ts'
 import { type Check, check, fail, notChecked } from '../verdict.ts'
+import { skipped } from './field-checks.ts'
 import type { Policy } from './policy.ts'
 
 /** Null: it was not given, or could not be read. */
@@ -18,10 +19,6 @@ export type Beside = {
 /** One check for each field. A field that asks for something which is not there makes the verdict bad. */
 export function besideChecks(policy: Policy, beside: Beside | null): Check[] {
   return [cspCheck(policy.cspIds, beside), crlAgeCheck(policy.maxCrlAgeDays, beside), tableCheck(policy, beside)]
-}
-
-export function skipped(name: string): Check {
-  return notChecked(name, "the policy says 'any'", false)
 }
 
 function cspCheck(allowed: Policy['cspIds'], beside: Beside | null): Check {

@@ -1,8 +1,8 @@
 // A relying party's policy for SNP reports, from JSON and back. Pure. schema.ts has its fields, appraise.ts the checks.
 
-import { toHex, utf8 } from '../../base/bytes.ts'
+import { utf8 } from '../../base/bytes.ts'
 import { parsedJson } from '../encoding/json.ts'
-import type { Valued } from './kinds.ts'
+import { jsonOf, type Valued } from './kinds.ts'
 import { POLICY_FIELDS, policyKind } from './schema.ts'
 
 export type Policy = Valued<typeof policyKind>
@@ -43,12 +43,4 @@ const fieldNames = Object.keys(POLICY_FIELDS) as (keyof Policy)[]
 
 function isLater(name: keyof Policy): boolean {
   return 'whenMissing' in POLICY_FIELDS[name]
-}
-
-function jsonOf(value: unknown): unknown {
-  if (value instanceof Uint8Array) return toHex(value)
-  if (typeof value === 'bigint') return `0x${value.toString(16)}`
-  if (Array.isArray(value)) return value.map(jsonOf)
-  if (typeof value !== 'object' || value === null) return value
-  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, jsonOf(inner)]))
 }

@@ -15,7 +15,7 @@ import {
   integer,
   type Kind,
   listOf,
-  mask64,
+  masks,
   object,
   oneOf,
   orAny,
@@ -37,7 +37,6 @@ const copyBits = 'copy it from a policy that is whole, and change the rules of i
 const u8 = integer(255)
 const firmware = object({ major: u8, minor: u8, build: u8 })
 const abi = object({ major: u8, minor: u8 })
-const mitigations = object({ required: mask64(), forbidden: mask64() })
 
 const guidPattern = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
@@ -110,8 +109,8 @@ export const POLICY_FIELDS = {
   /** 'current': what runs is committed, TCB and firmware, so that the host cannot go back to something else. */
   committedFirmware: later(oneOf(['current'])),
   /** Bits of the mitigation vectors, which reports have from version 5 on: set in `required`, clear in `forbidden`. */
-  launchMitigations: later(mitigations),
-  currentMitigations: later(mitigations),
+  launchMitigations: later(masks()),
+  currentMitigations: later(masks()),
   /** Cloud providers that a VLEK may be for. A VCEK names none, so it fails. */
   cspIds: later(listOf(text('(?!any$)[\\x20-\\x7e]{1,64}', '1 to 64 characters of ASCII'))),
   /** Days since the revocation list was issued. Without a list the verdict is not good. */

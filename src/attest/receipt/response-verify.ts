@@ -29,6 +29,8 @@ export type ResponseQuestion = {
   readonly response: Uint8Array
   /** Accepted upstreams outside of the attestation, as outside.ts reads them; empty for none. */
   readonly outside: readonly string[]
+  /** By name, in words: what upstreams outside have to prove themselves by. Left out: it is not known. */
+  readonly attestedBy?: ReadonlyMap<string, string>
   /** Value of `X-Strongroom-Receipt-Salt`, for a receipt that came without its salt. Left out: the receipt's own. */
   readonly salt?: Uint8Array | undefined
   readonly verifiers?: HybridVerifiers
@@ -59,7 +61,7 @@ export async function verifyResponse(receipt: string, question: ResponseQuestion
     pass(formatName),
     keysCheck(claim, question.keys),
     ...signed.map((check, at) => renamed(check, signatureNames[at])),
-    upstreamCheck(claim, question.outside),
+    upstreamCheck(claim, question),
     ...(salt.ok ? digestChecks(claim, salt.value, question) : unsalted(salt.reason)),
   ]
   return { ...verdict(checks), claim }
@@ -91,17 +93,24 @@ function keysCheck(claim: ResponseClaim, keys: PublicKeys): Check {
 }
 
 /** By the gateway's own word: it is to be trusted because the attestation says which program the gateway is. */
-function upstreamCheck({ upstream, coverage }: ResponseClaim, accepted: ResponseQuestion['outside']): Check {
+function upstreamCheck(
+  { upstream, coverage }: ResponseClaim,
+  { outside: accepted, attestedBy }: Pick<ResponseQuestion, 'outside' | 'attestedBy'>,
+): Check {
   const name = upstreamCheckName
   const who = `upstream ${JSON.stringify(upstream)}`
   if (coverage === 'inside') return pass(name, `${who} answered, inside what the attestation covers`)
-  if (isAllowed(accepted, upstream)) {
-    return notChecked(name, `accepted ${who}, OUTSIDE what the attestation covers: the caller allowed its name`, false)
-  }
-  return fail(
-    name,
-    `${who} answered, OUTSIDE what the attestation covers: nothing vouches for it; ${outsideAdvice(upstream)}`,
-  )
+  const isAttested = coverage === 'outside-attested'
+  const by = attestedBy?.get(upstream)
+  if (isAttested && attestedBy !== undefined && by === undefined)
+    return fail(name, `${who} answered as an attested one, and workload.json asks no evidence of it`)
+  const where = isAttested
+    ? `OUTSIDE what the attestation covers, attested ${by ?? 'by evidence of its own'}`
+    : 'OUTSIDE what the attestation covers'
+  if (isAllowed(accepted, upstream))
+    return notChecked(name, `accepted ${who}, ${where}: the caller allowed its name`, false)
+  const vouching = isAttested ? "only the gateway's policy vouches for it" : 'nothing vouches for it'
+  return fail(name, `${who} answered, ${where}: ${vouching}; ${outsideAdvice(upstream)}`)
 }
 
 /** The receipt's own salt, or the caller's; one of the two has to be there. */

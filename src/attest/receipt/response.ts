@@ -21,8 +21,11 @@ const earlierFormats: Readonly<Record<string, string>> = {
   'strongroom/response/v2': 'has no salt',
 }
 
-/** Whether the upstream that answered is a workload that the gateway's attestation has a receipt of. */
-const coverages = ['inside', 'outside'] as const
+/**
+ * Whether the upstream that answered is a workload that the gateway's attestation has a receipt of; if not, whether it
+ * had shown the gateway evidence of its own, under the policy that workload.json has for it.
+ */
+const coverages = ['inside', 'outside', 'outside-attested'] as const
 type Coverage = (typeof coverages)[number]
 
 /** Asks for a receipt, with value `1`, and carries it with its salt where the response is no stream. */

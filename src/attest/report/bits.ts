@@ -67,7 +67,7 @@ export function hasBit(value: bigint, bit: number): boolean {
   return ((value >> BigInt(bit)) & 1n) === 1n
 }
 
-function namedBits<Name extends string>(table: Readonly<Record<Name, number>>, value: bigint): NamedBits<Name> {
+export function namedBits<Name extends string>(table: Readonly<Record<Name, number>>, value: bigint): NamedBits<Name> {
   const nameOf = new Map<number, Name>()
   for (const name of Object.keys(table) as Name[]) nameOf.set(table[name], name)
   const names: Name[] = []

@@ -1,4 +1,4 @@
-// X.509 certificates of the shape that AMD issues (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
+// X.509 certificates of the shapes that AMD and Intel issue (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
 //
 // Signatures, names, times and products are judged in verify/.
 
@@ -34,13 +34,16 @@ export type Certificate = {
   readonly signature: Uint8Array
 }
 
-/** RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with. */
-export type SignatureAlgorithm = 'rsa-pss-sha384' | 'unsupported'
+/**
+ * RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with; ECDSA on
+ * P-256 with SHA-256 the only one of Intel's.
+ */
+export type SignatureAlgorithm = 'rsa-pss-sha384' | 'ecdsa-sha256' | 'unsupported'
 
 type PublicKey =
   | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
   /** Uncompressed point: 0x04, x, y. */
-  | { readonly kind: 'p-384'; readonly spki: Uint8Array; readonly point: Uint8Array }
+  | { readonly kind: 'p-384' | 'p-256'; readonly spki: Uint8Array; readonly point: Uint8Array }
   | { readonly kind: 'unsupported'; readonly spki: Uint8Array }
 
 type Extension = { readonly critical: boolean; readonly value: Uint8Array }
@@ -52,7 +55,9 @@ export const OID = {
   mgf1: '1.2.840.113549.1.1.8',
   rsassaPss: '1.2.840.113549.1.1.10',
   sha384: '2.16.840.1.101.3.4.2.2',
+  ecdsaSha256: '1.2.840.10045.4.3.2',
   ecPublicKey: '1.2.840.10045.2.1',
+  secp256r1: '1.2.840.10045.3.1.7',
   secp384r1: '1.3.132.0.34',
   commonName: '2.5.4.3',
   subjectKeyIdentifier: '2.5.29.14',
@@ -127,6 +132,11 @@ export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const what = 'signature algorithm'
   const fields = new DerFields(readAll(identifier.contents, what), what)
   const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, what)
+  if (oid === OID.ecdsaSha256) {
+    // RFC 5758 section 3.2: without parameters.
+    fields.end()
+    return 'ecdsa-sha256'
+  }
   if (oid !== OID.rsassaPss) return 'unsupported'
   const parameters = new DerFields(readAll(fields.take(TAG.sequence, 'PSS parameters').contents, what), what)
   fields.end()
@@ -197,14 +207,18 @@ function publicKeyOf(spki: Der): PublicKey {
     }
   }
   const curve = parameters?.tag === TAG.oid ? dottedOid(parameters.contents, what) : null
-  if (algorithm === OID.ecPublicKey && curve === OID.secp384r1) {
-    wellFormed(key.length === p384PointBytes && key[0] === 0x04, `${what}: not an uncompressed P-384 point`)
-    return { kind: 'p-384', spki: spki.whole, point: key }
-  }
-  return { kind: 'unsupported', spki: spki.whole }
+  const kind = algorithm === OID.ecPublicKey ? CURVES.get(curve) : undefined
+  if (kind === undefined) return { kind: 'unsupported', spki: spki.whole }
+  const isPoint = key.length === POINT_BYTES[kind] && key[0] === 0x04
+  wellFormed(isPoint, `${what}: not an uncompressed ${kind.toUpperCase()} point`)
+  return { kind, spki: spki.whole, point: key }
 }
 
-const p384PointBytes = 97
+const CURVES = new Map<string | null, 'p-256' | 'p-384'>([
+  [OID.secp256r1, 'p-256'],
+  [OID.secp384r1, 'p-384'],
+])
+const POINT_BYTES = { 'p-256': 65, 'p-384': 97 } as const
 
 /** RFC 5280 section 4.2.1.9. Absent: not a certificate authority. */
 export function isCertificateAuthority(extensions: Extensions): boolean {

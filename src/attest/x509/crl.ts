@@ -1,4 +1,4 @@
-// Certificate revocation lists as AMD's key distribution service serves them (RFC 5280, 5). Pure; throws Malformed.
+// Certificate revocation lists as AMD and Intel serve them (RFC 5280, 5). Pure; throws Malformed.
 
 import { type Der, DerFields, integerHex, readAll, readSequence, TAG, timeMs, wholeBits } from '../encoding/der.ts'
 import { wellFormed } from '../malformed.ts'

@@ -23,8 +23,20 @@ export function readEvidenceForm(bytes: Uint8Array, layer = 0): ReportEvidence {
   if (bytes.find(byte => !BLANKS.includes(byte)) === brace) return bundleEvidence(bytes, inner)
   const text = asciiText(bytes)
   if (text === null) return protobufEvidence(bytes) ?? bareReport(bytes)
+  const decoded = bytesOfText(text)
+  return decoded === null ? bareReport(bytes) : inner(decoded)
+}
+
+/** A TDX quote as bytes, or as text of them: what it begins with, version 4 or 5, is no text. */
+export function quoteBytes(bytes: Uint8Array): Uint8Array {
+  const text = asciiText(bytes)
+  return text === null ? bytes : (bytesOfText(text.replace(/^0x/, '')) ?? bytes)
+}
+
+/** Hexadecimal, base64 or base64url; null for anything else. */
+function bytesOfText(text: string): Uint8Array | null {
   const decoded = fromHex(text) ?? fromBase64(text) ?? fromBase64Url(text)
-  return decoded === null || decoded.length === 0 ? bareReport(bytes) : inner(decoded)
+  return decoded === null || decoded.length === 0 ? null : decoded
 }
 
 function binaryEvidence(bytes: Uint8Array): ReportEvidence | null {

@@ -23,6 +23,7 @@ import names from './names.md' with { type: 'text' }
 import operators from './operators.md' with { type: 'text' }
 import verifierPackage from './package.md' with { type: 'text' }
 import receipts from './receipts.md' with { type: 'text' }
+import tdx from './tdx.md' with { type: 'text' }
 import threats from './threats.md' with { type: 'text' }
 import traces from './traces.md' with { type: 'text' }
 import upgrade from './upgrade.md' with { type: 'text' }
@@ -54,6 +55,7 @@ const sources: readonly Omit<Topic, 'summary'>[] = [
   { name: 'receipts', reader: 'client', text: receipts },
   { name: 'builds', reader: 'client', text: builds },
   { name: 'verify', reader: 'client', text: verify },
+  { name: 'tdx', reader: 'client', text: tdx },
   { name: 'package', reader: 'client', text: verifierPackage },
   { name: 'config', reader: 'reference', text: config },
   { name: 'api', reader: 'reference', text: api },

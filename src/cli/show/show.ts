@@ -1,12 +1,14 @@
 // strongroom show: what files say, unverified. Needs no daemon, network or root.
 
 import type { Command } from '../cli.ts'
+import { addShowQuote } from './quote.ts'
 import { addShowReport } from './report.ts'
 
 export function addShow(program: Command): void {
   const show = program
     .command('show')
-    .description('print what a file says, without a verdict: report; offline, needs no daemon')
+    .description('print what a file says, without a verdict: report, quote; offline, needs no daemon')
     .examples('strongroom show report report.bin')
   addShowReport(show)
+  addShowQuote(show)
 }

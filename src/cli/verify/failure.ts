@@ -50,12 +50,14 @@ function kindOf(name: string): Failure {
 }
 
 /** Checks that something can be read, besides those that end with `-format`. */
-const INPUT_CHECKS: ReadonlySet<string> = new Set(['report-form', 'certificate-table', 'vek-certificate'])
+const INPUT_CHECKS: ReadonlySet<string> = new Set([
+  ...['report-form', 'certificate-table', 'vek-certificate', 'quote-form', 'collateral-form'],
+])
 
-/** Checks of a policy's groups of fields (attest/policy/appraise.ts), of pins and of floors. */
+/** Checks of policies' groups of fields (appraise.ts of attest/policy and attest/tdx), of pins and of floors. */
 const POLICY_PREFIXES = [
   ...['pin-', 'tcb-floor', 'guest-policy-', 'platform-info-', 'key-info-', 'minimum-', 'maximum-', 'tcb-order-'],
-  'committed-',
+  ...['committed-', 'td-attributes-'],
 ]
 
 /** Checks of single fields of a policy, and of other values that the relying party names. */
@@ -66,4 +68,9 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
+  // TDX quotes.
+  ...['quote-version', 'header-reserved', 'user-data', 'tee-tcb-svn', 'tee-tcb-svn2', 'mr-seam', 'mr-signer-seam'],
+  ...['seam-attributes', 'xfam', 'mr-td', 'mr-config-id', 'mr-owner', 'mr-owner-config', 'rtmr0', 'rtmr1', 'rtmr2'],
+  ...['rtmr3', 'mr-service-td', 'fmspc', 'ppid', 'tcb-status', 'advisories', 'tcb-evaluation-data-number'],
+  'collateral-age',
 ])

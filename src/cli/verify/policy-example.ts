@@ -6,14 +6,16 @@ import { publicIdKey } from '../../attest/launch/id-block-sign.ts'
 import { idKeyDigest } from '../../attest/launch/id-block-verify.ts'
 import { policyWithFloors } from '../../attest/policy/floors.ts'
 import { encodePolicy, type Policy } from '../../attest/policy/policy.ts'
+import { encodeTdxPolicy, strictTdxPolicy } from '../../attest/tdx/policy.ts'
 import { present } from '../../base/assert.ts'
 import { fromHex } from '../../base/bytes.ts'
 import type { Command } from '../cli.ts'
+import { InputFault } from '../exit.ts'
 import { inputFault, readInput, readingInput } from '../input-file.ts'
 import { json } from '../render.ts'
 import { readImage } from './image-option.ts'
 
-type ExampleOptions = { image?: string; operatorKey?: string }
+type ExampleOptions = { image?: string; operatorKey?: string; tdx?: boolean }
 
 export function addPolicyExample(verify: Command): void {
   verify
@@ -23,14 +25,22 @@ export function addPolicyExample(verify: Command): void {
     )
     .option('--image <path>', 'directory or manifest.json of an image: its launch digests are the measurements')
     .option('--operator-key <key>', 'file of `strongroom operator-key`, or its digest: whose hosts you expect')
+    .option('--tdx', 'for `verify tdx`: no debug, profiling, migration or service TD, and a TCB that is up to date')
     .examples(
       'strongroom verify policy-example > policy.json',
+      'strongroom verify policy-example --tdx > tdx.json',
       'strongroom verify policy-example --image images/instance --operator-key operator-key.pub.pem > policy.json',
     )
-    .runs(async (run, { image, operatorKey }: ExampleOptions) => {
-      const policy = await policyFor({ image, operatorKey })
+    .runs(async (run, { image, operatorKey, tdx }: ExampleOptions) => {
+      if (tdx === true && (image !== undefined || operatorKey !== undefined)) throw noTdxImage()
+      const policy = tdx === true ? encodeTdxPolicy(strictTdxPolicy()) : await policyFor({ image, operatorKey })
       await run.result(policy, json(policy))
     })
+}
+
+function noTdxImage(): InputFault {
+  const remedy = 'leave them out, and write mrTds into the policy'
+  return new InputFault('--tdx: images of this project and its operators are of SEV-SNP', { param: 'tdx', remedy })
 }
 
 /** AMD's floors, the measurements of the image, and the operator key: as a document. Fault invalid_request. */

@@ -1,6 +1,7 @@
-// strongroom verify policy-schema, verdict-schema and tcb-floors: what the other commands go by.
+// strongroom verify policy-schema, tdx-policy-schema, verdict-schema and tcb-floors: what the other commands go by.
 
 import { policySchema } from '../../attest/policy/schema.ts'
+import { tdxPolicySchema } from '../../attest/tdx/policy.ts'
 import type { Command } from '../cli.ts'
 import { json } from '../render.ts'
 import { floorsDocument, floorsText } from './floors-render.ts'
@@ -8,6 +9,10 @@ import { verdictSchema } from './verdict-schema.ts'
 
 export function addPolicySchema(verify: Command): void {
   addSchema(verify, 'policy', { of: 'the file that --policy takes', schema: policySchema })
+}
+
+export function addTdxPolicySchema(verify: Command): void {
+  addSchema(verify, 'tdx-policy', { of: 'the file that `verify tdx --policy` takes', schema: tdxPolicySchema })
 }
 
 export function addVerdictSchema(verify: Command): void {
@@ -26,7 +31,7 @@ export function addTcbFloors(verify: Command): void {
 
 function addSchema(
   verify: Command,
-  name: 'policy' | 'verdict',
+  name: 'policy' | 'tdx-policy' | 'verdict',
   { of, schema }: { readonly of: string; readonly schema: object },
 ): void {
   verify

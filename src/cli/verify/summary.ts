@@ -40,7 +40,7 @@ const openLinesMax = 4
 
 /** Checks that a waiver skips; the waiver's own line covers them. */
 const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
-  [pinCheckName('measurement')]: ['measurement', 'vtpm-measurement'],
+  [pinCheckName('measurement')]: ['measurement', 'vtpm-measurement', 'mr-td'],
   [pinCheckName('allowlist')]: ['allowlist', 'admission', 'operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('vmpl')]: ['vmpl'],
@@ -74,14 +74,15 @@ function byUrgency(a: Check, b: Check): number {
 
 /** Findings of the passing checks with these names. */
 const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
-  ['root', ['chain-root']],
-  ['measurement', ['measurement']],
+  ['root', ['chain-root', 'pck-chain']],
+  ['measurement', ['measurement', 'mr-td']],
+  ['TCB', ['tcb-level']],
   ['workloads', ['pin-allowlist']],
   ['prompts', ['workload-upstreams', 'prompts']],
   ['operator', ['pin-operator-key']],
   ['VMPL', ['vmpl']],
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
-  ['revocation', ['chain-revocation']],
+  ['revocation', ['chain-revocation', 'revocation']],
   ['log', ['log-included', 'log-witnessed', 'log-age']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],

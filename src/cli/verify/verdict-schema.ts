@@ -94,6 +94,21 @@ const Quote = Type.Object({
   pcr_digest: hex,
 })
 
+const bits = Type.Object({ value: hexNumber, ...named })
+
+const TdxQuote = Type.Object({
+  version: count,
+  report_version: words(['1.0', '1.5']),
+  ...each(['qe_vendor_id', 'user_data', 'header_reserved', 'tee_tcb_svn', 'mr_seam', 'mr_signer_seam'], hex),
+  ...each(['mr_td', 'mr_config_id', 'mr_owner', 'mr_owner_config', 'report_data'], hex),
+  ...each(['seam_attributes', 'xfam'], hexNumber),
+  td_attributes: bits,
+  rtmrs: Type.Array(hex),
+  ...each(['tee_tcb_svn2', 'mr_service_td'], orNull(hex)),
+  attestation_key: hex,
+  qe: Type.Object({ ...each(['mr_enclave', 'mr_signer'], hex), ...each(['isv_prod_id', 'isv_svn'], count) }),
+})
+
 const Event = Type.Object({ pcr: count, type: hexNumber, digest: hex, data: orNull(hex) })
 
 /** With --log. */
@@ -127,6 +142,16 @@ export const VERDICT_DOCUMENTS = {
     event_log: orNull(
       Type.Object({ events: Type.Array(Event, { description: 'empty unless the quote proves them' }) }),
     ),
+  }),
+  tdx: Type.Object({
+    ...verdictFields,
+    as_of: time,
+    quote: orNull(TdxQuote),
+    tcb: orNull(Type.Object({ status: Type.String(), advisories: Type.Array(Type.String()), date: time })),
+    platform: orNull(
+      Type.Object({ ...each(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
+    ),
+    collateral_until: orNull(time),
   }),
   'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.

@@ -101,6 +101,18 @@ export const keptResponsesDefault: NonNullable<GatewaySettings['keptResponses']>
   bytesPerKeyMax: 33_554_432,
 }
 
+/** Evidence that an upstream outside has to show before it gets a prompt, and again by interval. */
+export const WorkloadAttestation = Closed({
+  kind: OneOf(['snp', 'tdx']),
+  /** Text of the policy that it has to meet; verdicts name it by its SHA-256. */
+  policy: Type.String({ minLength: 1, maxLength: 65_536 }),
+  path: Type.String({ pattern: '^/[A-Za-z0-9._~/-]{0,255}$' }),
+  intervalMs: Count,
+  /** PEM of a simulated root that counts: no hardware vouches for evidence below it. Left out: none. */
+  simulatedRoot: Type.Optional(Type.String({ minLength: 1, maxLength: 65_536 })),
+})
+export type WorkloadAttestation = Static<typeof WorkloadAttestation>
+
 /** An upstream outside of the VM: prompts for its models leave what is measured. */
 export const WorkloadUpstream = Closed({
   name: Type.String({ minLength: 1, maxLength: 64 }),
@@ -123,6 +135,8 @@ export const WorkloadUpstream = Closed({
   spkiSha256: OrNull(Sha256),
   /** A second key that counts as well. Left out: none. */
   spkiSha256Next: Type.Optional(Sha256),
+  /** Left out: none, and nothing vouches for it. */
+  attestation: Type.Optional(WorkloadAttestation),
   /** Whether a key is sent to it. The key itself is no part of this document. */
   hasKey: Type.Boolean(),
 })

@@ -8,6 +8,7 @@ import { canonicalJson } from '../../base/canonical-json.ts'
 import { workerUpstreamName } from '../../config/checks/checks.ts'
 import { hasWorker } from '../../config/checks/worker.ts'
 import type { Config } from '../../config/schema.ts'
+import type { UpstreamConfig } from '../../config/upstream.ts'
 
 export type GatewayConfiguration = {
   /** Canonical JSON (RFC 8785) and a line break. No secrets, no paths of this host. */
@@ -16,11 +17,15 @@ export type GatewayConfiguration = {
   readonly digest: Uint8Array
 }
 
-/** `authorities`: for each upstream in order the text of its `ca_file`, null without one. */
-export function gatewayConfiguration(
-  { listen, inference }: Config,
-  authorities: readonly (string | null)[],
-): GatewayConfiguration {
+/** Out of the files that an upstream's configuration names. */
+type Loaded = {
+  /** Text of `ca_file`; null without one. */
+  readonly ca: string | null
+  readonly attestation?: { readonly policy: string; readonly simulatedRoot: string | null }
+}
+
+/** `loaded`: for each upstream, in order. */
+export function gatewayConfiguration({ listen, inference }: Config, loaded: readonly Loaded[]): GatewayConfiguration {
   const { response_receipts, nonce_retention_minutes, nonces_max, worker } = inference
   const document = {
     schemaVersion: 1,
@@ -28,16 +33,7 @@ export function gatewayConfiguration(
     // Left out where there is none: so the digest is that of before there were such origins.
     ...(inference.cors_origins.length === 0 ? {} : { cors_origins: inference.cors_origins }),
     receipts: { responses: response_receipts, nonce_retention_minutes, nonces_max },
-    // Every field but these, so that a field that comes later is in it by itself.
-    upstreams: inference.upstreams.map(
-      ({ key_file, ca_file, weight, concurrency_max, embedding_models, spki_sha256_next, ...upstream }, at) => ({
-        ...upstream,
-        // Left out where there is none: so the digest is that of before there were such fields.
-        ...(embedding_models.length === 0 ? {} : { embedding_models }),
-        ...(spki_sha256_next === '' ? {} : { spki_sha256_next }),
-        ca_sha256: digestOf(authorities[at] ?? null),
-      }),
-    ),
+    upstreams: inference.upstreams.map((upstream, at) => upstreamIn(upstream, loaded[at])),
     ...(inference.fallbacks.length === 0 ? {} : { fallbacks: inference.fallbacks }),
     // Its image, its command and the digest of its model are in its own statement.
     worker: !hasWorker(worker)
@@ -53,8 +49,30 @@ export function gatewayConfiguration(
   return { bytes, digest: sha256(bytes) }
 }
 
-function digestOf(authority: string | null): string {
-  return authority === null ? '' : toHex(sha256(utf8(authority)))
+/** Every field but those taken out here, so that a field that comes later is in it by itself. */
+function upstreamIn(configured: UpstreamConfig, loaded: Loaded | undefined) {
+  const { key_file, ca_file, weight, concurrency_max, embedding_models, spki_sha256_next, ...rest } = configured
+  const { attestation, attestation_policy, attestation_collateral, attestation_simulated_root, ...others } = rest
+  const { attestation_path, attestation_minutes, ...upstream } = others
+  return {
+    ...upstream,
+    // Left out where there is none: so the digest is that of before there were such fields.
+    ...(embedding_models.length === 0 ? {} : { embedding_models }),
+    ...(spki_sha256_next === '' ? {} : { spki_sha256_next }),
+    ...(attestation === ''
+      ? {}
+      : {
+          ...{ attestation, attestation_path, attestation_minutes },
+          attestation_policy_sha256: digestOf(loaded?.attestation?.policy ?? null),
+          attestation_simulated_root_sha256: digestOf(loaded?.attestation?.simulatedRoot ?? null),
+        }),
+    ca_sha256: digestOf(loaded?.ca ?? null),
+  }
+}
+
+/** SHA-256 of a file's text; '' without one. */
+function digestOf(text: string | null): string {
+  return text === null ? '' : toHex(sha256(utf8(text)))
 }
 
 function sha256(bytes: Uint8Array): Uint8Array {

@@ -22,6 +22,8 @@ export type SealerDeps = {
   readonly random: RandomBytes
   /** Names of the upstreams that are attested, hence admitted, workloads. All others are outside the attestation. */
   readonly inside: ReadonlySet<string>
+  /** Names of those outside that have to show evidence of their own before they get a prompt. Absent: none. */
+  readonly attested?: ReadonlySet<string>
 }
 
 /** Responses of one organization that may wait for their signatures before its next request is refused. */
@@ -31,7 +33,7 @@ export const unsignedMax = 256
  * Signatures are made outside of the serving thread, one receipt at a time and organizations in turn: so they take one
  * processor at most, and who asks for many waits for its own.
  */
-export function createResponseSealer({ keys, clock, random, inside }: SealerDeps): ResponseSealer {
+export function createResponseSealer({ keys, clock, random, inside, attested }: SealerDeps): ResponseSealer {
   const digest = keysDigest(keys.publicKeys)
   const signatures = new FairSerial()
   return {
@@ -52,7 +54,7 @@ export function createResponseSealer({ keys, clock, random, inside }: SealerDeps
                 requestId: id,
                 model,
                 upstream,
-                coverage: inside.has(upstream) ? 'inside' : 'outside',
+                coverage: inside.has(upstream) ? 'inside' : attested?.has(upstream) ? 'outside-attested' : 'outside',
                 requestDigest: asked,
                 ...chain.finish(),
                 promptTokens: tokens.prompt,

@@ -60,6 +60,8 @@ export type GatewayDeps = Omit<CompletionServices, 'enter'> &
     /** The document of /workload.json; null where the gateway has no VM of its own. */
     readonly workload: string | null
     readonly upstreams: readonly UpstreamTarget[]
+    /** Verifies an upstream that has to show evidence; true for any other. Absent: there is none that has to. */
+    readonly checkEvidence?: (upstream: string) => Promise<boolean>
     /** Names of those that the attestation covers. */
     readonly inside: ReadonlySet<string>
     readonly ownedBy: string
@@ -108,7 +110,10 @@ export function createGateway(deps: GatewayDeps): Gateway {
   })
   const router = new Router<UpstreamTarget>({
     targets: deps.upstreams,
-    probe: (target, signal) => upstream.probe(target, signal),
+    // Its key may have changed: then its evidence has to name the new one.
+    probe: async (target, signal) =>
+      ((await deps.checkEvidence?.(target.name)) ?? true) && (await upstream.probe(target, signal)),
+    mayServe: target => target.attestedKey !== null,
     clock,
     log,
     queueMax: limits.queueMax,

@@ -200,16 +200,17 @@ export class Desk {
       }
       open.lease = lease
       open.account.upstream = lease.target.name
-      return this.#told(upstreams.indexOf(lease.target), lease.target.key)
+      return this.#told(upstreams.indexOf(lease.target), lease.target)
     } finally {
       if (open.waiting === waiting) open.waiting = null
     }
   }
 
-  #told(target: number, key: string | null): Asks['acquire']['value'] {
-    if (this.#toldKeys[target] === key) return { target }
+  #told(target: number, { key, attestedKey }: Pick<UpstreamTarget, 'key' | 'attestedKey'>): Asks['acquire']['value'] {
+    const attested = attestedKey === undefined ? {} : { attestedKey }
+    if (this.#toldKeys[target] === key) return { target, ...attested }
     this.#toldKeys[target] = key
-    return { target, key }
+    return { target, key, ...attested }
   }
 
   async #end(ask: Extract<Ask, { kind: 'close' }>): Promise<Asks['close']['value']> {

@@ -15,8 +15,8 @@ import type { UpstreamTarget } from '../upstream/target.ts'
 import { faultOf, wireFaultOf } from './faults.ts'
 import type { Ask, AskName, Asks, FromRelay, WireFault } from './wire.ts'
 
-/** An upstream whose key may change. */
-export type RelayTarget = UpstreamTarget & { key: string | null }
+/** An upstream whose key may change, and the TLS key that its evidence names. */
+export type RelayTarget = UpstreamTarget & { key: string | null; attestedKey?: string | null }
 
 export type LinkDeps = {
   readonly say: (message: FromRelay) => void
@@ -74,10 +74,11 @@ export class Link {
     // Whichever loses is of no interest any more.
     asked.catch(() => {})
     left.promise.catch(() => {})
-    const { target: at, key } = await Promise.race([asked, left.promise]).finally(forget)
+    const { target: at, key, attestedKey } = await Promise.race([asked, left.promise]).finally(forget)
     const target = upstreams[at]
     if (target === undefined) throw new Error('an upstream that this relay does not know')
     if (key !== undefined) target.key = key
+    if (attestedKey !== undefined) target.attestedKey = attestedKey
     return this.#lease(id, target)
   }
 

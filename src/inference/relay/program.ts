@@ -144,6 +144,7 @@ function composeRelay(
   const [clock, random, log] = [systemClock, systemRandom, relayLog(say).unit('gateway')]
   const deadlines = createDeadlines(clock)
   const inside = new Set(setup.inside)
+  const attested = upstreams.filter(target => target.attestation !== undefined).map(({ name }) => name)
   const keys = receiptKeysOf(hexOf(setup.receiptSeeds))
   const onRead = (suite: keyof typeof counts, outcome: keyof (typeof counts)['xwing']) =>
     say({ kind: 'counted', suite, outcome })
@@ -171,7 +172,7 @@ function composeRelay(
       settings.traces === undefined
         ? null
         : createTracer({ settings: settings.traces, offer: span => link.offerSpan(span), clock, random }),
-    sealer: createResponseSealer({ keys, clock, random, inside }),
+    sealer: createResponseSealer({ keys, clock, random, inside, attested: new Set(attested) }),
     responseReceipts: settings.responseReceipts,
     keptReceipts: { retentionMs: setup.keptReceiptsMs, keep: (id, { text }) => link.keep('receipt', id, text) },
     responses: {

@@ -99,7 +99,12 @@ export type Asks = {
       readonly promptEstimate: number
     }
     /** `key`: the upstream's, if it has changed since the relay last got it. */
-    readonly value: { readonly target: number; readonly key?: string | null }
+    readonly value: {
+      readonly target: number
+      readonly key?: string | null
+      /** The TLS key that its evidence names; absent where it shows none. */
+      readonly attestedKey?: string | null
+    }
   }
   readonly close: {
     readonly asked: OfRequest & {

@@ -62,8 +62,9 @@ export function openAttempt(): Attempt {
 
 /** A target's idle connections, and values computed once from its configuration. */
 type Pool = {
-  readonly endpoint: Endpoint
-  readonly idle: Connection[]
+  /** Changes with the attested key, and `idle` with it: a connection to another key carries nothing more. */
+  endpoint: Endpoint
+  idle: Connection[]
   /** By path. */
   readonly heads: Readonly<Record<Accept, Map<string, string>>>
   /** The key that is in these heads. */
@@ -161,11 +162,21 @@ export class UpstreamClient {
   }
 
   #poolOf(target: UpstreamTarget): Pool {
+    // No byte goes to an upstream that has to show evidence and has not: no prompt, and no key of ours.
+    if (target.attestedKey === null) throw new UpstreamFault('unattested')
     const known = this.#pools.get(target)
-    if (known !== undefined) return known
+    if (known !== undefined) return this.#withKey(known, target)
     const heads = { 'text/event-stream': new Map(), 'application/json': new Map() }
-    const pool = { endpoint: endpointOf(target), idle: [], heads, headsKey: target.key }
+    const pool: Pool = { endpoint: endpointOf(target), idle: [], heads, headsKey: target.key }
     this.#pools.set(target, pool)
+    return pool
+  }
+
+  #withKey(pool: Pool, target: UpstreamTarget): Pool {
+    if (pool.endpoint.attestedKey === (target.attestedKey ?? null)) return pool
+    for (const connection of [...pool.idle]) connection.close()
+    pool.endpoint = endpointOf(target)
+    pool.idle = []
     return pool
   }
 

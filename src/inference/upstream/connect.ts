@@ -4,7 +4,7 @@ import type { Socket, SocketHandler } from 'bun'
 import type { Deadlines } from '../../base/work/deadlines.ts'
 import { UpstreamFault } from '../failure.ts'
 import { Connection, type ConnectionDeps } from './connection.ts'
-import { type Endpoint, isPinned } from './target.ts'
+import { type Endpoint, isExpected } from './target.ts'
 
 export type ConnectDeps = ConnectionDeps & {
   readonly deadlines: Deadlines
@@ -47,7 +47,7 @@ export function connect(endpoint: Endpoint, deps: ConnectDeps): Connecting {
     },
     handshake: (socket, isDone, error) => {
       if (endpoint.tls === null) return
-      if (isDone && error === null && isPinned(endpoint.pins, certificateOf(socket))) accept(socket)
+      if (isDone && error === null && isExpected(endpoint, certificateOf(socket))) accept(socket)
       else refuse(socket)
     },
     data: (socket, bytes) => (connection === null ? refuse(socket) : connection.onData(bytes)),

@@ -22,6 +22,8 @@ export type RouterDeps<T extends RouterTarget> = {
   readonly targets: readonly T[]
   /** Whether a target is healthy: asked before it is ejected, and until it is back. */
   readonly probe: (target: T, signal: AbortSignal) => Promise<boolean>
+  /** Whether a target may get requests now, apart from its health. Absent: each may. */
+  readonly mayServe?: (target: T) => boolean
   readonly clock: Clock
   readonly log: Logger
   /** Requests that may wait for one model. */
@@ -110,19 +112,25 @@ export class Router<T extends RouterTarget> {
 
   /**
    * A lease immediately if a target is free, otherwise a promise. Throws, or rejects after waiting: UpstreamFault
-   * none_healthy; BusyFault if the queue is full or the wait too long; the signal's reason if it is aborted.
+   * none_healthy, unattested; BusyFault if the queue is full or the wait too long; the signal's reason if it is
+   * aborted.
    */
   acquire(model: string, { except, signal, owner }: AcquireOptions<T>): Lease<T> | Promise<Lease<T>> {
     signal.throwIfAborted()
     this.#recent.note(owner, this.#deps.clock.monotonicMs())
     let isAnyEligible = false
+    let isAnyBarred = false
     let best: TargetState<T> | null = null
     for (const state of this.#targetsOf(model)) {
       if (!isEligible(state, except)) continue
+      if (!this.#mayServe(state)) {
+        isAnyBarred = true
+        continue
+      }
       isAnyEligible = true
       if (this.#isFree(state, owner) && (best === null || compareLoad(state, best) < 0)) best = state
     }
-    if (!isAnyEligible) throw new UpstreamFault('none_healthy')
+    if (!isAnyEligible) throw new UpstreamFault(isAnyBarred ? 'unattested' : 'none_healthy')
     // No waiter is passed over: a free target goes to its first waiter.
     return best === null ? this.#enqueue(model, { except, signal, owner }) : this.#lease(best, owner)
   }
@@ -153,6 +161,10 @@ export class Router<T extends RouterTarget> {
 
   #targetsOf(model: string): readonly TargetState<T>[] {
     return this.#targetsByModel.get(model) ?? []
+  }
+
+  #mayServe({ target }: TargetState<T>): boolean {
+    return this.#deps.mayServe?.(target) ?? true
   }
 
   #isFree({ places }: TargetState<T>, owner: Owner): boolean {
@@ -237,7 +249,7 @@ export class Router<T extends RouterTarget> {
   /** The next waiter that this target can serve, of all its models. */
   #next(state: TargetState<T>): Waiter<T> | null {
     const { target, places, ejected } = state
-    if (ejected || places.isFull) return null
+    if (ejected || places.isFull || !this.#mayServe(state)) return null
     const mayTake = (waiter: Waiter<T>) => !waiter.except.has(target) && this.#isFree(state, waiter.owner)
     let next: Waiter<T> | null = null
     for (const model of target.models) {

@@ -7,6 +7,7 @@ import { isIP } from 'node:net'
 import { toHex } from '../../base/bytes.ts'
 import { Fault, messageOf } from '../../base/fault.ts'
 import type { ContentKind, Engine, UpstreamConfig } from '../../config/upstream.ts'
+import { loadAttestation, type UpstreamAttestation } from './attested/attestation.ts'
 
 export type UpstreamTarget = {
   readonly name: string
@@ -34,6 +35,10 @@ export type UpstreamTarget = {
   readonly spkiSha256: string | null
   /** A second key that counts as well, while the upstream changes its own. */
   readonly spkiSha256Next?: string
+  /** The evidence that it has to show; absent: none. */
+  readonly attestation?: UpstreamAttestation
+  /** SHA-256 of the public key (SPKI) that its evidence names at the moment; null: it has shown none. */
+  readonly attestedKey?: string | null
 }
 
 /** Reads key and certificate files. Faults: config.file; config.invalid when fields contradict each other. */
@@ -51,6 +56,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
   if (key !== null && !/^[\x21-\x7e]{1,4096}$/.test(key)) {
     throw new Fault('config.file', `${where}: key_file must hold one line of printable ASCII`)
   }
+  const attestation = loadAttestation(config, where)
   return {
     name: config.name,
     url: config.url.replace(/\/+$/, ''),
@@ -68,6 +74,7 @@ export function loadUpstream(config: UpstreamConfig): UpstreamTarget {
     ca: config.ca_file === '' ? null : readText(config.ca_file, `${where}: ca_file`),
     spkiSha256: config.spki_sha256 === '' ? null : config.spki_sha256,
     ...(config.spki_sha256_next === '' ? {} : { spkiSha256Next: config.spki_sha256_next }),
+    ...(attestation === null ? {} : { attestation }),
   }
 }
 
@@ -82,10 +89,12 @@ function readText(path: string, what: string): string {
 /** Where a target is reached, as Bun.connect takes it. */
 export type Endpoint = {
   readonly address: { readonly unix: string } | { readonly hostname: string; readonly port: number }
-  /** Null: no TLS. Chain and name are checked by Bun, the pins by `isPinned`. */
+  /** Null: no TLS. Chain and name are checked by Bun, the pins by `isExpected`. */
   readonly tls: { readonly ca?: string; readonly serverName?: string; readonly rejectUnauthorized: true } | null
   /** Any of these keys will do; none: any key. */
-  readonly pins: readonly string[]
+  readonly configuredPins: readonly string[]
+  /** The key has to be this one as well; null: evidence names none. */
+  readonly attestedKey: string | null
   /** For the Host header. */
   readonly host: string
   /** Stands before the path of every request. */
@@ -93,14 +102,14 @@ export type Endpoint = {
 }
 
 export function endpointOf(
-  target: Pick<UpstreamTarget, 'url' | 'unixSocket' | 'ca' | 'spkiSha256' | 'spkiSha256Next'>,
+  target: Pick<UpstreamTarget, 'url' | 'unixSocket' | 'ca' | 'spkiSha256' | 'spkiSha256Next' | 'attestedKey'>,
 ): Endpoint {
   const url = new URL(target.url)
   const isTls = url.protocol === 'https:'
   const hostname = url.hostname.replace(/^\[|\]$/g, '')
   const common = { host: url.host, basePath: url.pathname.replace(/\/+$/, '') }
   if (target.unixSocket !== null) {
-    return { ...common, address: { unix: target.unixSocket }, tls: null, pins: [] }
+    return { ...common, address: { unix: target.unixSocket }, tls: null, configuredPins: [], attestedKey: null }
   }
   return {
     ...common,
@@ -113,8 +122,14 @@ export function endpointOf(
           ...(isIP(hostname) === 0 ? { serverName: hostname } : {}),
         }
       : null,
-    pins: [target.spkiSha256, target.spkiSha256Next].flatMap(pin => pin ?? []),
+    configuredPins: [target.spkiSha256, target.spkiSha256Next].flatMap(pin => pin ?? []),
+    attestedKey: target.attestedKey ?? null,
   }
+}
+
+/** Whether a connection with this certificate may carry prompts: its key is a configured one, and the attested one. */
+export function isExpected({ configuredPins, attestedKey }: Endpoint, der: unknown): boolean {
+  return isPinned(configuredPins, der) && (attestedKey === null || isPinned([attestedKey], der))
 }
 
 /** True if a certificate (DER) has a pinned key: SHA-256 over SubjectPublicKeyInfo (RFC 5280 4.1). */

@@ -9,9 +9,14 @@ import { floorChecks } from '../../../src/attest/policy/floors.ts'
 import { strictPolicy } from '../../../src/attest/policy/policy.ts'
 import { identifyReport } from '../../../src/attest/report/identify.ts'
 import { decodeReport } from '../../../src/attest/report/report.ts'
+import { appraiseTdx } from '../../../src/attest/tdx/appraise.ts'
+import { strictTdxPolicy } from '../../../src/attest/tdx/policy.ts'
+import { decodeQuote } from '../../../src/attest/tdx/quote.ts'
+import { TDX_CHECKS } from '../../../src/attest/tdx/verify.ts'
 import { type Check, fail, notChecked, pass, verdict } from '../../../src/attest/verdict.ts'
 import { exitCodeOfVerdict, failureOf } from '../../../src/cli/verify/failure.ts'
 import { EVERY_PIN, pinCheckName } from '../../../src/verifier/pins.ts'
+import { TDX_VECTORS } from '../../rigs/attest/tdx/vectors.ts'
 import { vectors } from '../../rigs/program.ts'
 import { documentFaults } from '../../rigs/verdict-document.ts'
 
@@ -29,6 +34,16 @@ test('goal: every field of a policy, every pin and every floor is policy', () =>
   ]
   expect(names.length).toBeGreaterThan(80)
   expect(names.filter(name => of(good, fail(name, 'x')) !== 'policy')).toEqual([])
+})
+
+test('goal: every field of a policy for TDX is policy, and every check before it is not', () => {
+  const [vector] = TDX_VECTORS
+  const quote = decodeQuote(vector?.quote ?? new Uint8Array())
+  const beside = { pck: null, level: null, collateral: null }
+  const names = appraiseTdx(quote, strictTdxPolicy(), beside).map(check => check.name)
+  expect(names.length).toBeGreaterThan(30)
+  expect(names.filter(name => of(good, fail(name, 'x')) !== 'policy')).toEqual([])
+  expect(TDX_CHECKS.filter(name => of(good, fail(name, 'x')) === 'policy')).toEqual([])
 })
 
 test('goal: signatures, chains, bindings and whatever is new are evidence, and go before a policy', () => {

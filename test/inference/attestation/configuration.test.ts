@@ -29,7 +29,10 @@ models = ["strongroom-tiny"]
 function configurationOf(text: string, authorities: (string | null)[] = ['PEM', null]) {
   const verdict = parseConfig(text, 'test.toml')
   if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
-  return gatewayConfiguration(verdict.config, authorities)
+  return gatewayConfiguration(
+    verdict.config,
+    authorities.map(ca => ({ ca })),
+  )
 }
 
 const digestOf = (text: string, authorities?: (string | null)[]) => toHex(configurationOf(text, authorities).digest)

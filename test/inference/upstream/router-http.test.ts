@@ -186,6 +186,12 @@ test('loading', () => {
     ca_file: '',
     spki_sha256: '',
     spki_sha256_next: '',
+    attestation: '' as const,
+    attestation_policy: '',
+    attestation_collateral: '',
+    attestation_path: '/attestation',
+    attestation_minutes: 30,
+    attestation_simulated_root: '',
   }
   expect(loadUpstream(config)).toMatchObject({
     url: 'https://127.0.0.1/v1',

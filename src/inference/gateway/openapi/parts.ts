@@ -154,7 +154,7 @@ export const FAILURES = {
   Unavailable: {
     fault: 'metering_unavailable',
     description:
-      'Usage cannot be recorded at present, or a receipt that was asked for is not available: nothing is served that is not metered.',
+      'Usage cannot be recorded at present: nothing is served that is not metered. With `attestation_unavailable`: a receipt that was asked for is not available, or the upstream of the model has not shown the evidence that it has to show.',
     message: 'Usage cannot be recorded at present; try again later.',
   },
   AttestationUnavailable: {

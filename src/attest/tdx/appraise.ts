@@ -1,0 +1,135 @@
+// Whether a TDX quote and the collateral that judges it meet a relying party's policy. Pure. Checks no signature: a
+// forged quote can pass.
+
+import { toHex } from '../../base/bytes.ts'
+import { bitChecks, bytesCheck, listCheck, maskCheck, skipped } from '../policy/field-checks.ts'
+import { namedBits } from '../report/bits.ts'
+import { type Check, check, fail, notChecked } from '../verdict.ts'
+import type { PckExtension } from './pck-extension.ts'
+import type { TdxPolicy } from './policy.ts'
+import type { TdxQuote } from './quote.ts'
+import type { TcbLevel } from './tcb-level.ts'
+import { TD_BITS } from './td-attributes.ts'
+
+/** Facts from beside the quote. Null: they could not be read, and fields about them fail to be checked. */
+export type TdxBeside = {
+  readonly pck: PckExtension | null
+  readonly level: TcbLevel | null
+  readonly collateral: {
+    readonly asOfMs: number
+    /** The oldest of all parts. */
+    readonly issuedMs: number
+    /** The lower one of TCB info and QE identity. */
+    readonly evaluationDataNumber: number
+  } | null
+}
+
+/** One check for each field of a policy, and for each attribute; in a fixed order. Never throws. */
+export function appraiseTdx(quote: TdxQuote, policy: TdxPolicy, beside: TdxBeside): Check[] {
+  const { header, report } = quote
+  return [
+    listCheck('quote-version', quote.version, policy.quoteVersions, String),
+    policy.headerReserved === 'any'
+      ? skipped('header-reserved')
+      : check('header-reserved', header.reserved8 === 0, 'the reserved bytes of the header are not zero'),
+    bytesCheck('user-data', header.userData, policy.userData),
+    listCheck('report-version', report.version, policy.reportVersions, version => version),
+    ...svnChecks(quote, policy),
+    listCheck('mr-seam', report.mrSeam, policy.mrSeams, toHex),
+    listCheck('mr-signer-seam', report.mrSignerSeam, policy.mrSignerSeams, toHex),
+    maskCheck('seam-attributes', report.seamAttributes, policy.seamAttributes),
+    ...bitChecks(
+      'td-attributes',
+      TD_BITS,
+      report.tdAttributes,
+      policy.tdAttributes,
+      namedBits(TD_BITS, report.tdAttributes),
+    ),
+    maskCheck('xfam', report.xfam, policy.xfam),
+    listCheck('mr-td', report.mrTd, policy.mrTds, toHex),
+    bytesCheck('mr-config-id', report.mrConfigId, policy.mrConfigId),
+    bytesCheck('mr-owner', report.mrOwner, policy.mrOwner),
+    bytesCheck('mr-owner-config', report.mrOwnerConfig, policy.mrOwnerConfig),
+    listCheck('rtmr0', report.rtmr0, policy.rtmr0, toHex),
+    listCheck('rtmr1', report.rtmr1, policy.rtmr1, toHex),
+    listCheck('rtmr2', report.rtmr2, policy.rtmr2, toHex),
+    listCheck('rtmr3', report.rtmr3, policy.rtmr3, toHex),
+    bytesCheck('mr-service-td', report.added?.mrServiceTd ?? new Uint8Array(48), policy.mrServiceTd),
+    bytesCheck('report-data', report.reportData, policy.reportData),
+    ...platformChecks(policy, beside.pck),
+    ...tcbChecks(policy, beside.level),
+    ...collateralChecks(policy, beside.collateral),
+  ]
+}
+
+function svnChecks({ report }: TdxQuote, policy: TdxPolicy): Check[] {
+  const { minimumTeeTcbSvn: least, teeTcbSvn2s } = policy
+  const below = least === 'any' ? [] : [...least.keys()].filter(at => (report.teeTcbSvn[at] ?? 0) < (least[at] ?? 0))
+  const minimum = 'minimum-tee-tcb-svn'
+  return [
+    listCheck('tee-tcb-svn', report.teeTcbSvn, policy.teeTcbSvns, toHex),
+    least === 'any'
+      ? skipped(minimum)
+      : check(
+          minimum,
+          below.length === 0,
+          `components ${below.join(', ')} are below the minimum`,
+          toHex(report.teeTcbSvn),
+        ),
+    teeTcbSvn2s !== 'any' && report.added === null
+      ? fail('tee-tcb-svn2', 'a report of TDX 1.0 has none')
+      : listCheck('tee-tcb-svn2', report.added?.teeTcbSvn2 ?? new Uint8Array(), teeTcbSvn2s, toHex),
+  ]
+}
+
+function platformChecks(policy: TdxPolicy, pck: PckExtension | null): Check[] {
+  const missing = 'there is no PCK certificate that can be read'
+  const of = (name: string, value: Uint8Array | undefined, allowed: readonly Uint8Array[] | 'any') => {
+    if (allowed !== 'any' && value === undefined) return notChecked(name, missing, true)
+    return listCheck(name, value ?? new Uint8Array(), allowed, toHex)
+  }
+  return [of('fmspc', pck?.fmspc, policy.fmspcs), of('ppid', pck?.ppid, policy.ppids)]
+}
+
+function tcbChecks({ tcbStatuses, refusedAdvisories }: TdxPolicy, level: TcbLevel | null): Check[] {
+  const missing = 'the platform has no TCB level'
+  const refused = refusedAdvisories === 'any' ? [] : refusedAdvisories.filter(id => level?.advisories.includes(id))
+  return [
+    tcbStatuses !== 'any' && level === null
+      ? notChecked('tcb-status', missing, true)
+      : listCheck('tcb-status', level?.status ?? 'Revoked', tcbStatuses, status => status),
+    refusedAdvisories === 'any'
+      ? skipped('advisories')
+      : level === null
+        ? notChecked('advisories', missing, true)
+        : check('advisories', refused.length === 0, `the platform is exposed to ${refused.join(', ')}`),
+  ]
+}
+
+const dayMs = 86_400_000
+
+function collateralChecks(policy: TdxPolicy, collateral: TdxBeside['collateral']): Check[] {
+  const { minimumTcbEvaluationDataNumber: least, maxCollateralAgeDays: days } = policy
+  const names = ['tcb-evaluation-data-number', 'collateral-age'] as const
+  const [number, age] = names
+  const missing = 'there is no collateral that can be read'
+  if (collateral === null) {
+    return [least, days].map((rule, at) => {
+      const name = names[at] ?? age
+      return rule === 'any' ? skipped(name) : notChecked(name, missing, true)
+    })
+  }
+  const { asOfMs, issuedMs, evaluationDataNumber: found } = collateral
+  const issued = `issued ${new Date(issuedMs).toISOString()}`
+  return [
+    least === 'any' ? skipped(number) : check(number, found >= least, `${found} is less than ${least}`, String(found)),
+    days === 'any'
+      ? skipped(age)
+      : check(
+          age,
+          asOfMs - issuedMs <= days * dayMs,
+          `${issued}, more than ${days} days before this verification`,
+          issued,
+        ),
+  ]
+}

@@ -1,0 +1,124 @@
+// A relying party's policy for TDX quotes: the one table of its fields, from JSON and back. Pure. To add a field, add a
+// row here and its check in appraise.ts.
+
+import { utf8 } from '../../base/bytes.ts'
+import { parsedJson } from '../encoding/json.ts'
+import {
+  bits,
+  type Field,
+  hex,
+  integer,
+  jsonOf,
+  type Kind,
+  listOf,
+  masks,
+  object,
+  oneOf,
+  orAny,
+  text,
+  type Valued,
+} from '../policy/kinds.ts'
+import { TCB_STATUSES } from './tcb-info.ts'
+import { TD_BITS } from './td-attributes.ts'
+
+/** `strict`: the value in strictTdxPolicy, in its JSON form. */
+type PolicyField<T> = Field<T> & { readonly strict: unknown }
+
+const format = 'strongroom/tdx-policy/v1'
+const digests = orAny(listOf(hex(48)))
+const digest = orAny(hex(48))
+const zeros48 = '00'.repeat(48)
+
+/** 'any' skips a check. A revoked TCB, and a signature that does not hold, no policy accepts. */
+export const TDX_POLICY_FIELDS = {
+  format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"`, strict: format },
+  quoteVersions: field(orAny(listOf(integer(5, 4)))),
+  /** Four bytes of the header, which formats 4 and 5 do not use. */
+  headerReserved: field(oneOf(['zero', 'any']), 'zero'),
+  /** 20 bytes that the quoting enclave fills in: its id, then zeros. */
+  userData: field(orAny(hex(20))),
+  reportVersions: field(orAny(listOf(oneOf(['1.0', '1.5'])))),
+  /** SVNs of the TDX module: 16 bytes, as the report has them. */
+  teeTcbSvns: field(orAny(listOf(hex(16)))),
+  /** Each of the 16 at least this. */
+  minimumTeeTcbSvn: field(orAny(hex(16))),
+  /** SVNs of a module that was updated while the TD ran. A report of TDX 1.0 has none and fails. */
+  teeTcbSvn2s: field(orAny(listOf(hex(16)))),
+  mrSeams: field(digests),
+  mrSignerSeams: field(digests),
+  seamAttributes: field(orAny(masks())),
+  tdAttributes: field(bits(TD_BITS), {
+    debug: 'forbidden',
+    hgsPlusProfiling: 'forbidden',
+    performanceProfiling: 'forbidden',
+    pmtProfiling: 'forbidden',
+    icssd: 'any',
+    lass: 'any',
+    septVeDisable: 'required',
+    migratable: 'forbidden',
+    pks: 'any',
+    keyLocker: 'any',
+    tpa: 'any',
+    perfmon: 'any',
+    unknown: 'forbidden',
+  }),
+  xfam: field(orAny(masks())),
+  mrTds: field(digests),
+  mrConfigId: field(digest),
+  mrOwner: field(digest),
+  mrOwnerConfig: field(digest),
+  rtmr0: field(digests),
+  rtmr1: field(digests),
+  rtmr2: field(digests),
+  rtmr3: field(digests),
+  /** Zeros where no service TD is bound, and in a report of TDX 1.0, which knows none. */
+  mrServiceTd: field(digest, zeros48),
+  reportData: field(orAny(hex(64))),
+  /** Family, model and platform of the processor, from the PCK certificate. */
+  fmspcs: field(orAny(listOf(hex(6)))),
+  /** The platform itself. */
+  ppids: field(orAny(listOf(hex(16)))),
+  /** The status of the platform, its TDX module and its quoting enclave together. */
+  tcbStatuses: field(orAny(listOf(oneOf(TCB_STATUSES.slice(0, -1)))), ['UpToDate']),
+  /** Advisories that the platform must not be exposed to, whatever its status. */
+  refusedAdvisories: field(orAny(listOf(text('[A-Z0-9-]{1,64}', 'an id like INTEL-SA-00837')))),
+  /** For the TCB info and the QE identity: an older number is an older judgement of the same platform. */
+  minimumTcbEvaluationDataNumber: field(orAny(integer(1_000_000))),
+  /** Days since the TCB info, the QE identity and the revocation lists were issued. */
+  maxCollateralAgeDays: field(orAny(integer(3650))),
+} as const satisfies Readonly<Record<string, PolicyField<unknown>>>
+
+const policyKind = object(TDX_POLICY_FIELDS)
+
+export type TdxPolicy = Valued<typeof policyKind>
+
+export const tdxPolicySchema: { readonly [keyword: string]: unknown } = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  title: 'Policy for TDX quotes',
+  ...policyKind.schema,
+}
+
+/**
+ * No debug, profiling or migration, no unknown attribute, no service TD, page faults that the guest sees, and a TCB
+ * that is up to date. All else is 'any', measurements included.
+ */
+export function strictTdxPolicy(): TdxPolicy {
+  return parseTdxPolicy(
+    Object.fromEntries(Object.entries(TDX_POLICY_FIELDS).map(([name, { strict }]) => [name, strict])),
+  )
+}
+
+/** Takes the text, in which no name may stand twice, or what a strict reader made of it. Throws Malformed. */
+export function parseTdxPolicy(json: unknown): TdxPolicy {
+  const text = typeof json === 'string' ? utf8(json) : json
+  return policyKind.parse(text instanceof Uint8Array ? parsedJson('policy', text) : json, 'policy')
+}
+
+/** The JSON form, for JSON.stringify. parseTdxPolicy gives the same policy back. */
+export function encodeTdxPolicy(policy: TdxPolicy): { readonly [field: string]: unknown } {
+  return Object.fromEntries(Object.entries(policy).map(([name, value]) => [name, jsonOf(value)]))
+}
+
+function field<T>(kind: Kind<T>, strict: unknown = 'any'): PolicyField<T> {
+  return { ...kind, strict }
+}

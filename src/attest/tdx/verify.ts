@@ -1,0 +1,249 @@
+// Whether a TDX quote is genuine, what its platform's TCB is worth, and whether it meets a policy; from the quote, its
+// collateral and a time alone. Pure. Intel TDX DCAP Quoting Library API, "Quote verification"; Intel PCS API version 4.
+
+import { concat, equalConstantTime, toHex, utf8 } from '../../base/bytes.ts'
+import { isZero } from '../encoding/layout.ts'
+import { sha256 } from '../hash.ts'
+import { type Parsed, parsed } from '../malformed.ts'
+import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
+import type { Certificate } from '../x509/certificate.ts'
+import type { Crl } from '../x509/crl.ts'
+import { isSignedByKeyOf, isSignedByPoint } from '../x509/ecdsa.ts'
+import { appraiseTdx, type TdxBeside } from './appraise.ts'
+import {
+  type Anchor,
+  crlFaults,
+  decodeAnchor,
+  decodeOnlyCrl,
+  decodePckChain,
+  decodeSigner,
+  INTEL_ROOT,
+  type PckChain,
+  pckFaults,
+  signerFaults,
+  spanFaults,
+  type TdxRoot,
+} from './chain.ts'
+import { type Collateral, parseCollateral } from './collateral.ts'
+import { decodePckExtension, type PckExtension } from './pck-extension.ts'
+import type { TdxPolicy } from './policy.ts'
+import { decodeQuote, INTEL_QE_VENDOR, type TdxQuote } from './quote.ts'
+import { parseQeIdentity, parseTcbInfo, type QeIdentity, type TcbInfo } from './tcb-info.ts'
+import { combined, moduleLevel, platformLevel, qeFault, qeLevel, type TcbLevel } from './tcb-level.ts'
+
+/** Made of every quote, in this order, before the checks of the policy. */
+export const TDX_CHECKS = [
+  'quote-form',
+  'collateral-form',
+  'pck-chain',
+  'root-crl',
+  'pck-crl',
+  'revocation',
+  'tcb-info-chain',
+  'tcb-info-signature',
+  'tcb-info-time',
+  'qe-identity-chain',
+  'qe-identity-signature',
+  'qe-identity-time',
+  'qe-vendor',
+  'qe-report-signature',
+  'qe-report-binding',
+  'qe-identity',
+  'quote-signature',
+  'tcb-info-platform',
+  'tdx-module',
+  'tcb-level',
+  'tcb-not-revoked',
+] as const
+
+type Name = (typeof TDX_CHECKS)[number]
+
+export type TdxQuestion = {
+  readonly asOfMs: number
+  readonly policy: TdxPolicy
+  /** Intel's unless the relying party says otherwise. */
+  readonly root?: TdxRoot | undefined
+}
+
+export type TdxVerdict = Verdict & {
+  /** Null where it could not be read. */
+  readonly quote: TdxQuote | null
+  readonly pck: PckExtension | null
+  /** The platform, the TDX module and the quoting enclave together; null where one of them has none. */
+  readonly level: TcbLevel | null
+  /** Until when this collateral holds; null where it could not be read. */
+  readonly untilMs: number | null
+}
+
+/** Never throws: bytes that are no quote and no collateral fail their checks. */
+export async function verifyTdxQuote(
+  quoteBytes: Uint8Array,
+  collateralBytes: Uint8Array,
+  question: TdxQuestion,
+): Promise<TdxVerdict> {
+  const root = question.root ?? INTEL_ROOT
+  const quote = parsed(() => decodeQuote(quoteBytes))
+  const anchor = parsed(() => decodeAnchor(root))
+  const found = anchor.ok ? parsed(() => partsOf(parseCollateral(collateralBytes), anchor.value)) : anchor
+  const checks = [formCheck('quote-form', quote), formCheck('collateral-form', found)]
+  if (!quote.ok) return unread(checks)
+  if (!anchor.ok || !found.ok) return { ...unread(checks), quote: quote.value }
+  const chain = parsed(() => pckOf(quote.value, anchor.value))
+  checks.push(...(await collateralChecks(found.value, anchor.value, question.asOfMs)))
+  if (!chain.ok) {
+    checks.push(fail('pck-chain', chain.reason))
+    return { ...unread(checks), quote: quote.value }
+  }
+  const { pck } = chain.value
+  const { judged, level } = platformChecks(quote.value, pck, found.value)
+  checks.push(
+    ...(await chainChecks(chain.value, found.value, anchor.value, question.asOfMs)),
+    ...(await quoteChecks(quote.value, chain.value.chain.pck, found.value.identity)),
+    ...judged,
+  )
+  const beside = { pck, level, collateral: datesOf(found.value, question.asOfMs) }
+  const all = [...inOrder(checks), ...appraiseTdx(quote.value, question.policy, beside)]
+  return { ...verdict(all), quote: quote.value, pck, level, untilMs: untilOf(found.value) }
+}
+
+type Parts = {
+  readonly collateral: Collateral
+  readonly info: TcbInfo
+  readonly identity: QeIdentity
+  readonly infoSigner: Certificate
+  readonly identitySigner: Certificate
+  readonly rootCrl: Crl
+  readonly pckCrl: Crl
+}
+
+type Pck = { readonly chain: PckChain; readonly pck: PckExtension }
+
+function partsOf(collateral: Collateral, anchor: Anchor): Parts {
+  return {
+    collateral,
+    info: parseTcbInfo(collateral.tcb_info),
+    identity: parseQeIdentity(collateral.qe_identity),
+    infoSigner: decodeSigner(collateral.tcb_info_issuer_chain, anchor, 'TCB info issuer chain'),
+    identitySigner: decodeSigner(collateral.qe_identity_issuer_chain, anchor, 'QE identity issuer chain'),
+    rootCrl: decodeOnlyCrl(collateral.root_ca_crl, 'root CRL'),
+    pckCrl: decodeOnlyCrl(collateral.pck_crl, 'PCK CRL'),
+  }
+}
+
+function pckOf({ pckChain }: TdxQuote, anchor: Anchor): Pck {
+  const chain = decodePckChain(pckChain, anchor)
+  return { chain, pck: decodePckExtension(chain.pck.extensions) }
+}
+
+/** The two signed documents, and the root's revocation list. */
+async function collateralChecks(parts: Parts, anchor: Anchor, asOfMs: number): Promise<Check[]> {
+  const { collateral, info, identity, infoSigner, identitySigner } = parts
+  const [infoChain, identityChain, infoSigned, identitySigned, rootCrl] = await Promise.all([
+    signerFaults(infoSigner, anchor, asOfMs),
+    signerFaults(identitySigner, anchor, asOfMs),
+    isSignedByKeyOf(infoSigner, utf8(collateral.tcb_info), collateral.tcb_info_signature),
+    isSignedByKeyOf(identitySigner, utf8(collateral.qe_identity), collateral.qe_identity_signature),
+    crlFaults(parts.rootCrl, anchor.decoded, asOfMs),
+  ])
+  const notSigned = ["the signature is not the TCB signing certificate's"]
+  const trusted = anchor.simulated ? 'SIMULATED root: no hardware vouches for the keys below it' : "Intel's pinned root"
+  return [
+    without('root-crl', rootCrl),
+    without('tcb-info-chain', infoChain, trusted),
+    without('tcb-info-signature', infoSigned ? [] : notSigned),
+    without('tcb-info-time', spanFaults(info.issueDate, info.nextUpdate, asOfMs)),
+    without('qe-identity-chain', identityChain, trusted),
+    without('qe-identity-signature', identitySigned ? [] : notSigned),
+    without('qe-identity-time', spanFaults(identity.issueDate, identity.nextUpdate, asOfMs)),
+  ]
+}
+
+async function chainChecks({ chain }: Pck, parts: Parts, anchor: Anchor, asOfMs: number): Promise<Check[]> {
+  const { rootCrl, pckCrl, infoSigner, identitySigner } = parts
+  const byRoot = [chain.authority, infoSigner, identitySigner].filter(({ serial }) => rootCrl.revoked.has(serial))
+  const byAuthority = pckCrl.revoked.has(chain.pck.serial) ? [chain.pck] : []
+  const revoked = [...byRoot, ...byAuthority].map(({ serial }) => `serial number ${serial} is revoked`)
+  const trusted = anchor.simulated ? 'SIMULATED root: no hardware vouches for the keys below it' : "Intel's pinned root"
+  return [
+    without('pck-chain', await pckFaults(chain, anchor, asOfMs), trusted),
+    without('pck-crl', await crlFaults(pckCrl, chain.authority, asOfMs)),
+    without('revocation', revoked, `by lists in force until ${new Date(untilOf(parts)).toISOString()} with the rest`),
+  ]
+}
+
+/** From the PCK key over the quoting enclave's report and the attestation key to the TD report. */
+async function quoteChecks(quote: TdxQuote, pck: Certificate, identity: QeIdentity): Promise<Check[]> {
+  const { header, qeReport, attestationKey } = quote
+  const vendor = toHex(header.qeVendorId)
+  const bound = sha256(concat(attestationKey, quote.qeAuthData))
+  const isBound =
+    equalConstantTime(qeReport.reportData.subarray(0, 32), bound) && isZero(qeReport.reportData.subarray(32))
+  const isQeSigned = await isSignedByKeyOf(pck, quote.qeReportBytes, quote.qeReportSignature)
+  const isSigned = await isSignedByPoint(quote.signedBytes, quote.signature, attestationKey)
+  const fault = qeFault(identity, qeReport)
+  return [
+    check('qe-vendor', vendor === INTEL_QE_VENDOR, `the quoting enclave is of vendor ${vendor}, not Intel`),
+    check('qe-report-signature', isQeSigned, "the signature is not the PCK certificate's"),
+    check('qe-report-binding', isBound, "the quoting enclave's report does not name this attestation key"),
+    without('qe-identity', fault === null ? [] : [fault]),
+    check('quote-signature', isSigned, "the signature is not the attestation key's"),
+  ]
+}
+
+function platformChecks(
+  { report, qeReport }: TdxQuote,
+  pck: PckExtension,
+  { info, identity }: Parts,
+): { readonly judged: Check[]; readonly level: TcbLevel | null } {
+  const isPlatform = equalConstantTime(info.fmspc, pck.fmspc) && equalConstantTime(info.pceId, pck.pceId)
+  const other = `the TCB info is for FMSPC ${toHex(info.fmspc)}, PCEID ${toHex(info.pceId)}, not for this platform`
+  const module = moduleLevel(info, report)
+  const platform = platformLevel(info, pck, report)
+  const qe = qeLevel(identity, qeReport)
+  const platformCheck = check('tcb-info-platform', isPlatform, other, `FMSPC ${toHex(pck.fmspc)}`)
+  const moduleCheck = module.ok ? pass('tdx-module') : fail('tdx-module', module.reason)
+  if (!platform.ok || !qe.ok || !module.ok) {
+    const reasons = [platform, qe, module].flatMap(found => (found.ok ? [] : [found.reason]))
+    return { judged: [platformCheck, moduleCheck, fail('tcb-level', reasons.join('; '))], level: null }
+  }
+  const level = combined(platform.level, [module.level, qe.level])
+  const text = `platform ${platform.level.status}, module ${module.level.status}, quoting enclave ${qe.level.status}`
+  const judged = [
+    platformCheck,
+    moduleCheck,
+    pass('tcb-level', text),
+    check('tcb-not-revoked', level.status !== 'Revoked', `the TCB is revoked: ${text}`, level.status),
+  ]
+  return { judged, level }
+}
+
+function datesOf({ info, identity, rootCrl, pckCrl }: Parts, asOfMs: number): TdxBeside['collateral'] {
+  return {
+    asOfMs,
+    issuedMs: Math.min(info.issueDate, identity.issueDate, rootCrl.thisUpdateMs, pckCrl.thisUpdateMs),
+    evaluationDataNumber: Math.min(info.tcbEvaluationDataNumber, identity.tcbEvaluationDataNumber),
+  }
+}
+
+function untilOf({ info, identity, rootCrl, pckCrl }: Parts): number {
+  return Math.min(info.nextUpdate, identity.nextUpdate, rootCrl.nextUpdateMs ?? 0, pckCrl.nextUpdateMs ?? 0)
+}
+
+function formCheck(name: Name, read: Parsed<unknown>): Check {
+  return read.ok ? pass(name) : fail(name, read.reason)
+}
+
+function without(name: Name, faults: readonly string[], success = ''): Check {
+  return check(name, faults.length === 0, faults.join('; '), success)
+}
+
+/** Checks that an earlier one left without input are not made, and the verdict is bad. */
+function inOrder(made: readonly Check[]): Check[] {
+  return TDX_CHECKS.map(
+    name => made.find(check => check.name === name) ?? notChecked(name, 'an earlier check left nothing to judge', true),
+  )
+}
+
+function unread(made: readonly Check[]): TdxVerdict {
+  return { ...verdict(inOrder(made)), quote: null, pck: null, level: null, untilMs: null }
+}

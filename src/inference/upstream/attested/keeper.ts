@@ -1,0 +1,112 @@
+// Upstreams outside that have to show evidence: each is verified at the start and by interval, and its connections are
+// held to the TLS key that the evidence names. Effects: timers, connections to upstreams.
+
+import { type Clock, pause } from '../../../base/clock.ts'
+import type { RandomBytes } from '../../../base/ids.ts'
+import type { Logger } from '../../../base/log.ts'
+import { backOffMs } from '../../../base/work/back-off.ts'
+import type { UpstreamTarget } from '../target.ts'
+import { policyDigest, type UpstreamAttestation } from './attestation.ts'
+import { type Attested, evidenceTimeoutMs, verifyUpstream } from './verify.ts'
+
+export type KeeperDeps = {
+  readonly clock: Clock
+  readonly random: RandomBytes
+  readonly log: Logger
+  /** Default: asks the upstream. */
+  readonly verify?: typeof verifyUpstream
+}
+
+/** Between two attempts while it is not verified. */
+const retryRange = { minMs: 1_000, maxMs: 60_000 }
+
+type State = {
+  readonly target: UpstreamTarget
+  readonly attestation: UpstreamAttestation
+  /** The last good verification; null: there is none, or a later one was not good. */
+  good: { readonly spkiSha256: string; readonly untilMs: number | null; readonly staleMs: number } | null
+  /** A verification under way. */
+  checking: Promise<boolean> | null
+}
+
+export class AttestedUpstreams {
+  readonly #deps: KeeperDeps
+  readonly #states = new Map<string, State>()
+
+  constructor(deps: KeeperDeps) {
+    this.#deps = deps
+  }
+
+  /** Names of those that have to show evidence. */
+  get names(): ReadonlySet<string> {
+    return new Set(this.#states.keys())
+  }
+
+  /** The same target; one that has to show evidence carries the key that is attested at the moment. */
+  follow(target: UpstreamTarget): UpstreamTarget {
+    const { attestation } = target
+    if (attestation === undefined) return target
+    const state: State = { target, attestation, good: null, checking: null }
+    this.#states.set(target.name, state)
+    const keyOf = () => this.#keyOf(state)
+    return {
+      ...target,
+      get key() {
+        return target.key
+      },
+      get attestedKey() {
+        return keyOf()
+      },
+    }
+  }
+
+  /** Verifies each until the signal is aborted. */
+  start(signal: AbortSignal): void {
+    for (const state of this.#states.values()) void this.#keep(state, signal)
+  }
+
+  /** Verifies it now, or joins a verification that is under way. True for an upstream that need not show evidence. */
+  async check(name: string): Promise<boolean> {
+    const state = this.#states.get(name)
+    if (state === undefined) return true
+    state.checking ??= this.#check(state).finally(() => {
+      state.checking = null
+    })
+    return await state.checking
+  }
+
+  async #keep(state: State, signal: AbortSignal): Promise<void> {
+    const { clock } = this.#deps
+    for (let failures = 0; !signal.aborted; ) {
+      failures = (await this.check(state.target.name)) ? 0 : failures + 1
+      const untilMs = state.good?.untilMs ?? null
+      const leftMs = untilMs === null ? Number.POSITIVE_INFINITY : Math.max(0, untilMs - clock.nowMs())
+      const goodMs = Math.max(retryRange.minMs, Math.min(state.attestation.intervalMs, leftMs))
+      await pause(clock, failures === 0 ? goodMs : backOffMs(retryRange, failures), signal)
+    }
+  }
+
+  async #check(state: State): Promise<boolean> {
+    const { clock, random, log, verify = verifyUpstream } = this.#deps
+    const { target, attestation } = state
+    const startedMs = clock.monotonicMs()
+    const found: Attested = await verify(target, attestation, { clock, random })
+    const by = { upstream: target.name, kind: attestation.kind, policy: policyDigest(attestation) }
+    if (!found.ok) {
+      log.warn('upstream not attested; it gets no prompts', { ...by, reason: found.reason })
+      state.good = null
+      return false
+    }
+    const { spkiSha256, untilMs } = found
+    if (state.good?.spkiSha256 !== spkiSha256) log.info('upstream attested', { ...by, spkiSha256 })
+    // A timer that comes late must not stretch what one verification is worth.
+    state.good = { spkiSha256, untilMs, staleMs: startedMs + attestation.intervalMs + 4 * evidenceTimeoutMs }
+    return true
+  }
+
+  #keyOf({ good }: State): string | null {
+    const { clock } = this.#deps
+    if (good === null || clock.monotonicMs() > good.staleMs) return null
+    return good.untilMs !== null && clock.nowMs() > good.untilMs ? null : good.spkiSha256
+  }
+}

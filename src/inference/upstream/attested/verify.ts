@@ -1,0 +1,130 @@
+// Whether an upstream outside is what its policy says, by fresh evidence that names the TLS key of its connection.
+// Effects: connections to the upstream, the collateral's file.
+//
+// snp: the upstream is a gateway like this one: its receipts, under its workload.json, as any client verifies them, and
+// its own prompts have to stay in its VM. tdx: one document for the nonce (attest/tdx/upstream-evidence.ts).
+
+import { readFileSync } from 'node:fs'
+import { AMD_ROOTS } from '../../../attest/amd/roots.ts'
+import { parsed } from '../../../attest/malformed.ts'
+import type { Policy } from '../../../attest/policy/policy.ts'
+import { INTEL_ROOT, type TdxRoot } from '../../../attest/tdx/chain.ts'
+import type { TdxPolicy } from '../../../attest/tdx/policy.ts'
+import {
+  parseUpstreamEvidence,
+  upstreamEvidenceBytesMax,
+  upstreamReportData,
+} from '../../../attest/tdx/upstream-evidence.ts'
+import { verifyTdxQuote } from '../../../attest/tdx/verify.ts'
+import type { Verdict } from '../../../attest/verdict.ts'
+import { toBase64Url, toHex, utf8 } from '../../../base/bytes.ts'
+import type { Clock } from '../../../base/clock.ts'
+import { messageOf } from '../../../base/fault.ts'
+import type { RandomBytes } from '../../../base/ids.ts'
+import { workloadBytesMax } from '../../../contract/vm/workload.ts'
+import { spkiDigestOf } from '../../../http/pair.ts'
+import { getOverTls, type TlsResponse } from '../../../linux/tls-get.ts'
+import { attestationBytesMax, freshAgeMsMax, nonceBytes, verifyGateway } from '../../../verifier/gateway.ts'
+import { allPins } from '../../../verifier/pins.ts'
+import { readSimulatedRoot } from '../../../verifier/simulated-root.ts'
+import { workloadIn } from '../../../verifier/workload.ts'
+import { endpointOf, isPinned, type UpstreamTarget } from '../target.ts'
+import { readUpstreamPolicy, type UpstreamAttestation } from './attestation.ts'
+
+export type Attested =
+  /** `untilMs`: by the wall clock, the end of what vouches for it; null: no end of its own. */
+  | { readonly ok: true; readonly spkiSha256: string; readonly untilMs: number | null }
+  | { readonly ok: false; readonly reason: string }
+
+export type AttestDeps = { readonly clock: Pick<Clock, 'nowMs'>; readonly random: RandomBytes }
+
+/** For one connection, from its start to the last byte of the answer. */
+export const evidenceTimeoutMs = 20_000
+
+type Asked = {
+  readonly target: UpstreamTarget
+  readonly attestation: UpstreamAttestation
+  readonly nonce: Uint8Array
+  readonly nowMs: number
+}
+
+/** Never rejects. */
+export async function verifyUpstream(
+  target: UpstreamTarget,
+  attestation: UpstreamAttestation,
+  { clock, random }: AttestDeps,
+): Promise<Attested> {
+  try {
+    const read = readUpstreamPolicy(attestation)
+    const asked = { target, attestation, nonce: random(nonceBytes), nowMs: clock.nowMs() }
+    return read.kind === 'snp' ? await verifySnp(asked, read.policy) : await verifyTdx(asked, read.policy)
+  } catch (error) {
+    return { ok: false, reason: messageOf(error) }
+  }
+}
+
+async function verifySnp(asked: Asked, policy: Policy): Promise<Attested> {
+  const { target, attestation, nonce, nowMs } = asked
+  const { simulatedRoot } = attestation
+  const answer = await evidenceOf(asked, attestationBytesMax)
+  // Its digest is HOST_DATA of the report: the connection that it comes over says nothing more.
+  const workload = await get(target, '/workload.json', workloadBytesMax)
+  const spki = spkiDigestOf(answer.certificate)
+  const found = await verifyGateway(answer.body, {
+    nonce,
+    asOf: nowMs,
+    ageMsMax: freshAgeMsMax,
+    roots: simulatedRoot === null ? AMD_ROOTS : [...AMD_ROOTS, readSimulatedRoot(utf8(simulatedRoot))],
+    policy,
+    // A simulated platform has neither AMD's firmware nor lists of AMD's.
+    pins: simulatedRoot === null ? allPins : { ...allPins, tcb: 'any', crl: 'any' },
+    crl: undefined,
+    allowlist: 'any',
+    tlsSpkiDigest: spki,
+    configurationDigest: 'any',
+    workload: workloadIn(workload),
+    outside: [],
+  })
+  return found.ok ? { ok: true, spkiSha256: toHex(spki), untilMs: null } : { ok: false, reason: firstFault(found) }
+}
+
+async function verifyTdx(asked: Asked, policy: TdxPolicy): Promise<Attested> {
+  const { attestation, nonce, nowMs } = asked
+  const answer = await evidenceOf(asked, upstreamEvidenceBytesMax)
+  const evidence = parsed(() => parseUpstreamEvidence(answer.body))
+  if (!evidence.ok) return { ok: false, reason: evidence.reason }
+  const { quote, collateral: sent } = evidence.value
+  const { collateralFile, simulatedRoot } = attestation
+  const collateral = collateralFile === null ? sent : new Uint8Array(readFileSync(collateralFile))
+  if (collateral === null) return { ok: false, reason: 'it sends no collateral, and attestation_collateral names none' }
+  const root: TdxRoot =
+    simulatedRoot === null ? INTEL_ROOT : { certificate: simulatedRoot, names: 'SIMULATED SGX', simulated: true }
+  const spki = spkiDigestOf(answer.certificate)
+  const bound = { ...policy, reportData: upstreamReportData(nonce, spki) }
+  const found = await verifyTdxQuote(quote, collateral, { asOfMs: nowMs, policy: bound, root })
+  if (!found.ok) return { ok: false, reason: firstFault(found) }
+  return { ok: true, spkiSha256: toHex(spki), untilMs: found.untilMs }
+}
+
+async function evidenceOf({ target, attestation, nonce }: Asked, bodyBytesMax: number): Promise<TlsResponse> {
+  const answer = await get(target, `${attestation.path}?nonce=${toBase64Url(nonce)}`, bodyBytesMax)
+  if (answer.status !== 200) throw new Error(`${attestation.path} answered with status ${answer.status}`)
+  return answer
+}
+
+/** From the server that prompts would be sent to: authorities and configured keys count here as they do there. */
+async function get(target: UpstreamTarget, path: string, bodyBytesMax: number): Promise<TlsResponse> {
+  const url = new URL(path, target.url)
+  const answer = await getOverTls({ url, ca: target.ca ?? undefined, timeoutMs: evidenceTimeoutMs, bodyBytesMax })
+  if (answer.certificateFault !== null) throw new Error(`its certificate: ${answer.certificateFault}`)
+  if (!isPinned(endpointOf(target).configuredPins, answer.certificate)) throw new Error('its key is not a pinned one')
+  return answer
+}
+
+function firstFault({ checks }: Verdict): string {
+  const failed = checks.filter(({ outcome }) => outcome === 'fail')
+  // A group of checks only says that another one in it is bad.
+  const telling = failed.find(({ reason }) => !reason.startsWith('evidence: ')) ?? failed[0]
+  const bad = telling ?? checks.find(({ outcome, required }) => outcome === 'not-checked' && required)
+  return bad === undefined ? 'its verdict is not good' : `${bad.name}: ${bad.reason}`
+}
