@@ -56,7 +56,7 @@ export const INNER_ORDERS = {
     ['index.ts'],
     ['ehbp'],
     ['receipt'],
-    ['verify'],
+    ['verify', 'nvidia'],
     ['policy', 'tpm', 'simulator'],
     ['report'],
     ['igvm', 'amd'],
