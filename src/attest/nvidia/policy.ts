@@ -1,6 +1,7 @@
 // A relying party's policy for GPUs: its fields, their JSON Schema and their checks. Pure; throws Malformed.
 
 import { utf8 } from '../../base/bytes.ts'
+import type { GPU_POLICY_CHECKS } from '../check-names.ts'
 import { parsedJson } from '../encoding/json.ts'
 import { integer, listOf, object, oneOf, orAny, text, type Valued } from '../policy/kinds.ts'
 import { type Check, check, notChecked } from '../verdict.ts'
@@ -72,9 +73,7 @@ const CHECKS = {
   'gpu-policy-mode': ['modes', 'mode'],
   'gpu-policy-ueid': ['ueids', 'ueid'],
   'gpu-policy-device-serial': ['deviceSerials', 'deviceSerial'],
-} as const satisfies Readonly<Record<string, readonly [keyof GpuPolicy, keyof GpuFacts]>>
-
-export const GPU_POLICY_CHECKS = Object.keys(CHECKS)
+} as const satisfies Readonly<Record<(typeof GPU_POLICY_CHECKS)[number], readonly [keyof GpuPolicy, keyof GpuFacts]>>
 
 export function appraiseGpu(policy: GpuPolicy, facts: GpuFacts): readonly Check[] {
   return Object.entries(CHECKS).map(([name, [field, fact]]) => {

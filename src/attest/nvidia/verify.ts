@@ -2,6 +2,7 @@
 // Pure, and never throws for bad evidence. NVIDIA's own verifier is NVIDIA/nvtrust, local_gpu_verifier.
 
 import { equalConstantTime } from '../../base/bytes.ts'
+import { GPU_POLICY_CHECKS } from '../check-names.ts'
 import { type Parsed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type Certificate, commonNameOf } from '../x509/certificate.ts'
@@ -10,7 +11,7 @@ import { firmwareIdentityOf } from './dice.ts'
 import type { GpuEvidence } from './evidence.ts'
 import { type JudgedRim, judgeRim, readResponses } from './manifests.ts'
 import { type Comparison, compareMeasurements, nothingCompared } from './measurements.ts'
-import { type Architecture, appraiseGpu, GPU_POLICY_CHECKS, type GpuFacts, type GpuPolicy } from './policy.ts'
+import { type Architecture, appraiseGpu, type GpuFacts, type GpuPolicy } from './policy.ts'
 import { checkRevocation } from './revocation.ts'
 import type { ReadSignedXml, Rim } from './rim.ts'
 import { type DecodedRoots, decodeRoots, type NvidiaRoots } from './roots.ts'

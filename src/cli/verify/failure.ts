@@ -55,7 +55,7 @@ const INPUT_CHECKS: ReadonlySet<string> = new Set(['report-form', 'certificate-t
 /** Checks of a policy's groups of fields (attest/policy/appraise.ts), of pins and of floors. */
 const POLICY_PREFIXES = [
   ...['pin-', 'tcb-floor', 'guest-policy-', 'platform-info-', 'key-info-', 'minimum-', 'maximum-', 'tcb-order-'],
-  'committed-',
+  ...['committed-', 'gpu-policy-'],
 ]
 
 /** Checks of single fields of a policy, and of other values that the relying party names. */
@@ -65,5 +65,5 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['image-id', 'report-id', 'report-id-ma', 'processor', 'chip-id-masked', 'launch-mitigations'],
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
-  ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement'],
+  ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'gpu-devtools'],
 ])

@@ -24,9 +24,9 @@ export function addTcbFloors(verify: Command): void {
     })
 }
 
-function addSchema(
+export function addSchema(
   verify: Command,
-  name: 'policy' | 'verdict',
+  name: 'policy' | 'gpu-policy' | 'verdict',
   { of, schema }: { readonly of: string; readonly schema: object },
 ): void {
   verify

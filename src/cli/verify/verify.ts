@@ -1,6 +1,6 @@
-// strongroom verify: evidence against AMD's roots and a policy. Only `gateway`, `instance` and `report --fetch` use the
-// network. Each command loads its own code alone: most of the time of a verdict is that of loading. Effects: loads
-// modules.
+// strongroom verify: evidence against AMD's or NVIDIA's roots and a policy. Only `gateway`, `instance` and
+// `report --fetch` use the network. Each command loads its own code alone: most of the time of a verdict is that of
+// loading. Effects: loads modules.
 
 import { type AddCommand, type Loaders, loadNamed } from '../loading.ts'
 
@@ -8,6 +8,7 @@ import { type AddCommand, type Loaders, loadNamed } from '../loading.ts'
 const COMMANDS: Loaders = {
   report: async () => (await import('./report.ts')).addVerifyReport,
   vtpm: async () => (await import('./vtpm/vtpm.ts')).addVerifyVtpm,
+  gpu: async () => (await import('./gpu/gpu.ts')).addVerifyGpu,
   'id-block': async () => {
     const { addIdBlockCheck } = await import('../id-block/check.ts')
     return verify => addIdBlockCheck(verify, 'id-block')
@@ -17,6 +18,7 @@ const COMMANDS: Loaders = {
   instance: async () => (await import('./instance.ts')).addVerifyInstance,
   build: async () => (await import('./build/build.ts')).addVerifyBuild,
   'policy-schema': async () => (await import('./schemas.ts')).addPolicySchema,
+  'gpu-policy-schema': async () => (await import('./gpu/policy-schema.ts')).addGpuPolicySchema,
   'policy-example': async () => (await import('./policy-example.ts')).addPolicyExample,
   'verdict-schema': async () => (await import('./schemas.ts')).addVerdictSchema,
   'tcb-floors': async () => (await import('./schemas.ts')).addTcbFloors,
