@@ -5,3 +5,9 @@ export const sourceCheckName = 'source'
 
 /** The upstream that answered is one that the relying party allows. */
 export const upstreamCheckName = 'response-upstream'
+
+/** Fields of a policy for GPUs, each with a check of its own. */
+export const GPU_POLICY_CHECKS = [
+  ...(['gpu-policy-architecture', 'gpu-policy-driver-version', 'gpu-policy-vbios-version'] as const),
+  ...(['gpu-policy-mode', 'gpu-policy-ueid', 'gpu-policy-device-serial'] as const),
+] as const

@@ -59,7 +59,7 @@ export const INNER_ORDERS = {
     ['ehbp'],
     ['log'],
     ['receipt'],
-    ['verify', 'tdx'],
+    ['verify', 'tdx', 'nvidia'],
     ['policy', 'tpm', 'simulator'],
     ['report'],
     ['igvm', 'amd'],

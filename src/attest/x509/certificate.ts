@@ -1,4 +1,5 @@
-// X.509 certificates of the shapes that AMD and Intel issue (RFC 5280 section 4; AMD 57230). Pure; throws Malformed.
+// X.509 certificates of the shapes that AMD, Intel and NVIDIA issue (RFC 5280 section 4; AMD 57230). Pure; throws
+// Malformed.
 //
 // Signatures, names, times and products are judged in verify/.
 
@@ -36,9 +37,9 @@ export type Certificate = {
 
 /**
  * RSASSA-PSS with SHA-384, MGF1 with SHA-384 and a salt of 48 bytes is the only algorithm that AMD signs with; ECDSA on
- * P-256 with SHA-256 the only one of Intel's.
+ * P-256 with SHA-256 the only one of Intel's, on P-384 with SHA-384 the only one of NVIDIA's.
  */
-export type SignatureAlgorithm = 'rsa-pss-sha384' | 'ecdsa-sha256' | 'unsupported'
+export type SignatureAlgorithm = 'rsa-pss-sha384' | 'ecdsa-sha256' | 'ecdsa-sha384' | 'unsupported'
 
 type PublicKey =
   | { readonly kind: 'rsa'; readonly spki: Uint8Array; readonly modulusBits: number; readonly exponentHex: string }
@@ -56,6 +57,7 @@ export const OID = {
   rsassaPss: '1.2.840.113549.1.1.10',
   sha384: '2.16.840.1.101.3.4.2.2',
   ecdsaSha256: '1.2.840.10045.4.3.2',
+  ecdsaSha384: '1.2.840.10045.4.3.3',
   ecPublicKey: '1.2.840.10045.2.1',
   secp256r1: '1.2.840.10045.3.1.7',
   secp384r1: '1.3.132.0.34',
@@ -132,10 +134,10 @@ export function signatureAlgorithmOf(identifier: Der): SignatureAlgorithm {
   const what = 'signature algorithm'
   const fields = new DerFields(readAll(identifier.contents, what), what)
   const oid = dottedOid(fields.take(TAG.oid, 'OID').contents, what)
-  if (oid === OID.ecdsaSha256) {
+  if (oid === OID.ecdsaSha256 || oid === OID.ecdsaSha384) {
     // RFC 5758 section 3.2: without parameters.
     fields.end()
-    return 'ecdsa-sha256'
+    return oid === OID.ecdsaSha256 ? 'ecdsa-sha256' : 'ecdsa-sha384'
   }
   if (oid !== OID.rsassaPss) return 'unsupported'
   const parameters = new DerFields(readAll(fields.take(TAG.sequence, 'PSS parameters').contents, what), what)

@@ -57,7 +57,7 @@ const INPUT_CHECKS: ReadonlySet<string> = new Set([
 /** Checks of policies' groups of fields (appraise.ts of attest/policy and attest/tdx), of pins and of floors. */
 const POLICY_PREFIXES = [
   ...['pin-', 'tcb-floor', 'guest-policy-', 'platform-info-', 'key-info-', 'minimum-', 'maximum-', 'tcb-order-'],
-  ...['committed-', 'td-attributes-'],
+  ...['committed-', 'td-attributes-', 'gpu-policy-'],
 ]
 
 /** Checks of single fields of a policy, and of other values that the relying party names. */
@@ -68,6 +68,7 @@ const POLICY_CHECKS: ReadonlySet<string> = new Set([
   ...['current-mitigations', 'csp-id', 'crl-age', 'certificate-entries', 'expected-image-name', 'workload-upstreams'],
   ...['response-upstream', 'gateway-configuration', 'prompts', 'own-key'],
   ...['expected-operator-key', 'tpm-expected-pcrs', 'vtpm-measurement', 'log-witnessed', 'log-age'],
+  'gpu-devtools',
   // TDX quotes.
   ...['quote-version', 'header-reserved', 'user-data', 'tee-tcb-svn', 'tee-tcb-svn2', 'mr-seam', 'mr-signer-seam'],
   ...['seam-attributes', 'xfam', 'mr-td', 'mr-config-id', 'mr-owner', 'mr-owner-config', 'rtmr0', 'rtmr1', 'rtmr2'],

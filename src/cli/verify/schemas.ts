@@ -29,9 +29,9 @@ export function addTcbFloors(verify: Command): void {
     })
 }
 
-function addSchema(
+export function addSchema(
   verify: Command,
-  name: 'policy' | 'tdx-policy' | 'verdict',
+  name: 'policy' | 'tdx-policy' | 'gpu-policy' | 'verdict',
   { of, schema }: { readonly of: string; readonly schema: object },
 ): void {
   verify

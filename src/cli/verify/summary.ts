@@ -1,6 +1,6 @@
 // A verdict in at most fifteen lines: the subject, its evidence, what was waived, what was not checked. Pure.
 
-import { sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
+import { GPU_POLICY_CHECKS, sourceCheckName, upstreamCheckName } from '../../attest/check-names.ts'
 import { type Check, isBroken } from '../../attest/verdict.ts'
 import { EVERY_PIN, pinCheckName } from '../../verifier/pins.ts'
 import { oneLine, type Paint, type ShownVerdict, verdictText, verdictWords } from '../render.ts'
@@ -38,6 +38,13 @@ export function verdictSummary(
 const failedLinesMax = 6
 const openLinesMax = 4
 
+/** The pins of `verify vtpm` and `verify gpu`, which no other verdict has. */
+export const pcrPinName = 'pin-pcrs'
+export const gpuPinName = 'pin-gpu'
+export const gpuOcspPinName = 'pin-gpu-ocsp'
+export const gpuDevtoolsPinName = 'pin-gpu-devtools'
+const ownPinNames: readonly string[] = [pcrPinName, gpuPinName, gpuOcspPinName, gpuDevtoolsPinName]
+
 /** Checks that a waiver skips; the waiver's own line covers them. */
 const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('measurement')]: ['measurement', 'vtpm-measurement', 'mr-td'],
@@ -45,10 +52,10 @@ const COVERED_BY_WAIVER: Readonly<Record<string, readonly string[]>> = {
   [pinCheckName('operator-key')]: ['operator-key', 'id-key-digest', 'author-key-digest'],
   [pinCheckName('vmpl')]: ['vmpl'],
   [pinCheckName('crl')]: ['chain-revocation'],
+  [gpuPinName]: GPU_POLICY_CHECKS,
+  [gpuOcspPinName]: ['gpu-chain-ocsp', 'gpu-rim-ocsp'],
+  [gpuDevtoolsPinName]: ['gpu-devtools'],
 }
-
-/** The pin of `verify vtpm`, which no other verdict has. */
-export const pcrPinName = 'pin-pcrs'
 
 /** Last part of a check's name: `measurement` of `gateway/measurement`. */
 function groupName({ name }: Check): string {
@@ -61,7 +68,7 @@ function isWaiver({ name, outcome, required }: Check): boolean {
     !required &&
     (name === upstreamCheckName ||
       name === sourceCheckName ||
-      name === pcrPinName ||
+      ownPinNames.includes(name) ||
       EVERY_PIN.some(pin => name === pinCheckName(pin)))
   )
 }
@@ -84,6 +91,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation', 'revocation']],
   ['log', ['log-included', 'log-witnessed', 'log-age']],
+  ['GPUs', ['gpu-evidence']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],
   ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],

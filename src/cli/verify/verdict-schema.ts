@@ -2,6 +2,8 @@
 // fields, and a reader leaves out those that it does not know. Names and meanings of fields stay.
 
 import { type TProperties, type TSchema, Type } from '@sinclair/typebox'
+import { GPU_MODES } from '../../attest/nvidia/opaque.ts'
+import { ARCHITECTURES } from '../../attest/nvidia/policy.ts'
 import { BuildOrder } from '../../contract/vm/build-order.ts'
 import { ClaimDocument } from '../../contract/vm/claim-document.ts'
 import { LaunchDocument } from '../../contract/vm/launch.ts'
@@ -152,6 +154,29 @@ export const VERDICT_DOCUMENTS = {
       Type.Object({ ...each(['fmspc', 'ppid', 'pce_id'], hex), components: Type.Array(count), pce_svn: count }),
     ),
     collateral_until: orNull(time),
+  }),
+  gpu: Type.Object({
+    ...verdictFields,
+    as_of: time,
+    gpus: Type.Array(
+      orNull(
+        Type.Object({
+          architecture: words(ARCHITECTURES),
+          hwmodel: Type.String(),
+          ...each(['driver_version', 'vbios_version'], Type.String()),
+          mode: words(GPU_MODES),
+          ueid: Type.String({ description: "decimal, as in NVIDIA's tokens; not NVML's UUID" }),
+          device_serial: Type.String({ description: 'of the device certificate; it stays when firmware changes' }),
+          board: orNull(Type.String({ description: 'project, its SKU and the SKU of the chip' })),
+          uncompared: Type.Array(count, { description: 'measurements for which no manifest has a value' }),
+        }),
+      ),
+      { description: 'null: cannot be read; the rest is trusted in a good verdict alone' },
+    ),
+    rims: Type.Array(
+      orNull(Type.Object({ kind: words(['driver', 'vbios']), ...each(['version', 'product'], Type.String()) })),
+      { description: 'in the order of --rim; null: not good' },
+    ),
   }),
   'id-block': Type.Object({ ...verdictFields, ...each(['id_key_digest', 'author_key_digest'], orNull(hex)) }),
   // Without the fields of the attestation where none came.

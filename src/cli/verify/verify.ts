@@ -1,4 +1,4 @@
-// strongroom verify: evidence against the roots of AMD and Intel and a policy. Only `gateway`, `instance` and
+// strongroom verify: evidence against the roots of AMD, Intel and NVIDIA and a policy. Only `gateway`, `instance` and
 // `report --fetch` use the network. Each command loads its own code alone: most of the time of a verdict is that of
 // loading. Effects: loads modules.
 
@@ -9,6 +9,7 @@ const COMMANDS: Loaders = {
   report: async () => (await import('./report.ts')).addVerifyReport,
   vtpm: async () => (await import('./vtpm/vtpm.ts')).addVerifyVtpm,
   tdx: async () => (await import('../tdx/verify-tdx.ts')).addVerifyTdx,
+  gpu: async () => (await import('./gpu/gpu.ts')).addVerifyGpu,
   'id-block': async () => {
     const { addIdBlockCheck } = await import('../id-block/check.ts')
     return verify => addIdBlockCheck(verify, 'id-block')
@@ -19,6 +20,7 @@ const COMMANDS: Loaders = {
   build: async () => (await import('./build/build.ts')).addVerifyBuild,
   'policy-schema': async () => (await import('./schemas.ts')).addPolicySchema,
   'tdx-policy-schema': async () => (await import('./schemas.ts')).addTdxPolicySchema,
+  'gpu-policy-schema': async () => (await import('./gpu/policy-schema.ts')).addGpuPolicySchema,
   'policy-example': async () => (await import('./policy-example.ts')).addPolicyExample,
   'verdict-schema': async () => (await import('./schemas.ts')).addVerdictSchema,
   'tcb-floors': async () => (await import('./schemas.ts')).addTcbFloors,

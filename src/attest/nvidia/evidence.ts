@@ -1,0 +1,59 @@
+// Evidence of GPUs as NVIDIA's tools write it. Pure; throws Malformed.
+//
+// One object or a list of them, or the document of `nvattest collect-evidence` around a list:
+// { "arch": "HOPPER", "nonce": HEX, "evidence": base64 of the report, "certificate": base64 of the chain in PEM }.
+// Fields beside these are let be, and the nonce is, too: the report itself has the one that counts.
+
+import { fromBase64 } from '../../base/bytes.ts'
+import { parsedJson } from '../encoding/json.ts'
+import { derBlocks } from '../encoding/pem.ts'
+import { Malformed, wellFormed } from '../malformed.ts'
+import { reportBytesMax } from './spdm.ts'
+
+export type GpuEvidence = {
+  /** As the document says: it is compared with the certificates. */
+  readonly arch: string
+  /** Request and response. */
+  readonly report: Uint8Array
+  /** DER, from the leaf upwards. */
+  readonly certificates: readonly Uint8Array[]
+}
+
+/** GPUs of one host: the largest have 8, or 16 in one enclosure. */
+const gpusMax = 32
+export const evidenceBytesMax = gpusMax * 128 * 1024
+
+export function readGpuEvidence(bytes: Uint8Array): readonly GpuEvidence[] {
+  const what = 'GPU evidence'
+  wellFormed(bytes.length <= evidenceBytesMax, `${what}: ${bytes.length} bytes, at most ${evidenceBytesMax}`)
+  const document = parsedJson(what, bytes)
+  const list = isRecord(document) && 'evidences' in document ? document.evidences : document
+  const entries: readonly unknown[] = Array.isArray(list) ? list : [list]
+  wellFormed(entries.length >= 1 && entries.length <= gpusMax, `${what}: ${entries.length} GPUs, 1 to ${gpusMax}`)
+  return entries.map((entry, at) => {
+    const where = `${what}: GPU ${at}`
+    wellFormed(isRecord(entry), `${where}: not an object`)
+    const arch = textOf(entry, 'arch', where)
+    wellFormed(/^[A-Za-z0-9_ ]{1,32}$/.test(arch), `${where}: arch is not a name`)
+    const report = base64Of(entry, 'evidence', where)
+    wellFormed(report.length <= reportBytesMax, `${where}: a report of ${report.length} bytes`)
+    const certificates = derBlocks(base64Of(entry, 'certificate', where), 'CERTIFICATE', `${where}: certificate`)
+    return { arch: arch.toUpperCase(), report, certificates }
+  })
+}
+
+function textOf(entry: Readonly<Record<string, unknown>>, name: string, where: string): string {
+  const value = entry[name]
+  if (typeof value !== 'string') throw new Malformed(`${where}: ${name} is missing or no text`)
+  return value
+}
+
+function base64Of(entry: Readonly<Record<string, unknown>>, name: string, where: string): Uint8Array {
+  const bytes = fromBase64(textOf(entry, name, where))
+  if (bytes === null) throw new Malformed(`${where}: ${name} is not base64`)
+  return bytes
+}
+
+function isRecord(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}

@@ -1,0 +1,125 @@
+// The opaque data of a GPU's report: what NVIDIA's firmware says besides measurements. Pure; throws Malformed.
+//
+// A list of type (u16), length (u16) and value, little-endian. Types and meanings are those of NVIDIA's own verifier
+// (NVIDIA/nvtrust, local_gpu_verifier, spdm_msrt_resp_msg.py). A type that it does not know is refused here too: it may
+// say something that changes what the rest means.
+
+import { concat, toHex } from '../../base/bytes.ts'
+import { reader } from '../encoding/reader.ts'
+import { wellFormed } from '../malformed.ts'
+
+/**
+ * SPT and MPT: passthrough of one or several GPUs in confidential mode; PPCIE: protected PCIe, in which NVLink is not
+ * encrypted. Older firmware does not say.
+ */
+export const GPU_MODES = ['SPT', 'MPT', 'PPCIE', 'unsaid'] as const
+export type GpuMode = (typeof GPU_MODES)[number]
+
+export type GpuFields = {
+  readonly driverVersion: string
+  /** Like 96.00.9F.00.01. */
+  readonly vbiosVersion: string
+  readonly mode: GpuMode
+  /** Whether measurement 35 means anything (`isNvdecMeasured`). */
+  readonly isNvdecMeasured: boolean
+  /** SHA-384 of the firmware; null where the report does not name it. */
+  readonly fwid: Uint8Array | null
+  /** Project, its SKU and the chip's SKU, by which NVIDIA names the manifest of a VBIOS; null where one is missing. */
+  readonly board: string | null
+}
+
+const TYPES = {
+  driverVersion: 3,
+  vbiosVersion: 6,
+  nvdec0Status: 11,
+  chipSku: 15,
+  project: 17,
+  projectSku: 18,
+  fwid: 20,
+  protectedPcieStatus: 21,
+  dataVersion: 34,
+  featureFlag: 36,
+} as const
+type Known = keyof typeof TYPES
+
+/** Every type that NVIDIA's verifier names. */
+const isNamed = (type: number) => (type >= 1 && type <= 25) || (type >= 32 && type <= 36)
+const dataVersionMax = 1
+const ON = 0xaa
+const OFF = 0x55
+
+export function readOpaque(bytes: Uint8Array): GpuFields {
+  const found = fieldsOf(bytes)
+  const version = found.get(TYPES.dataVersion)
+  const isKnown = version === undefined || unsigned(version) <= dataVersionMax
+  wellFormed(isKnown, 'GPU report: opaque data of a version that this release does not know')
+  const board = (['project', 'projectSku', 'chipSku'] as const).map(name => found.get(TYPES[name]))
+  const fwid = found.get(TYPES.fwid) ?? null
+  wellFormed(fwid === null || fwid.length === 48, 'GPU report: an FWID that is not a SHA-384 digest')
+  return {
+    driverVersion: textOf(needed(found, 'driverVersion'), 'driver version'),
+    vbiosVersion: vbiosVersionOf(needed(found, 'vbiosVersion')),
+    mode: modeOf(found),
+    isNvdecMeasured: isOn(needed(found, 'nvdec0Status'), 'NVDEC0 status'),
+    fwid,
+    board: board.every(part => part !== undefined) ? board.map(part => textOf(part, 'board')).join('_') : null,
+  }
+}
+
+function fieldsOf(bytes: Uint8Array): ReadonlyMap<number, Uint8Array> {
+  const from = reader(bytes, 'GPU report: opaque data', 'little')
+  const found = new Map<number, Uint8Array>()
+  while (from.left() > 0) {
+    const type = from.u16()
+    const value = from.sized(from.left())
+    wellFormed(isNamed(type), `GPU report: opaque data of type ${type}, which this release does not know`)
+    wellFormed(!found.has(type), `GPU report: opaque data of type ${type} twice`)
+    found.set(type, value)
+  }
+  return found
+}
+
+function needed(found: ReadonlyMap<number, Uint8Array>, name: Known): Uint8Array {
+  const value = found.get(TYPES[name])
+  wellFormed(value !== undefined, `GPU report: no ${name} in the opaque data`)
+  return value
+}
+
+function modeOf(found: ReadonlyMap<number, Uint8Array>): GpuMode {
+  const status = found.get(TYPES.protectedPcieStatus)
+  const isProtectedPcie = status === undefined ? null : isOn(status, 'protected PCIe status')
+  const flag = found.get(TYPES.featureFlag)
+  if (flag === undefined) return isProtectedPcie === true ? 'PPCIE' : 'unsaid'
+  const mode = (['SPT', 'MPT', 'PPCIE'] as const)[unsigned(flag)]
+  wellFormed(mode !== undefined, 'GPU report: a feature flag that this release does not know')
+  const agrees = isProtectedPcie === null || isProtectedPcie === (mode === 'PPCIE')
+  wellFormed(agrees, 'GPU report: feature flag and protected PCIe status contradict each other')
+  return mode
+}
+
+function isOn(value: Uint8Array, what: string): boolean {
+  const [status] = value
+  wellFormed(value.length === 1 && (status === ON || status === OFF), `GPU report: ${what} is neither on nor off`)
+  return status === ON
+}
+
+/** Four bytes of a little-endian word, and one more after it. */
+function vbiosVersionOf(value: Uint8Array): string {
+  wellFormed(value.length === 8, `GPU report: a VBIOS version of ${value.length} bytes`)
+  const parts = concat(value.slice(0, 4).reverse(), value.slice(4, 5))
+  return Array.from(parts, byte => toHex(Uint8Array.of(byte)).toUpperCase()).join('.')
+}
+
+/** Text that ends with zero bytes. It is shown, and compared with a manifest's. */
+function textOf(value: Uint8Array, what: string): string {
+  const end = value.indexOf(0)
+  const text = String.fromCharCode(...(end < 0 ? value : value.subarray(0, end)))
+  const isPadded = end < 0 || value.subarray(end).every(byte => byte === 0)
+  wellFormed(value.length <= 64 && isPadded && /^[\w.-]+$/.test(text), `GPU report: the ${what} is no text`)
+  return text
+}
+
+function unsigned(value: Uint8Array): number {
+  wellFormed(value.length >= 1 && value.length <= 4, `GPU report: a number of ${value.length} bytes`)
+  return value.reduceRight((sum, byte) => sum * 256 + byte, 0)
+}

@@ -1,0 +1,85 @@
+// A relying party's policy for GPUs: its fields, their JSON Schema and their checks. Pure; throws Malformed.
+
+import { utf8 } from '../../base/bytes.ts'
+import type { GPU_POLICY_CHECKS } from '../check-names.ts'
+import { parsedJson } from '../encoding/json.ts'
+import { integer, listOf, object, oneOf, orAny, text, type Valued } from '../policy/kinds.ts'
+import { type Check, check, notChecked } from '../verdict.ts'
+import { GPU_MODES } from './opaque.ts'
+
+export const ARCHITECTURES = ['HOPPER', 'BLACKWELL'] as const
+export type Architecture = (typeof ARCHITECTURES)[number]
+
+const format = 'strongroom/gpu-policy/v1'
+const driverVersion = text('[0-9]{3}([.][0-9]{1,4}){1,3}', 'a driver version like 580.159.03')
+const vbiosVersion = text('[0-9A-F]{2}([.][0-9A-F]{2}){4}', 'a VBIOS version like 96.00.9F.00.01')
+const ueid = text('[1-9][0-9]{0,63}', "a GPU's ueid, which is a decimal number, and not NVML's UUID")
+const deviceSerial = text(
+  '([0-9A-F]{2}){1,20}',
+  "the serial number of a GPU's device certificate, like 41E23D711E1C4FBFAC",
+)
+
+const policyKind = object({
+  format: { ...oneOf([format]), schema: { const: format }, remedy: `write "${format}"` },
+  architectures: orAny(listOf(oneOf(ARCHITECTURES))),
+  driverVersions: orAny(listOf(driverVersion)),
+  vbiosVersions: orAny(listOf(vbiosVersion)),
+  modes: orAny(listOf(oneOf(GPU_MODES))),
+  /** Serial numbers of attestation keys' certificates, as NVIDIA's tokens have them; other firmware, other ueid. */
+  ueids: orAny(listOf(ueid)),
+  /** Serial numbers of device certificates, which stay with the GPU. */
+  deviceSerials: orAny(listOf(deviceSerial)),
+  /** Greatest age of an OCSP response. */
+  ocspMaximumAgeSeconds: orAny(integer(366 * 86_400, 1)),
+  /** 'refuse': nothing in a report says that a GPU is not in DevTools mode, so that no report alone passes. */
+  devtools: oneOf(['refuse', 'any']),
+})
+
+export type GpuPolicy = Valued<typeof policyKind>
+
+export const gpuPolicySchema: { readonly [keyword: string]: unknown } = {
+  $schema: 'https://json-schema.org/draft/2020-12/schema',
+  title: 'Policy for attestation reports of NVIDIA GPUs',
+  ...policyKind.schema,
+}
+
+/** Takes the text, in which no name may stand twice, or what a strict reader made of it. */
+export function parseGpuPolicy(json: unknown): GpuPolicy {
+  const bytes = typeof json === 'string' ? utf8(json) : json
+  return policyKind.parse(bytes instanceof Uint8Array ? parsedJson('GPU policy', bytes) : json, 'gpu policy')
+}
+
+/** Without a policy of the relying party's: genuine and fresh, whatever GPU and version it is. */
+export function defaultGpuPolicy(): GpuPolicy {
+  const any = ['architectures', 'driverVersions', 'vbiosVersions', 'modes', 'ueids', 'deviceSerials']
+  const open = Object.fromEntries(any.map(name => [name, 'any']))
+  return parseGpuPolicy({ format, ...open, ocspMaximumAgeSeconds: 86_400, devtools: 'refuse' })
+}
+
+/** Properties of a GPU, as its evidence says. */
+export type GpuFacts = {
+  readonly architecture: Architecture
+  readonly driverVersion: string
+  readonly vbiosVersion: string
+  readonly mode: (typeof GPU_MODES)[number]
+  readonly ueid: string
+  readonly deviceSerial: string
+}
+
+const CHECKS = {
+  'gpu-policy-architecture': ['architectures', 'architecture'],
+  'gpu-policy-driver-version': ['driverVersions', 'driverVersion'],
+  'gpu-policy-vbios-version': ['vbiosVersions', 'vbiosVersion'],
+  'gpu-policy-mode': ['modes', 'mode'],
+  'gpu-policy-ueid': ['ueids', 'ueid'],
+  'gpu-policy-device-serial': ['deviceSerials', 'deviceSerial'],
+} as const satisfies Readonly<Record<(typeof GPU_POLICY_CHECKS)[number], readonly [keyof GpuPolicy, keyof GpuFacts]>>
+
+export function appraiseGpu(policy: GpuPolicy, facts: GpuFacts): readonly Check[] {
+  return Object.entries(CHECKS).map(([name, [field, fact]]) => {
+    const allowed: readonly string[] | 'any' = policy[field]
+    const value = facts[fact]
+    if (allowed === 'any') return notChecked(name, `${value}; the policy says 'any'`, false)
+    return check(name, allowed.includes(value), `${value} is not in the policy`, value)
+  })
+}

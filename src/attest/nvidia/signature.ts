@@ -1,0 +1,55 @@
+// ECDSA on P-384 with SHA-384, the one algorithm that NVIDIA signs with: certificates, OCSP responses, SPDM reports and
+// XML. Pure. Synchronous, because a library for XML signatures asks while it works.
+
+import { p384 } from '@noble/curves/nist.js'
+import { concat, fromHex } from '../../base/bytes.ts'
+import { DerFields, integerHex, readSequence, TAG } from '../encoding/der.ts'
+import { wellFormed } from '../malformed.ts'
+import type { Certificate, SignatureAlgorithm } from '../x509/certificate.ts'
+
+const scalarBytes = 48
+/** R and S, big-endian (SPDM, DSP0274 1.1, section 10.11; XML Signature 1.1, section 6.4.3). */
+export const signatureBytes = 2 * scalarBytes
+
+type Signed = {
+  readonly signedBytes: Uint8Array
+  readonly signatureAlgorithm: SignatureAlgorithm
+  readonly signature: Uint8Array
+}
+
+/** Whether R and S sign these bytes under this certificate's key. Never throws. */
+export function isSignedByKeyOf(certificate: Certificate, bytes: Uint8Array, signature: Uint8Array): boolean {
+  const key = certificate.publicKey
+  if (key.kind !== 'p-384' || signature.length !== signatureBytes) return false
+  try {
+    // FIPS 186-5 allows S in both halves of its range, and NVIDIA uses both.
+    return p384.verify(signature, bytes, key.point, { prehash: true, lowS: false })
+  } catch {
+    // A point that is not on the curve, a scalar that is zero or beyond the order.
+    return false
+  }
+}
+
+/** Whether a certificate or an OCSP response is signed by this issuer. Never throws. */
+export function isIssuedBy(signed: Signed, issuer: Certificate): boolean {
+  if (signed.signatureAlgorithm !== 'ecdsa-sha384') return false
+  const scalars = scalarsOf(signed.signature)
+  return scalars !== null && isSignedByKeyOf(issuer, signed.signedBytes, scalars)
+}
+
+/** R and S out of a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3); null for anything else. */
+function scalarsOf(der: Uint8Array): Uint8Array | null {
+  try {
+    const fields = new DerFields(readSequence(der, 'signature'), 'signature')
+    const scalars = ['R', 'S'].map(name => {
+      const hex = integerHex(fields.take(TAG.integer, name).contents, name)
+      const bytes = fromHex(hex.padStart(2 * scalarBytes, '0'))
+      wellFormed(bytes?.length === scalarBytes, `${name}: longer than ${scalarBytes} bytes`)
+      return bytes
+    })
+    fields.end()
+    return concat(...scalars)
+  } catch {
+    return null
+  }
+}

@@ -1,0 +1,77 @@
+// A GPU's attestation report: the SPDM request for its measurements, and the response, which is signed together with
+// it. Pure; throws Malformed. DMTF DSP0274 1.1, GET_MEASUREMENTS and MEASUREMENTS (sections 10.11.1 and 10.11.2).
+//
+// Hopper and Blackwell write the same form: SPDM 1.1, all measurements, SHA-384, ECDSA on P-384. They differ in the
+// opaque data (opaque.ts) and in the certificate (dice.ts).
+
+import { reader } from '../encoding/reader.ts'
+import { wellFormed } from '../malformed.ts'
+import { type GpuFields, readOpaque } from './opaque.ts'
+import { signatureBytes } from './signature.ts'
+
+export const nonceBytes = 32
+/** Real ones have about 4 KiB. */
+export const reportBytesMax = 64 * 1024
+
+export type GpuReport = {
+  /** The request's nonce, which the relying party chose. */
+  readonly nonce: Uint8Array
+  /** By the index that manifests use, which is one less than SPDM's. */
+  readonly measurements: ReadonlyMap<number, Uint8Array>
+  readonly fields: GpuFields
+  /** Request and response without the signature. */
+  readonly signedBytes: Uint8Array
+  /** R and S. */
+  readonly signature: Uint8Array
+}
+
+const REQUEST = { version: 0x11, code: 0xe0, signed: 0x01, allMeasurements: 0xff, slot: 0 } as const
+const RESPONSE = { version: 0x11, code: 0x60 } as const
+/** Measurement blocks in the form of DMTF's. */
+const dmtfSpecification = 1
+
+export function decodeGpuReport(bytes: Uint8Array): GpuReport {
+  const what = 'GPU report'
+  wellFormed(bytes.length <= reportBytesMax, `${what}: ${bytes.length} bytes, at most ${reportBytesMax}`)
+  const from = reader(bytes, what, 'little')
+  const isRequest = from.u8() === REQUEST.version && from.u8() === REQUEST.code
+  wellFormed(isRequest, `${what}: it does not begin with a GET_MEASUREMENTS request of SPDM 1.1`)
+  const isWhole = from.u8() === REQUEST.signed && from.u8() === REQUEST.allMeasurements
+  wellFormed(isWhole, `${what}: the request is not for all measurements with a signature`)
+  const nonce = from.bytes(nonceBytes)
+  wellFormed(from.u8() === REQUEST.slot, `${what}: the request names another slot than 0`)
+  const isResponse = from.u8() === RESPONSE.version && from.u8() === RESPONSE.code
+  wellFormed(isResponse, `${what}: no MEASUREMENTS response of SPDM 1.1 follows the request`)
+  // The number of indices, which is for requests of index 0 alone, then the slot.
+  wellFormed(from.u16() === 0, `${what}: the response is for another slot than 0`)
+  const blocks = from.u8()
+  const recordBytes = from.u16() + from.u8() * 0x10000
+  wellFormed(recordBytes <= from.left(), `${what}: truncated`)
+  const measurements = readMeasurements(from.bytes(recordBytes), blocks)
+  // The GPU's own nonce.
+  from.bytes(nonceBytes)
+  const fields = readOpaque(from.sized(from.left()))
+  wellFormed(from.left() === signatureBytes, `${what}: ${from.left()} bytes of signature, not ${signatureBytes}`)
+  const signature = from.bytes(signatureBytes)
+  return { nonce, measurements, fields, signedBytes: bytes.slice(0, -signatureBytes), signature }
+}
+
+function readMeasurements(record: Uint8Array, blocks: number): ReadonlyMap<number, Uint8Array> {
+  const what = 'GPU measurements'
+  const from = reader(record, what, 'little')
+  const measurements = new Map<number, Uint8Array>()
+  for (let block = 0; block < blocks; block += 1) {
+    const index = from.u8()
+    wellFormed(index >= 1 && !measurements.has(index - 1), `${what}: index ${index} is zero or stands twice`)
+    wellFormed(from.u8() === dmtfSpecification, `${what}: block ${index} is not of DMTF's form`)
+    const sizeBytes = from.u16()
+    // Bit 7 says that the value is raw: what it is of is for the manifest to know.
+    from.u8()
+    const value = from.sized(sizeBytes)
+    wellFormed(value.length + 3 === sizeBytes, `${what}: block ${index} has two lengths`)
+    measurements.set(index - 1, value)
+  }
+  from.end()
+  wellFormed(measurements.size > 0, `${what}: there are none`)
+  return measurements
+}

@@ -1,0 +1,104 @@
+// strongroom verify gpu: saved evidence of NVIDIA GPUs, offline. Effects: reads files.
+
+import { nonceBytes } from '../../../attest/nvidia/spdm.ts'
+import { type GpuVerdict, type JudgedGpu, verifyGpus } from '../../../attest/nvidia/verify.ts'
+import { verdict } from '../../../attest/verdict.ts'
+import { iso, systemClock } from '../../../base/clock.ts'
+import type { Command, Run } from '../../cli.ts'
+import { hexOption, timeOption } from '../../options.ts'
+import { verdictDocument } from '../../render.ts'
+import { exitCodeOfVerdict } from '../failure.ts'
+import { verdictSummary } from '../summary.ts'
+import { verboseHelp } from '../trust-options.ts'
+import {
+  type GpuOptions,
+  readEvidenceFile,
+  readGpuPolicy,
+  readGpuRoots,
+  readOcspFiles,
+  readRimFiles,
+} from './inputs.ts'
+
+export function addVerifyGpu(verify: Command): void {
+  verify
+    .command('gpu')
+    .description(
+      "verify reports of NVIDIA GPUs (Hopper, Blackwell): certificates to NVIDIA's root, nonce, measurements against NVIDIA's manifests, revocation",
+    )
+    .argument(
+      '<evidence>',
+      'JSON of nvtrust or `nvattest collect-evidence`, for one GPU or several; - is standard input',
+    )
+    .requiredOption('--nonce <hex>', 'the 32 bytes that you chose for the reports', hexOption(nonceBytes))
+    .option(
+      '--rim <file>',
+      'manifest of the driver or of the VBIOS, XML or JSON of the RIM service; repeat it',
+      collected,
+    )
+    .option('--ocsp <file>', 'OCSP response, DER, for certificates of GPUs and manifests; repeat it', collected)
+    .option('--policy <file>', 'JSON as in `verify gpu-policy-schema`')
+    .option('--as-of <time>', 'verify for this time in UTC, like 2025-06-01T00:00:00Z; default now', timeOption)
+    .option(
+      '--trust-simulated-root <file>',
+      'PEM of two simulated roots, of GPUs and of manifests; the verdict then says SIMULATED',
+    )
+    .option(
+      '--any-gpu',
+      'accept any genuine GPU, driver and VBIOS; else the --policy has to name those that you expect',
+    )
+    .option('--any-ocsp', 'accept certificates without a fresh OCSP response; a revoked one fails all the same')
+    .option('--any-devtools', 'accept a GPU that may be in DevTools mode: no report says that it is not')
+    .option('--verbose', verboseHelp)
+    .examples(
+      'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --ocsp device.der --ocsp ica.der --ocsp identity.der --policy gpu-policy.json',
+      'strongroom verify gpu evidence.json --nonce $(cat nonce.hex) --rim driver.xml --rim vbios.xml --any-gpu --any-ocsp --any-devtools',
+    )
+    .runs(verifyGpu)
+}
+
+function collected(path: string, before: readonly string[] = []): readonly string[] {
+  return [...before, path]
+}
+
+async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<void> {
+  const asOfMs = options.asOf ?? systemClock.nowMs()
+  // Two libraries that no other command needs.
+  const { readSignedXml } = await import('./signed-xml.ts')
+  const { policy, checks } = await readGpuPolicy(options)
+  const judged = verifyGpus({
+    evidence: await readEvidenceFile(path),
+    nonce: options.nonce,
+    rims: await readRimFiles(options.rim),
+    readSignedXml,
+    ocsp: readOcspFiles(options.ocsp),
+    roots: await readGpuRoots(options.trustSimulatedRoot),
+    policy,
+    asOfMs,
+  })
+  const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
+  await run.result(
+    { ...verdictDocument(shown), as_of: iso(asOfMs), gpus: judged.gpus.map(gpuDocument), rims: rimDocuments(judged) },
+    verdictSummary(shown, { verbose: options.verbose === true, paint: run.paint }),
+  )
+  run.exitWith(exitCodeOfVerdict(shown))
+}
+
+/** Trusted only in a good verdict. */
+function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
+  if (facts === null) return null
+  return {
+    architecture: facts.architecture,
+    hwmodel,
+    driver_version: facts.driverVersion,
+    vbios_version: facts.vbiosVersion,
+    mode: facts.mode,
+    ueid: facts.ueid,
+    device_serial: facts.deviceSerial,
+    board,
+    uncompared,
+  }
+}
+
+function rimDocuments({ rims }: GpuVerdict) {
+  return rims.map(rim => (rim === null ? null : { kind: rim.kind, version: rim.version, product: rim.product }))
+}

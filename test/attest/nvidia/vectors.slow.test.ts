@@ -1,0 +1,83 @@
+// Goal: evidence of real GPUs verifies to NVIDIA's root. It is not in this repository: STRONGROOM_GPU_VECTORS names a
+// directory with NVIDIA's samples (NVIDIA/attestation-sdk, unit-tests/testdata, and NVIDIA/nvtrust, local_gpu_verifier
+// samples, files side by side): NAMEAttestationReportSUFFIX.txt with NAMECertChainSUFFIX.txt, evidence*.json, RIMs.
+
+import { expect, test } from 'bun:test'
+import { readdirSync, readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { skipUnless } from '../../../scripts/rigs/skip.ts'
+import { derBlocks } from '../../../src/attest/encoding/pem.ts'
+import { type GpuEvidence, readGpuEvidence } from '../../../src/attest/nvidia/evidence.ts'
+import { judgeRim } from '../../../src/attest/nvidia/manifests.ts'
+import { defaultGpuPolicy } from '../../../src/attest/nvidia/policy.ts'
+import { decodeRoots, NVIDIA_ROOTS } from '../../../src/attest/nvidia/roots.ts'
+import { verifyGpus } from '../../../src/attest/nvidia/verify.ts'
+import { fromHex } from '../../../src/base/bytes.ts'
+import { readSignedXml } from '../../../src/cli/verify/gpu/signed-xml.ts'
+
+const directory = process.env.STRONGROOM_GPU_VECTORS ?? ''
+const skipped = skipUnless(directory !== '', 'STRONGROOM_GPU_VECTORS names no directory with evidence of real GPUs')
+const files = skipped ? [] : readdirSync(directory)
+const bytesOf = (name: string) => new Uint8Array(readFileSync(join(directory, name)))
+const textOf = (name: string) => readFileSync(join(directory, name), 'utf8').trim()
+
+function samples(): Map<string, GpuEvidence> {
+  const found = new Map<string, GpuEvidence>()
+  for (const name of files) {
+    const chain = name.replace('AttestationReport', 'CertChain')
+    const report = name.endsWith('.txt') && chain !== name && files.includes(chain) ? fromHex(textOf(name)) : null
+    const arch = /blackwell/i.test(name) ? 'BLACKWELL' : 'HOPPER'
+    if (report !== null) found.set(name, { arch, report, certificates: derBlocks(textOf(chain), 'CERTIFICATE', name) })
+    if (!name.endsWith('.json') || !name.startsWith('evidence')) continue
+    for (const [at, evidence] of readGpuEvidence(bytesOf(name)).entries()) found.set(`${name} ${at}`, evidence)
+  }
+  return found
+}
+
+const GENUINE = ['format', 'root', 'signatures', 'times', 'signature', 'nonce', 'architecture']
+
+test.skipIf(skipped)('goal: each report is signed by a chain to the pinned root, and for the nonce in it', () => {
+  const policy = { ...defaultGpuPolicy(), ocspMaximumAgeSeconds: 'any', devtools: 'any' } as const
+  const asked = { rims: [], readSignedXml, ocsp: [], roots: [NVIDIA_ROOTS], policy, asOfMs: Date.parse('2026-11-26') }
+  const all = samples()
+  expect(all.size).toBeGreaterThan(0)
+  for (const [name, evidence] of all) {
+    const { checks, gpus, simulated } = verifyGpus({
+      ...asked,
+      evidence: [evidence],
+      nonce: evidence.report.slice(4, 36),
+    })
+    const failed = checks.filter(made => made.outcome === 'fail').map(made => made.name)
+    process.stdout.write(`${name}: ${JSON.stringify(gpus[0]?.facts)}\n`)
+    expect([name, failed.filter(check => GENUINE.some(part => check.endsWith(`-${part}`)))]).toEqual([name, []])
+    expect([name, simulated, failed]).toEqual([name, false, []])
+    // One bit of the measurements.
+    const report = Uint8Array.from(evidence.report)
+    report[60] = (report[60] ?? 0) ^ 1
+    const changed = verifyGpus({ ...asked, evidence: [{ ...evidence, report }], nonce: report.slice(4, 36) })
+    expect(changed.checks.find(made => made.name === 'gpu-0/gpu-report-signature')?.outcome).toBe('fail')
+  }
+})
+
+test.skipIf(skipped)(
+  'goal: each manifest that its source did not spoil is signed by a chain to the pinned root',
+  () => {
+    const rims = files.filter(
+      name => /\.(?:swidtag|xml)$/.test(name) && !/mismatch|incorrect|invalid|expired/.test(name),
+    )
+    expect(rims.length).toBeGreaterThan(0)
+    const roots = decodeRoots([NVIDIA_ROOTS])
+    for (const name of rims) {
+      // Signers live for two years: the oldest samples are of 2023.
+      const asOfMs = name.includes('550.144') ? Date.parse('2026-06-01') : Date.parse('2024-06-01')
+      const { rim, checks } = judgeRim(bytesOf(name), {
+        readSignedXml,
+        roots,
+        responses: [],
+        asOfMs,
+        maximumAgeMs: 'any',
+      })
+      expect([name, rim?.product, checks.filter(made => made.outcome === 'fail')]).toEqual([name, 'GH100', []])
+    }
+  },
+)
