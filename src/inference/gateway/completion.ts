@@ -133,7 +133,8 @@ export function createMeteredHandler<Asked extends Operation>(
     try {
       leave = roomFor(deps, request.headers, caller)
       const body = await readPlainBody(deps, request, { operation, exchange })
-      await deps.bodiesOfTurn()
+      const turnEnd = deps.bodiesOfTurn()
+      if (turnEnd !== null) await turnEnd
       return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
     } catch (error) {
       if (leave === null) await discardBody(request, deps.deadlines)

@@ -163,7 +163,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   if (request.stream) return await respondStream(deps, merged, lease, upstream)
-  await deps.responsesOfTurn()
+  const turnEnd = deps.responsesOfTurn()
+  if (turnEnd !== null) await turnEnd
   const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
   const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
   return responded instanceof Promise ? await responded : responded
