@@ -5,6 +5,7 @@ import { toHex } from '../../base/bytes.ts'
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
 import type { RandomBytes } from '../../base/ids.ts'
+import type { TurnEnd } from '../../base/work/turn-end.ts'
 import { createSharedTurns } from '../../base/work/turns.ts'
 import { checkBodyHeaders, discardBody, discardTooLarge, readBody } from '../../http/body.ts'
 import { DIALECTS, dialectOf, hasDialect } from '../dialects/dialects.ts'
@@ -61,6 +62,8 @@ export type CompletionDeps = CompletionServices &
     readonly schemas: SchemaChecks
     readonly responses: ResponseMemory
     readonly bodyRoom: BodyRoom
+    /** Where requests wait for the others of their turn, whose bodies have come as well. */
+    readonly bodiesOfTurn: TurnEnd
     readonly obfuscate: Obfuscate
     readonly random: RandomBytes
     readonly limits: CompletionLimits
@@ -96,7 +99,8 @@ export function createCompletionHandler(deps: CompletionDeps): CompletionHandler
   })
 }
 
-export type MeteredDeps = CompletionServices & Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom'>
+export type MeteredDeps = CompletionServices &
+  Pick<CompletionDeps, 'limits' | 'log' | 'deadlines' | 'bodyRoom' | 'bodiesOfTurn'>
 
 /**
  * The life of every metered request, in one function: admission before the body is read, the body, `respond`, which
@@ -129,6 +133,8 @@ export function createMeteredHandler<Asked extends Operation>(
     try {
       leave = roomFor(deps, request.headers, caller)
       const body = await readPlainBody(deps, request, { operation, exchange })
+      const turnEnd = deps.bodiesOfTurn()
+      if (turnEnd !== null) await turnEnd
       return await respond({ request, operation, id, exchange, headers, account, caller, dialect }, body)
     } catch (error) {
       if (leave === null) await discardBody(request, deps.deadlines)
@@ -264,11 +270,15 @@ async function completeByEither(
 ): Promise<Response> {
   const { model, fallback } = read
   try {
-    return await complete(deps, admitted, read)
-  } catch (error) {
-    if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
-    deps.log.warn('another model answers', { request: admitted.id, model, fallback })
-    return await complete(deps, admitted, { ...read, model: fallback })
+    // Its failure is no failure of the model: to a queue of signatures or checks that is full any model would lead.
+    const job = await prepareJob(deps, admitted, read)
+    try {
+      return await completeJob(deps, job)
+    } catch (error) {
+      if (fallback === undefined || !mayFallBack(error) || admitted.request.signal.aborted) throw error
+      deps.log.warn('another model answers', { request: admitted.id, model, fallback })
+      return await complete(deps, admitted, { ...read, model: fallback })
+    }
   } finally {
     // A stream may last for minutes, and no upstream is asked any more.
     read.longTexts?.drop()

@@ -2,6 +2,7 @@
 
 import type { Clock } from '../../base/clock.ts'
 import { Fault } from '../../base/fault.ts'
+import type { TurnEnd } from '../../base/work/turn-end.ts'
 import type { BodyLimits } from '../../http/body.ts'
 import { BusyFault, UpstreamFault } from '../failure.ts'
 import { invalidField } from '../json-text.ts'
@@ -27,6 +28,8 @@ export type FailoverDeps = RespondDeps & {
   /** Refuses fields that an upstream does not get, instead of leaving them out. */
   readonly refusesUnknownFields: boolean
   readonly upstream: UpstreamClient
+  /** Where whole responses wait for the others of their turn. */
+  readonly responsesOfTurn: TurnEnd
   readonly clock: Pick<Clock, 'monotonicMs'>
 }
 
@@ -160,6 +163,8 @@ async function tryUpstream(deps: FailoverDeps, job: Job, { lease, attempt, trace
     attempt,
   })
   if (request.stream) return await respondStream(deps, merged, lease, upstream)
+  const turnEnd = deps.responsesOfTurn()
+  if (turnEnd !== null) await turnEnd
   const body = readUpstreamBody(upstream, wholeLimits(deps), deps.deadlines)
   const responded = respondWhole(merged, lease, typeof body === 'string' ? body : await body)
   return responded instanceof Promise ? await responded : responded

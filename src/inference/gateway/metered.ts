@@ -1,6 +1,7 @@
 // The routes that ask upstreams, for every process that serves clients. Effects: those of the requests; child processes
 // that check schemas.
 
+import { createTurnEnd } from '../../base/work/turn-end.ts'
 import { dialectOf } from '../dialects/dialects.ts'
 import { BodyRoom } from '../limits/body-room.ts'
 import { createObfuscate } from '../openai/obfuscation.ts'
@@ -17,7 +18,10 @@ import { createCountHandler } from './count-tokens.ts'
 import { createEmbeddingsHandler } from './embeddings.ts'
 import { type Handler, type HandlerTable, type Route, routesOf } from './routes.ts'
 
-export type MeteredRoutesDeps = Omit<CompletionDeps, 'schemas' | 'obfuscate' | 'bodyRoom'> & {
+export type MeteredRoutesDeps = Omit<
+  CompletionDeps,
+  'schemas' | 'obfuscate' | 'bodyRoom' | 'bodiesOfTurn' | 'responsesOfTurn'
+> & {
   /** Default: as a child of this process. */
   readonly startSchemaProcess?: StartSchemaProcess
 }
@@ -29,7 +33,13 @@ export type MeteredRoutes = {
 
 export function createMeteredRoutes(given: MeteredRoutesDeps): MeteredRoutes {
   const { startSchemaProcess: startProcess = startOwnSchemaProcess, clock, deadlines, log, random } = given
-  const deps = { ...given, bodyRoom: new BodyRoom(given.limits.bodyBytesMax) }
+  const deps = {
+    ...given,
+    bodyRoom: new BodyRoom(given.limits.bodyBytesMax),
+    // Not one for both: each has the next step of its own.
+    bodiesOfTurn: createTurnEnd(),
+    responsesOfTurn: createTurnEnd(),
+  }
   const schemas = createSchemaChecks({ startProcess, clock, deadlines, log })
   const complete = createCompletionHandler({ ...deps, schemas, obfuscate: createObfuscate(random) })
   const embed = createEmbeddingsHandler(deps)

@@ -150,7 +150,7 @@ export async function respondStream(
       log.warn('stream failed', { request: id, upstream: lease.target.name, reason })
       account.trace?.endAttempt(reason)
     }
-    await signed?.catch(() => {})
+    await signed?.catch(error => log.error('the receipt of a stream is not signed', { request: id, error }))
     await account.close({
       outcome,
       tokens,

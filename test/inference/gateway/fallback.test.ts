@@ -4,6 +4,7 @@ import { expect, test } from 'bun:test'
 import { startHostGateway, target } from '../../../scripts/rigs/gateway/server.ts'
 import { sendJson, startUpstream } from '../../../scripts/rigs/gateway/upstream-server.ts'
 import { NO_RULES } from '../../../src/contract/key-rules.ts'
+import { BusyFault } from '../../../src/inference/failure.ts'
 import { answering, servedModels } from '../../../src/inference/gateway/models.ts'
 import { NO_BUDGETS } from '../../../src/inference/metering/budgets.ts'
 
@@ -81,6 +82,22 @@ test('a canary', async () => {
   ])
   const rules = { ...NO_RULES, models: ['small'] }
   expect(answering(models, { rules, model: 'small' }, () => 0)).toEqual(['small'])
+})
+
+// Goal: a full queue of signatures is the gateway's own state: the request is refused, no other model is tried, and the
+// log names none.
+test('a full queue of signatures', async () => {
+  await using rig = await two()
+  let begun = 0
+  const begin = () => {
+    begun += 1
+    throw new BusyFault('256 responses wait for their receipts to be signed.', 1)
+  }
+  await using gateway = startHostGateway(rig.upstreams, { limits: { fallbacks }, host: { sealer: { begin } } })
+  const answer = await gateway.chat({ model: 'large' }, { headers: { 'x-strongroom-receipt': '1' } })
+  expect([answer.status, begun]).toEqual([429, 1])
+  expect((await gateway.log()).filter(line => line.includes('another model answers'))).toEqual([])
+  expect([...rig.large.seen, ...rig.small.seen]).toEqual([])
 })
 
 // Goal: whatever the settings say, a prompt for a model inside goes to no model outside, and none for completions to

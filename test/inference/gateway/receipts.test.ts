@@ -212,6 +212,17 @@ describe('a kept receipt', () => {
     expect((await fetchReceipt(answer.headers.get('x-request-id'))).status).toBe(404)
   })
 
+  test('goal: a stream whose signature fails says so to its client, and the log says why', async () => {
+    const finish = () => Promise.reject(new Error('no thread signs'))
+    const sealer = { begin: () => ({ salt: new Uint8Array(32), seal: () => ({ update: () => {}, finish }) }) }
+    await using gateway = startHostGateway([target(upstream.url)], { host: { sealer } })
+    const answer = await gateway.chat({ stream: true }, asked)
+    expect(await answer.text()).toContain('"code":"internal"')
+    const id = answer.headers.get('x-request-id') ?? ''
+    const lines = (await gateway.log()).filter(line => line.includes(id))
+    expect(lines.filter(line => line.includes('no thread signs'))).toHaveLength(1)
+  })
+
   test('goal: a word that the header has not is a 400 that names the header, before any upstream is asked', async () => {
     for (const word of ['0', 'yes', 'Keep', '1, 1', '']) {
       const answer = await gateway.chat({}, { headers: { 'x-strongroom-receipt': word } })
