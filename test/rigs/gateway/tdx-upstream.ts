@@ -4,6 +4,7 @@
 import type { ServerResponse } from 'node:http'
 import { createServer, type Server } from 'node:https'
 import type { AddressInfo } from 'node:net'
+import { type Certified, serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 import { toPem } from '../../../src/attest/encoding/pem.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../../src/attest/tdx/policy.ts'
 import { upstreamReportData } from '../../../src/attest/tdx/upstream-evidence.ts'
@@ -21,7 +22,6 @@ import {
   simulateQuote,
   simulateTdx,
 } from '../attest/tdx/simulated.ts'
-import { type Certified, serverAuthority } from '../../../scripts/rigs/gateway/attested-gateway.ts'
 
 export type TdxUpstream = AsyncDisposable & {
   /** Up to and including /v1. */
