@@ -9,6 +9,7 @@ import { toHex, utf8 } from '../../base/bytes.ts'
 import { systemClock } from '../../base/clock.ts'
 import { messageOf } from '../../base/fault.ts'
 import { AdminLog, AdminLogEntries, logEntryListMax } from '../../contract/admin/log.ts'
+import { readLogEntry } from '../../contract/http/log-entry.ts'
 import { ensureDir, readTextOrNull, writeFileAtomic } from '../../linux/files.ts'
 import type { Command, Run } from '../cli.ts'
 import { EXIT, InputFault } from '../exit.ts'
@@ -148,6 +149,12 @@ function visitText({ origin, size, entries, witnesses, problems, remarks, forkFi
   return lines.map(line => `${line}\n`).join('')
 }
 
+/** An entry of the appliance's own; one of another release as it stands. */
+function rowText(entry: string): string {
+  const known = readLogEntry(utf8(entry))
+  return known === null ? oneLine(entry) : entryText(known)
+}
+
 function entryText(entry: Readonly<Record<string, unknown>>): string {
   const { kind, format: _, ...digests } = entry
   return `${kind}  ${Object.entries(digests)
@@ -201,6 +208,6 @@ function entriesText({ entries }: AdminLogEntries, paint: Paint): string {
   return table(
     paint,
     ['INDEX', 'TIME', 'ENTRY'],
-    entries.map(({ index, at, entry }) => [`${index}`, timeText(at), entryText(JSON.parse(entry))]),
+    entries.map(({ index, at, entry }) => [`${index}`, timeText(at), rowText(entry)]),
   )
 }

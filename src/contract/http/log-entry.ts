@@ -5,6 +5,7 @@
 import { type Static, Type } from '@sinclair/typebox'
 import { fromUtf8, utf8 } from '../../base/bytes.ts'
 import { canonicalJson } from '../../base/canonical-json.ts'
+import { parseJson } from '../../base/json.ts'
 import { resultOr } from '../../base/result-or.ts'
 import { checkValue } from '../check.ts'
 import { Closed, Sha256, Sha384 } from '../forms.ts'
@@ -61,10 +62,9 @@ export function encodeLogEntry(fact: LogFact): Uint8Array {
 /** Null: it is none, of no known kind, or spelled otherwise. */
 export function readLogEntry(bytes: Uint8Array): LogEntry | null {
   if (bytes.length > logEntryBytesMax) return null
-  const text = resultOr(() => fromUtf8(bytes), '')
-  const value: unknown = resultOr(() => JSON.parse(text), null)
+  const value: unknown = resultOr(() => parseJson(bytes, { depthMax: 2 }), null)
   const named: unknown = Reflect.get(Object(value), 'kind')
   if (typeof named !== 'string' || !Object.hasOwn(KINDS, named)) return null
   const read = checkValue(KINDS[named as LogEntryKind], value)
-  return read.ok && canonicalJson(read.value) === text ? read.value : null
+  return read.ok && canonicalJson(read.value) === fromUtf8(bytes) ? read.value : null
 }
