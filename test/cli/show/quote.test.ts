@@ -1,17 +1,24 @@
 // Goal: `strongroom show quote` prints every field of a TDX quote and never a verdict.
 
-import { expect, test } from 'bun:test'
+import { afterAll, expect, test } from 'bun:test'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Malformed } from '../../../src/attest/malformed.ts'
 import { decodeQuote } from '../../../src/attest/tdx/quote.ts'
 import { paintFor } from '../../../src/cli/render.ts'
 import { shownQuoteText } from '../../../src/cli/show/quote.ts'
 import { quoteDocument } from '../../../src/cli/tdx/quote-document.ts'
-import { TDX_VECTORS } from '../../rigs/attest/tdx/vectors.ts'
-import { runHere, vectors } from '../../rigs/program.ts'
+import { simulatedQuotes } from '../../rigs/attest/tdx/quotes.ts'
+import { runHere } from '../../rigs/program.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'srt-quote-'))
+afterAll(() => rmSync(dir, { recursive: true }))
+
+const quotes = await simulatedQuotes()
 
 // Goal: no signed byte can change without the document and the text for people changing.
-test.each([...TDX_VECTORS])('each signed byte of $name', ({ quote: bytes }) => {
+test.each([...quotes])('each signed byte of $name', ({ quote: bytes }) => {
   const both = (input: Uint8Array) => {
     const quote = decodeQuote(input)
     return [JSON.stringify(quoteDocument(quote)), shownQuoteText(quote, paintFor(false))] as const
@@ -34,7 +41,8 @@ test.each([...TDX_VECTORS])('each signed byte of $name', ({ quote: bytes }) => {
 
 // Goal: both forms say first that nothing was verified.
 test('nothing is verified', async () => {
-  const path = join(vectors, 'tdx', 'v5.quote')
+  const path = join(dir, 'quote.bin')
+  writeFileSync(path, quotes.at(-1)?.quote ?? '')
   const people = await runHere(['show', 'quote', path])
   expect(people.stdout).toStartWith('NOT VERIFIED: ')
   expect(people.stdout).not.toContain('PASS')
