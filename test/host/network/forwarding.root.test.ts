@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { inOwnNetns } from '../../../scripts/rigs/netns.ts'
+import { until } from '../../../scripts/rigs/until.ts'
 import { lookAtForwarding } from '../../../src/host/network/forwarding.ts'
 import { run } from '../../../src/linux/command.ts'
 
@@ -26,6 +27,11 @@ inOwnNetns(
         await sh(`ip link add ${name} type veth peer name ${name}p
           ip address add ${address} dev ${name}; ip link set ${name} up; ip link set ${name}p up`)
       }
+      // The kernel finds a carrier a moment after the link is set up.
+      const isUp = async (name: string) => (await sh(`ip -oneline link show ${name}`)).stdout.includes('state UP')
+      await until('the links have a carrier', timeoutMs, async () =>
+        (await Promise.all(Object.keys(addresses).map(isUp))).every(up => up),
+      )
       await sh('echo 1 > /proc/sys/net/ipv4/ip_forward')
       expect(look()).toMatchObject({ forwards: true, interfaces: ['lan1', 'lan2', 'sriov0'] })
       await sh('echo 0 > /proc/sys/net/ipv6/conf/all/forwarding')
