@@ -64,6 +64,11 @@ inOwnNetns(
         const shown = (port: number, name: string, by: string) => certificateShown(port, name, by)
         const ofHost = await shown(instancesPort, 'instances.agents.test', root)
         expect([ofHost.names, ofHost.problem]).toEqual(['DNS:instances.agents.test', null])
+        // The VM gets its certificate from the host a moment after the host has it.
+        await until('the gateway VM serves its certificate', 10_000, async () => {
+          const { names } = await shown(gatewayPort, 'inference.agents.test', root)
+          return names === 'DNS:inference.agents.test'
+        })
         const ofVm = await shown(gatewayPort, 'inference.agents.test', root)
         expect([ofVm.names, ofVm.problem]).toEqual(['DNS:inference.agents.test', null])
         // The VM's key is its own, and one for all its certificates.
