@@ -91,7 +91,8 @@ export const LOG_DOCUMENTS: Readonly<Record<LogOperation, Document>> = {
   },
   logKey: {
     summary: 'Key of the log',
-    description: 'As `NAME+ID+KEY` (C2SP signed-note). A client that pins it takes it from the operator by another way.',
+    description:
+      'As `NAME+ID+KEY` (C2SP signed-note). A client that pins it takes it from the operator by another way.',
     success: text('The key.'),
     failures: FAILURES,
   },
