@@ -2,10 +2,8 @@
 // XML. Pure. Synchronous, because a library for XML signatures asks while it works.
 
 import { p384 } from '@noble/curves/nist.js'
-import { concat, fromHex } from '../../base/bytes.ts'
-import { DerFields, integerHex, readSequence, TAG } from '../encoding/der.ts'
-import { wellFormed } from '../malformed.ts'
 import type { Certificate, SignatureAlgorithm } from '../x509/certificate.ts'
+import { rawSignature } from '../x509/ecdsa.ts'
 
 const scalarBytes = 48
 /** R and S, big-endian (SPDM, DSP0274 1.1, section 10.11; XML Signature 1.1, section 6.4.3). */
@@ -33,23 +31,6 @@ export function isSignedByKeyOf(certificate: Certificate, bytes: Uint8Array, sig
 /** Whether a certificate or an OCSP response is signed by this issuer. Never throws. */
 export function isIssuedBy(signed: Signed, issuer: Certificate): boolean {
   if (signed.signatureAlgorithm !== 'ecdsa-sha384') return false
-  const scalars = scalarsOf(signed.signature)
-  return scalars !== null && isSignedByKeyOf(issuer, signed.signedBytes, scalars)
-}
-
-/** R and S out of a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3); null for anything else. */
-function scalarsOf(der: Uint8Array): Uint8Array | null {
-  try {
-    const fields = new DerFields(readSequence(der, 'signature'), 'signature')
-    const scalars = ['R', 'S'].map(name => {
-      const hex = integerHex(fields.take(TAG.integer, name).contents, name)
-      const bytes = fromHex(hex.padStart(2 * scalarBytes, '0'))
-      wellFormed(bytes?.length === scalarBytes, `${name}: longer than ${scalarBytes} bytes`)
-      return bytes
-    })
-    fields.end()
-    return concat(...scalars)
-  } catch {
-    return null
-  }
+  const raw = rawSignature(signed.signature, scalarBytes)
+  return raw !== null && isSignedByKeyOf(issuer, signed.signedBytes, raw)
 }

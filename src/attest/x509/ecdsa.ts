@@ -1,4 +1,5 @@
-// ECDSA on P-256 with SHA-256: signatures of certificates, CRLs and signed documents of Intel's. Pure, by WebCrypto.
+// ECDSA on P-256 with SHA-256: signatures of certificates, CRLs and signed documents of Intel's, by WebCrypto; and the
+// DER form of signatures on any curve. Pure.
 
 import { concat, fromHex } from '../../base/bytes.ts'
 import { DerFields, integerHex, readSequence, TAG } from '../encoding/der.ts'
@@ -6,11 +7,12 @@ import { webBytes } from '../hash.ts'
 import { wellFormed } from '../malformed.ts'
 import type { Certificate, SignatureAlgorithm } from './certificate.ts'
 
-const scalarBytes = 32
+/** P-256's. */
+const p256ScalarBytes = 32
 
 /** Whether R and S, 32 bytes each, big-endian, sign these bytes under X and Y, 32 bytes each. Never throws. */
 export async function isSignedByPoint(bytes: Uint8Array, signature: Uint8Array, xy: Uint8Array): Promise<boolean> {
-  if (signature.length !== 2 * scalarBytes || xy.length !== 2 * scalarBytes) return false
+  if (signature.length !== 2 * p256ScalarBytes || xy.length !== 2 * p256ScalarBytes) return false
   const { subtle } = crypto
   try {
     const point = webBytes(concat(Uint8Array.of(4), xy))
@@ -37,12 +39,15 @@ type Signed = {
 /** Whether a certificate or CRL is signed by this issuer's key. Never throws. */
 export async function isIssuedWithP256(signed: Signed, issuer: Certificate): Promise<boolean> {
   if (signed.signatureAlgorithm !== 'ecdsa-sha256') return false
-  const raw = rawSignature(signed.signature)
+  const raw = rawSignature(signed.signature, p256ScalarBytes)
   return raw !== null && (await isSignedByKeyOf(issuer, signed.signedBytes, raw))
 }
 
-/** R and S out of a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3); null for anything else. */
-function rawSignature(der: Uint8Array): Uint8Array | null {
+/**
+ * R and S, each in so many bytes, out of a SEQUENCE of two INTEGERs (RFC 3279 section 2.2.3), of any curve; null for
+ * anything else.
+ */
+export function rawSignature(der: Uint8Array, scalarBytes: number): Uint8Array | null {
   try {
     const fields = new DerFields(readSequence(der, 'signature'), 'signature')
     const scalars = ['R', 'S'].map(name => {
