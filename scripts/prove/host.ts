@@ -112,7 +112,9 @@ export async function bootHost(release: Release, files: readonly string[]): Prom
       const endMs = performance.now() + readyTimeoutMs
       // One key may ask ten times a second.
       for (let found = data; found.status !== 'ready'; await Bun.sleep(pollMs)) {
-        if (found.status === 'failed' || performance.now() > endMs) throw new Error(JSON.stringify(found))
+        if (found.status === 'failed' || performance.now() > endMs) {
+          throw new Error(`${debian.journal('strongroom.service').slice(-4_000)}\n${JSON.stringify(found)}`)
+        }
         found = (await api('GET', `/v1/instances/${data.name}`, key)).data
       }
       return data

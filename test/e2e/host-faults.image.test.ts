@@ -16,8 +16,19 @@ import { fillDisk, smallDisk } from '../rigs/small-disk.ts'
 const timeoutMs = 120_000
 /** Instances fail at once. */
 const noVm = ['qemu = "/bin/false"', 'vm'] as const
-/** On a full disk some hundred creates may still be accepted: the database's log has room left within its file. */
-const manyOfThem = [...noVm, undefined, '', { capacity: 'instances_per_organization_max = 1000' }] as const
+/**
+ * On a full disk some hundred creates may still be accepted: the database's log has room left within its file. No limit
+ * refuses them before the disk does.
+ */
+const manyOfThem = [
+  ...noVm,
+  undefined,
+  '',
+  {
+    capacity: 'instances_per_organization_max = 10_000',
+    instances: 'creates_per_day_max = 10_000',
+  },
+] as const
 const stateMib = 32
 const idleCount = 200
 
@@ -177,7 +188,7 @@ inOwnNetns(
 /** For want of room, with 503. Returns how many were accepted before that. */
 async function createUntilRefused(acme: Customer): Promise<number> {
   const statuses: number[] = []
-  await until('a create is refused', 60_000, async () => {
+  await until('a create is refused', 100_000, async () => {
     statuses.push((await acme.create()).status)
     return statuses.at(-1) !== 202
   })
