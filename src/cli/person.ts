@@ -1,8 +1,6 @@
 // A person at the terminal who answers questions. Effects: reads standard input, writes to standard error, so that
 // standard output stays the command's result.
 
-import { createInterface } from 'node:readline'
-
 /** Typed before it was asked for, as a paste is: whole lines, and the beginning of the next. */
 const early = { lines: [] as string[], rest: '' }
 
@@ -16,6 +14,8 @@ export async function askPerson(prompt: string): Promise<string | null> {
     process.stderr.write(`${prompt}${typed}\n`)
     return typed
   }
+  // Few commands ask, and loading it takes each some milliseconds.
+  const { createInterface } = await import('node:readline')
   const lines = createInterface({ input: process.stdin, output: process.stderr, prompt })
   const answer = Promise.withResolvers<string | null>()
   let isAnswered = false

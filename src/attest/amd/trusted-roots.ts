@@ -10,6 +10,8 @@ export type DecodedRoot = {
   readonly product: Product
   /** True for every root that is not byte for byte one of AMD_ROOTS, whatever names it bears. */
   readonly simulated: boolean
+  /** The DER of `ark`, at no cost. */
+  readonly arkDer: Uint8Array
   readonly ark: Certificate
   readonly ask: Certificate
   /** Null: the root vouches for no VLEK. */
@@ -24,16 +26,54 @@ export function decodeRoot(root: TrustedRoot): DecodedRoot
 export function decodeRoot(root: TrustedRoot): DecodedRoot {
   const known = decoded.get(root)
   if (known !== undefined) return known
+  const own = AMD_ROOTS.find(amd => amd === root)
+  const made = own === undefined ? decodeWhole(root) : new AmdRoot(own)
+  decoded.set(root, made)
+  return made
+}
+
+function decodeWhole(root: TrustedRoot): DecodedRoot {
   const ark = onlyOne(root.ark, `the ${root.product} ARK`)
-  const made = {
+  return {
     product: root.product,
-    simulated: !isAmdRoot(root.product, ark),
+    simulated: !isAmdRoot(root.product, ark.der),
+    arkDer: ark.der,
     ark,
     ask: onlyOne(root.ask, `the ${root.product} ASK`),
     asvk: root.asvk === null ? null : onlyOne(root.asvk, `the ${root.product} ASVK`),
   }
-  decoded.set(root, made)
-  return made
+}
+
+/** One of AMD_ROOTS. A certificate is decoded when it is asked for: evidence is below one root of the three. */
+class AmdRoot implements DecodedRoot {
+  readonly simulated = false
+  readonly product: Product
+  readonly arkDer: Uint8Array
+  readonly #root: WholeRoot
+  #ark: Certificate | null = null
+  #ask: Certificate | null = null
+  #asvk: Certificate | null = null
+
+  constructor(root: WholeRoot) {
+    this.#root = root
+    this.product = root.product
+    this.arkDer = oneDer(root.ark, `the ${root.product} ARK`)
+  }
+
+  get ark(): Certificate {
+    this.#ark ??= decodeCertificate(this.arkDer)
+    return this.#ark
+  }
+
+  get ask(): Certificate {
+    this.#ask ??= onlyOne(this.#root.ask, `the ${this.product} ASK`)
+    return this.#ask
+  }
+
+  get asvk(): Certificate {
+    this.#asvk ??= onlyOne(this.#root.asvk, `the ${this.product} ASVK`)
+    return this.#asvk
+  }
 }
 
 /** Product names in AMD's VEKs, without their stepping. Siena and Bergamo are certified below the Genoa root. */
@@ -53,12 +93,16 @@ export function productOfName(productName: string): Product | null {
 }
 
 /** AMD's root of one product is not its root for another product. */
-function isAmdRoot(product: Product, ark: Certificate): boolean {
-  return AMD_ROOTS.some(root => root.product === product && isSame(onlyOne(root.ark, 'an AMD ARK').der, ark.der))
+function isAmdRoot(product: Product, arkDer: Uint8Array): boolean {
+  return AMD_ROOTS.some(root => root.product === product && isSame(oneDer(root.ark, 'an AMD ARK'), arkDer))
 }
 
 function onlyOne(input: PemOrDer, what: string): Certificate {
+  return decodeCertificate(oneDer(input, what))
+}
+
+function oneDer(input: PemOrDer, what: string): Uint8Array {
   const [der, ...more] = derBlocks(input, 'CERTIFICATE', what)
   wellFormed(der !== undefined && more.length === 0, `${what}: not exactly one certificate`)
-  return decodeCertificate(der)
+  return der
 }

@@ -3,6 +3,7 @@
 // Strict: definite and shortest lengths, one-byte tags, nothing after the end. It reads views into the input, copies
 // nothing, and never recurses.
 
+import { toHex } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 /** One element. `whole` includes its tag and length. */
@@ -84,6 +85,11 @@ export class DerFields {
 
 /** A non-negative INTEGER in its shortest form, as hexadecimal without a sign byte: '00', 'd9', '010001'. */
 export function integerHex(contents: Uint8Array, what: string): string {
+  return toHex(integerBytes(contents, what))
+}
+
+/** The same, as bytes. */
+export function integerBytes(contents: Uint8Array, what: string): Uint8Array {
   const first = contents[0]
   const second = contents[1]
   wellFormed(
@@ -91,9 +97,9 @@ export function integerHex(contents: Uint8Array, what: string): string {
     `${what}: an integer of ${contents.length} bytes`,
   )
   wellFormed(first < 0x80, `${what}: a negative integer`)
-  if (second === undefined) return hexByte(first)
+  if (second === undefined) return contents
   wellFormed(first !== 0 || second >= 0x80, `${what}: an integer that is not in its shortest form`)
-  return Array.from(first === 0 ? contents.subarray(1) : contents, hexByte).join('')
+  return first === 0 ? contents.subarray(1) : contents
 }
 
 const integerBytesMax = 1025

@@ -1,6 +1,6 @@
 // Certificates and CRLs as callers hand them in: DER, PEM, or bundles of PEM blocks (RFC 7468). Pure; throws Malformed.
 
-import { fromBase64, toBase64 } from '../../base/bytes.ts'
+import { fromBase64, fromUtf8, toBase64 } from '../../base/bytes.ts'
 import { Malformed, wellFormed } from '../malformed.ts'
 
 /** DER bytes, or PEM as text or bytes, where one text may carry several blocks. */
@@ -69,5 +69,5 @@ function bounded(der: Uint8Array, what: string): Uint8Array {
 function asciiText(bytes: Uint8Array, what: string): string {
   const isText = bytes.every(byte => (byte >= 0x20 && byte <= 0x7e) || byte === 0x0a || byte === 0x0d || byte === 0x09)
   wellFormed(isText, `${what}: neither DER nor PEM`)
-  return Array.from(bytes, byte => String.fromCharCode(byte)).join('')
+  return fromUtf8(bytes)
 }

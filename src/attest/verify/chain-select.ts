@@ -59,7 +59,7 @@ export async function selectChain(
   wellFormed(unreadable === null, `chain: a certificate in it cannot be read: ${unreadable}`)
   const intermediate = others.length === 0 ? await builtIn(vek, extensions, roots) : await issuerOf(vek, others)
   const arks = others.filter(other => isSame(other.subject, intermediate.issuer) && isSame(other.subject, other.issuer))
-  const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.ark.der, ark.der)) ?? null
+  const isTrusted = (ark: Certificate) => roots.find(root => isSame(root.arkDer, ark.der)) ?? null
   // Other certificates may bear the ARK's name: trusted ones are preferred, first the one that signed the intermediate.
   const trusted = arks.filter(ark => isTrusted(ark) !== null)
   const supplied = (await signerOf(intermediate, trusted, ark => ark)) ?? arks[0]

@@ -9,6 +9,7 @@ import {
   type Der,
   DerFields,
   dottedOid,
+  integerBytes,
   integerHex,
   readAll,
   readOne,
@@ -199,8 +200,8 @@ function publicKeyOf(spki: Der): PublicKey {
       modulus?.tag === TAG.integer && exponent?.tag === TAG.integer && more.length === 0,
       `${what}: not an RSA key`,
     )
-    const hex = integerHex(modulus.contents, `${what} modulus`)
-    const modulusBits = hex.length * 4 - Math.clz32(Number.parseInt(hex.slice(0, 2), 16)) + 24
+    const magnitude = integerBytes(modulus.contents, `${what} modulus`)
+    const modulusBits = magnitude.length * 8 - Math.clz32(magnitude[0] ?? 0) + 24
     return {
       kind: 'rsa',
       spki: spki.whole,
