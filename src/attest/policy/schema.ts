@@ -38,6 +38,15 @@ const u8 = integer(255)
 const firmware = object({ major: u8, minor: u8, build: u8 })
 const abi = object({ major: u8, minor: u8 })
 
+const tcbMinimums = object(
+  Object.fromEntries(
+    PRODUCTS.map(product => [
+      product,
+      orAny(object(Object.fromEntries(tcbComponentsOf(product).map(component => [component, orAny(u8)])))),
+    ]),
+  ),
+) as unknown as Kind<TcbMinimums>
+
 const guidPattern = '[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}'
 
 /** 'any' skips a check. */
@@ -71,9 +80,9 @@ export const POLICY_FIELDS = {
   authorKeyDigest: field(orAny(keyDigests)),
   chipIds: field(orAny(listOf(chipId(64)))),
   /** For REPORTED_TCB, which the VEK certifies. */
-  minimumTcb: field(orAny(tcbMinimums())),
+  minimumTcb: field(orAny(tcbMinimums)),
   /** For LAUNCH_TCB: a guest that old firmware launched is not made better by later updates. */
-  minimumLaunchTcb: field(orAny(tcbMinimums())),
+  minimumLaunchTcb: field(orAny(tcbMinimums)),
   /** For the current firmware, and for the committed one, to which the host may go back. */
   minimumFirmware: field(orAny(firmware)),
   minimumGuestSvn: field(orAny(integer(0xffff_ffff))),
@@ -94,13 +103,13 @@ export const POLICY_FIELDS = {
   minimumPolicyAbi: later(abi),
   maximumPolicyAbi: later(abi),
   maximumGuestSvn: later(integer(0xffff_ffff)),
-  maximumTcb: later(tcbMinimums()),
-  maximumLaunchTcb: later(tcbMinimums()),
-  minimumCurrentTcb: later(tcbMinimums()),
-  maximumCurrentTcb: later(tcbMinimums()),
+  maximumTcb: later(tcbMinimums),
+  maximumLaunchTcb: later(tcbMinimums),
+  minimumCurrentTcb: later(tcbMinimums),
+  maximumCurrentTcb: later(tcbMinimums),
   /** For COMMITTED_TCB, below which the host can never go back. */
-  minimumCommittedTcb: later(tcbMinimums()),
-  maximumCommittedTcb: later(tcbMinimums()),
+  minimumCommittedTcb: later(tcbMinimums),
+  maximumCommittedTcb: later(tcbMinimums),
   minimumCurrentFirmware: later(firmware),
   maximumCurrentFirmware: later(firmware),
   maximumCommittedFirmware: later(firmware),
@@ -143,13 +152,4 @@ function rules<Name extends string>(
 ): BitRules<Name> {
   const all = Object.fromEntries(Object.keys(table).map(name => [name, 'any'])) as Record<Name, BitRule>
   return { ...all, ...named }
-}
-
-function tcbMinimums(): Kind<TcbMinimums> {
-  const minimumOf = (product: Product) => {
-    return orAny(object(Object.fromEntries(tcbComponentsOf(product).map(component => [component, orAny(u8)]))))
-  }
-  return object(
-    Object.fromEntries(PRODUCTS.map(product => [product, minimumOf(product)])),
-  ) as unknown as Kind<TcbMinimums>
 }
