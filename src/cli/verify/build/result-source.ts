@@ -16,6 +16,7 @@ import { MIB, readingInput, unreadable } from '../../input-file.ts'
 import { readResultTar } from './result-tar.ts'
 
 /** Files kept whole in memory; a log is only hashed. */
+const PAGE = 4_096
 const documentBytesMax = 16 * MIB
 /** Limit on kept bytes: an archive may repeat such names in many directories. */
 const keptBytesMax = 64 * MIB
@@ -133,8 +134,9 @@ async function addFile(collected: Collected, root: string, path: string): Promis
   try {
     const handle = await open(file, constants.O_RDONLY | constants.O_NOFOLLOW)
     const { size } = await handle.stat()
-    // The stream closes the handle.
-    await collected.add(path, size, handle.createReadStream({ highWaterMark: MIB }))
+    // The stream closes the handle. Most files are small, and a buffer is filled with zeros before it is read into.
+    const highWaterMark = Math.min(Math.max(size, PAGE), MIB)
+    await collected.add(path, size, handle.createReadStream({ highWaterMark }))
   } catch (error) {
     if (error instanceof Fault || (error as { code?: unknown }).code === undefined) throw error
     throw unreadable({ path: file, param: 'file' }, error)
