@@ -58,7 +58,7 @@ export type Appliance = {
     command: readonly string[],
     input?: string,
   ) => Promise<CliResult>
-  readonly sshSession: (hostname: string, command: string) => Session
+  readonly sshSession: (hostname: string, command: string, ...options: string[]) => Session
   /** A client key pair of this appliance's tests. */
   readonly publicKey: string
   readonly log: () => string
@@ -182,7 +182,7 @@ export async function createAppliance(
     ssh: (hostname, command) => self.sshWith([], hostname, command),
     sshWith: async (options, hostname, command, input) =>
       exec([...(await sshArgv(options, hostname)), ...command], { check: false, input }),
-    sshSession: (hostname, command) => openSession(sshArgv([], hostname), command),
+    sshSession: (hostname, command, ...options) => openSession(sshArgv(options, hostname), command),
     log: () => (existsSync(logFile) ? readFileSync(logFile, 'utf8') : ''),
     [Symbol.asyncDispose]: async () => {
       await end('SIGKILL')

@@ -64,9 +64,10 @@ type Login = {
   readonly printsLate: (command: string) => Promise<string>
 }
 
-function loginOf(appliance: Appliance, hostname: string): Login {
+/** `own`: further options of ssh for each command. */
+function loginOf(appliance: Appliance, hostname: string, ...own: string[]): Login {
   const run = async (command: string, options: readonly string[]) => {
-    const { exitCode, stdout, stderr } = await appliance.sshWith(options, hostname, [command])
+    const { exitCode, stdout, stderr } = await appliance.sshWith([...options, ...own], hostname, [command])
     return { isGood: exitCode === 0, said: `${command}: ${exitCode}\n${stdout}${stderr}`, output: stdout.trim() }
   }
   const prints: Login['prints'] = async (command, ...options) => {
@@ -90,6 +91,23 @@ function loginOf(appliance: Appliance, hostname: string): Login {
       await until(command, 500_000, async () => (await prints(wait)) === 'there')
       return prints('cat late')
     },
+  }
+}
+
+/**
+ * Commands of `run` share one connection, as a person's do who works there: a login for each costs the emulated
+ * processor a second and more.
+ */
+async function overOneConnection(inside: Inside, run: (inside: Inside) => Promise<void>): Promise<void> {
+  const { appliance, hostname } = inside
+  const path = join(appliance.directory, 'connection')
+  const first = appliance.sshSession(hostname, 'echo there; read line', '-M', '-S', path)
+  await first.printed('there')
+  try {
+    await run({ ...inside, ...loginOf(appliance, hostname, '-S', path) })
+  } finally {
+    first.type('\n')
+    await first.exited
   }
 }
 
@@ -281,10 +299,19 @@ inOwnNetns(
           loginsMs.push(performance.now() - startedMs)
         }
         process.stderr.write(`inside: a command over ssh, in ms: ${loginsMs.map(Math.round).join(' ')}\n`)
-        const steps = { theGateway, theTools, theConnections, theAgent, theLimits, thePrivateRoot }
+        const inside = { ...login, appliance, hostname, upstream }
+        const together = (run: (inside: Inside) => Promise<void>) => () => overOneConnection(inside, run)
+        const steps = {
+          theGateway: together(theGateway),
+          theTools: together(theTools),
+          theConnections: () => theConnections(inside),
+          theAgent: together(theAgent),
+          theLimits: () => theLimits(inside),
+          thePrivateRoot: together(thePrivateRoot),
+        }
         for (const [step, run] of Object.entries(steps)) {
           const startedMs = performance.now()
-          await run({ ...login, appliance, hostname, upstream })
+          await run()
           process.stderr.write(`inside: ${step} ${Math.round(performance.now() - startedMs)} ms\n`)
         }
         await upstream.stop()
