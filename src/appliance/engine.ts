@@ -38,6 +38,7 @@ import { restoredBoot } from '../store/restored.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
 import type { Pools } from '../vm/capacity.query.ts'
 import type { HostLoss, VmSpec } from '../vm/engine.ts'
+import { gpuTaker } from '../vm/gpu/gpu.driver.ts'
 import { freeDiskGib } from '../vm/launch/disk.driver.ts'
 import { expectedMeasurement } from '../vm/launch/expected.plan.ts'
 import {
@@ -168,6 +169,7 @@ export function composeEngine({ config, stateDir, store, clock, random, log, ...
     platform: hostPlatform(platform, config.vm),
     launcher,
     kernels,
+    takeGpus: gpuTaker(),
     image,
     scratchLimits: { mibPerS: config.vm.scratch_mib_per_s_max, iops: config.vm.scratch_iops_max },
     namespace: firewall.namespace,

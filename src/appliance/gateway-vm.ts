@@ -3,6 +3,7 @@
 import { join } from 'node:path'
 import { sha256 } from '../attest/hash.ts'
 import { fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
+import { Fault } from '../base/fault.ts'
 import type { Logger } from '../base/log.ts'
 import type { Collector } from '../base/prometheus.ts'
 import type { Runtime } from '../base/runtime.ts'
@@ -10,6 +11,7 @@ import type { ClockGuard } from '../base/work/clock-guard.ts'
 import type { Config } from '../config/schema.ts'
 import type { LogFact } from '../contract/http/log-entry.ts'
 import { gatewayVmPort } from '../contract/vm/enclave.ts'
+import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import { Addresses } from '../enclave-host/addresses.ts'
 import { ControlSource } from '../enclave-host/control.ts'
 import { type ControlKey, controlKeyFile, openControlKey } from '../enclave-host/control-key.ts'
@@ -28,6 +30,7 @@ import { usageRecordOf } from '../inference/metering/row.ts'
 import { createClusterMetrics } from '../inference/metrics/cluster.ts'
 import type { TraceExporter } from '../inference/traces/exporter.ts'
 import { loadUpstream, type UpstreamTarget } from '../inference/upstream/target.ts'
+import { loadGpus } from '../inference/worker/gpu-policy.ts'
 import type { LedgerDb, Store } from '../store/db.ts'
 import { listGateways, moveGateway } from '../store/ledger/gateway.query.ts'
 import type { Capacity } from '../vm/admission.plan.ts'
@@ -106,7 +109,8 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   const { certificates } = parts
   const certifying = { certify: certificates.certify, certificatesStamp: certificates.stamp }
   const models = new GatewayModel({ config, stateDir, clock, log })
-  const wanted = () => wantedGateway(parts, { upstreams, models, controlKey })
+  const gpus = loadGpus(config.inference.worker)
+  const wanted = () => wantedGateway(parts, { upstreams, models, gpus, controlKey })
   const keeper = new GatewayKeeper({
     store: store.ledger,
     hostId: store.hostId,
@@ -157,10 +161,17 @@ export function composeGatewayVm(parts: GatewayVmParts): GatewayVm {
   }
 }
 
+type WantedParts = {
+  readonly upstreams: UpstreamTarget[]
+  readonly models: GatewayModel
+  readonly gpus: WorkloadGpus | null
+  readonly controlKey: ControlKey
+}
+
 /** Launch of a gateway VM by today's configuration, image, model and allowlist. Faults image.invalid, config.file. */
 function wantedGateway(
   { config, stateDir, engine, operatorKey }: GatewayVmParts,
-  { upstreams, models, controlKey }: { upstreams: UpstreamTarget[]; models: GatewayModel; controlKey: ControlKey },
+  { upstreams, models, gpus, controlKey }: WantedParts,
 ): WantedGateway {
   const imageDir = config.inference.worker.image_dir
   const { manifest } = loadGatewayImage(imageDir)
@@ -173,19 +184,29 @@ function wantedGateway(
     upstreams,
     controlKey: controlKey.publicKey,
     model: current?.model ?? null,
+    gpus,
     allowlist: bytes === null ? null : { bytes, source: allowlistFile },
   })
   const { vcpus, memory_mib: memoryMib } = config.inference
   const { vcpu_type: vcpuType, snp_boot: boot } = config.vm
   // Refused here, before a VM is defined that could not be launched.
   expectedMeasurement(manifest, { vehicle: boot, vcpuType, vcpus })
-  const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform]
+  const addresses = config.inference.worker.gpu
+  if (addresses.length > 0 && engine.platform !== 'snp') throw noGpusOn(engine.platform)
+  const size = [`${vcpus} vCPUs`, `${memoryMib} MiB`, vcpuType, boot, engine.platform, ...addresses]
   const shape = [...size, imageDigest(imageDir), operatorKeyWords(operatorKey.digest), workload].join('\n')
   const modelDisk = current === null ? {} : { modelDisk: current.disk }
+  const ofGpus = addresses.length === 0 ? {} : { gpus: addresses }
   return {
-    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk },
+    spec: { image: gatewayImage, vcpus, memoryMib, network: 'gateway', workload, ...modelDisk, ...ofGpus },
     shape: new Bun.CryptoHasher('sha256').update(shape).digest('hex'),
   }
+}
+
+/** The driver of VMs refuses it as well; here nothing is started first, and the operator reads why. */
+function noGpusOn(platform: string): Fault {
+  const message = `inference.worker.gpu needs platform snp, and this host runs VMs on ${platform}: no report would vouch for a GPU there`
+  return new Fault('host.unsupported', message, { param: 'inference.worker.gpu' })
 }
 
 /** The verified facts about it; its own statement where nothing can be verified. Fault attest.unavailable. */

@@ -9,6 +9,7 @@ import type { ImageManifest } from '../contract/vm/image.ts'
 import {
   type WorkloadAttestation,
   type WorkloadDocument,
+  type WorkloadGpus,
   type WorkloadModel,
   type WorkloadUpstream,
   type WorkloadWorker,
@@ -28,6 +29,8 @@ export type WorkloadParts = {
   readonly upstreams: readonly UpstreamTarget[]
   /** Null: there is no built-in worker. */
   readonly model: WorkloadModel | null
+  /** GPUs that the worker has to have; null: none. */
+  readonly gpus: WorkloadGpus | null
   /** Ed25519, base64url. */
   readonly controlKey: string
   /** The operator's own allowlist; null: it is derived from all of this. */
@@ -36,14 +39,14 @@ export type WorkloadParts = {
 
 /** The canonical text. Faults: config.file (the operator's allowlist), image.invalid, config.invalid (too long). */
 export function gatewayWorkload(parts: WorkloadParts): string {
-  const { config, upstreams, model, controlKey } = parts
+  const { config, upstreams, model, gpus, controlKey } = parts
   const document: WorkloadDocument = {
     format: workloadFormat,
     allowlist: allowlistIn(parts),
     controlKey,
     gateway: gatewaySettings(config),
     upstreams: upstreams.map(upstreamIn),
-    worker: model === null ? null : workerIn(config, model),
+    worker: model === null ? null : workerIn(config, model, gpus),
   }
   const text = workloadText(document)
   if (text.length > workloadBytesMax) {
@@ -88,7 +91,11 @@ function attestationIn(name: string, attestation: UpstreamAttestation): Workload
   return { kind, policy, path, intervalMs, ...(simulatedRoot === null ? {} : { simulatedRoot }) }
 }
 
-function workerIn({ inference: { worker } }: WorkloadParts['config'], disk: WorkloadModel): WorkloadWorker {
+function workerIn(
+  { inference: { worker } }: WorkloadParts['config'],
+  disk: WorkloadModel,
+  gpus: WorkloadGpus | null,
+): WorkloadWorker {
   return {
     model: worker.model,
     disk,
@@ -97,6 +104,7 @@ function workerIn({ inference: { worker } }: WorkloadParts['config'], disk: Work
     threads: worker.threads,
     memoryMibMax: worker.memory_mib_max,
     startTimeoutMs: worker.start_timeout_ms,
+    ...(gpus === null ? {} : { gpus }),
   }
 }
 

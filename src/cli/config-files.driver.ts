@@ -14,6 +14,7 @@ import type { Config } from '../config/schema.ts'
 import { readPair } from '../http/pair.ts'
 import { openCollector } from '../inference/traces/collector.ts'
 import { loadUpstream } from '../inference/upstream/target.ts'
+import { loadGpus } from '../inference/worker/gpu-policy.ts'
 import { readWorkerImage } from '../inference/worker/root.ts'
 import { type Image, loadBuilderImage, loadGatewayImage, loadImage } from '../vm/launch/image.driver.ts'
 import { measurementOf } from './doctor/image-check.driver.ts'
@@ -117,10 +118,20 @@ function inferenceFindings(config: Config, nowMs: number): FileFinding[] {
     worker.model_file === '' ? [] : warned('inference.worker.model_file', () => checkReadable(worker.model_file))
   return [
     ...ofModel,
+    ...gpuFindings(worker),
     ...(placement === 'vm' ? gatewayImageFindings(config) : hasWorker(worker) ? workerImageFindings(worker) : []),
     ...upstreams.flatMap((upstream, index) => upstreamFindings(upstream, `inference.upstreams.${index}`, nowMs)),
     ...tracesFindings(inference.traces, nowMs),
   ]
+}
+
+function gpuFindings(worker: Config['inference']['worker']): FileFinding[] {
+  try {
+    loadGpus(worker)
+    return []
+  } catch (error) {
+    return [problem('inference.worker.gpu_policy', messageOf(error))]
+  }
 }
 
 function tracesFindings(traces: Config['inference']['traces'], nowMs: number): FileFinding[] {

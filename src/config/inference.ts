@@ -49,6 +49,21 @@ export const WorkerConfig = Section({
     'Directory of the `inference` image, with its manifest.json.',
   ),
   user: UserName('Unprivileged user that the built-in worker runs as.'),
+  gpu: Type.Array(
+    Type.String({
+      pattern: '^[0-9a-f]{4}:[0-9a-f]{2}:[0-9a-f]{2}\\.[0-7]$',
+      allowed: 'a PCI address as `lspci -D` prints it, such as "0000:41:00.0"',
+    }),
+    {
+      default: [],
+      maxItems: 8,
+      description:
+        'NVIDIA GPUs that the VM of the gateway gets whole (VFIO), on snp alone. Their number and `gpu_policy` are in workload.json.',
+    },
+  ),
+  gpu_policy: PathOrNone(
+    'Policy that evidence of the GPUs has to meet before the gateway serves, as in `strongroom verify gpu-policy-schema`; needed with `gpu`.',
+  ),
   context_tokens: Count(
     [32_768, 128, 1_048_576],
     'Context size of one request: prompt and completion together. The packaged agent needs 16384 to start, with `strongroom-tiny` 32768.',

@@ -309,16 +309,32 @@ export class GatewayKeeper {
   }
 
   /** Starts a VM where none that is wanted serves or starts. */
-  #ensureOne({ shape }: WantedGateway): void {
+  #ensureOne({ shape, spec }: WantedGateway): void {
     const { store, hostId, clock, random, log } = this.#deps
     const rows = listGateways(store.db, hostId)
     const isThere = rows.some(row => (row.state === 'serving' || row.state === 'starting') && this.#isWanted(row))
     if (isThere || this.#backOff.waitMs() > 0) return
+    if ((spec.gpus ?? []).length > 0 && !this.#areGpusFree(rows)) return
     const vmId = newUuid(random)
     insertGateway(store.db, { vmId, hostId, shape, nowMs: clock.nowMs() })
     log.info('a gateway VM is started', { vm: vmId, serving: rows.find(row => row.state === 'serving')?.vmId ?? null })
     const row = listGateways(store.db, hostId).find(gateway => gateway.vmId === vmId)
     if (row !== undefined) this.#define(row)
+  }
+
+  /**
+   * A GPU is in one VM at a time, so that the next VM starts once the one before it has drained and its QEMU has ended.
+   * Until then nobody is served.
+   */
+  #areGpusFree(rows: readonly GatewayVm[]): boolean {
+    const { store, hostId, engine, clock, log } = this.#deps
+    const nowMs = clock.nowMs()
+    for (const row of rows.filter(({ state }) => state === 'serving')) {
+      moveGateway(store.db, { vmId: row.vmId, from: ['serving'], to: 'draining', nowMs })
+      log.warn('the gateway VM drains before its successor starts, for its GPUs are needed', { vm: row.vmId })
+    }
+    const ended = listGoneGateways(store.db, hostId, goneShownMax).map(({ vmId }) => engine.view(vmId))
+    return rows.length === 0 && ended.every(vm => vm === null || vm.state === 'gone')
   }
 
   #define(row: GatewayVm): void {

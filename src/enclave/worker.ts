@@ -38,6 +38,9 @@ export type EnclaveWorkerDeps = {
 export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
   return async (worker, { admit, onReady }) => {
     const { path, rootHash } = deps.root
+    if (worker.gpus !== undefined) {
+      throw new Fault('attest.unavailable', 'this image takes no evidence of GPUs, which workload.json requires')
+    }
     if (rootHash === null) throw new Fault('attest.unavailable', 'the kernel command line names no root hash')
     const built = new BuiltInWorker({
       settings: settingsOf(worker, deps.modelPath(worker.disk)),

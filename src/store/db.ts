@@ -16,6 +16,7 @@ import { auditAndDeletion } from './migrations/0023-audit.ts'
 import { usageLabels } from './migrations/0024-usage-labels.ts'
 import { usageCachedTokens } from './migrations/0025-usage-cached-tokens.ts'
 import { transparencyLog } from './migrations/0026-log.ts'
+import { vmGpus } from './migrations/0027-vm-gpus.ts'
 import { initial } from './migrations/initial.ts'
 import { quickCheck } from './quick-check.ts'
 
@@ -73,7 +74,7 @@ type Migrations = {
 
 export const MIGRATIONS: Migrations = {
   initial,
-  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog],
+  upgrades: [buildFetch, auditAndDeletion, usageLabels, usageCachedTokens, transparencyLog, vmGpus],
 }
 
 /** The newest schema. */

@@ -64,6 +64,8 @@ export type VmSpec = {
   readonly workload?: string
   /** Path of a disk that it gets read-only. Default: no disk. */
   readonly modelDisk?: string
+  /** PCI addresses of GPUs of this host that it gets whole, on snp alone. Default: none. */
+  readonly gpus?: readonly string[]
 }
 
 /** Fresh evidence of one VM, not verified: the caller does that (attest/receipt/verify.ts). */

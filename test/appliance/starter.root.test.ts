@@ -66,7 +66,7 @@ describe.skipIf(missing)('the starter', () => {
     const uuid = newUuid()
     mkdirSync(join(dir, 'vms', uuid), { recursive: true })
     const { program, files } = await createJailFiles().ofProgram('/usr/bin/perl')
-    const confinement = { uid, groups: [], platform: 'tcg', vcpus: 1, memoryMib: 128, diskGib: 0 } as const
+    const confinement = { uid, groups: [], platform: 'tcg', vcpus: 1, memoryMib: 128, diskGib: 0, devices: 0 } as const
     return {
       uuid,
       role: { kind: 'qemu', confinement },

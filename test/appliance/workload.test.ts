@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { rootHash } from '../../scripts/rigs/enclave/workload.ts'
 import { gatewayWorkload } from '../../src/appliance/workload.ts'
+import { defaultGpuPolicy } from '../../src/attest/nvidia/policy.ts'
 import { encodeTdxPolicy, strictTdxPolicy } from '../../src/attest/tdx/policy.ts'
 import { parseConfig } from '../../src/config/parse.ts'
 import { checkValue } from '../../src/contract/check.ts'
@@ -14,6 +15,7 @@ import type { ImageManifest } from '../../src/contract/vm/image.ts'
 import { WorkloadDocument } from '../../src/contract/vm/workload.ts'
 import { upstreamTarget } from '../../src/enclave/upstreams.ts'
 import { loadUpstream } from '../../src/inference/upstream/target.ts'
+import { loadGpus } from '../../src/inference/worker/gpu-policy.ts'
 
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
 const manifest: ImageManifest = {
@@ -33,7 +35,15 @@ function workloadTextOf(toml: string): string {
   if (!verdict.ok) throw new Error('the configuration is valid')
   const { config } = verdict
   const upstreams = config.inference.upstreams.map(loadUpstream)
-  return gatewayWorkload({ config, manifest, upstreams, model: null, controlKey: 'A'.repeat(43), allowlist: null })
+  return gatewayWorkload({
+    config,
+    manifest,
+    upstreams,
+    model: null,
+    gpus: null,
+    controlKey: 'A'.repeat(43),
+    allowlist: null,
+  })
 }
 
 function documentOf(toml: string): WorkloadDocument {
@@ -103,6 +113,44 @@ test('goal: the evidence that an upstream has to show is in it with its whole po
     writeFileSync(policy, `${text} `)
     expect(workloadTextOf(toml)).not.toBe(before)
     expect(() => workloadTextOf(`${toml}attestation_collateral = "/c"\n`)).toThrow('reads no file of this host')
+  } finally {
+    rmSync(dir, { recursive: true })
+  }
+})
+
+test('goal: GPUs are in it with their number and the whole policy, and without any the text is that of before', () => {
+  const dir = mkdtempSync(join(tmpdir(), 'srt-workload-'))
+  try {
+    const policy = join(dir, 'gpu.json')
+    writeFileSync(policy, JSON.stringify(defaultGpuPolicy()))
+    const [first, second] = ['0000:41:00.0', '0000:c1:00.0']
+    const toml = `[inference.worker]\nmodel_disk = "m"\ngpu = ["${first}", "${second}"]\ngpu_policy = "${policy}"\n`
+    const model = { name: 'm', rootHash, hashOffset: 4096, fileSha256: rootHash, fileBytes: 1, golden: null }
+    const of = (text: string) => {
+      const verdict = parseConfig(text, 'test.toml')
+      if (!verdict.ok) throw new Error(JSON.stringify(verdict.problems))
+      const { config } = verdict
+      const gpus = loadGpus(config.inference.worker)
+      return gatewayWorkload({
+        config,
+        manifest,
+        upstreams: [],
+        model,
+        gpus,
+        controlKey: 'A'.repeat(43),
+        allowlist: null,
+      })
+    }
+    const document = checkValue(WorkloadDocument, JSON.parse(of(toml)))
+    const text = readFileSync(policy, 'utf8')
+    expect(document.ok && document.value.worker?.gpus).toEqual({ count: 2, policy: text })
+    expect(of('[inference.worker]\nmodel_disk = "m"\n')).not.toContain('gpus')
+    // A change of the policy is a change of HOST_DATA.
+    const before = of(toml)
+    writeFileSync(policy, `${text} `)
+    expect(of(toml)).not.toBe(before)
+    writeFileSync(policy, '{}')
+    expect(() => of(toml)).toThrow(/^inference\.worker\.gpu_policy: /)
   } finally {
     rmSync(dir, { recursive: true })
   }

@@ -23,7 +23,14 @@ beforeAll(async () => {
 })
 afterAll(() => upstream.stop())
 
-function keeperOf(bench: EnclaveBench, { patienceMs = 60_000, beforeServing = (_: string) => {} } = {}): GatewayKeeper {
+type KeeperOptions = {
+  readonly patienceMs?: number
+  readonly beforeServing?: (vmId: string) => void
+  readonly gpus?: readonly string[]
+}
+
+function keeperOf(bench: EnclaveBench, options: KeeperOptions = {}): GatewayKeeper {
+  const { patienceMs = 60_000, beforeServing = () => {}, gpus = [] } = options
   const log = createLogger({ level: 'info', sink: line => void bench.log.push(line), nowMs: systemClock.nowMs })
   return new GatewayKeeper({
     store: bench.store.ledger,
@@ -31,7 +38,8 @@ function keeperOf(bench: EnclaveBench, { patienceMs = 60_000, beforeServing = (_
     engine: bench.engine,
     wanted: () => {
       const workload = bench.workloadText
-      return { spec: { image: 'inference', vcpus: 1, memoryMib: 1024, network: 'gateway', workload }, shape: workload }
+      const spec = { image: 'inference', vcpus: 1, memoryMib: 1024, network: 'gateway', workload, gpus } as const
+      return { spec, shape: workload }
     },
     newSession: (vmId, onChange) => bench.newSession(vmId, { onChange }),
     addresses: bench.addresses,
@@ -115,6 +123,39 @@ test(
     // Route first, then record `serving`: a client that reads the status can connect.
     expect(bench.servingAtRoutes[routes.indexOf(first)]).toBe(null)
     expect(bench.servingAtRoutes[routes.indexOf(second)]).toBe(first)
+  },
+  testMs,
+)
+
+test(
+  'goal: a GPU is in one VM at a time: the VM that has it drains and ends before its successor starts',
+  async () => {
+    await using bench = await EnclaveBench.start({ upstreams: [{ url: upstream.url }] })
+    const key = bench.addKey()
+    const keeper = keeperOf(bench, { gpus: ['0000:41:00.0'] })
+    await using _keeper = { [Symbol.asyncDispose]: () => keeper.stop() }
+    keeper.start()
+    const first = await serving(bench)
+    const { promise: held, resolve: release } = Promise.withResolvers<void>()
+    const { behave } = upstream
+    upstream.behave = async (response, seen, gone) => {
+      await held
+      await behave(response, seen, gone)
+    }
+    const stream = chat(bench, first, key, { stream: true })
+    await until('the stream has begun', 10_000, () => upstream.active() === 1)
+    upstream.behave = behave
+    expect(keeper.replace()).toBe(true)
+    const states = () => listGateways(bench.store.ledger.db, bench.store.hostId).map(row => row.state)
+    await until('the old one drains, alone', 20_000, () => states().join() === 'draining')
+    await until('nobody is led to it', 5_000, () => bench.routes.at(-1)?.serving === null)
+    release()
+    expect(await (await stream).text()).toEndWith('data: [DONE]\n\n')
+    const second = await serving(bench, first)
+    expect(bench.routes.map(route => route.serving).filter((vm, at, all) => vm !== all[at - 1])).toEqual([
+      ...[null, first, null, second],
+    ])
+    expect(vmById(bench.store.ledger.db, first)?.desired).toBe('gone')
   },
   testMs,
 )

@@ -85,6 +85,7 @@ export const INNER_ORDERS = {
     ['machine', 'held', 'firewall-probe'],
     ['evidence'],
     ['launch', 'network'],
+    ['gpu'],
     ['capacity.query.ts', 'link.driver.ts', 'build-engine.ts'],
     ['engine.ts', 'launch.plan.ts', 'admission.plan.ts', 'tasks.plan.ts'],
   ],

@@ -32,6 +32,7 @@ const parsedConfig = parseConfig('', 'test.toml')
 if (!parsedConfig.ok) throw new Error('the default configuration')
 const file = { path: 'file', sha256: rootHash, sizeBytes: 1 }
 const text = gatewayWorkload({
+  gpus: null,
   config: parsedConfig.config,
   manifest: {
     schemaVersion: 1,

@@ -36,7 +36,7 @@ import { insertGatewayKey, type NewGatewayKey } from '../../../src/store/directo
 import { insertOrganization } from '../../../src/store/directory/organization.query.ts'
 import { insertGateway, listGateways, setReceiptKey } from '../../../src/store/ledger/gateway.query.ts'
 import { launchOf, recordLaunch } from '../../../src/store/ledger/launch.query.ts'
-import { dismissVm, insertVm, moveVm } from '../../../src/store/ledger/vm.query.ts'
+import { dismissVm, insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import { VmGateways } from '../../../src/vm/evidence/gateway.driver.ts'
 import { ledgerHex } from '../../../src/vm/evidence/report.driver.ts'
 import { hostDataOf } from '../../../src/vm/launch/expected.plan.ts'
@@ -378,7 +378,8 @@ export class EnclaveBench {
     const failed = machine.state === 'failed'
     return {
       id: vmId,
-      state: machine.state,
+      // An engine lets a failed VM go once it is dismissed.
+      state: failed && vmById(this.store.ledger.db, vmId)?.desired === 'gone' ? 'gone' : machine.state,
       platform: 'tcg',
       address: '127.0.0.1',
       addressV6: null,

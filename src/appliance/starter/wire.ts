@@ -23,6 +23,7 @@ const QemuRole = Type.Object({
     vcpus: Type.Integer({ minimum: 1 }),
     memoryMib: Type.Integer({ minimum: 1 }),
     diskGib: Type.Integer({ minimum: 0 }),
+    devices: Type.Integer({ minimum: 0, maximum: 8 }),
   }),
 })
 const TpmRole = Type.Object({ kind: Type.Literal('tpm'), uid: Id })

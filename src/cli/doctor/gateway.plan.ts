@@ -1,7 +1,9 @@
 // Judges the facts about service B. Pure.
 
-import type { Config } from '../../config/schema.ts'
+import type { Config, Platform } from '../../config/schema.ts'
 import type { AdminGateways } from '../../contract/admin/gateways.ts'
+import type { VfioDevice } from '../../host/vfio.ts'
+import { gpuProblems, qemuProblem, smallBar } from '../../vm/gpu/gpu.plan.ts'
 import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 
 /** Where the gateway is not in a VM: its worker is a process of this host. */
@@ -135,4 +137,38 @@ function usageCheck({ vm, usage_waiting, usage_waiting_since: since, problem }: 
   if (since === null || nowMs - Date.parse(since) < usageWaitMsMax) return []
   const detail = `${usage_waiting} rows of ${vm} wait since ${since}, and none is booked${problem === null ? '' : `: ${problem}`}`
   return [fail('gateway usage', detail, USAGE_REMEDY)]
+}
+
+/** Empty where none is configured. */
+export function gpuChecks(gpus: readonly VfioDevice[], platform: Platform, qemu: Outcome): Check[] {
+  if (gpus.length === 0) return []
+  return [gpuLaunchCheck(platform, qemu), ...gpus.map(gpuCheck)]
+}
+
+function gpuLaunchCheck(platform: Platform, qemu: Outcome): Check {
+  const name = 'gpu launch'
+  if (platform !== 'snp') {
+    const remedy = 'set inference.worker.gpu = [], or run this host with SEV-SNP'
+    return fail(
+      name,
+      `inference.worker.gpu needs platform snp, not ${platform}: no report would vouch for a GPU`,
+      remedy,
+    )
+  }
+  if (!qemu.ok) return fail(name, qemu.text, 'install QEMU, or correct vm.qemu')
+  const problem = qemuProblem(qemu.text)
+  return problem === null
+    ? pass(name, 'this QEMU gives devices to VMs of SEV-SNP')
+    : fail(name, problem.text, problem.remedy)
+}
+
+/** Whether a GPU is in confidential mode, its own evidence says, which only the guest can ask for. */
+function gpuCheck(device: VfioDevice): Check {
+  const name = `gpu ${device.address}`
+  const [problem] = gpuProblems(device)
+  if (problem !== undefined) return fail(name, problem.text, problem.remedy)
+  const small = smallBar(device)
+  if (small !== null) return warn(name, small.text, small.remedy)
+  const detail = `alone in its IOMMU group, bound to vfio-pci, ${device.powerState || 'power state unknown'}; the guest asks it for its confidential mode`
+  return pass(name, detail)
 }

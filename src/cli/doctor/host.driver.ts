@@ -12,6 +12,7 @@ import { hasConntrack } from '../../host/network/conntrack.ts'
 import { defaultRouteAddress } from '../../host/network/default-route.ts'
 import { systemResolvers } from '../../host/network/dns-ask.ts'
 import { detectPlatform, hostProduct, snpFacts } from '../../host/platform.ts'
+import { lookAtVfio } from '../../host/vfio.ts'
 import { plainEnv, run } from '../../linux/command.ts'
 import { diskSpace } from '../../linux/files.ts'
 import { MIGRATIONS, schemaVersionOf } from '../../store/db.ts'
@@ -56,6 +57,7 @@ export async function lookAtHost(deps: {
     vcpus: vm.vcpus,
     memoryMib: vm.memory_mib,
     diskGib: vm.scratch_gib,
+    devices: 0,
     systemd: true,
   }
   const detected = detectPlatform()
@@ -102,6 +104,7 @@ export async function lookAtHost(deps: {
     collateral: collateralIn(`${stateDir}/${kdsDirName}`, nowMs),
     nowMs,
     gateway: await lookAtGateway(config, deps),
+    gpus: config.inference.worker.gpu.map(address => lookAtVfio(address)),
     builds: await lookAtBuilds(config, stateDir),
     snpHost: lookAtSnp(vm),
     canary: await canaryFacts({ vm, platform, isRoot, isWanted: deps.canary, progress }),
@@ -154,7 +157,7 @@ async function canaryFacts({
     platform,
     timeoutMs: canaryTimeoutMs,
     jailFiles: createJailFiles(),
-    vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0 },
+    vm: { ...confinement, vcpus: 1, memoryMib: canaryMemoryMib, diskGib: 0, devices: 0 },
   })
 }
 

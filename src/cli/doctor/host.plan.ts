@@ -5,12 +5,14 @@ import { HOST_LISTENERS, type HostName, hostAddresses } from '../../config/liste
 import type { Config, Platform } from '../../config/schema.ts'
 import type { AdminStatus } from '../../contract/admin/admin.ts'
 import type { CollateralProblem, KeptCollateral } from '../../host/kds/kept.ts'
+import type { VfioDevice } from '../../host/vfio.ts'
+import { parseQemuVersion } from '../../vm/gpu/gpu.plan.ts'
 import { type BuildFacts, buildChecks } from './builds.plan.ts'
 import { type CanaryFacts, canaryCheck } from './canary.plan.ts'
 import { type Check, fail, fromOutcome, type ImageFacts, imageChecks, type Outcome, pass, skip, warn } from './check.ts'
 import { type DatabaseFacts, databaseCheck } from './database.plan.ts'
 import { type DelegationFacts, delegationCheck } from './delegation.plan.ts'
-import { type GatewayFacts, gatewayChecks } from './gateway.plan.ts'
+import { type GatewayFacts, gatewayChecks, gpuChecks } from './gateway.plan.ts'
 import { type MachineFacts, machineChecks } from './machine.plan.ts'
 import { type NetworkFacts, networkChecks } from './network.plan.ts'
 import { firmwareCheck, type SnpHostFacts, snpChecks } from './snp.plan.ts'
@@ -62,6 +64,8 @@ export type HostFacts = ImageFacts & {
     | null
   /** Service B. */
   readonly gateway: GatewayFacts
+  /** The devices that inference.worker.gpu names. */
+  readonly gpus: readonly VfioDevice[]
   /** Service C; null when it is off. */
   readonly builds: BuildFacts | null
   readonly stateDir: string
@@ -118,6 +122,7 @@ export function judge(facts: HostFacts): Check[] {
     }),
     collateralCheck(facts, platform),
     ...gatewayChecks(facts.gateway, facts.config, facts.nowMs),
+    ...gpuChecks(facts.gpus, platform, facts.qemu),
     ...buildChecks(facts.builds, facts.config),
     certificatesCheck(facts),
     ...acmeChecks(facts),
@@ -212,12 +217,6 @@ function qemuCheck({ qemu, qemuObjects, config }: HostFacts, platform: Platform)
     )
   }
   return pass('qemu', `version ${major}.${minor}`)
-}
-
-/** `QEMU emulator version 10.0.2 (Debian …)`. */
-export function parseQemuVersion(text: string): readonly [major: number, minor: number] | null {
-  const match = /version (\d+)\.(\d+)/.exec(text)
-  return match === null ? null : [Number(match[1]), Number(match[2])]
 }
 
 function tpmCheck({ swtpm, config }: HostFacts, platform: Platform): Check {

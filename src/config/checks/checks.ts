@@ -15,7 +15,7 @@ import { familyProblems } from './ipv6.ts'
 import { processProblems } from './process.ts'
 import { scratchProblems } from './scratch.ts'
 import { tracesProblems } from './traces.ts'
-import { workerProblems } from './worker.ts'
+import { gpuProblems, workerProblems } from './worker.ts'
 
 /** All contradictions in a configuration; empty when there are none. */
 export function crossCheck(config: Config): CrossProblem[] {
@@ -129,6 +129,7 @@ const CHECKS: readonly Check[] = [
   scratchProblems,
   buildsProblems,
   ({ inference }) => workerProblems(inference.placement, inference.worker),
+  gpuProblems,
   ({ inference }) => tracesProblems(inference.traces),
   ({ inference, listen }) =>
     when(inference.placement === 'vm' && parseListen(listen.inference)?.port === 0, {

@@ -9,6 +9,27 @@ export function hasWorker({ model_file, model_disk }: Pick<WorkerConfig, 'model_
   return model_file !== '' || model_disk !== ''
 }
 
+/** A GPU goes to a measured VM of SEV-SNP, or to nobody: elsewhere nothing would vouch for what it computes. */
+export function gpuProblems({ platform, inference }: Pick<Config, 'platform' | 'inference'>): CrossProblem[] {
+  const { gpu, gpu_policy: policy } = inference.worker
+  const problem = (field: string, message: string) => [{ field: `inference.worker.${field}`, message }]
+  if (gpu.length === 0) return policy === '' ? [] : problem('gpu_policy', 'needs gpu, the GPUs that it is for')
+  const twice = gpu.findIndex((address, at) => gpu.indexOf(address) !== at)
+  return [
+    ...(twice === -1 ? [] : problem(`gpu.${twice}`, `${gpu[twice]} stands here twice`)),
+    ...(policy === '' ? problem('gpu_policy', 'must name the policy that the GPUs have to meet') : []),
+    ...(inference.placement === 'vm'
+      ? []
+      : problem('gpu', 'needs inference.placement = "vm": a GPU goes to a measured VM')),
+    ...(hasWorker(inference.worker)
+      ? []
+      : problem('gpu', 'needs model_disk or model_file: GPUs are for the built-in worker')),
+    ...(platform === 'auto' || platform === 'snp'
+      ? []
+      : problem('gpu', `needs platform "snp" or "auto", not "${platform}": on ${platform} no GPU vouches to anybody`)),
+  ]
+}
+
 /** In a VM a model is a disk, which can be made of the file; on the host the worker reads the file itself. */
 export function workerProblems(
   placement: 'vm' | 'host',

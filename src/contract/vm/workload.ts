@@ -165,6 +165,17 @@ export const WorkloadModel = Closed({
 })
 export type WorkloadModel = Static<typeof WorkloadModel>
 
+/** GPUs that a gateway's VM can have. */
+export const workerGpusMax = 8
+
+/** The GPUs that the VM has to have, each with evidence of its own that meets the policy. */
+export const WorkloadGpus = Closed({
+  count: Type.Integer({ minimum: 1, maximum: workerGpusMax }),
+  /** Text of the policy (attest/nvidia/policy.ts). */
+  policy: Type.String({ minLength: 1, maxLength: 65_536 }),
+})
+export type WorkloadGpus = Static<typeof WorkloadGpus>
+
 /** The built-in worker, inside the VM. */
 export const WorkloadWorker = Closed({
   /** Id of its model for clients. */
@@ -175,6 +186,8 @@ export const WorkloadWorker = Closed({
   threads: Count,
   memoryMibMax: Count,
   startTimeoutMs: Count,
+  /** Left out: none is needed. */
+  gpus: Type.Optional(WorkloadGpus),
 })
 export type WorkloadWorker = Static<typeof WorkloadWorker>
 

@@ -7,7 +7,8 @@ import type { WorkerConfig } from '../../config/inference.ts'
 import type { Sandbox } from '../../host/sandbox.ts'
 import type { Owner } from '../../linux/files.ts'
 
-export type WorkerSettings = Static<typeof WorkerConfig>
+/** GPUs are a matter of its VM. */
+export type WorkerSettings = Omit<Static<typeof WorkerConfig>, 'gpu' | 'gpu_policy'>
 
 /** Path in the sandbox. It holds the digest, so that the admitted and attested command pins the model, too. */
 const modelPath = (digest: Uint8Array) => `/model/sha256-${toHex(digest)}.gguf`

@@ -7,7 +7,9 @@ import type { LedgerDb } from '../db.ts'
 import { resources, type Vm, type VmState, vms } from './vm.table.ts'
 
 export type NewVm = Pick<Vm, 'id' | 'hostId' | 'image' | 'vcpus' | 'memoryMib'> &
-  Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network' | 'workload' | 'modelDisk'>> & { readonly nowMs: number }
+  Partial<Pick<Vm, 'scratchGib' | 'exchangeGib' | 'network' | 'workload' | 'modelDisk' | 'gpus'>> & {
+    readonly nowMs: number
+  }
 
 /** Adds a VM in `waiting`. False: the id exists, and its row is unchanged. */
 export function insertVm(db: LedgerDb, { nowMs, ...vm }: NewVm): boolean {

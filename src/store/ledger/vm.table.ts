@@ -44,6 +44,8 @@ export const vms = sqliteTable(
     egressLimitBytes: integer('egress_limit_bytes'),
     /** As `formatIpv6` writes it (base/ipv6.ts); null for none. */
     addressV6: text('address_v6'),
+    /** PCI addresses of devices of this host that it gets whole; null for none. */
+    gpus: text('gpus', { mode: 'json' }).$type<readonly string[]>(),
   },
   table => [index('vms_state').on(table.state)],
 )

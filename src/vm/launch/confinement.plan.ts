@@ -17,6 +17,8 @@ export type Confinement = {
   readonly memoryMib: number
   /** Size of the largest disk that it writes to. */
   readonly diskGib: number
+  /** How many devices of the host it has whole (VFIO). */
+  readonly devices: number
   readonly systemd: boolean
 }
 
@@ -43,12 +45,20 @@ export function scopeProperties(confinement: Confinement): string[] {
   return [
     // Beside system.slice: all VMs together get as much CPU as the host's services together.
     'Slice=strongroom.slice',
-    `MemoryMax=${memoryMaxMib(confinement)}M`,
+    ...memoryBound(confinement),
     'MemorySwapMax=0',
     `TasksMax=${tasksMax(confinement)}`,
     // 1 to 10000; VMs share by their vCPUs.
     `CPUWeight=${Math.min(10_000, 10 * confinement.vcpus)}`,
   ]
+}
+
+/**
+ * None for a VM with devices: the kernel counts its tables for their memory to the scope, and can take back none of the
+ * pages that they use, so that a bound would end the VM. RLIMIT_MEMLOCK bounds what they use.
+ */
+function memoryBound(confinement: Confinement): string[] {
+  return confinement.devices > 0 ? [] : [`MemoryMax=${memoryMaxMib(confinement)}M`]
 }
 
 /**

@@ -1,7 +1,7 @@
 // QEMU's command line for each platform. Pure: the same plan always gives the same argv (golden texts in test/golden).
 // Every device has an id; neither QEMU's default devices nor the user's configuration is used.
 
-import { unreachable } from '../../base/assert.ts'
+import { assert, unreachable } from '../../base/assert.ts'
 import { exchangeSerial } from '../../contract/vm/build-agent.ts'
 import { modelDiskSerial } from '../../contract/vm/enclave.ts'
 
@@ -66,6 +66,15 @@ export type QemuFds = {
   readonly tpm: number | null
 }
 
+/** GPUs of this host that the VM gets whole. */
+export type QemuGpus = {
+  /** Descriptors of /dev/iommu and of each GPU's node. */
+  readonly iommu: number
+  readonly devices: readonly number[]
+  /** Room above 4 GiB for their memory, a power of two. */
+  readonly mmioWindowMib: number
+}
+
 export type QemuPlan = {
   readonly qemu: string
   readonly vmId: string
@@ -78,6 +87,8 @@ export type QemuPlan = {
   readonly image: QemuImage
   readonly platform: QemuPlatform
   readonly scratchLimits: ScratchLimits
+  /** On snp alone. Null: none. */
+  readonly gpus: QemuGpus | null
 }
 
 /** Reads and writes together, per second; 0 for no limit. */
@@ -85,6 +96,7 @@ export type ScratchLimits = { readonly mibPerS: number; readonly iops: number }
 
 /** Full argv, QEMU's path first. The VM starts paused; `cont` comes once every socket is connected. */
 export function qemuArgv(plan: QemuPlan): string[] {
+  assert(plan.gpus === null || plan.platform.kind === 'snp', 'GPUs go to confidential VMs alone')
   return [
     plan.qemu,
     ...['-nodefaults', '-no-user-config', '-nographic', '-S'],
@@ -110,6 +122,7 @@ export function qemuArgv(plan: QemuPlan): string[] {
     ...exchangeArgs(plan),
     ...modelArgs(plan),
     ...tpmArgs(plan.fds.tpm),
+    ...gpuArgs(plan.gpus),
     ...['-netdev', `tap,id=net,fd=${plan.fds.tap}`],
     // Segmentation offload would undercount egress: one big frame counts one header.
     ...[
@@ -186,6 +199,37 @@ function tpmArgs(fd: number | null): string[] {
     ...['-tpmdev', 'emulator,id=tpm0,chardev=tpm'],
     ...['-device', 'tpm-tis,tpmdev=tpm0'],
   ]
+}
+
+/**
+ * By descriptor, so that QEMU needs no path of VFIO (docs/devel/vfio-iommufd.rst). Each GPU stands behind a PCIe port
+ * of its own, as its driver expects, and is there before the guest starts: a confidential guest takes none later. No
+ * option ROM: the guest's firmware would run it, and the host chooses it. The firmware keeps a window that is large
+ * enough only if it is asked for one.
+ */
+function gpuArgs(gpus: QemuGpus | null): string[] {
+  if (gpus === null) return []
+  return [
+    ...['-fw_cfg', `name=opt/ovmf/X-PciMmio64Mb,string=${gpus.mmioWindowMib}`],
+    ...['-object', `iommufd,id=iommu,fd=${gpus.iommu}`],
+    ...gpus.devices.flatMap((fd, at) => [
+      ...['-device', `pcie-root-port,id=gpu-port${at},bus=pcie.0,chassis=${at + 1},io-reserve=0`],
+      ...['-device', `vfio-pci,id=gpu${at},bus=gpu-port${at},iommufd=iommu,fd=${fd},rombar=0`],
+    ]),
+  ]
+}
+
+/** Width of physical addresses of QEMU's models, where nothing else is said. */
+const usualAddressBits = 40
+
+/** The model, with wider addresses where the memory of the GPUs ends above what it has. Addresses are not measured. */
+function cpuArg(cpuModel: string, { gpus, memoryMib }: Pick<QemuPlan, 'gpus' | 'memoryMib'>): string {
+  if (gpus === null) return cpuModel
+  const windowMib = gpus.mmioWindowMib
+  // Below 4 GiB there is a hole, whose memory lies above it. The window begins at a multiple of its size.
+  const endMib = (Math.ceil((memoryMib + 4096) / windowMib) + 1) * windowMib
+  const bits = Math.ceil(Math.log2(endMib)) + 20
+  return bits <= usualAddressBits ? cpuModel : `${cpuModel},phys-bits=${bits}`
 }
 
 const burst = { times: 4, seconds: 10 } as const
@@ -266,7 +310,7 @@ function snpArgs(plan: QemuPlan, boot: SnpBoot, launch: SnpLaunch): string[] {
     boot.kind === 'bios' ? `${hostData},${idBlock}` : hostData,
   ].join(',')
   return [
-    ...['-machine', machine, '-cpu', launch.cpuModel],
+    ...['-machine', machine, '-cpu', cpuArg(launch.cpuModel, plan)],
     ...['-object', `memory-backend-memfd,id=ram0,size=${plan.memoryMib}M,share=true,prealloc=false`],
     ...['-object', sev],
     ...(boot.kind === 'bios'

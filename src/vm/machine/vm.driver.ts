@@ -19,6 +19,7 @@ import type { LedgerDb } from '../../store/db.ts'
 import { recordResource, resourceOf, resourcesOf, strikeResource } from '../../store/ledger/resource.query.ts'
 import type { Resource, ResourceKind, Vm } from '../../store/ledger/vm.table.ts'
 import { gatewayChannelLimits } from '../evidence/gateway.driver.ts'
+import type { TakeGpus, TakenGpus } from '../gpu/gpu.driver.ts'
 import { makeDisk, resumeWhenFree } from '../launch/disk.driver.ts'
 import { gatewayImage, type Image } from '../launch/image.driver.ts'
 import { type ImageFile, openImageFile } from '../launch/image-file.driver.ts'
@@ -26,7 +27,7 @@ import type { JailFiles } from '../launch/jail-files.driver.ts'
 import { type StartJailed, settled } from '../launch/jailed.driver.ts'
 import type { Launcher, PreparedLaunch } from '../launch/launcher.driver.ts'
 import type { HostPlatform } from '../launch/platform.driver.ts'
-import { type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from '../launch/qemu.plan.ts'
+import { type QemuGpus, type QemuPlatform, qemuArgv, type ScratchLimits, type SnpBoot } from '../launch/qemu.plan.ts'
 import { findTpm, type StartedTpm, startTpm } from '../launch/tpm.driver.ts'
 import { findQemu, releaseUid, reserveUid } from '../launch/uid.driver.ts'
 import type { UnpackedKernels } from '../launch/unpacked-kernel.driver.ts'
@@ -53,6 +54,7 @@ export type VmDriverDeps = Runtime & {
   readonly launcher: Pick<Launcher, 'prepare'>
   /** Null: kernels unpack themselves, on snp because they are measured so, on kvm because that takes no time. */
   readonly kernels: UnpackedKernels | null
+  readonly takeGpus: TakeGpus
   /** Where taps are. */
   readonly namespace: VmNamespace
   readonly gateway: string
@@ -261,12 +263,14 @@ export class VmDriver {
   async #startQemu(vm: Vm, { paths, tapFd, uid, image, launch, kernel, tpm }: QemuStart): Promise<ProcessIdentity> {
     const { groups, platform, scratchLimits, jailFiles, start } = this.#deps
     const { vcpus, memoryMib, scratchGib, exchangeGib, modelDisk } = vm
+    const addresses = vm.gpus ?? []
     const { program: qemu, files } = await jailFiles.ofQemu(this.#deps.qemu)
     using opened = new DisposableStack()
     const listenAt = (path: string): number => opened.use(listenUnix(path)).fd
     const diskAt = (path: string, sizeGib: number): number | null =>
       sizeGib > 0 ? opened.use(makeDisk(path, sizeGib)).fd : null
     const inherited = new Inherited()
+    const gpus = addresses.length === 0 ? null : opened.use(await this.#takeGpus(addresses))
     const fds = {
       root: inherited.add(opened.use(openImageFile(image.root)).fd),
       tap: inherited.add(tapFd),
@@ -294,11 +298,19 @@ export class VmDriver {
       },
       platform: qemuPlatform(platform, launch, ownFd(inherited.add(launch.firmware.fd))),
       scratchLimits,
+      gpus: gpus === null ? null : inheritedGpus(gpus, inherited),
     })
     const diskGib = Math.max(scratchGib, exchangeGib)
-    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib }
+    const confinement = { uid, groups, platform: platform.kind, vcpus, memoryMib, diskGib, devices: addresses.length }
     const role = { kind: 'qemu', confinement } as const
-    return await start({ uuid: vm.id, role, files, argv, logFile: paths.qemuLog }, inherited.fds)
+    const started = await start({ uuid: vm.id, role, files, argv, logFile: paths.qemuLog }, inherited.fds)
+    gpus?.readBack()
+    return started
+  }
+
+  #takeGpus(addresses: readonly string[]): Promise<TakenGpus> {
+    const { takeGpus, platform, qemu } = this.#deps
+    return takeGpus(addresses, { platform: platform.kind, qemu })
   }
 
   async #undo(vm: Vm, resource: Resource): Promise<void> {
@@ -368,6 +380,10 @@ class Inherited {
   addIfAny(fd: number | null): number | null {
     return fd === null ? null : this.add(fd)
   }
+}
+
+function inheritedGpus({ iommu, devices, mmioWindowMib }: TakenGpus, inherited: Inherited): QemuGpus {
+  return { iommu: inherited.add(iommu), devices: devices.map(fd => inherited.add(fd)), mmioWindowMib }
 }
 
 /** Path that reopens an inherited descriptor: the same file, whatever has its name by now (proc_pid_fd(5)). */

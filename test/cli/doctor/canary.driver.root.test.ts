@@ -23,7 +23,7 @@ const ofScript = async (program: string) => ({ program, files: ['/usr', '/bin', 
 
 const boot = (platform: Platform, program = qemu, timeoutMs = 20_000) => {
   const groups = groupsOfVms(platform)
-  const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, systemd: true } as const
+  const vm = { uid: 79_998, groups, platform, vcpus: 1, memoryMib: 64, diskGib: 0, devices: 0, systemd: true } as const
   const jailFiles = program.startsWith(dir) ? { ofQemu: ofScript } : createJailFiles()
   return bootCanary({ qemu: program, platform, vm, jailFiles, timeoutMs })
 }

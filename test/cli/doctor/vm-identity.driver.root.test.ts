@@ -11,7 +11,16 @@ const dir = mkdtempSync(join(tmpdir(), 'strongroom-identity-'))
 chmodSync(dir, 0o755)
 afterAll(() => rmSync(dir, { recursive: true }))
 
-const vm = { uid: 70_000, groups: [], platform: 'kvm', vcpus: 1, memoryMib: 64, diskGib: 0, systemd: true } as const
+const vm = {
+  uid: 70_000,
+  groups: [],
+  platform: 'kvm',
+  vcpus: 1,
+  memoryMib: 64,
+  diskGib: 0,
+  devices: 0,
+  systemd: true,
+} as const
 
 function deviceOf(name: string, mode: number, gid: number): string {
   const path = join(dir, name)

@@ -2,6 +2,7 @@
 
 import { expect, test } from 'bun:test'
 import { hasWorker, workerProblems } from '../../../src/config/checks/worker.ts'
+import { parseConfig } from '../../../src/config/parse.ts'
 
 const [file, disk] = [{ model_file: '/m.gguf' }, { model_disk: 'm' }]
 const none = { model_file: '', model_disk: '' }
@@ -23,4 +24,35 @@ test('goal: in a VM either will do, on the host a disk alone will not', () => {
       message: 'must name the GGUF file of model_disk (m): a gateway on the host serves the file',
     },
   ])
+})
+
+test('goal: GPUs need a policy, a worker, a measured VM of snp, and each stands there once', () => {
+  const problems = (text: string) => {
+    const verdict = parseConfig(text, 'f')
+    return verdict.ok ? [] : verdict.problems.map(({ field, message }) => `${field}: ${message}`)
+  }
+  const worker = '[inference.worker]\nmodel_disk = "m"\n'
+  const gpu = 'gpu = ["0000:41:00.0"]\n'
+  const policy = 'gpu_policy = "/p.json"\n'
+  expect(problems(worker + gpu + policy)).toEqual([])
+  expect(problems(`platform = "snp"\n${worker}${gpu}${policy}`)).toEqual([])
+  const refused = [
+    [worker + gpu, 'gpu_policy: must name the policy'],
+    [worker + policy, 'gpu_policy: needs gpu'],
+    [`[inference.worker]\n${gpu}${policy}`, 'gpu: needs model_disk or model_file'],
+    [
+      `[inference]\nplacement = "host"\n[inference.worker]\nmodel_file = "/m"\n${gpu}${policy}`,
+      'gpu: needs inference.placement',
+    ],
+    [`platform = "kvm"\n${worker}${gpu}${policy}`, 'gpu: needs platform "snp" or "auto", not "kvm"'],
+    [`platform = "tcg"\n${worker}${gpu}${policy}`, 'gpu: needs platform "snp" or "auto", not "tcg"'],
+    [`${worker}gpu = ["0000:41:00.0", "0000:41:00.0"]\n${policy}`, 'gpu.1: 0000:41:00.0 stands here twice'],
+    [`${worker}gpu = ["41:00.0"]\n${policy}`, 'gpu.0: '],
+    [`${worker}gpu = ["0000:41:00.0,x-no-mmap=on"]\n${policy}`, 'gpu.0: '],
+  ] as const
+  for (const [text, start] of refused) {
+    const found = problems(text)
+    expect(found).toHaveLength(1)
+    expect(found[0]).toStartWith(`inference.worker.${start}`)
+  }
 })

@@ -14,6 +14,7 @@ const base: Confinement = {
   vcpus: 2,
   memoryMib: 2048,
   diskGib: 8,
+  devices: 0,
   systemd: true,
 }
 const CASES: Record<string, Confinement> = {
@@ -22,6 +23,7 @@ const CASES: Record<string, Confinement> = {
   'tcg, no systemd': { ...base, systemd: false },
   'kvm, systemd': { ...base, platform: 'kvm', groups: [105] },
   'snp, systemd': { ...base, platform: 'snp', groups: [105, 106] },
+  'snp, a GPU, systemd': { ...base, platform: 'snp', groups: [105, 106], devices: 1 },
 }
 
 test('what QEMU may use of the host, on every platform', () => {
@@ -58,5 +60,8 @@ test('QEMU loses every privilege and has no limit that is infinite', () => {
     expect(scopeProperties(confinement)).toContain('MemorySwapMax=0')
     expect(memoryMaxMib(confinement)).toBeGreaterThan(confinement.memoryMib)
     expect(memoryMaxMib(confinement)).toBeLessThan(confinement.memoryMib * 1.5 + 1)
+    // Pages that a device uses cannot be taken back: a bound would end the VM. Its locked memory stays bounded.
+    const isBounded = scopeProperties(confinement).some(property => property.startsWith('MemoryMax='))
+    expect(isBounded).toBe(confinement.devices === 0)
   }
 })

@@ -31,6 +31,7 @@ import { openStore } from '../../../src/store/db.ts'
 import { listResources, recordResource, resourceOf } from '../../../src/store/ledger/resource.query.ts'
 import { insertVm, moveVm, vmById } from '../../../src/store/ledger/vm.query.ts'
 import type { Vm } from '../../../src/store/ledger/vm.table.ts'
+import { gpuTaker } from '../../../src/vm/gpu/gpu.driver.ts'
 import { nativeHashes, openImageFile } from '../../../src/vm/launch/image-file.driver.ts'
 import { createJailFiles } from '../../../src/vm/launch/jail-files.driver.ts'
 import { startJailed } from '../../../src/vm/launch/jailed.driver.ts'
@@ -103,6 +104,7 @@ inOwnNetns(
         groups: [],
         platform: { kind: 'tcg' },
         kernels: null,
+        takeGpus: gpuTaker(),
         launcher: {
           prepare: async () => ({
             firmware: openImageFile(image),

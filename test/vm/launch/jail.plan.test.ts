@@ -20,7 +20,15 @@ test('goal: nothing is lost from the command line by accident', () => {
 })
 
 test('goal: every stage of a start is known as one, by its name and by its path, and the program is none', () => {
-  const confinement = { uid: 70_000, groups: [], vcpus: 1, memoryMib: 1, diskGib: 0, systemd: true } as const
+  const confinement = {
+    uid: 70_000,
+    groups: [],
+    vcpus: 1,
+    memoryMib: 1,
+    diskGib: 0,
+    devices: 0,
+    systemd: true,
+  } as const
   let argv = scopeArgv(confinedArgv({ ...confinement, platform: 'tcg' }, jailArgv(jail, program)), 'x')
   const seen: string[] = []
   while (argv.includes('--')) {

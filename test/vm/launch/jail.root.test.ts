@@ -54,7 +54,7 @@ afterAll(async () => {
   rmSync(dir, { recursive: true, force: true })
 })
 
-const confinement = { uid, groups: [], platform: 'tcg', vcpus: 1, memoryMib: 128, diskGib: 0 } as const
+const confinement = { uid, groups: [], platform: 'tcg', vcpus: 1, memoryMib: 128, diskGib: 0, devices: 0 } as const
 const role: JailedStart['role'] = { kind: 'qemu', confinement }
 
 /** `attack(NAME, RESULT)` prints whether the call worked. The program lives on, so that the host can look at it. */

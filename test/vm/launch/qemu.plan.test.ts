@@ -50,6 +50,7 @@ const planFor = (platform: QemuPlatform): QemuPlan => ({
   },
   platform,
   scratchLimits: { mibPerS: 256, iops: 4000 },
+  gpus: null,
 })
 
 for (const [name, platform] of Object.entries(PLATFORMS)) {
@@ -140,4 +141,33 @@ test('a VM without a scratch disk, or without limits on it, has none in its argu
   const byRate = qemuArgv({ ...plan, scratchLimits: { mibPerS: 1, iops: 0 } }).join('\n')
   expect(byRate).toContain('"bps-total":1048576')
   expect(byRate).not.toContain('iops-total')
+})
+
+test('a VM with GPUs gets each behind a port of its own, by descriptor, and firmware keeps room for their memory', () => {
+  // Goal: QEMU reaches nothing of VFIO by a path, and starts with the devices: a confidential guest takes none later.
+  const plan = planFor(PLATFORMS['snp-bios'])
+  const without = qemuArgv(plan)
+  const gpus = { iommu: 11, devices: [12, 13], mmioWindowMib: 524_288 }
+  const argv = qemuArgv({ ...plan, gpus })
+  expect(argv.filter(argument => !without.includes(argument))).toEqual([
+    ...['-fw_cfg', 'name=opt/ovmf/X-PciMmio64Mb,string=524288'],
+    'iommufd,id=iommu,fd=11',
+    'pcie-root-port,id=gpu-port0,bus=pcie.0,chassis=1,io-reserve=0',
+    'vfio-pci,id=gpu0,bus=gpu-port0,iommufd=iommu,fd=12,rombar=0',
+    'pcie-root-port,id=gpu-port1,bus=pcie.0,chassis=2,io-reserve=0',
+    'vfio-pci,id=gpu1,bus=gpu-port1,iommufd=iommu,fd=13,rombar=0',
+  ])
+  expect(argv.join(' ')).not.toMatch(/\/dev\/(vfio|iommu)|host=|sysfsdev=/)
+  expectGolden('qemu-snp-gpu.txt', `${argv.join('\n')}\n`)
+  // 2 TiB for eight of them end above what the model's addresses reach.
+  const eight = qemuArgv({ ...plan, gpus: { ...gpus, mmioWindowMib: 2_097_152 } })
+  expect(eight[eight.indexOf('-cpu') + 1]).toBe('EPYC-v4,phys-bits=42')
+})
+
+test('no VM but a confidential one gets a GPU', () => {
+  // Goal: on other platforms the host reads all that a GPU computes, and nothing vouches for it.
+  const gpus = { iommu: 11, devices: [12], mmioWindowMib: 32_768 }
+  for (const platform of [PLATFORMS.tcg, PLATFORMS.kvm]) {
+    expect(() => qemuArgv({ ...planFor(platform), gpus })).toThrow('GPUs go to confidential VMs alone')
+  }
 })

@@ -1,0 +1,137 @@
+// PCI devices of this host that VMs can get whole (Linux Documentation/driver-api/vfio.rst, Documentation/ABI/testing/
+// sysfs-bus-pci). Effects: reads sysfs below a root, writes one attribute of a device, opens device nodes.
+
+import { closeSync, existsSync, openSync, readdirSync, readFileSync, readlinkSync, writeFileSync } from 'node:fs'
+import { basename, join } from 'node:path'
+import { wrapFault } from '../base/fault.ts'
+import { resultOr } from '../base/result-or.ts'
+import type { HostRoot } from './platform.ts'
+
+/** A base address register that has memory behind it. */
+export type Bar = {
+  readonly index: number
+  readonly sizeBytes: number
+  /** Whether it may lie above 4 GiB. */
+  readonly is64Bit: boolean
+  /** Largest size that the device offers for it (PCIe 6.0, 7.8.6); null: its size is fixed. */
+  readonly largestBytes: number | null
+}
+
+export type VfioDevice = {
+  readonly address: string
+  readonly exists: boolean
+  /** As sysfs prints it, like 0x10de; '' where it does not say. So are the next two. */
+  readonly vendor: string
+  readonly pciClass: string
+  /** d3cold_allowed: 1 where the kernel may take the power off an idle device. */
+  readonly d3coldAllowed: string
+  /** Like D0 and D3hot; '' where the kernel does not say. */
+  readonly powerState: string
+  /** Name of its driver; null: none. */
+  readonly driver: string | null
+  /** Other devices of its IOMMU group but bridges, by address. Null: it is in no group. */
+  readonly neighbours: readonly string[] | null
+  readonly bars: readonly Bar[]
+  /** Its node of /dev/vfio/devices, by which QEMU gets it without its group; null: there is none. */
+  readonly node: string | null
+  /** Whether /dev/iommu is there. */
+  readonly hasIommu: boolean
+}
+
+const devicesDir = 'sys/bus/pci/devices'
+const iommuNode = 'dev/iommu'
+const bridgeClass = '0x0604'
+
+/** Never throws: what cannot be read is not there. */
+export function lookAtVfio(address: string, { root }: HostRoot = { root: '/' }): VfioDevice {
+  const directory = join(root, devicesDir, address)
+  const text = (name: string) => resultOr(() => readFileSync(join(directory, name), 'utf8').trim(), '')
+  const [name] = namesIn(join(directory, 'vfio-dev')).filter(entry => /^vfio\d+$/.test(entry))
+  const node = name === undefined ? null : join(root, 'dev/vfio/devices', name)
+  return {
+    address,
+    exists: existsSync(directory),
+    vendor: text('vendor'),
+    pciClass: text('class'),
+    d3coldAllowed: text('d3cold_allowed'),
+    powerState: text('power_state'),
+    driver: resultOr(() => basename(readlinkSync(join(directory, 'driver'))), null),
+    neighbours: neighboursOf(address, { root }),
+    bars: barsIn(text('resource'), index => text(`resource${index}_resize`)),
+    node: node !== null && existsSync(node) ? node : null,
+    hasIommu: existsSync(join(root, iommuNode)),
+  }
+}
+
+/** vfio.rst: a group is given to one user as a whole; its bridges stay with their driver. */
+function neighboursOf(address: string, { root }: HostRoot): string[] | null {
+  const group = join(root, devicesDir, address, 'iommu_group')
+  if (!existsSync(group)) return null
+  return namesIn(join(group, 'devices'))
+    .filter(name => name !== address)
+    .filter(name => {
+      const found = resultOr(() => readFileSync(join(root, devicesDir, name, 'class'), 'utf8'), '')
+      return !found.startsWith(bridgeClass)
+    })
+}
+
+function namesIn(directory: string): string[] {
+  return resultOr(() => readdirSync(directory).toSorted(), [])
+}
+
+/** Flags of include/linux/ioport.h. */
+const RESOURCE = { memory: 0x200n, memory64: 0x10_0000n } as const
+const barCount = 6
+const mib = 1024 * 1024
+
+/** Lines "start end flags" of the file `resource`; those behind the sixth are the ROM and bridges' windows. */
+function barsIn(resource: string, resizeText: (index: number) => string): Bar[] {
+  return resource.split('\n').flatMap((line, index): Bar[] => {
+    const [, start, end, flags] = /^(0x[0-9a-f]{1,16}) (0x[0-9a-f]{1,16}) (0x[0-9a-f]{1,16})$/.exec(line) ?? []
+    if (index >= barCount || start === undefined || end === undefined || flags === undefined) return []
+    if ((BigInt(flags) & RESOURCE.memory) === 0n || BigInt(end) <= BigInt(start)) return []
+    return [
+      {
+        index,
+        sizeBytes: Number(BigInt(end) - BigInt(start) + 1n),
+        is64Bit: (BigInt(flags) & RESOURCE.memory64) !== 0n,
+        largestBytes: largestOf(resizeText(index)),
+      },
+    ]
+  })
+}
+
+/** The file `resourceN_resize`: bit n stands for 2^n MiB, hexadecimal. */
+function largestOf(text: string): number | null {
+  if (!/^[0-9a-f]{1,16}$/.test(text) || /^0+$/.test(text)) return null
+  return 2 ** (BigInt(`0x${text}`).toString(2).length - 1) * mib
+}
+
+/** Returns the content of the file afterwards. Never throws: where /sys is read-only, it says what it said. */
+export function forbidD3cold(address: string, { root }: HostRoot = { root: '/' }): string {
+  const path = join(root, devicesDir, address, 'd3cold_allowed')
+  resultOr(() => writeFileSync(path, '0', { flag: 'r+' }), undefined)
+  return resultOr(() => readFileSync(path, 'utf8').trim(), '')
+}
+
+export type OpenDevices = Disposable & {
+  readonly iommu: number
+  /** In the order that was asked for. */
+  readonly devices: readonly number[]
+}
+
+/** Opens /dev/iommu and the nodes for one QEMU. Fault host.unsupported. */
+export function openVfio(nodes: readonly string[], { root }: HostRoot = { root: '/' }): OpenDevices {
+  using opened = new DisposableStack()
+  const open = (path: string): number => {
+    try {
+      return opened.adopt(openSync(path, 'r+'), closeSync)
+    } catch (error) {
+      throw wrapFault(error, `open ${path}`, 'host.unsupported')
+    }
+  }
+  const iommu = open(join(root, iommuNode))
+  const devices = nodes.map(open)
+  const kept = opened.move()
+  return { iommu, devices, [Symbol.dispose]: () => kept.dispose() }
+}
