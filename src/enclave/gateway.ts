@@ -8,7 +8,7 @@ import { systemRandom } from '../base/ids.ts'
 import type { Logger } from '../base/log.ts'
 import { guestGatewayName } from '../contract/vm/agent.ts'
 import { encodeAllowlist } from '../contract/vm/allowlist.ts'
-import type { WorkloadDocument } from '../contract/vm/workload.ts'
+import type { WorkloadDocument, WorkloadGpus } from '../contract/vm/workload.ts'
 import { spkiDigestOf } from '../http/pair.ts'
 import type { EvidenceOrigin } from '../inference/attestation/attester.ts'
 import type { SharedReceiptKeys } from '../inference/attestation/receipt-keys.ts'
@@ -24,6 +24,7 @@ import type { Authenticate } from '../inference/types.ts'
 import type { BuiltInWorker } from '../inference/worker/worker.ts'
 import type { LedgerStore } from '../store/db.ts'
 import type { Control } from './control.ts'
+import type { EnclaveGpus } from './gpus.ts'
 import type { SpanSpool } from './span-spool.ts'
 import { EnclaveTls } from './tls.ts'
 import { upstreamTarget } from './upstreams.ts'
@@ -44,6 +45,7 @@ export type EnclaveGatewayDeps = {
   readonly origin: EvidenceOrigin
   readonly nonces: LedgerStore
   readonly startWorker: StartWorker
+  readonly openGpus: (required: WorkloadGpus) => EnclaveGpus
   readonly listen: { readonly hostname: string; readonly port: number }
   /** This program: SHA-256 of its file, and its own argv. */
   readonly executableDigest: Promise<Uint8Array>
@@ -152,11 +154,14 @@ export class EnclaveGateway {
     })
     const tlsOpen = EnclaveTls.open({ wants, clock, log }, signal)
     tlsOpen.catch(() => {}) // reported where it is awaited
+    const required = workload.worker?.gpus
+    const gpus = required === undefined ? null : this.#deps.openGpus(required)
     const worker =
       workload.worker === null
         ? null
         : await this.#deps.startWorker(workload.worker, {
             admit: workloads.admit,
+            gpus,
             onReady: name => {
               workloads.bind()
               this.#service?.probeNow(name)
@@ -193,6 +198,7 @@ export class EnclaveGateway {
       configurationDigest: this.#deps.digest,
       workload: this.#deps.text,
       openEvidence: () => Promise.resolve(origin),
+      ...(gpus === null ? {} : { gpus: nonce => gpus.evidence(nonce) }),
       clock,
       random: systemRandom,
       log,

@@ -2,6 +2,7 @@
 
 import * as fs from 'node:fs'
 import { Type } from '@sinclair/typebox'
+import { NVIDIA_ROOTS } from '../attest/nvidia/roots.ts'
 import { present } from '../base/assert.ts'
 import { fromHex, utf8 } from '../base/bytes.ts'
 import { systemClock } from '../base/clock.ts'
@@ -21,6 +22,7 @@ import { mountReadOnly } from '../linux/mount.ts'
 import { openStore } from '../store/db.ts'
 import { Enclave } from './enclave.ts'
 import { EnclaveGateway } from './gateway.ts'
+import { EnclaveGpus, type GpusDeps, nvidiaPrograms } from './gpus.ts'
 import { Hosts } from './hosts.ts'
 import { LogLines } from './log-lines.ts'
 import { modelPath, openModel } from './models.ts'
@@ -36,6 +38,7 @@ export type EnclaveSettings = ProgramSettings & {
   readonly executable: string
   readonly commandLine: string
   readonly worker: Pick<EnclaveWorkerDeps, 'user' | 'startSandboxed' | 'openModel' | 'modelPath'>
+  readonly gpus: Pick<GpusDeps, 'driver' | 'roots'>
   readonly usageRowsMax: number
 }
 
@@ -53,6 +56,7 @@ export const enclaveSettings: EnclaveSettings = {
     openModel: model =>
       openModel(model, { root: '', run: programSettings.run, mountReadOnly, clock: systemClock, diskWaitMs: 10_000 }),
   },
+  gpus: { driver: nvidiaPrograms(programSettings.run), roots: [NVIDIA_ROOTS] },
   usageRowsMax: 65_536,
 }
 
@@ -110,6 +114,7 @@ export async function serveEnclave(version: string, settings: EnclaveSettings): 
         spent,
         wants,
         startWorker,
+        openGpus: required => new EnclaveGpus(required, { ...settings.gpus, clock, random: systemRandom }),
         clock,
         nonces: store.ledger,
         listen: settings.listen,

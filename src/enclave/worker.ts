@@ -11,11 +11,14 @@ import type { StartSandboxed } from '../host/sandbox.ts'
 import type { WorkerSettings } from '../inference/worker/command.plan.ts'
 import { BuiltInWorker, workerTiming } from '../inference/worker/worker.ts'
 import type { Owner } from '../linux/files.ts'
+import type { EnclaveGpus } from './gpus.ts'
 
 export type WorkerSide = {
   readonly admit: (candidate: WorkloadCandidate) => Admission
   /** Called with the name of its upstream, each time it has become healthy. */
   readonly onReady: (upstream: string) => void
+  /** GPUs that have to be good before it starts; null: it needs none. */
+  readonly gpus: Pick<EnclaveGpus, 'prepare'> | null
 }
 
 /** Starts it; its state shows the outcome. Fault attest.unavailable: the image has no root hash. */
@@ -36,11 +39,8 @@ export type EnclaveWorkerDeps = {
 }
 
 export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
-  return async (worker, { admit, onReady }) => {
+  return async (worker, { admit, onReady, gpus }) => {
     const { path, rootHash } = deps.root
-    if (worker.gpus !== undefined) {
-      throw new Fault('attest.unavailable', 'this image takes no evidence of GPUs, which workload.json requires')
-    }
     if (rootHash === null) throw new Fault('attest.unavailable', 'the kernel command line names no root hash')
     const built = new BuiltInWorker({
       settings: settingsOf(worker, deps.modelPath(worker.disk)),
@@ -49,8 +49,9 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
       user: () => deps.user,
       startSandboxed: deps.startSandboxed,
       removeTree,
-      // Before each start: a disk that cannot be opened stops the worker, and the gateway serves its other models.
+      // Before each start: bad GPUs, or a disk that cannot be opened, stop the worker, and the gateway serves its other models.
       openModel: async () => {
+        await gpus?.prepare()
         await deps.openModel(worker.disk)
         return worker.disk
       },

@@ -10,7 +10,7 @@ import type { TraceSpan } from '../contract/vm/span.ts'
 import { type GatewaySettings, keptReceiptsDefault } from '../contract/vm/workload.ts'
 import { createPublicLimiter } from '../http/public-rate.ts'
 import type { LedgerStore } from '../store/db.ts'
-import { createAttester, type EvidenceOrigin } from './attestation/attester.ts'
+import { createAttester, type EvidenceOrigin, type GpuSource } from './attestation/attester.ts'
 import { createAttestationEndpoint } from './attestation/endpoint.ts'
 import { createNonceLedger, nonceGapMs } from './attestation/nonces.ts'
 import type { SharedReceiptKeys } from './attestation/receipt-keys.ts'
@@ -63,6 +63,8 @@ export type InferenceServiceDeps = Runtime & {
   readonly startSchemaProcess?: StartSchemaProcess
   /** Called again, with pauses, until it resolves: what vouches for the gateway may take seconds to be there. */
   readonly openEvidence: () => Promise<EvidenceOrigin>
+  /** Evidence of the worker's GPUs. Left out: it has none. */
+  readonly gpus?: GpuSource
 }
 
 export type InferenceService = {
@@ -242,6 +244,7 @@ function createAttestation(deps: InferenceServiceDeps): Attestation {
       keys: deps.keys,
       tlsSpkiDigest: deps.tlsSpkiDigest,
       configurationDigest: deps.configurationDigest,
+      gpus: deps.gpus ?? null,
       clock,
       callersMax: attestationCallersMax,
       gapMs: nonceGapMs(kept),

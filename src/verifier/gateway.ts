@@ -22,6 +22,7 @@ import { AttestationResponse, type AttestedWorkload } from '../contract/http/att
 import { admits } from '../contract/vm/allowlist.ts'
 import type { WorkloadDocument } from '../contract/vm/workload.ts'
 import type { ExpectedAllowlist } from './allowlist.ts'
+import { type JudgeGpus, judgeGpus } from './gpus.ts'
 import { PINS, type Pinned, type Pins, pinChecks } from './pins.ts'
 import { COMMON_GROUPS, type Group, groupsOf, nonceCheck, withCrl, withFloors } from './receipt-groups.ts'
 import { type ReadWorkload, readWorkload, workloadChecks } from './workload.ts'
@@ -61,6 +62,8 @@ export type GatewayQuestion = {
   readonly workload?: Uint8Array | null
   /** Upstreams outside of the measured VM that may get prompts: `NAME`, or `NAME=ORIGIN`. Left out: none may. */
   readonly outside?: readonly string[]
+  /** Judges evidence of GPUs. Left out: its digest is compared, and that it was not judged is said. */
+  readonly gpus?: JudgeGpus
 }
 
 export type GatewayVerdict = Verdict & {
@@ -98,6 +101,9 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
   )
   const statements = receipts.map(receipt => receipt.verdict.statement)
   const gateway = statements[0] ?? null
+  const worker = receipts.find(({ target }) => target === 'inference-worker')?.verdict.statement ?? null
+  const { gpuEvidence: sent } = document
+  const gpus = judgeGpus({ worker, workload: ownWorkload, sent, judge: asked.gpus, asOfMs: asked.asOf })
   const checks = [
     pass('attestation-format', 'five receipts, in the order and under the names of the contract'),
     ...pinChecks(PINS, asked.pins, pinnedBy(asked)),
@@ -107,12 +113,13 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
     ...(question.pins.tcb === 'any' ? [] : [floorAgeCheck(question.asOf)]),
     configurationCheck(gateway, question.configurationDigest),
     ...workloadChecks(gateway, ownWorkload, asked.outside ?? []),
+    ...gpus.checks,
     ...receipts.flatMap(({ target, verdict: judged }) => [
       ...groupsOf(judged.checks, { prefix: `${target}/`, groups: GROUPS, elsewhere: admissionMembers }),
       admissionCheck(target, judged, question.allowlist),
     ]),
   ]
-  const simulated = receipts.some(receipt => receipt.verdict.simulated)
+  const simulated = gpus.simulated || receipts.some(receipt => receipt.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipts.every(receipt => receipt.verdict.ok)
   return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: ownWorkload?.document ?? null }
@@ -159,6 +166,8 @@ function questionOf(
       tlsSpkiDigest: target === 'gateway' ? 'any' : { equals: null },
       // See `configurationCheck`.
       configurationDigest: target === 'gateway' ? 'any' : { equals: null },
+      // See `judgeGpus`.
+      gpuEvidenceDigest: target === 'inference-worker' ? 'any' : { equals: null },
     },
     tpm: 'any',
     verifiers: nativeVerifiers,
@@ -238,6 +247,7 @@ const GROUPS: readonly Group[] = [
       'expected-workload',
       'expected-tls-spki-digest',
       'expected-configuration-digest',
+      'expected-gpu-evidence-digest',
     ],
   },
   {

@@ -1,6 +1,7 @@
 // The gateway of a VM as its own process: `bun enclave-process.ts SETTINGS`, with SETTINGS as JSON; or compiled, with
 // its children as other roles of the same program, as in strongroom-enclave. Effects.
 
+import { nvidiaPrograms } from '../../../src/enclave/gpus.ts'
 import { serveEnclave } from '../../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../../src/host/sandbox.ts'
 import { relayCommand } from '../../../src/inference/relay/wire.ts'
@@ -63,6 +64,8 @@ async function serve(settings: EnclaveProcessSettings): Promise<void> {
     // The real one would signal PID 1 of the machine that tests.
     powerOff: async () => process.exit(0),
     listen: { hostname: '127.0.0.1', port: settings.listenPort },
+    // No programs of NVIDIA's here: a workload that requires GPUs does not serve.
+    gpus: { driver: nvidiaPrograms(run), roots: [] },
     worker: {
       user: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
       startSandboxed: startScriptedWorker,

@@ -17,6 +17,7 @@ import {
   createAttester,
   type DescribeWorkloads,
   type EvidenceOrigin,
+  type GpuSource,
 } from '../../../src/inference/attestation/attester.ts'
 import { createAttestationEndpoint } from '../../../src/inference/attestation/endpoint.ts'
 import { createNonceLedger } from '../../../src/inference/attestation/nonces.ts'
@@ -98,6 +99,8 @@ export type RigOptions = {
   readonly gapMs?: number
   readonly tlsSpkiDigest?: Uint8Array
   readonly keys?: ReceiptKeys
+  readonly configurationDigest?: Uint8Array
+  readonly gpus?: GpuSource
   /** Lines of warnings and worse go here. */
   readonly logged?: string[]
 }
@@ -132,7 +135,8 @@ export async function openRig(options: RigOptions = {}): Promise<Rig> {
       describeWorkloads: options.describeWorkloads ?? (() => workloads),
       keys: options.keys ?? receiptKeys(),
       tlsSpkiDigest: () => options.tlsSpkiDigest ?? tlsSpkiDigest,
-      configurationDigest,
+      configurationDigest: options.configurationDigest ?? configurationDigest,
+      gpus: options.gpus ?? null,
       clock,
       callersMax: options.callersMax ?? 16,
       gapMs: options.gapMs ?? 0,

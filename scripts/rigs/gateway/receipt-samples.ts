@@ -37,6 +37,7 @@ export const fieldsOf = {
     allowlistDigest,
     tlsSpkiDigest: new Uint8Array(32).fill(2),
     configurationDigest: new Uint8Array(32).fill(5),
+    gpuEvidenceDigest: null,
   },
   claim: {
     ...common,

@@ -6,6 +6,7 @@ import { GPU_POLICY_CHECKS } from '../check-names.ts'
 import { type Parsed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'
 import { type Certificate, commonNameOf } from '../x509/certificate.ts'
+import type { Devtools } from './bound.ts'
 import { type Chain, checkChain, decodeChain } from './chain.ts'
 import { firmwareIdentityOf } from './dice.ts'
 import type { GpuEvidence } from './evidence.ts'
@@ -30,6 +31,8 @@ export type GpuQuestion = {
   readonly roots: readonly NvidiaRoots[]
   readonly policy: GpuPolicy
   readonly asOfMs: number
+  /** DevTools mode as software in a measured guest says, where the evidence is bound to its own. Null: nobody says. */
+  readonly devtools: Devtools | null
 }
 
 export type JudgedGpu = {
@@ -115,7 +118,7 @@ function judgeGpu(evidence: GpuEvidence, asked: Asked): WithChecks {
     ...reportChecks(report, chain, asked.nonce),
     architectureCheck(evidence, facts),
     ...(compared?.checks ?? nothingCompared('report or chain is not good').checks),
-    devtoolsCheck(asked.policy),
+    devtoolsCheck(asked.policy, asked.devtools),
     ...(facts === null
       ? GPU_POLICY_CHECKS.map(name => notChecked(name, 'report or chain is not good', true))
       : appraiseGpu(asked.policy, facts)),
@@ -187,9 +190,14 @@ function architectureCheck({ arch }: GpuEvidence, facts: GpuFacts | null): Check
  * Neither reports nor NVIDIA's overall result say whether a GPU is in DevTools mode, in which others can read its
  * memory. Its driver knows (NVML, devToolsMode), and only software in a measured guest can be believed about it.
  */
-function devtoolsCheck({ devtools }: GpuPolicy): Check {
-  const reason = 'no field of a report says that the GPU is not in DevTools mode'
-  return devtools === 'any' ? notChecked('gpu-devtools', reason, false) : fail('gpu-devtools', reason)
+function devtoolsCheck({ devtools }: GpuPolicy, said: Devtools | null): Check {
+  const name = 'gpu-devtools'
+  if (said === 'off') return pass(name, 'off, as the driver in the measured guest says')
+  const reason =
+    said === 'on'
+      ? 'it is in DevTools mode, as the driver in the guest says'
+      : 'no field of a report says that the GPU is not in DevTools mode'
+  return devtools === 'any' ? notChecked(name, reason, false) : fail(name, reason)
 }
 
 type Compared = Omit<Comparison, 'checks'> & { readonly checks: readonly Check[] }

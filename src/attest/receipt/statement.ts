@@ -20,6 +20,8 @@ type Field =
   /** Sizes in bytes, both ends included. */
   | { readonly type: 'bytes'; readonly min: number; readonly max: number }
   | { readonly type: 'bytes-or-null'; readonly sizeBytes: number }
+  /** Null where the map does not have it, so that statements of before are the same bytes. */
+  | { readonly type: 'bytes-or-absent'; readonly sizeBytes: number }
   | { readonly type: 'texts'; readonly countMax: number; readonly sizeBytesMax: number }
   | { readonly type: 'text-or-null'; readonly sizeBytesMax: number }
   /** Milliseconds since 1970. */
@@ -62,6 +64,8 @@ export const STATEMENT_FIELDS = {
     tlsSpkiDigest: { type: 'bytes-or-null', sizeBytes: 32 },
     /** SHA-256 of the gateway's canonical configuration, which lists the upstreams; null for the other workloads. */
     configurationDigest: { type: 'bytes-or-null', sizeBytes: 32 },
+    /** SHA-256 of the evidence of all GPUs of the worker (attest/nvidia/bound.ts); null where it has none. */
+    gpuEvidenceDigest: { type: 'bytes-or-absent', sizeBytes: 32 },
   },
   claim: {
     ...COMMON,
@@ -131,7 +135,7 @@ type ValueOf<F> = F extends { type: 'text' }
     ? Text
     : F extends { type: 'bytes' }
       ? Uint8Array
-      : F extends { type: 'bytes-or-null' }
+      : F extends { type: 'bytes-or-null' | 'bytes-or-absent' }
         ? Uint8Array | null
         : F extends { type: 'text-or-null' }
           ? string | null
@@ -154,7 +158,8 @@ export function encodeStatement(statement: Statement): Uint8Array {
   const fields = fieldsOf(statement.kind)
   const source: Readonly<Record<string, unknown>> = statement
   checkNames(Object.keys(source), fields)
-  const map = new Map(Object.entries(fields).map(([key, field]) => [key, cborOf(key, field, source[key])]))
+  const present = Object.entries(fields).filter(([key, field]) => !isOptional(field) || source[key] !== null)
+  const map = new Map(present.map(([key, field]) => [key, cborOf(key, field, source[key])]))
   const bytes = encodeCbor(map)
   wellFormed(bytes.length <= STATEMENT_LIMITS.sizeBytesMax, 'statement: too long')
   return bytes
@@ -165,7 +170,12 @@ export function decodeStatement(bytes: Uint8Array): Statement {
   const map = decodeCbor(bytes, STATEMENT_LIMITS)
   wellFormed(map instanceof Map, 'statement: not a map')
   const fields = fieldsOf(map.get('kind'))
-  checkNames([...map.keys()], fields)
+  const absent = Object.entries(fields).flatMap(([key, field]) => (isOptional(field) && !map.has(key) ? [key] : []))
+  checkNames([...map.keys(), ...absent], fields)
+  // A null in the map would be a second form of the same statement.
+  for (const [key, field] of Object.entries(fields)) {
+    wellFormed(!isOptional(field) || map.get(key) !== null, `statement: ${key}`)
+  }
   const entries = Object.entries(fields).map(([key, field]) => [key, fieldValue(key, field, map.get(key) ?? null)])
   // Both the type and this object follow the table.
   return Object.fromEntries(entries) as Statement
@@ -174,6 +184,10 @@ export function decodeStatement(bytes: Uint8Array): Statement {
 /** The REPORT_DATA with which the hardware vouches for the statement. */
 export function reportDataOf(statementBytes: Uint8Array): Uint8Array {
   return sha512(statementBytes)
+}
+
+function isOptional({ type }: Field): boolean {
+  return type === 'bytes-or-absent'
 }
 
 function fieldsOf(kind: unknown): Readonly<Record<string, Field>> {
@@ -238,6 +252,7 @@ function checked(key: string, field: Exclude<Field, { type: 'image' }>, value: u
       wellFormed(value instanceof Uint8Array && value.length >= field.min && value.length <= field.max, what)
       return value
     case 'bytes-or-null':
+    case 'bytes-or-absent':
       wellFormed(value === null || (value instanceof Uint8Array && value.length === field.sizeBytes), what)
       return value
   }

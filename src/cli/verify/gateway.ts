@@ -35,11 +35,12 @@ import {
 import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
+import { addBoundGpuOptions, type BoundGpuOptions, readJudgeGpus } from './gpu/bound.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
 
-type GatewayOptions = TrustOptions & LogOptions & { ca?: string; timeoutMs: number }
+type GatewayOptions = TrustOptions & LogOptions & BoundGpuOptions & { ca?: string; timeoutMs: number }
 
 export function addVerifyGateway(verify: Command): void {
   const command = verify
@@ -48,7 +49,7 @@ export function addVerifyGateway(verify: Command): void {
     .argument('<url>', 'https://HOST:PORT', urlOption)
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
-  addLogOptions(addTrustOptions(command))
+  addBoundGpuOptions(addLogOptions(addTrustOptions(command)))
     .examples(
       'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
       'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
@@ -75,6 +76,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
   const trust = await readTrust({ ...options, ...loggedPins(options) })
   const log = readLogOptions(run, options)
+  const gpus = await readJudgeGpus(options)
   const verbose = options.verbose === true
   const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
     showVerdict(run, { whole, found, verbose, logged })
@@ -96,6 +98,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   const asOf = systemClock.nowMs()
   const found = await verifyGateway(body, {
     ...trust,
+    gpus,
     workload: trust.workload ?? (await fetchWorkload({ url, ca, timeoutMs })),
     nonce,
     asOf,

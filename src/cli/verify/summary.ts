@@ -91,7 +91,7 @@ const RESTS: readonly (readonly [label: string, names: readonly string[]])[] = [
   ['firmware', ['tcb-floor-snp', 'tcb-floor-microcode']],
   ['revocation', ['chain-revocation', 'revocation']],
   ['log', ['log-included', 'log-witnessed', 'log-age']],
-  ['GPUs', ['gpu-evidence']],
+  ['GPUs', ['gpu-required', 'gpu-evidence']],
   ['nonce', ['attestation-nonce', 'report/nonce']],
   ['vTPM', ['vtpm-binding']],
   ['PCRs', ['tpm-expected-pcrs', 'tpm-event-log']],

@@ -56,5 +56,8 @@ export const AttestationResponse = Closed({
     Entry('metrics-collector'),
     Entry('cluster-state-metrics'),
   ]),
+  gpuEvidence: Type.Optional(
+    Bytes("Evidence of the worker's GPUs, whose SHA-256 is in its receipt; where it has any; JSON"),
+  ),
 })
 export type AttestationResponse = Static<typeof AttestationResponse>

@@ -1,7 +1,10 @@
 // Makes the five receipts of an attestation, for one caller at a time (turns.ts), within a bounded time. Effects: the
 // evidence source.
 
+import { sha256 } from '../../attest/hash.ts'
+import { gpuNonce } from '../../attest/nvidia/bound.ts'
 import { issueReceipt } from '../../attest/receipt/issue.ts'
+import { keysDigest } from '../../attest/receipt/public-keys.ts'
 import type { Platform, ReceiptEvidence } from '../../attest/receipt/receipt.ts'
 import type { Image } from '../../attest/receipt/statement.ts'
 import { decodeReport } from '../../attest/report/report.ts'
@@ -54,6 +57,15 @@ export type AdmittedWorkloads = {
   readonly allowlistDigest: Uint8Array
 }
 
+/** Evidence of the worker's GPUs for a nonce (attest/nvidia/bound.ts). Must settle within a bounded time. */
+export type GpuSource = (nonce: Uint8Array) => Promise<Uint8Array>
+
+/** Receipts, and the evidence that the worker's names; null where it has no GPUs. */
+export type Attested = {
+  readonly receipts: AttestationResponse['receipts']
+  readonly gpuEvidence: Uint8Array | null
+}
+
 export type AttesterDeps = {
   readonly origin: EvidenceOrigin
   readonly describeWorkloads: DescribeWorkloads
@@ -62,6 +74,8 @@ export type AttesterDeps = {
   readonly tlsSpkiDigest: () => Uint8Array
   /** SHA-256 of the gateway's configuration (configuration.ts). */
   readonly configurationDigest: Uint8Array
+  /** Null: the worker has no GPUs. */
+  readonly gpus: GpuSource | null
   readonly clock: Clock
   /** Callers in the queue, including the current one. */
   readonly callersMax: number
@@ -80,7 +94,7 @@ export type Attester = {
   readonly attest: (
     nonce: Uint8Array,
     options: { readonly address: () => string; readonly accept: () => void; readonly signal: AbortSignal },
-  ) => Promise<AttestationResponse['receipts']>
+  ) => Promise<Attested>
 }
 
 export function createAttester(deps: AttesterDeps): Attester {
@@ -102,9 +116,9 @@ export function createAttester(deps: AttesterDeps): Attester {
         throw unavailable(`no evidence within ${timeoutMs} ms`)
       })
       try {
-        const receipts = await Promise.race([work, timeout])
-        if (receipts === null) throw unavailable(`${turns.size} callers are waiting already`)
-        return receipts
+        const attested = await Promise.race([work, timeout])
+        if (attested === null) throw unavailable(`${turns.size} callers are waiting already`)
+        return attested
       } finally {
         ended.abort()
         for (const promise of [work, timeout]) promise.catch(() => {})
@@ -114,10 +128,10 @@ export function createAttester(deps: AttesterDeps): Attester {
 }
 
 async function issueAll(
-  { describeWorkloads, keys, tlsSpkiDigest, configurationDigest, clock }: AttesterDeps,
+  { describeWorkloads, keys, tlsSpkiDigest, configurationDigest, gpus, clock }: AttesterDeps,
   origin: Extract<EvidenceOrigin, { kind: 'available' }>,
   caller: { readonly nonce: Uint8Array; readonly hasLeft: () => boolean },
-): Promise<AttestationResponse['receipts']> {
+): Promise<Attested> {
   const { workloads, allowlistDigest } = await describeWorkloads()
   const names = workloads.map(item => `${item.target}=${item.workload}`).join(' ')
   assert(
@@ -131,6 +145,8 @@ async function issueAll(
     if (!isMeasured) throw unavailable('HOST_DATA of the report is not the digest of what is in use')
     return evidence
   }
+  const gpuEvidence = await gpus?.(gpuNonce({ nonce: caller.nonce, keysDigest: keysDigest(keys.publicKeys) }))
+  const gpuEvidenceDigest = gpuEvidence === undefined ? null : sha256(gpuEvidence)
   const entries: unknown[] = []
   for (const { target, workload, imageDigest, command } of workloads) {
     if (caller.hasLeft()) throw unavailable('the caller has left')
@@ -148,6 +164,7 @@ async function issueAll(
         // No client connects to the other workloads.
         tlsSpkiDigest: target === 'gateway' ? tlsSpkiDigest() : null,
         configurationDigest: target === 'gateway' ? configurationDigest : null,
+        gpuEvidenceDigest: target === 'inference-worker' ? gpuEvidenceDigest : null,
       },
       publicKeys: keys.publicKeys,
       evidenceSource,
@@ -158,7 +175,7 @@ async function issueAll(
     entries.push({ target, workload, receipt })
   }
   // The names and their order were asserted above; issueReceipt returns what the schema describes.
-  return entries as AttestationResponse['receipts']
+  return { receipts: entries as AttestationResponse['receipts'], gpuEvidence: gpuEvidence ?? null }
 }
 
 function unavailable(reason: string): Fault {

@@ -39,13 +39,14 @@ export function createAttestationEndpoint({
       // Checked again at its turn. This check saves the turn.
       if (nonces.isUsed(nonce)) throw reusedNonce()
       const accept = () => nonces.use(nonce)
-      const receipts = await attester.attest(nonce, { address, accept, signal: request.signal })
+      const { receipts, gpuEvidence } = await attester.attest(nonce, { address, accept, signal: request.signal })
       const attestation: AttestationResponse = {
         schemaVersion: 1,
         scope: 'launch-or-admission-only',
         nonce: toBase64Url(nonce),
         operationalStatus: 'not-verified',
         receipts,
+        ...(gpuEvidence === null ? {} : { gpuEvidence: toBase64Url(gpuEvidence) }),
       }
       reported = null
       return Response.json(attestation, { headers: HEADERS })

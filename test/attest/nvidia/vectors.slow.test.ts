@@ -38,7 +38,15 @@ const GENUINE = ['format', 'root', 'signatures', 'times', 'signature', 'nonce', 
 
 test.skipIf(skipped)('goal: each report is signed by a chain to the pinned root, and for the nonce in it', () => {
   const policy = { ...defaultGpuPolicy(), ocspMaximumAgeSeconds: 'any', devtools: 'any' } as const
-  const asked = { rims: [], readSignedXml, ocsp: [], roots: [NVIDIA_ROOTS], policy, asOfMs: Date.parse('2026-11-26') }
+  const asked = {
+    devtools: null,
+    rims: [],
+    readSignedXml,
+    ocsp: [],
+    roots: [NVIDIA_ROOTS],
+    policy,
+    asOfMs: Date.parse('2026-11-26'),
+  }
   const all = samples()
   expect(all.size).toBeGreaterThan(0)
   for (const [name, evidence] of all) {

@@ -214,10 +214,12 @@ describe('statements', () => {
     const base: Readonly<Record<string, unknown>> = statementOf(kind)
     for (const [name, { type }] of Object.entries(STATEMENT_FIELDS[kind])) {
       const { [name]: _dropped, ...without } = base
-      refused(without)
+      // Null stands for its absence.
+      const isOptional = type === 'bytes-or-absent'
+      if (!isOptional) refused(without)
       for (const wrong of [undefined, 1.5, -1, true, {}, [1], 'x'.repeat(9000), new Uint8Array(65), ['a\0b'], 'a\0b'])
         refused({ ...base, [name]: wrong })
-      if (!type.endsWith('-or-null')) refused({ ...base, [name]: null })
+      if (!type.endsWith('-or-null') && !isOptional) refused({ ...base, [name]: null })
       if (type === 'text-or-null') refused({ ...base, [name]: '' })
     }
     refused({ ...base, extra: 'x' })
@@ -301,3 +303,20 @@ function readOrMalformed<T>(read: () => T): T | undefined {
     throw error
   }
 }
+
+// Goal: a statement of a worker without GPUs has the bytes of before there were any, and no second form.
+test('evidence of GPUs is in a statement where there is some, and else leaves no trace', () => {
+  const { gpuEvidenceDigest, ...former } = statementOf('workload') as Extract<Statement, { kind: 'workload' }>
+  expect(gpuEvidenceDigest).toBeNull()
+  const without = encodeStatement({ ...former, gpuEvidenceDigest: null })
+  const map = decodeCbor(without, STATEMENT_LIMITS)
+  if (!(map instanceof Map)) throw new Error('a statement is a map')
+  expect(map.has('gpuEvidenceDigest')).toBe(false)
+  expect(decodeStatement(without)).toEqual({ ...former, gpuEvidenceDigest: null })
+  const digest = new Uint8Array(32).fill(3)
+  const bytes = encodeStatement({ ...former, gpuEvidenceDigest: digest })
+  expect(decodeStatement(bytes)).toEqual({ ...former, gpuEvidenceDigest: digest })
+  for (const value of [null, new Uint8Array(31), 'x']) {
+    expect(() => decodeStatement(encodeCbor(new Map([...map, ['gpuEvidenceDigest', value]])))).toThrow(Malformed)
+  }
+})

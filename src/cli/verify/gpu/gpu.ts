@@ -56,7 +56,8 @@ export function addVerifyGpu(verify: Command): void {
     .runs(verifyGpu)
 }
 
-function collected(path: string, before: readonly string[] = []): readonly string[] {
+/** Values of an option that may be repeated. */
+export function collected(path: string, before: readonly string[] = []): readonly string[] {
   return [...before, path]
 }
 
@@ -74,6 +75,8 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
     roots: await readGpuRoots(options.trustSimulatedRoot),
     policy,
     asOfMs,
+    // Saved evidence comes with nobody's word.
+    devtools: null,
   })
   const shown = { ...verdict([...judged.checks, ...checks]), simulated: judged.simulated }
   await run.result(

@@ -68,6 +68,7 @@ export async function simulatedGpu({
     roots: [NVIDIA_ROOTS, roots],
     policy: samplePolicy(arch),
     asOfMs,
+    devtools: null,
   }
   return { authorities, roots, evidence, measurements, driver, vbios, ocsp, question }
 }
