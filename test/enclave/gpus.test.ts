@@ -3,7 +3,7 @@
 import { beforeAll, expect, test } from 'bun:test'
 import { readBoundGpuEvidence } from '../../src/attest/nvidia/bound.ts'
 import { NVIDIA_ROOTS } from '../../src/attest/nvidia/roots.ts'
-import { fromUtf8 } from '../../src/base/bytes.ts'
+import { fromUtf8, toHex } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { EnclaveGpus, type GpusDeps, nvidiaPrograms } from '../../src/enclave/gpus.ts'
@@ -122,5 +122,5 @@ test('goal: the evidence that is stated is for the nonce, with the word of the d
   const { devtools, evidence } = readBoundGpuEvidence(await enclaveGpus(recordedPrograms([gpu])).evidence(nonce))
   expect(devtools).toBe('off')
   // SPDM 1.1, GET_MEASUREMENTS: the nonce stands behind the header of four bytes.
-  expect(evidence.map(({ report }) => report.slice(4, 36))).toEqual([nonce])
+  expect(evidence.map(({ report }) => toHex(report.slice(4, 36)))).toEqual([toHex(nonce)])
 })
