@@ -3,7 +3,7 @@
 //
 // The driver is the measured guest's. Its word counts for what no report says: confidential mode on, DevTools mode off.
 
-import { DEVTOOLS, type Devtools, gpuEvidenceFormat } from '../attest/nvidia/bound.ts'
+import { DEVTOOLS, type Devtools, gpuEvidenceBytesMax, gpuEvidenceFormat } from '../attest/nvidia/bound.ts'
 import { verifyBoundGpus } from '../attest/nvidia/bound-verify.ts'
 import { type GpuPolicy, parseGpuPolicy } from '../attest/nvidia/policy.ts'
 import type { NvidiaRoots } from '../attest/nvidia/roots.ts'
@@ -90,13 +90,15 @@ export class EnclaveGpus {
     await this.#asked(this.#deps.driver.admit())
   }
 
-  /** What a receipt names: the evidence for this nonce, and the driver's word on DevTools mode. */
+  /** The bytes that a receipt names: the evidence for this nonce, and the driver's word on DevTools mode. */
   async evidence(nonce: Uint8Array): Promise<Uint8Array> {
     const { driver } = this.#deps
     const { isConfidential, devtools } = await this.#asked(driver.modes())
     if (!isConfidential) throw new Fault('attest.unavailable', 'GPUs: confidential mode is off')
     const { evidences } = this.#read(await this.#asked(driver.evidence(nonce)))
-    return utf8(canonicalJson({ format: gpuEvidenceFormat, devtools, evidences } as Plain))
+    const bytes = utf8(canonicalJson({ format: gpuEvidenceFormat, devtools, evidences } as Plain))
+    if (bytes.length <= gpuEvidenceBytesMax) return bytes
+    throw new Fault('attest.unavailable', `GPUs: evidence of ${bytes.length} bytes, at most ${gpuEvidenceBytesMax}`)
   }
 
   async #asked<Answer>(asking: Promise<Answer>): Promise<Answer> {

@@ -49,7 +49,8 @@ export function createStartWorker(deps: EnclaveWorkerDeps): StartWorker {
       user: () => deps.user,
       startSandboxed: deps.startSandboxed,
       removeTree,
-      // Before each start: bad GPUs, or a disk that cannot be opened, stop the worker, and the gateway serves its other models.
+      // Before each start: bad GPUs, or a disk that cannot be opened, stop the worker, not the gateway. It attests
+      // nothing before its worker has started once.
       openModel: async () => {
         await gpus?.prepare()
         await deps.openModel(worker.disk)

@@ -12,10 +12,14 @@ import { type BridgeTap, bridgeSocket } from '../guest/agent-bridge.ts'
 import type { PortPaths } from '../guest/agent-port.ts'
 import { succeed } from '../guest/root.ts'
 import { until } from '../until.ts'
-import type { EnclaveProcessSettings } from './process.ts'
+import type { EnclaveProcessSettings, ProcessGpus } from './process.ts'
 import { enclaveCommand, executableText, modelText, rootHash } from './workload.ts'
 
-export type MachineOptions = { readonly usageRowsMax?: number; readonly tap?: BridgeTap }
+export type MachineOptions = {
+  readonly usageRowsMax?: number
+  readonly tap?: BridgeTap
+  readonly gpus?: ProcessGpus
+}
 
 /** From sources, or what enclave-suite.ts has compiled: that starts in a tenth of the time. */
 const { STRONGROOM_TEST_ENCLAVE: compiled } = process.env
@@ -32,7 +36,7 @@ export class EnclaveMachine {
   readonly #bridge: Disposable
   #tap: BridgeTap | null
 
-  constructor({ usageRowsMax = 65_536, tap }: MachineOptions = {}) {
+  constructor({ usageRowsMax = 65_536, tap, gpus }: MachineOptions = {}) {
     const root = fs.mkdtempSync(join(tmpdir(), 'srt-enclave-vm-'))
     const port = makeRoot(root)
     this.#root = root
@@ -47,6 +51,7 @@ export class EnclaveMachine {
       executable: join(root, 'program'),
       commandLine: join(root, 'cmdline'),
       modelFile: join(root, 'model.gguf'),
+      gpus: gpus ?? null,
     }
     const output = fs.openSync(join(root, 'output'), 'w')
     // A test run that is killed takes its machines with it.

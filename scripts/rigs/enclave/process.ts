@@ -2,7 +2,7 @@
 // its children as other roles of the same program, as in strongroom-enclave. Effects.
 
 import { nvidiaPrograms } from '../../../src/enclave/gpus.ts'
-import { serveEnclave } from '../../../src/enclave/serve.ts'
+import { type EnclaveSettings, serveEnclave } from '../../../src/enclave/serve.ts'
 import type { StartSandboxed } from '../../../src/host/sandbox.ts'
 import { relayCommand } from '../../../src/inference/relay/wire.ts'
 import { schemaChildCommand } from '../../../src/inference/schema-check/wire.ts'
@@ -18,6 +18,26 @@ export type EnclaveProcessSettings = {
   readonly commandLine: string
   readonly usageRowsMax: number
   readonly modelFile: string
+  /** Null: an image without NVIDIA's programs, whose worker does not start where a workload requires GPUs. */
+  readonly gpus: ProcessGpus | null
+}
+
+export type ProcessGpus = {
+  /** Put before the command lines of NVIDIA's programs. */
+  readonly command: readonly string[]
+  /** DER of each pair of roots that are trusted, base64. */
+  readonly roots: readonly { readonly device: string; readonly rim: string }[]
+}
+
+function gpusOf({ gpus }: EnclaveProcessSettings): EnclaveSettings['gpus'] {
+  if (gpus === null) return { driver: nvidiaPrograms(run), roots: [] }
+  return {
+    driver: nvidiaPrograms((argv, options) => run([...gpus.command, ...argv], options)),
+    roots: gpus.roots.map(({ device, rim }) => ({
+      device: Uint8Array.fromBase64(device),
+      rim: Uint8Array.fromBase64(rim),
+    })),
+  }
 }
 
 /** An engine that is always well and has one thing to say, on the socket of the sandbox. */
@@ -64,8 +84,7 @@ async function serve(settings: EnclaveProcessSettings): Promise<void> {
     // The real one would signal PID 1 of the machine that tests.
     powerOff: async () => process.exit(0),
     listen: { hostname: '127.0.0.1', port: settings.listenPort },
-    // No programs of NVIDIA's here: a workload that requires GPUs does not serve.
-    gpus: { driver: nvidiaPrograms(run), roots: [] },
+    gpus: gpusOf(settings),
     worker: {
       user: { uid: process.getuid?.() ?? 0, gid: process.getgid?.() ?? 0 },
       startSandboxed: startScriptedWorker,

@@ -1,7 +1,7 @@
 // Judges the evidence of a VM's GPUs, in the VM before it serves and by relying parties afterwards. Pure, and never
 // throws for bad evidence.
 //
-// A VM has neither manifests nor OCSP responses. What it leaves open, relying parties judge with files of their own.
+// A VM has neither manifests nor OCSP responses: it leaves their checks to relying parties, who have the files.
 
 import { type Parsed, parsed } from '../malformed.ts'
 import { type Check, check, fail, notChecked, pass, type Verdict, verdict } from '../verdict.ts'

@@ -100,6 +100,7 @@ describe('a good receipt', () => {
       'expected-allowlist-digest',
       'expected-tls-spki-digest',
       'expected-configuration-digest',
+      'expected-gpu-evidence-digest',
       'host-data-allowlist',
     ])
     expect(new Set(names).size).toBe(names.length)
@@ -364,6 +365,8 @@ describe('what must not verify', () => {
 
 /** A value of the same type and length, but another. */
 function another(value: unknown): unknown {
+  // Evidence of GPUs, where there was none.
+  if (value === null) return new Uint8Array(32)
   if (value instanceof Uint8Array) return value.map((byte, at) => (at === 0 ? byte ^ 0x80 : byte))
   if (typeof value === 'number') return value + 1
   if (typeof value === 'string') return `${value.slice(0, -1)}~`

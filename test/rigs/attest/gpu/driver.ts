@@ -16,7 +16,7 @@ export type Recorded = {
   evidence: string | null
   /** Command lines, in order. */
   readonly asked: string[]
-  readonly run: typeof run
+  run: typeof run
 }
 
 /** A report for this nonce by the key of this GPU. */
