@@ -6,6 +6,7 @@
 
 import type { TrustedRoot } from '../attest/amd/roots.ts'
 import { sha256 } from '../attest/hash.ts'
+import type { JudgedGpu } from '../attest/nvidia/verify.ts'
 import { floorAgeCheck } from '../attest/policy/floors.ts'
 import type { Policy } from '../attest/policy/policy.ts'
 import { nativeVerifiers } from '../attest/receipt/hybrid-verify.ts'
@@ -76,6 +77,8 @@ export type GatewayVerdict = Verdict & {
   readonly gateway: StatementOf<'workload'> | null
   /** workload.json as read, under the same conditions; null if there is none, or it cannot be read. */
   readonly workload: WorkloadDocument | null
+  /** GPUs of the worker, where evidence of them was judged; under the same conditions. */
+  readonly gpus: readonly JudgedGpu[]
 }
 
 /** Takes the body of GET /attestation. Never throws: what cannot be read is a failed check. */
@@ -85,7 +88,7 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
   const question = withWorkload(asked, ownWorkload)
   if (!read.ok) {
     const checks = [fail('attestation-format', read.reason), ...pinChecks(PINS, asked.pins, pinnedBy(asked))]
-    return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null, workload: null }
+    return { ...verdict(checks), simulated: false, receipts: [], keys: null, gateway: null, workload: null, gpus: [] }
   }
   const { document } = read
   const nonce = fromBase64Url(document.nonce) ?? new Uint8Array(0)
@@ -122,7 +125,8 @@ export async function verifyGateway(bytes: Uint8Array, asked: GatewayQuestion): 
   const simulated = gpus.simulated || receipts.some(receipt => receipt.verdict.simulated)
   // The groups hold every check of the receipts; the verdict must not depend on how they are grouped.
   const ok = verdict(checks).ok && receipts.every(receipt => receipt.verdict.ok)
-  return { ok, checks, simulated, receipts, keys: keysOf(document), gateway, workload: ownWorkload?.document ?? null }
+  const [keys, ofWorkload] = [keysOf(document), ownWorkload?.document ?? null]
+  return { ok, checks, simulated, receipts, keys, gateway, workload: ofWorkload, gpus: gpus.gpus }
 }
 
 type ReadDocument =

@@ -1,9 +1,10 @@
 // The GPUs of a gateway's worker: those that workload.json requires, and the evidence that the worker's receipt names.
 // Pure.
 //
-// Reports of GPUs are judged by a function of the caller's: it takes a hundred kilobytes of code, which a page leaves out.
+// A function of the caller's judges the reports: it takes a hundred kilobytes of code, which a page leaves out.
 
 import { sha256 } from '../attest/hash.ts'
+import type { JudgedGpu } from '../attest/nvidia/verify.ts'
 import type { StatementOf } from '../attest/receipt/statement.ts'
 import { type Check, check, fail, notChecked, pass } from '../attest/verdict.ts'
 import { equalConstantTime, fromBase64Url, toHex, utf8 } from '../base/bytes.ts'
@@ -11,7 +12,12 @@ import { messageOf } from '../base/fault.ts'
 import type { WorkloadGpus } from '../contract/vm/workload.ts'
 import type { ReadWorkload } from './workload.ts'
 
-export type GpuJudgement = { readonly checks: readonly Check[]; readonly simulated: boolean }
+export type GpuJudgement = {
+  readonly checks: readonly Check[]
+  readonly simulated: boolean
+  /** Trusted only in a good verdict. */
+  readonly gpus: readonly JudgedGpu[]
+}
 
 /** Judges evidence that the statement names, for the nonce that follows from it (attest/nvidia/bound.ts). */
 export type JudgeGpus = (evidence: {
@@ -22,7 +28,7 @@ export type JudgeGpus = (evidence: {
 }) => GpuJudgement
 
 export type GpuQuestion = {
-  /** Of the worker's receipt; null: it cannot be read. */
+  /** Statement of the worker's receipt; null: it cannot be read. */
   readonly worker: StatementOf<'workload'> | null
   readonly workload: ReadWorkload | null
   /** As the document has it; undefined: it has none. */
@@ -31,40 +37,39 @@ export type GpuQuestion = {
   readonly asOfMs: number
 }
 
-const [requiredName, bindingName, judgedName] = ['gpu-required', 'gpu-binding', 'gpus'] as const
+export const gpuRequiredName = 'gpu-required'
+const [bindingName, judgedName] = ['gpu-binding', 'gpus'] as const
 
 /** No checks where there is no GPU, and nothing speaks of one. Never throws. */
 export function judgeGpus({ worker, workload, sent, judge, asOfMs }: GpuQuestion): GpuJudgement {
   const required = workload?.document?.worker?.gpus ?? null
   const named = worker?.gpuEvidenceDigest ?? null
-  if (required === null && named === null && sent === undefined) return { checks: [], simulated: false }
+  const unjudged = (checks: readonly Check[]): GpuJudgement => ({ checks, simulated: false, gpus: [] })
+  if (required === null && named === null && sent === undefined) return unjudged([])
   const bytes = sent === undefined ? null : fromBase64Url(sent)
   const binding = bindingCheck(worker, named, bytes)
   const checks = [requiredCheck(required), binding]
   if (required === null || worker === null || bytes === null || binding.outcome !== 'pass') {
-    return {
-      checks: [...checks, notChecked(judgedName, 'there is nothing that could be judged', true)],
-      simulated: false,
-    }
+    return unjudged([...checks, notChecked(judgedName, 'there is nothing that could be judged', true)])
   }
   if (judge === undefined) {
     const reason =
-      'the measured gateway has judged them before it serves; here nobody has, and nobody has their manifests or OCSP'
-    return { checks: [...checks, notChecked(judgedName, reason, false)], simulated: false }
+      'the measured gateway judged them before its worker started, without manifests or OCSP; here nobody judges them'
+    return unjudged([...checks, notChecked(judgedName, reason, false)])
   }
   try {
     const judged = judge({ bytes, statement: worker, required, asOfMs })
     return { ...judged, checks: [...checks, ...judged.checks] }
   } catch (error) {
-    return { checks: [...checks, fail(judgedName, messageOf(error))], simulated: false }
+    return unjudged([...checks, fail(judgedName, messageOf(error))])
   }
 }
 
 /** HOST_DATA binds workload.json, so that a host cannot take a GPU out of it. */
 function requiredCheck(required: WorkloadGpus | null): Check {
-  if (required === null) return fail(requiredName, 'no workload.json requires GPUs, and there is evidence of some')
+  if (required === null) return fail(gpuRequiredName, 'no workload.json requires GPUs, and there is evidence of some')
   const { count, policy } = required
-  return pass(requiredName, `${count} that meet policy ${toHex(sha256(utf8(policy)))}`)
+  return pass(gpuRequiredName, `${count} that meet policy ${toHex(sha256(utf8(policy)))}`)
 }
 
 function bindingCheck(

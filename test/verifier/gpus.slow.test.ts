@@ -1,9 +1,7 @@
 // A gateway with a GPU as a relying party judges it, and a host that swaps, replays or leaves out its evidence.
 
 import { afterAll, beforeAll, expect, test } from 'bun:test'
-import { workloadOf } from '../../scripts/rigs/enclave/workload.ts'
 import {
-  allowlistText,
   clearRig,
   gatewayQuestion,
   newNonce,
@@ -11,32 +9,25 @@ import {
   receiptKeys,
   simulatedOrigin,
 } from '../../scripts/rigs/gateway/attestation.ts'
-import { gpuNonce } from '../../src/attest/nvidia/bound.ts'
+import { gpuEvidenceBytesMax, gpuNonce } from '../../src/attest/nvidia/bound.ts'
 import { verifyBoundGpus } from '../../src/attest/nvidia/bound-verify.ts'
 import { parseGpuPolicy } from '../../src/attest/nvidia/policy.ts'
 import { keysDigest } from '../../src/attest/receipt/public-keys.ts'
-import { fromBase64Url, toBase64Url, utf8 } from '../../src/base/bytes.ts'
+import { fromBase64Url, fromUtf8, toBase64Url, utf8 } from '../../src/base/bytes.ts'
 import { systemRandom } from '../../src/base/ids.ts'
 import { readSignedXml } from '../../src/cli/verify/gpu/signed-xml.ts'
-import { parseAllowlist } from '../../src/contract/vm/allowlist.ts'
-import { workloadText } from '../../src/contract/vm/workload.ts'
 import { EnclaveGpus, nvidiaPrograms } from '../../src/enclave/gpus.ts'
 import { verifyGateway } from '../../src/verifier/gateway.ts'
 import type { JudgeGpus } from '../../src/verifier/gpus.ts'
-import { recordedPrograms } from '../rigs/attest/gpu/driver.ts'
+import { type Recorded, recordedPrograms } from '../rigs/attest/gpu/driver.ts'
 import { policyDocument, type SimulatedGpu, simulatedGpu } from '../rigs/attest/gpu/simulated.ts'
+import { type GpuGateway, gpuGateway, gpuPolicyText, gpuWorkload } from '../rigs/gateway/gpu-gateway.ts'
 
 afterAll(clearRig)
 
-const policy = JSON.stringify({ ...policyDocument(), ocspMaximumAgeSeconds: 'any', devtools: 'refuse' })
-const required = { count: 1, policy }
-const base = workloadOf({ controlKey: 'A'.repeat(43), upstreams: [], gateway: {} })
-const read = parseAllowlist(utf8(allowlistText))
-if (!read.ok || base.worker === null) throw new Error('the rig has an allowlist and a worker')
-const { worker } = base
-const withGpus = workloadText({ ...base, allowlist: read.value, worker: { ...worker, gpus: required } })
-const without = workloadText({ ...base, allowlist: read.value })
-const sha256 = (bytes: string | Uint8Array) => new Uint8Array(Bun.CryptoHasher.hash('sha256', bytes))
+const required = { count: 1, policy: gpuPolicyText }
+const withGpus = gpuWorkload(required)
+const without = gpuWorkload(null)
 
 let gpu: SimulatedGpu
 beforeAll(async () => {
@@ -54,22 +45,17 @@ const judgeBy =
 
 type Answer = { readonly nonce: string; readonly body: string }
 
-/** A gateway under this workload.json has answered. */
-async function answered(workload: string, hasGpus: boolean): Promise<Answer> {
-  const origin = { ...(await simulatedOrigin()), hostData: sha256(workload) }
-  const enclave = new EnclaveGpus(required, {
-    driver: nvidiaPrograms(recordedPrograms([gpu]).run),
-    roots: [gpu.roots],
-    clock: { nowMs: Date.now },
-    random: systemRandom,
-  })
-  const gpus = hasGpus ? { gpus: (nonce: Uint8Array) => enclave.evidence(nonce) } : {}
-  using rig = await openRig({ origin, configurationDigest: sha256(workload), ...gpus })
+/** This gateway has answered. */
+async function answered(gateway: GpuGateway): Promise<Answer> {
+  using rig = await openRig(gateway)
   const nonce = newNonce()
   const { status, body } = await rig.get(`?nonce=${nonce}`)
   expect(status).toBe(200)
   return { nonce, body }
 }
+
+const good = async () => answered(await gpuGateway([gpu]))
+const bare = async () => answered(await gpuGateway([], null))
 
 async function judge(
   { nonce, body }: Answer,
@@ -91,7 +77,7 @@ async function judge(
 }
 
 test('goal: evidence, digest and nonce of a GPU are verified to the end, and the verdict says which GPUs were required', async () => {
-  const answer = await answered(withGpus, true)
+  const answer = await good()
   const { found, bad, of } = await judge(answer, { judge: judgeBy([gpu.driver, gpu.vbios]) })
   expect([bad, found.ok, found.simulated]).toEqual([[], true, true])
   expect(of('gpu-required')?.reason).toStartWith('1 that meet policy ')
@@ -99,20 +85,22 @@ test('goal: evidence, digest and nonce of a GPU are verified to the end, and the
   expect(of('gpu-0/gpu-nonce')?.outcome).toBe('pass')
   expect(of('gpu-0/gpu-measurements')?.reason).toStartWith('all ')
   expect(of('gpu-0/gpu-devtools')?.reason).toBe('off, as the driver in the measured guest says')
+  expect(found.gpus.map(({ facts }) => facts?.ueid)).toEqual(policyDocument().ueids)
   // Without OCSP responses their check is open, and said so.
   expect(of('gpu-0/gpu-chain-ocsp')).toMatchObject({ outcome: 'not-checked', required: false })
 })
 
 test('goal: without manifests measurements are open; without a judge the digest is compared, and more is not claimed', async () => {
-  const answer = await answered(withGpus, true)
+  const answer = await good()
   const open = await judge(answer, { judge: judgeBy([]) })
   expect([open.bad, open.of('gpu-0/gpu-measurements')?.outcome]).toEqual([[], 'not-checked'])
-  const bare = await judge(answer, {})
-  expect([bare.bad, bare.of('gpus')?.outcome, bare.of('gpu-binding')?.outcome]).toEqual([[], 'not-checked', 'pass'])
+  const alone = await judge(answer, {})
+  expect([alone.bad, alone.of('gpus')?.outcome, alone.of('gpu-binding')?.outcome]).toEqual([[], 'not-checked', 'pass'])
+  expect(alone.found.gpus).toEqual([])
 })
 
 test('goal: a worker without GPUs has the verdict of before', async () => {
-  const answer = await answered(without, false)
+  const answer = await bare()
   const { bad, found } = await judge(answer, { workload: without, judge: judgeBy([]) })
   expect(bad).toEqual([])
   expect(found.checks.filter(({ name }) => name.startsWith('gpu'))).toEqual([])
@@ -120,8 +108,8 @@ test('goal: a worker without GPUs has the verdict of before', async () => {
 })
 
 test('goal: a host that swaps, replays, cuts or leaves out evidence of GPUs is seen', async () => {
-  const answer = await answered(withGpus, true)
-  const other = await answered(withGpus, true)
+  const answer = await good()
+  const other = await good()
   const document = JSON.parse(answer.body)
   const changed = (gpuEvidence: string | undefined) => ({
     ...answer,
@@ -135,12 +123,55 @@ test('goal: a host that swaps, replays, cuts or leaves out evidence of GPUs is s
   const flipped = Uint8Array.from(bytes, (byte, at) => (at === 200 ? byte ^ 1 : byte))
   expect((await judge(changed(toBase64Url(flipped)), full)).bad).toEqual(binding)
   // The receipt of a VM that was launched without: HOST_DATA is another, and so is the receipt.
-  const bare = await judge(await answered(without, false), full)
-  expect(bare.bad).toEqual(expect.arrayContaining(['gpu-binding', 'gpus', 'workload']))
+  const launchedWithout = await judge(await bare(), full)
+  expect(launchedWithout.bad).toEqual(expect.arrayContaining(['gpu-binding', 'gpus', 'workload']))
   // Evidence beside a workload.json that knows of none.
-  const odd = await answered(without, false)
+  const odd = await bare()
   const added = { ...odd, body: JSON.stringify({ ...JSON.parse(odd.body), gpuEvidence: document.gpuEvidence }) }
   expect((await judge(added, { ...full, workload: without })).bad).toEqual(['gpu-required', 'gpu-binding', 'gpus'])
+})
+
+test('goal: a GPU that is hidden, one that stands there twice, and a recorded report behind a good receipt fail', async () => {
+  const full = judgeBy([gpu.driver, gpu.vbios])
+  const badOf = async (gateway: GpuGateway) =>
+    (await judge(await answered(gateway), { workload: gateway.workload, judge: full })).bad
+  expect(await badOf(await gpuGateway([gpu], { ...required, count: 2 }))).toEqual(['gpu-count'])
+  expect(await badOf(await gpuGateway([gpu, gpu], required))).toEqual(['gpu-count', 'gpu-distinct'])
+  expect(await badOf(await gpuGateway([gpu, gpu], { ...required, count: 2 }))).toEqual(['gpu-distinct'])
+  // A gateway that is not ours, whose receipt names more than anybody reads.
+  const filled = () => Promise.resolve(new Uint8Array(gpuEvidenceBytesMax + 1).fill(0x20))
+  expect(await badOf({ ...(await gpuGateway([gpu])), gpus: filled })).toEqual(['gpu-format', 'gpu-count'])
+  // A host between driver and GPU that answers with what it saw before: receipt and digest are good.
+  const { gpuEvidence } = JSON.parse((await good()).body)
+  const replay = await gpuGateway([gpu])
+  replay.programs.evidence = fromUtf8(fromBase64Url(gpuEvidence) ?? new Uint8Array(0))
+  expect(await badOf(replay)).toEqual(['gpu-0/gpu-nonce'])
+})
+
+test('goal: GPUs that answer with too much, with nothing, or never cost the caller its answer, and no receipt is made', async () => {
+  const refusalOf = async (change: Partial<Recorded>, timeoutMs = 30_000) => {
+    const gateway = await gpuGateway([gpu])
+    Object.assign(gateway.programs, change)
+    let reports = 0
+    const { evidence } = await simulatedOrigin()
+    const origin = {
+      ...gateway.origin,
+      evidence: (...given: Parameters<typeof evidence>) => {
+        reports += 1
+        return evidence(...given)
+      },
+    }
+    const logged: string[] = []
+    using rig = await openRig({ ...gateway, origin, timeoutMs, logged })
+    const { status, body } = await rig.get(`?nonce=${newNonce()}`)
+    expect([status, JSON.parse(body).error.code, reports]).toEqual([503, 'attestation_unavailable', 0])
+    return logged.join('')
+  }
+  const filled = JSON.stringify({ evidences: [{ arch: 'HOPPER', evidence: 'A'.repeat(gpuEvidenceBytesMax) }] })
+  expect(await refusalOf({ evidence: filled })).toContain(`at most ${gpuEvidenceBytesMax}`)
+  expect(await refusalOf({ evidence: '' })).toContain('GPUs: evidence of nvattest')
+  expect(await refusalOf({ confidential: 'CC status: OFF' })).toContain('confidential mode is off')
+  expect(await refusalOf({ run: () => new Promise(() => {}) }, 200)).toContain('no evidence within 200 ms')
 })
 
 test('goal: reports that were made for another VM, or for the bare nonce of the client, are for another nonce', async () => {

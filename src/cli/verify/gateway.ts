@@ -35,7 +35,8 @@ import {
 import { countOption, urlOption } from '../options.ts'
 import { verdictDocument } from '../render.ts'
 import { exitCodeOfVerdict } from './failure.ts'
-import { addBoundGpuOptions, type BoundGpuOptions, readJudgeGpus } from './gpu/bound.ts'
+import { addBoundGpuOptions, type BoundGpuOptions, expectedGpuChecks, readJudgeGpus } from './gpu/bound.ts'
+import { gpuDocument } from './gpu/gpu.ts'
 import { withFlags } from './pin-options.ts'
 import { verdictSummary } from './summary.ts'
 import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from './trust-options.ts'
@@ -59,11 +60,14 @@ export function addVerifyGateway(verify: Command): void {
 }
 
 /** With every check of every receipt beside the groups. */
-export function attestationDocument({ receipts, gateway, keys }: GatewayVerdict) {
+export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVerdict) {
+  const worker = receipts.find(({ target }) => target === 'inference-worker')?.verdict.statement ?? null
   return {
     issued_at: gateway === null ? null : iso(gateway.issuedAt),
     image: gateway === null ? null : { name: gateway.image.name, measurement: toHex(gateway.image.measurement) },
     configuration_sha256: gateway?.configurationDigest == null ? null : toHex(gateway.configurationDigest),
+    gpu_evidence_sha256: worker?.gpuEvidenceDigest == null ? null : toHex(worker.gpuEvidenceDigest),
+    gpus: gpus.map(gpuDocument),
     // Keys for EHBP, in hexadecimal as its stock client takes them; trusted only in a good verdict.
     encryption_keys:
       keys === null ? null : { x25519: toHex(kemPublicKey('x25519', keys)), xwing: toHex(kemPublicKey('xwing', keys)) },
@@ -106,7 +110,8 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
     tlsSpkiDigest: spkiDigestOf(response.certificate),
   })
   const logged = await askLog(run, gatewayFact(found), log, asOf)
-  const whole = verdict(withLog([...connection, ...found.checks], logged, options))
+  const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
+  const whole = verdict(withLog(checks, logged, options))
   await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
 }
 

@@ -63,11 +63,26 @@ const Report = Type.Object({
   reserved: Type.Array(Type.Object({ offset: count, bytes: hex }), { description: 'those that are not zero' }),
 })
 
+const Gpu = Type.Object({
+  architecture: words(ARCHITECTURES),
+  hwmodel: Type.String(),
+  ...each(['driver_version', 'vbios_version'], Type.String()),
+  mode: words(GPU_MODES),
+  ueid: Type.String({ description: "decimal, as in NVIDIA's tokens; not NVML's UUID" }),
+  device_serial: Type.String({ description: 'of the device certificate; it stays when firmware changes' }),
+  board: orNull(Type.String({ description: 'project, its SKU and the SKU of the chip' })),
+  uncompared: Type.Array(count, { description: 'measurements for which no manifest has a value' }),
+})
+
 const Attestation = Type.Object({
   issued_at: orNull(time),
   image: orNull(Image),
   configuration_sha256: orNull(hex),
   encryption_keys: orNull(Type.Object({ x25519: hex, xwing: hex })),
+  gpu_evidence_sha256: orNull(hex),
+  gpus: Type.Array(orNull(Gpu), {
+    description: "the worker's, where their evidence was judged; null: cannot be read; trusted in a good verdict alone",
+  }),
   receipts: Type.Array(Type.Object({ target: Type.String(), ...verdictFields })),
 })
 
@@ -158,21 +173,9 @@ export const VERDICT_DOCUMENTS = {
   gpu: Type.Object({
     ...verdictFields,
     as_of: time,
-    gpus: Type.Array(
-      orNull(
-        Type.Object({
-          architecture: words(ARCHITECTURES),
-          hwmodel: Type.String(),
-          ...each(['driver_version', 'vbios_version'], Type.String()),
-          mode: words(GPU_MODES),
-          ueid: Type.String({ description: "decimal, as in NVIDIA's tokens; not NVML's UUID" }),
-          device_serial: Type.String({ description: 'of the device certificate; it stays when firmware changes' }),
-          board: orNull(Type.String({ description: 'project, its SKU and the SKU of the chip' })),
-          uncompared: Type.Array(count, { description: 'measurements for which no manifest has a value' }),
-        }),
-      ),
-      { description: 'null: cannot be read; the rest is trusted in a good verdict alone' },
-    ),
+    gpus: Type.Array(orNull(Gpu), {
+      description: 'null: cannot be read; the rest is trusted in a good verdict alone',
+    }),
     rims: Type.Array(
       orNull(Type.Object({ kind: words(['driver', 'vbios']), ...each(['version', 'product'], Type.String()) })),
       { description: 'in the order of --rim; null: not good' },

@@ -8,6 +8,7 @@ import {
   configurationText,
   imageDigest,
   openRig,
+  type RigOptions,
   rigDir,
   simulatedHost,
 } from '../../../scripts/rigs/gateway/attestation.ts'
@@ -17,7 +18,6 @@ import { systemClock } from '../../../src/base/clock.ts'
 import { systemRandom } from '../../../src/base/ids.ts'
 import { openAuthority } from '../../../src/http/authority.ts'
 import { spkiDigestOf } from '../../../src/http/pair.ts'
-import type { EvidenceOrigin } from '../../../src/inference/attestation/attester.ts'
 
 const authority = await openAuthority({
   kind: 'clients',
@@ -31,11 +31,18 @@ type Handle = (request: Request) => Response | Promise<Response>
 
 export type GatewayServer = Disposable & { readonly url: string }
 
+/** `workload`: text of workload.json, where it serves one. */
+export type ServedOptions = Pick<RigOptions, 'origin' | 'configurationDigest' | 'gpus'> & { readonly workload?: string }
+
 /** The endpoint, with a certificate of its own whose key the receipts name. */
-export async function startGateway(options: { readonly origin?: EvidenceOrigin } = {}): Promise<GatewayServer> {
+export async function startGateway({ workload, ...options }: ServedOptions = {}): Promise<GatewayServer> {
   const pair = await authority.issue(['127.0.0.1'], 1)
   const rig = await openRig({ ...options, tlsSpkiDigest: spkiDigestOf(pair.cert) })
-  const server = serve(pair, request => rig.endpoint(request))
+  const server = serve(pair, request =>
+    workload !== undefined && new URL(request.url).pathname === '/workload.json'
+      ? new Response(workload)
+      : rig.endpoint(request),
+  )
   return {
     url: server.url,
     [Symbol.dispose]: () => {

@@ -3,9 +3,11 @@
 import { gpuNonce } from '../../../attest/nvidia/bound.ts'
 import { verifyBoundGpus } from '../../../attest/nvidia/bound-verify.ts'
 import { parseGpuPolicy } from '../../../attest/nvidia/policy.ts'
-import type { JudgeGpus } from '../../../verifier/gpus.ts'
+import { type Check, fail, type Verdict } from '../../../attest/verdict.ts'
+import { gpuRequiredName, type JudgeGpus } from '../../../verifier/gpus.ts'
 import type { Command } from '../../cli.ts'
 import { MIB, readingInput, readJsonInput } from '../../input-file.ts'
+import { gpuPinName } from '../summary.ts'
 import { collected } from './gpu.ts'
 import { readGpuRoots, readOcspFiles, readRimFiles } from './inputs.ts'
 
@@ -31,19 +33,26 @@ export function addBoundGpuOptions(command: Command): Command {
 export async function readJudgeGpus(options: BoundGpuOptions): Promise<JudgeGpus> {
   // Two libraries that are loaded for a gateway with GPUs alone, or for files that are named.
   const { readSignedXml } = await import('./signed-xml.ts')
-  const rims = await readRimFiles(options.gpuRim)
-  const ocsp = readOcspFiles(options.gpuOcsp)
-  const roots = await readGpuRoots(options.trustSimulatedGpuRoots)
+  const rims = await readRimFiles({ paths: options.gpuRim, param: 'gpu-rim' })
+  const ocsp = readOcspFiles({ paths: options.gpuOcsp, param: 'gpu-ocsp' })
+  const roots = await readGpuRoots(options.trustSimulatedGpuRoots, 'trust-simulated-gpu-roots')
   const own = await readOwnPolicy(options.gpuPolicy)
   return ({ bytes, statement, required, asOfMs }) => {
-    const { checks, simulated } = verifyBoundGpus({
+    return verifyBoundGpus({
       ...{ bytes, rims, ocsp, roots, readSignedXml, asOfMs },
       count: required.count,
       nonce: gpuNonce(statement),
       policy: own ?? parseGpuPolicy(required.policy),
     })
-    return { checks, simulated }
   }
+}
+
+/** A gateway without GPUs meets no policy for them, and has none for which the files could be. */
+export function expectedGpuChecks(options: BoundGpuOptions, found: Pick<Verdict, 'checks'>): Check[] {
+  const { gpuPolicy, gpuRim, gpuOcsp } = options
+  const isExpected = gpuPolicy !== undefined || gpuRim !== undefined || gpuOcsp !== undefined
+  if (!isExpected || found.checks.some(({ name }) => name === gpuRequiredName)) return []
+  return [fail(gpuPinName, 'neither workload.json nor receipt speaks of a GPU, and you named files for some')]
 }
 
 async function readOwnPolicy(path: string | undefined) {

@@ -69,10 +69,10 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
   const judged = verifyGpus({
     evidence: await readEvidenceFile(path),
     nonce: options.nonce,
-    rims: await readRimFiles(options.rim),
+    rims: await readRimFiles({ paths: options.rim, param: 'rim' }),
     readSignedXml,
-    ocsp: readOcspFiles(options.ocsp),
-    roots: await readGpuRoots(options.trustSimulatedRoot),
+    ocsp: readOcspFiles({ paths: options.ocsp, param: 'ocsp' }),
+    roots: await readGpuRoots(options.trustSimulatedRoot, 'trust-simulated-root'),
     policy,
     asOfMs,
     // Saved evidence comes with nobody's word.
@@ -87,7 +87,7 @@ async function verifyGpu(run: Run, path: string, options: GpuOptions): Promise<v
 }
 
 /** Trusted only in a good verdict. */
-function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
+export function gpuDocument({ facts, hwmodel, board, uncompared }: JudgedGpu) {
   if (facts === null) return null
   return {
     architecture: facts.architecture,

@@ -35,12 +35,15 @@ export async function readEvidenceFile(path: string): Promise<readonly GpuEviden
   return await readingInput(`evidence ${path}`, () => readGpuEvidence(bytes))
 }
 
+/** Files that an option names, and the option, for messages. */
+type NamedFiles = { readonly paths: readonly string[] | undefined; readonly param: string }
+
 /** Manifests as they are, or in the JSON of NVIDIA's RIM service, which has them in base64. */
-export async function readRimFiles(paths: readonly string[] = []): Promise<readonly Uint8Array[]> {
+export async function readRimFiles({ paths, param }: NamedFiles): Promise<readonly Uint8Array[]> {
   return await Promise.all(
-    limited('rim', paths).map(async path => {
-      const bytes = readInput({ path, param: 'rim', bytesMax: 2 * rimBytesMax })
-      return bytes[0] === 0x7b ? await readingInput(`--rim ${path}`, () => rimOf(bytes)) : bytes
+    limited(param, paths).map(async path => {
+      const bytes = readInput({ path, param, bytesMax: 2 * rimBytesMax })
+      return bytes[0] === 0x7b ? await readingInput(`--${param} ${path}`, () => rimOf(bytes)) : bytes
     }),
   )
 }
@@ -53,20 +56,20 @@ function rimOf(bytes: Uint8Array): Uint8Array {
   return found
 }
 
-export function readOcspFiles(paths: readonly string[] = []): readonly Uint8Array[] {
-  return limited('ocsp', paths).map(path => readInput({ path, param: 'ocsp', bytesMax: ocspBytesMax }))
+export function readOcspFiles({ paths, param }: NamedFiles): readonly Uint8Array[] {
+  return limited(param, paths).map(path => readInput({ path, param, bytesMax: ocspBytesMax }))
 }
 
-function limited(param: string, paths: readonly string[]): readonly string[] {
+function limited(param: string, paths: readonly string[] = []): readonly string[] {
   if (paths.length <= filesMax) return paths
   throw new InputFault(`--${param}: ${paths.length} files, at most ${filesMax}`, { param, remedy: 'name fewer files' })
 }
 
 /** NVIDIA's own, and the simulated ones of the file. */
-export async function readGpuRoots(path: string | undefined): Promise<readonly NvidiaRoots[]> {
+export async function readGpuRoots(path: string | undefined, param: string): Promise<readonly NvidiaRoots[]> {
   if (path === undefined) return [NVIDIA_ROOTS]
-  const pem = readInput({ path, param: 'trust-simulated-root', bytesMax: BUNDLE_LIMITS.bytesMax })
-  return [NVIDIA_ROOTS, await readingInput(`--trust-simulated-root ${path}`, () => readSimulatedRoots(pem))]
+  const pem = readInput({ path, param, bytesMax: BUNDLE_LIMITS.bytesMax })
+  return [NVIDIA_ROOTS, await readingInput(`--${param} ${path}`, () => readSimulatedRoots(pem))]
 }
 
 /** Each flag leaves out what the default policy asks for, and the verdict says so. */
