@@ -95,6 +95,10 @@ export class EnclaveGpus {
     const { driver } = this.#deps
     const { isConfidential, devtools } = await this.#asked(driver.modes())
     if (!isConfidential) throw new Fault('attest.unavailable', 'GPUs: confidential mode is off')
+    // Here too: clients that judge no GPU take the receipt for it.
+    if (devtools !== 'off' && this.#policy.devtools === 'refuse') {
+      throw new Fault('attest.unavailable', `GPUs: DevTools mode: ${devtools}, and the policy refuses it`)
+    }
     const { evidences } = this.#read(await this.#asked(driver.evidence(nonce)))
     const bytes = utf8(canonicalJson({ format: gpuEvidenceFormat, devtools, evidences } as Plain))
     if (bytes.length <= gpuEvidenceBytesMax) return bytes

@@ -1,7 +1,7 @@
 // The GPUs of a gateway's VM, behind recorded programs of NVIDIA's: which let the worker start, and what is stated.
 
 import { beforeAll, expect, test } from 'bun:test'
-import { readBoundGpuEvidence } from '../../src/attest/nvidia/bound.ts'
+import { gpuEvidenceBytesMax, readBoundGpuEvidence } from '../../src/attest/nvidia/bound.ts'
 import { NVIDIA_ROOTS } from '../../src/attest/nvidia/roots.ts'
 import { fromUtf8, toHex } from '../../src/base/bytes.ts'
 import { Fault } from '../../src/base/fault.ts'
@@ -68,8 +68,8 @@ test('goal: a GPU outside of confidential mode, in DevTools mode, or of which no
     [{ confidential: 'CC status: OFF\n' }, 'confidential mode is off'],
     [{ confidential: '' }, 'confidential mode is off'],
     [{ confidential: 'CC status: ON, it said\n' }, 'confidential mode is off'],
-    [{ devtools: 'DevTools Mode: ON\n' }, 'gpu-devtools: it is in DevTools mode'],
-    [{ devtools: 'something else\n' }, 'gpu-devtools: no field of a report'],
+    [{ devtools: 'DevTools Mode: ON\n' }, 'DevTools mode: on'],
+    [{ devtools: 'something else\n' }, 'DevTools mode: unknown'],
   ]
   for (const [change, problem] of changes) {
     const programs = Object.assign(recordedPrograms([gpu]), change)
@@ -78,6 +78,27 @@ test('goal: a GPU outside of confidential mode, in DevTools mode, or of which no
   }
   const accepted = Object.assign(recordedPrograms([gpu]), { devtools: 'DevTools Mode: ON\n' })
   await enclaveGpus(accepted, { policy: JSON.stringify(policyDocument()) }).prepare()
+})
+
+test('goal: a GPU that comes into DevTools mode, or out of confidential mode, after the start is in no further receipt', async () => {
+  const programs = recordedPrograms([gpu])
+  const gpus = enclaveGpus(programs)
+  await gpus.prepare()
+  const stated = () => gpus.evidence(systemRandom(32))
+  await stated()
+  programs.devtools = 'DevTools Mode: ON\n'
+  expect(await refusalOf(stated())).toBe('GPUs: DevTools mode: on, and the policy refuses it')
+  programs.devtools = 'DevTools Mode: OFF\n'
+  programs.confidential = 'CC status: OFF\n'
+  expect(await refusalOf(stated())).toBe('GPUs: confidential mode is off')
+  programs.confidential = 'CC status: ON\n'
+  await stated()
+})
+
+test('goal: evidence that no reader takes for its size is refused where it is made', async () => {
+  const evidences = [{ arch: 'HOPPER', evidence: 'A'.repeat(gpuEvidenceBytesMax) }]
+  const programs = Object.assign(recordedPrograms([gpu]), { evidence: JSON.stringify({ evidences }) })
+  expect(await refusalOf(enclaveGpus(programs).evidence(systemRandom(32)))).toEndWith(`at most ${gpuEvidenceBytesMax}`)
 })
 
 test('goal: a GPU too few or twice, one that the policy does not name, and one of another root keep the worker from its start', async () => {

@@ -6,6 +6,7 @@
 
 import { type Static, Type } from '@sinclair/typebox'
 import { OneOf } from '../../contract/check.ts'
+import { workerGpusMax } from '../../contract/vm/workload.ts'
 
 export const starterCommand = 'starter'
 /** Names the starter's socket in the environment of a daemon whose unit forbids it the starts. */
@@ -23,7 +24,7 @@ const QemuRole = Type.Object({
     vcpus: Type.Integer({ minimum: 1 }),
     memoryMib: Type.Integer({ minimum: 1 }),
     diskGib: Type.Integer({ minimum: 0 }),
-    devices: Type.Integer({ minimum: 0, maximum: 8 }),
+    devices: Type.Integer({ minimum: 0, maximum: workerGpusMax }),
   }),
 })
 const TpmRole = Type.Object({ kind: Type.Literal('tpm'), uid: Id })

@@ -3,6 +3,7 @@
 import { expect, test } from 'bun:test'
 import { hasWorker, workerProblems } from '../../../src/config/checks/worker.ts'
 import { parseConfig } from '../../../src/config/parse.ts'
+import { workerGpusMax } from '../../../src/contract/vm/workload.ts'
 
 const [file, disk] = [{ model_file: '/m.gguf' }, { model_disk: 'm' }]
 const none = { model_file: '', model_disk: '' }
@@ -36,7 +37,11 @@ test('goal: GPUs need a policy, a worker, a measured VM of snp, and each stands 
   const policy = 'gpu_policy = "/p.json"\n'
   expect(problems(worker + gpu + policy)).toEqual([])
   expect(problems(`platform = "snp"\n${worker}${gpu}${policy}`)).toEqual([])
+  const gpus = (count: number) =>
+    `gpu = [${Array.from({ length: count }, (_, at) => `"0000:4${at}:00.0"`).join(', ')}]\n${policy}`
+  expect(problems(worker + gpus(workerGpusMax))).toEqual([])
   const refused = [
+    [worker + gpus(workerGpusMax + 1), 'gpu: '],
     [worker + gpu, 'gpu_policy: must name the policy'],
     [worker + policy, 'gpu_policy: needs gpu'],
     [`[inference.worker]\n${gpu}${policy}`, 'gpu: needs model_disk or model_file'],
