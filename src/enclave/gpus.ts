@@ -40,14 +40,27 @@ export function nvidiaPrograms(runProgram: typeof run): GpuDriver {
     },
     modes: async () => {
       const [confidential, devtools] = [await smi('-f'), await smi('-d')]
-      const said = /^DevTools Mode: (ON|OFF)$/m.exec(devtools)?.[1]?.toLowerCase()
       return {
-        isConfidential: /^CC status: ON$/m.test(confidential),
-        devtools: DEVTOOLS.find(word => word === said) ?? 'unknown',
+        isConfidential: switchOf(confidential, 'CC status') === 'on',
+        devtools: switchOf(devtools, 'DevTools Mode'),
       }
     },
     admit: async () => void (await smi('-srs', '1')),
   }
+}
+
+/** The word of every line with this label, where all say the same. */
+function switchOf(text: string, label: string): Devtools {
+  const lines = text.split('\n').filter(line => line.startsWith(`${label}:`))
+  const [word, ...more] = new Set(
+    lines.map(line =>
+      line
+        .slice(label.length + 1)
+        .trim()
+        .toLowerCase(),
+    ),
+  )
+  return more.length > 0 ? 'unknown' : (DEVTOOLS.find(known => known === word) ?? 'unknown')
 }
 
 export type GpusDeps = {

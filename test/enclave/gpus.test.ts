@@ -67,6 +67,8 @@ test('goal: a GPU outside of confidential mode, in DevTools mode, or of which no
   const changes: [Partial<Recorded>, string][] = [
     [{ confidential: 'CC status: OFF\n' }, 'confidential mode is off'],
     [{ confidential: '' }, 'confidential mode is off'],
+    [{ confidential: 'CC status: ON\nCC status: OFF\n' }, 'confidential mode is off'],
+    [{ devtools: 'DevTools Mode: OFF\nDevTools Mode: ON\n' }, 'DevTools mode: unknown'],
     [{ confidential: 'CC status: ON, it said\n' }, 'confidential mode is off'],
     [{ devtools: 'DevTools Mode: ON\n' }, 'DevTools mode: on'],
     [{ devtools: 'something else\n' }, 'DevTools mode: unknown'],
