@@ -72,6 +72,19 @@ test('goal: a group of checks has the kind of those that failed in it', () => {
   expect(failureOf(other, [fail('vmpl', '1 is not 0')])).toBe('evidence')
 })
 
+test("goal: the sum of a receipt's evidence is of the kind of what failed in it, whichever group has that", () => {
+  const sum = fail('evidence', 'the hardware evidence is not good; see its checks')
+  const groups = (member: Check) => [
+    fail('receipt/evidence', `evidence: ${sum.reason}`),
+    fail('receipt/measurement', `${member.name}: ${member.reason}`),
+  ]
+  const failed = (...members: readonly Check[]) => failureOf(verdict(members.flatMap(groups)), [good, sum, ...members])
+  const [refused, forged] = [fail('measurement', 'it is not one of 1'), fail('statement-measurement', 'another one')]
+  expect([failed(refused), failed(forged), failed(refused, forged)]).toEqual(['policy', 'evidence', 'evidence'])
+  // Nothing else says why: it is no matter of policy.
+  expect(failureOf(verdict([fail('receipt/evidence', `evidence: ${sum.reason}`)]), [good, sum])).toBe('evidence')
+})
+
 test('goal: each failure has an exit code of its own', () => {
   const names = ['report-form', 'report-signature', 'vmpl', 'connection']
   expect(names.map(name => exitCodeOfVerdict(verdict([fail(name, 'x')])))).toEqual([2, 1, 6, 3])

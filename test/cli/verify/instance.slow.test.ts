@@ -240,6 +240,29 @@ describe('what must not pass', () => {
     expect(readFileSync(known, 'utf8')).toBe('other.example ssh-ed25519 AAAA\n')
   })
 
+  test('goal: a measurement or an operator key that the policy refuses is exit code 6; evidence that is false as well is 1', async () => {
+    const policy = JSON.parse(readFileSync(join(dir, 'policy.json'), 'utf8'))
+    const judge = async (changes: object) => {
+      const wrong = file('wrong-policy.json', JSON.stringify({ ...policy, ...changes }))
+      const { code, document } = await verify([...online(), '--policy', wrong])
+      return [code, document.failed, checksOf(document, 'FAIL')]
+    }
+    const other = { measurements: ['ab'.repeat(48)] }
+    expect(await judge(other)).toEqual([6, 'policy', ['receipt/evidence', 'receipt/measurement']])
+    expect(await judge({ idKeyDigest: 'ab'.repeat(48) })).toEqual([
+      6,
+      'policy',
+      ['receipt/evidence', 'receipt/operator-key'],
+    ])
+    expect((await judge({ ...other, idKeyDigest: 'ab'.repeat(48) }))[0]).toBe(6)
+    const unrooted = (argv: string[]) => argv.filter((text, at) => !(text + argv[at - 1]).includes('trust-sim'))
+    const argv = unrooted([...online(), '--policy', file('wrong-policy.json', JSON.stringify({ ...policy, ...other }))])
+    const both = await verify(argv)
+    expect([both.code, both.document.failed]).toEqual([1, 'evidence'])
+    Object.assign(api, { wanted: { nonce: sampleNonce } })
+    expect((await judge(other)).slice(0, 2)).toEqual([1, 'evidence'])
+  })
+
   test('goal: simulated evidence without its root, and a key that is not mine', async () => {
     const { code, document } = await verify(
       online().filter((text, at, all) => !(text + all[at - 1]).includes('trust-sim')),
