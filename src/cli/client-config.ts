@@ -13,6 +13,11 @@ import type { Io } from './io.ts'
 
 const Text = (description: string) => Type.Optional(Type.String({ minLength: 1, maxLength: 4096, description }))
 
+/** Keys of witnesses that one client names. */
+export const witnessesMax = 16
+/** Oldest checkpoint that a client may accept. */
+export const logAgeDaysMax = 90
+
 /** In the order in which help lists them. Each is the option of the same name, and the option goes before it. */
 const ClientFile = Closed({
   api: Text('address of service A'),
@@ -26,6 +31,16 @@ const ClientFile = Closed({
   unattested_gateway: Text('why a gateway that nothing vouches for is accepted: host, no-worker or elsewhere'),
   allow_outside: Text('upstreams outside of the gateway VM that may get prompts, by commas'),
   trust_simulated_root: Text('PEM of a simulated root'),
+  log: Text('address of the transparency log: https://HOST:PORT of service A or C'),
+  log_key: Text("the log's key"),
+  witness: Type.Optional(
+    Type.Array(Type.String({ minLength: 1, maxLength: 4096 }), { minItems: 1, maxItems: witnessesMax }),
+  ),
+  witness_quorum: Type.Optional(Type.Integer({ minimum: 1, maximum: witnessesMax })),
+  log_age_days: Type.Optional(Type.Integer({ minimum: 1, maximum: logAgeDaysMax })),
+  in_log: Type.Optional(Type.Boolean()),
+  log_ca: Text("PEM of the authority that issued the certificate of the log's address"),
+  log_state: Text('directory where the last checkpoint is remembered'),
 })
 export type ClientDefaults = Readonly<Static<typeof ClientFile>>
 
@@ -37,15 +52,25 @@ const PATH_FIELDS = [
   'public_key',
   'gateway_policy',
   'trust_simulated_root',
+  'log_ca',
+  'log_state',
 ] as const
 
 const bytesMax = 64 * KIB
 
+const fieldNames = Object.keys(ClientFile.properties) as (keyof ClientDefaults)[]
+
+/** By type of a field: its value as help prints it, and what it must be. */
+const FORMS = {
+  string: { sample: '"…"', words: 'a text' },
+  array: { sample: '["…"]', words: `a list of 1 to ${witnessesMax} texts` },
+  integer: { sample: '1', words: 'a whole number' },
+  boolean: { sample: 'true', words: 'true or false' },
+} as const
+
 export const clientConfigHelp = `
 Defaults come from ~/.config/strongroom/client.toml (XDG_CONFIG_HOME), where it is there; an option goes before it:
-${Object.keys(ClientFile.properties)
-  .map(name => `  ${name} = "…"`)
-  .join('\n')}
+${fieldNames.map(name => `  ${name} = ${FORMS[ClientFile.properties[name].type].sample}`).join('\n')}
 Its paths may begin with ~/, and are else relative to its directory. It decides what is trusted: nobody else may be able to write it.
 `
 
@@ -78,11 +103,17 @@ function parse(text: string, path: string): ClientDefaults {
   const result = checkValue(ClientFile, toml.table)
   if (result.ok) return result.value
   const [, name = ''] = /^\/([^/:]*)/.exec(result.problem) ?? []
-  const known = Object.hasOwn(ClientFile.properties, name)
-  const problem = known
-    ? `${name}: must be a text`
-    : `${name}: there is no such field, only ${Object.keys(ClientFile.properties).join(', ')}`
+  const known = fieldNames.find(field => field === name)
+  const problem =
+    known === undefined
+      ? `${name}: there is no such field, only ${fieldNames.join(', ')}`
+      : `${name}: must be ${wordsOf(ClientFile.properties[known])}`
   throw fault(`${path}:${lineOf(toml.lines, [name])}: ${problem}`)
+}
+
+function wordsOf(field: (typeof ClientFile.properties)[keyof ClientDefaults]): string {
+  const { words } = FORMS[field.type]
+  return field.type === 'integer' ? `${words} from ${field.minimum} to ${field.maximum}` : words
 }
 
 /** Null where there is no such file. */

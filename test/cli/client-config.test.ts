@@ -33,6 +33,14 @@ test('goal: every field is a default, and paths are relative to the file or to t
     'image = "/images/instance"',
     'public_key = "~/.ssh/id_ed25519.pub"',
     'trust_simulated_root = "root.pem"',
+    'log = "https://instances.example:8441"',
+    'log_key = "a+b+c"',
+    'witness = ["w+x+y", "z+x+y"]',
+    'witness_quorum = 2',
+    'log_age_days = 3',
+    'in_log = true',
+    'log_ca = "log.pem"',
+    'log_state = "~/seen"',
   ]
   expect(load(text.join('\n'))).toEqual({
     api: 'https://instances.example:8441',
@@ -42,6 +50,14 @@ test('goal: every field is a default, and paths are relative to the file or to t
     image: '/images/instance',
     public_key: join(home, '.ssh/id_ed25519.pub'),
     trust_simulated_root: join(folder, 'root.pem'),
+    log: 'https://instances.example:8441',
+    log_key: 'a+b+c',
+    witness: ['w+x+y', 'z+x+y'],
+    witness_quorum: 2,
+    log_age_days: 3,
+    in_log: true,
+    log_ca: join(folder, 'log.pem'),
+    log_state: join(home, 'seen'),
   })
   for (const name of text.map(line => line.split(' ')[0] ?? '')) expect(clientConfigHelp).toContain(`  ${name} = `)
 })
@@ -61,6 +77,11 @@ test.each([
   ['api = "https://x"\npolicy = 1', 'client.toml:2: policy: must be a text'],
   ['policy = ""', 'client.toml:1: policy: must be a text'],
   ['policy', 'client.toml:1: '],
+  ['witness = "a"', 'client.toml:1: witness: must be a list of 1 to 16 texts'],
+  ['ca = "a"\nwitness = ["a", ""]', 'client.toml:2: witness: must be a list of 1 to 16 texts'],
+  ['witness_quorum = 0', 'client.toml:1: witness_quorum: must be a whole number from 1 to 16'],
+  ['log_age_days = 91', 'client.toml:1: log_age_days: must be a whole number from 1 to 90'],
+  ['in_log = "yes"', 'client.toml:1: in_log: must be true or false'],
   ['[policy]\na = 1', 'client.toml:1: policy: must be a text'],
   ['x'.repeat(70_000), 'at most 65536 are allowed'],
 ])('goal: %p is refused', (text, message) => {

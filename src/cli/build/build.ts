@@ -13,6 +13,7 @@ import { type Command, helpText, type Run } from '../cli.ts'
 import { clientConfigHelp, loadClientDefaults } from '../client-config.ts'
 import { EXIT, InputFault } from '../exit.ts'
 import { isDirectory, KIB, MIB, readTextInput } from '../input-file.ts'
+import { addLogOptions, type LogQuestion, logDocument, readLogOptions } from '../log/options.ts'
 import { countOption, plainUrl, timeOption, urlOption } from '../options.ts'
 import { bytesText, oneLine, paintFor, wantsColour } from '../render.ts'
 import { addRequestOptions, askedFields, isCommit, type RequestOptions } from '../verify/build/asked-build.ts'
@@ -25,7 +26,6 @@ import {
   judgeResult,
   nonceBytesMax,
   ownImageOption,
-  shownBuild,
 } from '../verify/build/build.ts'
 import { readApiKey } from '../verify/instance-source.ts'
 import { addPinOptions } from '../verify/pin-options.ts'
@@ -43,7 +43,11 @@ type SubmitOptions = BuildOptions &
     nonce?: Uint8Array
     output: string
     downloadMib: number
+    logWait: number
   }
+
+/** An entry is shown once a witness has cosigned it: seconds after the build has ended. */
+const logWaitSeconds = 60
 
 const apiEnv = 'STRONGROOM_BUILDS_API'
 
@@ -74,7 +78,13 @@ export function addBuild(program: Command): void {
     .addOption(ownImageOption())
     .option('--policy <file>', 'for the verification: JSON as in `verify policy-schema`')
     .addOption(new Option('--as-of <time>', 'for the verification: its time').argParser(timeOption).hideHelp())
-  addPinOptions(addEvidenceOptions(addRequestOptions(submit)), REPORT_PINS)
+  addLogOptions(addPinOptions(addEvidenceOptions(addRequestOptions(submit)), REPORT_PINS))
+    .option(
+      '--log-wait <seconds>',
+      'how long to wait for a witness to cosign the build, until which the log does not show it',
+      countOption(0, 3_600),
+      logWaitSeconds,
+    )
     .addHelpText(
       'after',
       `${clientConfigHelp}
@@ -95,6 +105,8 @@ type Ended =
 
 async function submitBuild(run: Run, source: string, options: SubmitOptions): Promise<void> {
   const { io } = run
+  // Before anything is sent: a mistake here needs no build.
+  const log = readLogOptions(run, options)
   const nonce = options.nonce ?? systemRandom(nonceBytesMax)
   const client = clientOf(run, options)
   const output = resolve(options.output)
@@ -120,7 +132,7 @@ async function submitBuild(run: Run, source: string, options: SubmitOptions): Pr
     return
   }
   await progress.stop()
-  await report(run, { jobId, nonce, ended, options, asked, output })
+  await report(run, { jobId, nonce, ended, options, log, asked, output })
 }
 
 /** Its address and key, from the options, the environment, or client.toml. */
@@ -257,11 +269,12 @@ type Reported = {
   readonly nonce: Uint8Array
   readonly ended: Ended
   readonly options: SubmitOptions
+  readonly log: LogQuestion | null
   readonly asked: AskedRequest
   readonly output: string
 }
 
-async function report(run: Run, { jobId, nonce, ended, options, asked, output }: Reported): Promise<void> {
+async function report(run: Run, { jobId, nonce, ended, options, log, asked, output }: Reported): Promise<void> {
   const common = { job_id: jobId, nonce: toHex(nonce) }
   if (!ended.ok) {
     const { errorType: error_type, error } = ended
@@ -271,16 +284,17 @@ async function report(run: Run, { jobId, nonce, ended, options, asked, output }:
     return
   }
   const { sha256 } = ended
-  const { found, asOf, files } = await judgeResult(run, ended.archive, { ...options, nonce }, async () => asked)
+  const asking = { ...options, nonce, logQuestion: log === null ? null : { ...log, waitMs: options.logWait * 1000 } }
+  const judged = await judgeResult(run, ended.archive, asking, async () => asked)
+  const { shown, logged, files } = judged
   // Nothing that can be run is there before the verdict, and then only what the verdict is of.
-  const kept = found.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
+  const kept = shown.ok ? await keepResult(ended.archive, { output, jobId, digests: files.digests }) : null
   const archive = kept?.archive ?? ended.archive
   const directory = kept?.directory ?? null
-  const shown = shownBuild(found)
-  const verification = buildDocument(found, shown, asOf)
+  const verification = { ...buildDocument(judged), ...logDocument(logged) }
   const result = directory ?? 'not unpacked, for the verdict is not good'
-  const summary = buildSummary({ found, shown }, run.paint, options.verbose === true)
+  const summary = buildSummary(judged, run.paint, options.verbose === true)
   const text = `${summary}result: ${result}\narchive: ${archive}\n`
   await run.result({ ...common, state: 'ok', archive, directory, sha256, verification }, text)
-  run.exitWith(exitCodeOfBuild(found))
+  run.exitWith(exitCodeOfBuild(judged))
 }

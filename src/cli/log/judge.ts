@@ -31,6 +31,8 @@ export type LogJudgement = {
   readonly proof: string | null
   /** The file with both signed checkpoints of a fork; null: none was seen. */
   readonly forkFile: string | null
+  /** The log answers, and its tree does not have the entry, or not yet. */
+  readonly isAbsent: boolean
 }
 
 /** Never throws for what the log answers. Fault invalid_request: a file of the caller's cannot be read. */
@@ -47,7 +49,7 @@ export async function judgeLogged(fact: LogFact | null, asked: AskedLog): Promis
 }
 
 function failed(check: Check): LogJudgement {
-  return { checks: [check], ok: false, place: null, proof: null, forkFile: null }
+  return { checks: [check], ok: false, place: null, proof: null, forkFile: null, isAbsent: false }
 }
 
 async function judge(fact: LogFact, entry: Uint8Array, asked: AskedLog): Promise<LogJudgement> {
@@ -75,7 +77,8 @@ async function judge(fact: LogFact, entry: Uint8Array, asked: AskedLog): Promise
       : null
   if (verdict.checkpoint !== null && !isUnseen) memory?.keep(known.key, proof.note)
   const place = verdict.checkpoint === null ? null : { index: proof.index, size: verdict.checkpoint.size }
-  return { checks, ok: verdict.ok, place, proof: found.isThere ? encodeLogProof(found.proof) : null, forkFile }
+  const kept = found.isThere ? encodeLogProof(found.proof) : null
+  return { checks, ok: verdict.ok, place, proof: kept, forkFile, isAbsent: !found.isThere }
 }
 
 const noTiles = 'a proof file cannot show that the log only grew since your last visit; name the log by its address'

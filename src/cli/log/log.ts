@@ -18,7 +18,14 @@ import { countOption } from '../options.ts'
 import { dash, fields, oneLine, type Paint, table, timeText } from '../render.ts'
 import { type LogMemory, logMemory } from './memory.ts'
 import { type Visit, visitLog } from './monitor.ts'
-import { addKnownLogOptions, type KnownLogOptions, knownLog, logUrlOption, remoteOf } from './options.ts'
+import {
+  addKnownLogOptions,
+  type KnownLogOptions,
+  knownLog,
+  logUrlOption,
+  monitorOptions,
+  remoteOf,
+} from './options.ts'
 import { LogUnreachable, RemoteLog } from './remote.ts'
 
 export function addLog(program: Command): void {
@@ -83,7 +90,8 @@ function addMonitor(log: Command): void {
     .runs(monitor)
 }
 
-async function monitor(run: Run, url: URL, options: MonitorOptions): Promise<void> {
+async function monitor(run: Run, url: URL, given: MonitorOptions): Promise<void> {
+  const options = { ...given, ...monitorOptions(run, url, given) }
   const memory = logMemory(run.io.env, options.logState)
   const remote = remoteOf(url, options.logCa)
   let key: NoteKey | null = null

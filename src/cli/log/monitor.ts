@@ -93,7 +93,10 @@ function judgeWitnesses(
   }
   const latestMs = Math.max(...cosigned.map(({ atMs }) => atMs))
   const isOld = nowMs - latestMs > ageMsMax
-  return { problems: isOld ? [`last witnessed ${iso(latestMs)}, more than 7 days ago`] : [], remarks: [] }
+  return {
+    problems: isOld ? [`last witnessed ${iso(latestMs)}, more than ${Math.round(ageMsMax / 86_400_000)} days ago`] : [],
+    remarks: [],
+  }
 }
 
 async function* newEntries(remote: RemoteLog, from: number, size: number) {

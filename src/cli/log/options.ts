@@ -6,10 +6,12 @@ import { decodeNoteKey, type NoteKey } from '../../attest/log/note.ts'
 import { parsed } from '../../attest/malformed.ts'
 import { type Check, notChecked, pass } from '../../attest/verdict.ts'
 import { utf8 } from '../../base/bytes.ts'
+import { systemClock } from '../../base/clock.ts'
 import type { LogFact } from '../../contract/http/log-entry.ts'
 import type { KnownLog } from '../../verifier/log.ts'
 import { type Pin, pinCheckName } from '../../verifier/pins.ts'
 import type { Command, Run } from '../cli.ts'
+import { type ClientDefaults, loadClientDefaults, logAgeDaysMax, witnessesMax } from '../client-config.ts'
 import { InputFault } from '../exit.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import { countOption } from '../options.ts'
@@ -24,20 +26,24 @@ export type KnownLogOptions = {
   logKey?: NoteKey
   witness?: readonly NoteKey[]
   witnessQuorum?: number
+  logAgeDays?: number
   logCa?: string
   logState?: string
 }
 
 export type LogOptions = KnownLogOptions & {
-  log?: RemoteLogOptions['url'] | string
+  /** False: --no-log. */
+  log?: RemoteLogOptions['url'] | string | false
   inLog?: boolean
   saveProof?: string
 }
 
 /** An entry says when it was made by no clock but a witness's. */
-const ageMsMax = 7 * 24 * 3_600_000
+const ageDaysDefault = 7
+const dayMs = 24 * 3_600_000
 const timeoutMs = 30_000
-const witnessesMax = 16
+/** Between two looks at a log that does not show an entry yet. */
+const waitStepMs = 1_000
 
 export function addLogOptions(command: Command): Command {
   command
@@ -46,10 +52,14 @@ export function addLogOptions(command: Command): Command {
       'the transparency log that it must be in: https://HOST:PORT of service A or C, or a proof that --save-proof wrote',
       logOption,
     )
+    .option('--no-log', 'ask no log, whatever client.toml names')
     .addOption(
       new Option('--in-log', 'the log in the place of a measurement: any version will do that everybody can see'),
     )
-    .option('--save-proof <file>', "write the log's proof, which --log takes without the network for seven days")
+    .option(
+      '--save-proof <file>',
+      "write the log's proof, which --log takes without the network while it is young enough",
+    )
   return addKnownLogOptions(command)
 }
 
@@ -61,7 +71,12 @@ export function addKnownLogOptions(command: Command): Command {
       'key of a witness that you trust and the operator does not run; may be repeated',
       witnessOption,
     )
-    .option('--witness-quorum <count>', 'how many of them must have cosigned', countOption(1, witnessesMax), 1)
+    .option('--witness-quorum <count>', 'how many of them must have cosigned; default 1', countOption(1, witnessesMax))
+    .option(
+      '--log-age-days <count>',
+      `how long ago a witness may have cosigned the log last; default ${ageDaysDefault}`,
+      countOption(1, logAgeDaysMax),
+    )
     .option('--log-ca <file>', "PEM of the authority that issued the certificate of the log's address; default: --ca")
     .option('--log-state <dir>', 'where the last checkpoint is remembered; default ~/.config/strongroom/logs')
 }
@@ -84,9 +99,13 @@ function logKeyOption(text: string): NoteKey {
 }
 
 function witnessOption(text: string, before: readonly NoteKey[] = []): readonly NoteKey[] {
-  const key = keyOf(text, 'cosignature', 'no key of a witness: a log that cosigns itself proves nothing')
+  const key = witnessKey(text)
   if (before.length >= witnessesMax) throw new InvalidArgumentError(`At most ${witnessesMax} witnesses may be named.`)
   return [...before, key]
+}
+
+function witnessKey(text: string): NoteKey {
+  return keyOf(text, 'cosignature', 'no key of a witness: a log that cosigns itself proves nothing')
 }
 
 function keyOf(text: string, type: NoteKey['type'], otherwise: string): NoteKey {
@@ -96,24 +115,82 @@ function keyOf(text: string, type: NoteKey['type'], otherwise: string): NoteKey 
   return key.value
 }
 
-export type LogQuestion = Omit<AskedLog, 'asOf'> & { readonly saveProof: string | undefined }
+export type LogQuestion = Omit<AskedLog, 'asOf'> & {
+  readonly saveProof: string | undefined
+  /** The log meets the pins of a measurement and of an allowlist. */
+  readonly inLog: boolean
+  /** How long to wait for an entry that the log does not show yet; default 0. */
+  readonly waitMs?: number
+}
 
-/** Null: no log is asked. Fault invalid_request: options that say nothing without others. */
-export function readLogOptions(run: Run, options: LogOptions & { readonly ca?: string }): LogQuestion | null {
-  const { log, logKey, inLog, saveProof, witness } = options
-  const named = { 'in-log': inLog, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': options.logCa }
-  const [stray] = Object.entries(named).find(([, value]) => value !== undefined) ?? []
-  if (log === undefined) {
-    if (stray === undefined) return null
-    throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
+/**
+ * Null: no log is asked. An option goes before the same one of client.toml. Fault invalid_request: options that say
+ * nothing without others.
+ */
+export function readLogOptions(run: Run, given: LogOptions & { readonly ca?: string }): LogQuestion | null {
+  const defaults = loadClientDefaults(run.io.env)
+  const ofFile = defaultLog(defaults)
+  const { log = ofFile.log } = given
+  const { saveProof } = given
+  if (log === undefined || log === false) {
+    const { inLog, logKey, witness, witnessQuorum, logAgeDays, logCa } = given
+    const named = { 'in-log': inLog, 'save-proof': saveProof, 'log-key': logKey, witness, 'log-ca': logCa }
+    const more = { 'witness-quorum': witnessQuorum, 'log-age-days': logAgeDays }
+    const [stray] = Object.entries({ ...named, ...more }).find(([, value]) => value !== undefined) ?? []
+    if (stray !== undefined)
+      throw new InputFault(`--${stray} says nothing without --log`, { param: stray, remedy: 'name the --log' })
+    if (log === undefined && ofFile.inLog === true)
+      throw new InputFault('client.toml: in_log says nothing without log', {
+        remedy: 'name the log there, or --no-log',
+      })
+    return null
   }
+  const options = { ...ofFile, ...definedOf(given) }
+  const { logKey, inLog = false } = options
   if (logKey === undefined) {
     const remedy = "name the key that the operator gave you: a log under a key of its own choice is anybody's"
     throw new InputFault('--log goes with --log-key', { param: 'log-key', remedy })
   }
-  const source = typeof log === 'string' ? { file: log } : remoteOf(log, options.logCa ?? options.ca)
+  const [ofLog, ofService] = given.log === undefined ? [defaults.ca, given.ca] : [given.ca, defaults.ca]
+  const caPath = options.logCa ?? ofLog ?? ofService
+  const source = typeof log === 'string' ? { file: log } : remoteOf(log, caPath)
   const memory = logMemory(run.io.env, options.logState)
-  return { source, known: knownLog(logKey, options), memory, saveProof }
+  return { source, known: knownLog(logKey, options), memory, saveProof, inLog }
+}
+
+/** Without what was not given, which would hide a default. */
+function definedOf(given: LogOptions): LogOptions {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+}
+
+/** Options of a log as client.toml has them. Fault invalid_request. */
+function defaultLog(defaults: ClientDefaults): LogOptions & { readonly log?: URL } {
+  const { log, log_key, witness, witness_quorum, log_age_days, in_log, log_ca, log_state } = defaults
+  return {
+    ...(log === undefined ? {} : { log: ofFile('log', () => logUrlOption(log)) }),
+    ...(log_key === undefined ? {} : { logKey: ofFile('log_key', () => logKeyOption(log_key)) }),
+    ...(witness === undefined ? {} : { witness: ofFile('witness', () => witness.map(text => witnessKey(text))) }),
+    ...(witness_quorum === undefined ? {} : { witnessQuorum: witness_quorum }),
+    ...(log_age_days === undefined ? {} : { logAgeDays: log_age_days }),
+    ...(in_log === undefined ? {} : { inLog: in_log }),
+    ...(log_ca === undefined ? {} : { logCa: log_ca }),
+    ...(log_state === undefined ? {} : { logState: log_state }),
+  }
+}
+
+function ofFile<T>(field: keyof ClientDefaults, read: () => T): T {
+  try {
+    return read()
+  } catch (error) {
+    if (!(error instanceof InvalidArgumentError)) throw error
+    throw new InputFault(`client.toml: ${field}: ${error.message}`, { remedy: 'correct the file' })
+  }
+}
+
+/** Options of `log monitor`: those of client.toml count where the log is the one that it names. */
+export function monitorOptions(run: Run, url: URL, given: KnownLogOptions): KnownLogOptions {
+  const { log, ...ofFile } = defaultLog(loadClientDefaults(run.io.env))
+  return log?.href === url.href ? { ...ofFile, ...definedOf(given) } : given
 }
 
 export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions {
@@ -121,19 +198,20 @@ export function remoteOf(url: URL, caPath: string | undefined): RemoteLogOptions
   return { url, ca, timeoutMs }
 }
 
-export function knownLog(key: NoteKey, { witness = [], witnessQuorum = 1 }: KnownLogOptions): KnownLog {
+export function knownLog(key: NoteKey, options: KnownLogOptions): KnownLog {
+  const { witness = [], witnessQuorum = 1, logAgeDays = ageDaysDefault } = options
   if (witness.length > 0 && witnessQuorum > witness.length) {
     throw new InputFault(`--witness-quorum ${witnessQuorum}: ${witness.length} witnesses are named`, {
       param: 'witness-quorum',
       remedy: 'name more witnesses, or ask for fewer',
     })
   }
-  return { key, witnesses: witness, quorum: witness.length === 0 ? 0 : witnessQuorum, ageMsMax }
+  return { key, witnesses: witness, quorum: witness.length === 0 ? 0 : witnessQuorum, ageMsMax: logAgeDays * dayMs }
 }
 
 /** With --in-log these pins are the log's to meet. */
-export function loggedPins(options: LogOptions & PinOptions): PinOptions {
-  return options.inLog === true ? { ...options, anyMeasurement: true, anyAllowlist: true } : options
+export function loggedPins<Options extends PinOptions>(options: Options, log: LogQuestion | null): Options {
+  return log?.inLog === true ? { ...options, anyMeasurement: true, anyAllowlist: true } : options
 }
 
 export async function askLog(
@@ -143,8 +221,14 @@ export async function askLog(
   asOf: number,
 ): Promise<LogJudgement | null> {
   if (question === null) return null
-  const judged = await judgeLogged(fact, { ...question, asOf })
-  const { saveProof } = question
+  const { saveProof, waitMs = 0 } = question
+  const endMs = systemClock.monotonicMs() + waitMs
+  let judged = await judgeLogged(fact, { ...question, asOf })
+  if (judged.isAbsent && waitMs > 0) await run.hint('the log does not show it yet: waiting for a witness')
+  while (judged.isAbsent && judged.forkFile === null && systemClock.monotonicMs() < endMs) {
+    await systemClock.sleep(waitStepMs)
+    judged = await judgeLogged(fact, { ...question, asOf })
+  }
   if (saveProof !== undefined && judged.proof !== null)
     writeOutputs([{ path: saveProof, param: 'save-proof', bytes: utf8(judged.proof) }], { replaces: true })
   if (judged.forkFile !== null)
@@ -153,11 +237,11 @@ export async function askLog(
 }
 
 /** The checks of a verdict and those of the log; what the log meets in the place of a pin is said so. */
-export function withLog(checks: readonly Check[], judged: LogJudgement | null, { inLog }: LogOptions): Check[] {
-  if (judged === null) return [...checks]
+export function withLog(checks: readonly Check[], judged: LogJudgement | null, log: LogQuestion | null): Check[] {
+  if (judged === null || log === null) return [...checks]
   const names = LOGGED_PINS.map(pinCheckName)
   const pinned = checks.map(check => {
-    if (inLog !== true || check.outcome !== 'not-checked' || !names.includes(check.name)) return check
+    if (!log.inLog || check.outcome !== 'not-checked' || !names.includes(check.name)) return check
     const { place, ok } = judged
     return ok && place !== null
       ? pass(check.name, `in the transparency log, entry ${place.index} of ${place.size}`)

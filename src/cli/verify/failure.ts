@@ -45,7 +45,7 @@ function kindsOf({ name, reason }: Check, members: readonly Check[]): Failure[] 
   return own.filter(member => !(isSummed && member.name === evidenceSum)).map(member => kindOf(member.name))
 }
 
-/** A receipt's check that its evidence is good (attest/receipt/verify.ts); the checks of the evidence stand beside it. */
+/** A check of receipts (attest/receipt/verify.ts) that sums up those of the hardware evidence beside it. */
 const evidenceSum = 'evidence'
 
 function kindOf(name: string): Failure {

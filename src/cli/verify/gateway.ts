@@ -20,7 +20,7 @@ import {
   verifyGateway,
 } from '../../verifier/gateway.ts'
 import { workloadIn } from '../../verifier/workload.ts'
-import type { Command, Run } from '../cli.ts'
+import { type Command, helpText, type Run } from '../cli.ts'
 import { MIB, readTextInput } from '../input-file.ts'
 import type { LogJudgement } from '../log/judge.ts'
 import {
@@ -43,6 +43,10 @@ import { addTrustOptions, readTrust, type TrustOptions, withOutsideFlag } from '
 
 type GatewayOptions = TrustOptions & LogOptions & BoundGpuOptions & { ca?: string; timeoutMs: number }
 
+const clientLogHelp = `
+~/.config/strongroom/client.toml gives the log and its options alone (log, log_key, witness and so on); see \`strongroom help log\`.
+`
+
 export function addVerifyGateway(verify: Command): void {
   const command = verify
     .command('gateway')
@@ -51,10 +55,14 @@ export function addVerifyGateway(verify: Command): void {
     .option('--ca <file>', "PEM of the authority that issued the gateway's certificate; default: the system's")
     .option('--timeout-ms <count>', 'longest wait for the whole response', countOption(100, 600_000), 30_000)
   addBoundGpuOptions(addLogOptions(addTrustOptions(command)))
-    .examples(
-      'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
-      'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
-      'strongroom verify gateway https://gateway.example:8442 --in-log --log https://instances.example:8441 --log-key KEY --witness KEY',
+    .addHelpText(
+      'after',
+      clientLogHelp +
+        helpText(
+          'strongroom verify gateway https://gateway.example:8442 --policy policy.json --allowlist allowlist.json',
+          'strongroom verify gateway https://127.0.0.1:8442 --ca ca.pem --policy policy.json --allowlist allowlist.json --trust-simulated-root root.pem',
+          'strongroom verify gateway https://gateway.example:8442 --in-log --log https://instances.example:8441 --log-key KEY --witness KEY',
+        ),
     )
     .runs(verifyAt)
 }
@@ -78,8 +86,8 @@ export function attestationDocument({ receipts, gateway, keys, gpus }: GatewayVe
 async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<void> {
   const { ca: caPath, timeoutMs } = options
   const ca = caPath === undefined ? undefined : readTextInput({ path: caPath, param: 'ca', bytesMax: MIB })
-  const trust = await readTrust({ ...options, ...loggedPins(options) })
   const log = readLogOptions(run, options)
+  const trust = await readTrust(loggedPins(options, log))
   const gpus = await readJudgeGpus(options)
   const verbose = options.verbose === true
   const show = (whole: Verdict, found: GatewayVerdict | null = null, logged: LogJudgement | null = null) =>
@@ -111,7 +119,7 @@ async function verifyAt(run: Run, url: URL, options: GatewayOptions): Promise<vo
   })
   const logged = await askLog(run, gatewayFact(found), log, asOf)
   const checks = [...connection, ...found.checks, ...expectedGpuChecks(options, found)]
-  const whole = verdict(withLog(checks, logged, options))
+  const whole = verdict(withLog(checks, logged, log))
   await show({ ok: whole.ok && found.ok, checks: withFlags(whole.checks).map(withOutsideFlag) }, found, logged)
 }
 

@@ -123,8 +123,8 @@ export async function judgeInstance(
 ): Promise<JudgedInstance> {
   const defaults = loadClientDefaults(run.io.env)
   const trustRoot = given.trustSimulatedRoot ?? defaults.trust_simulated_root
-  const pins = readPins({ ...given, ...loggedPins(given) })
   const log = readLogOptions(run, given)
+  const pins = readPins(loggedPins(given, log))
   // Before the network: a mistake here needs no request.
   const question = {
     instance,
@@ -143,7 +143,7 @@ export async function judgeInstance(
   const found = await verifyInstance(bytes, { ...question, nonce, asOf, ageMsMax })
   const remark = notChecked('scope', 'attested are launch and claim, not what was done in the instance since', false)
   const logged = await askLog(run, instanceFact(found), log, asOf)
-  const checks = [...withFlags(withLog(found.checks, logged, given)), remark]
+  const checks = [...withFlags(withLog(found.checks, logged, log)), remark]
   const shown = { ok: found.ok && verdict(checks).ok, simulated: found.simulated, checks }
   return { found, shown, logged, asOf }
 }

@@ -3,7 +3,7 @@
 // witness saw lately. A log that lies fails the verdict, whatever else is good.
 
 import { afterAll, beforeEach, expect, test } from 'bun:test'
-import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { dirname, join } from 'node:path'
 import { sampleResult } from '../../../scripts/rigs/build/result.ts'
@@ -69,8 +69,8 @@ async function published(...facts: LogFact[]): Promise<void> {
   await cosign(log, witness, asOf)
 }
 
-async function verify(argv: readonly string[]) {
-  const { code, stdout, stderr } = await runHere(['verify', ...argv, '--json'])
+async function verify(argv: readonly string[], variables: Record<string, string> = {}) {
+  const { code, stdout, stderr } = await runHere(['verify', ...argv, '--json'], { variables })
   const document = JSON.parse(stdout)
   if (document.checks === undefined) throw new Error(stderr + stdout)
   return {
@@ -213,6 +213,79 @@ test('goal: options that say nothing are refused', async () => {
   const [kept = ''] = Array.from(new Bun.Glob('*.checkpoint').scanSync(join(dir, 'memory')))
   writeFileSync(join(dir, 'memory', kept), 'damaged')
   await expectUsageError(['verify', ...byLog, ...online], 'note: no empty line')
+})
+
+/** Variables of a user with this client.toml. */
+function configured(...lines: string[]): Record<string, string> {
+  const home = join(dir, 'config')
+  rmSync(home, { recursive: true, force: true })
+  const path = file('config/strongroom/client.toml', `${lines.join('\n')}\n`)
+  chmodSync(path, 0o600)
+  return { XDG_CONFIG_HOME: home }
+}
+
+const namedLog = [
+  `log = "${server.url}"`,
+  `log_key = "${key}"`,
+  `log_ca = "${server.caFile}"`,
+  `log_state = "${join(dir, 'memory')}"`,
+]
+const namedWitness = `witness = ["${encodeNoteKey(witness.key)}"]`
+const eightDaysLater = new Date(asOf + 8 * 86_400_000).toISOString()
+
+test('goal: client.toml names log, key, witnesses, age and in_log once and for all, for instances as for gateways', async () => {
+  await published(image)
+  const unpinned = byLog.slice(0, -1)
+  const none = await verify(unpinned, configured(...namedLog, namedWitness))
+  expect([none.failed, none.passed.includes('log-witnessed')]).toEqual([['pin-measurement'], true])
+  const found = await verify(unpinned, configured(...namedLog, namedWitness, 'in_log = true'))
+  expect([found.code, found.failed]).toEqual([0, []])
+  expect(found.passed).toEqual(expect.arrayContaining(['pin-measurement', 'log-included', 'log-witnessed', 'log-age']))
+  const argv = ['gateway', gateway.url, '--ca', writeCaFile(), '--trust-simulated-root', (await everything())[1] ?? '']
+  const other = await verify(argv, configured(...namedLog, 'in_log = true'))
+  expect([other.code, other.failed]).toEqual([1, ['log-included']])
+  expect((await verify([...argv, '--no-log'], configured(...namedLog, 'in_log = true'))).failed).toEqual([
+    'pin-measurement',
+    'pin-allowlist',
+  ])
+})
+
+test('goal: an option goes before the same one of client.toml, and the age limit is the one that was asked for', async () => {
+  await published(image)
+  const stranger = encodeNoteKey(newSigner('witness.example/x', 'cosignature').key)
+  const mine = configured(...namedLog, namedWitness, 'in_log = true', 'log_age_days = 9')
+  const unpinned = byLog.slice(0, -1)
+  expect((await verify([...unpinned, '--witness', stranger], mine)).failed).toEqual(['log-witnessed'])
+  const lateArgv = [...unpinned.with(unpinned.indexOf('--as-of') + 1, eightDaysLater), '--any-tcb', '--any-crl']
+  expect((await verify(lateArgv, mine)).passed).toContain('log-age')
+  const strict = await verify([...lateArgv, '--log-age-days', '7'], mine)
+  expect(strict.failed).toContain('log-age')
+  const older = configured(...namedLog, `witness = ["${stranger}"]`, 'witness_quorum = 1', 'in_log = true')
+  expect((await verify(unpinned, older)).failed).toEqual(['log-witnessed'])
+})
+
+test('goal: a mistake in the log of client.toml is refused before anything is asked', async () => {
+  const argv = ['verify', ...byLog.slice(0, -1)]
+  const refused = async (message: string, ...lines: string[]) => {
+    const { code, stderr } = await runHere(argv, { variables: configured(...lines) })
+    expect([code, stderr]).toEqual([2, expect.stringContaining(message)])
+  }
+  const asked = server.asked.length
+  await refused('in_log says nothing without log', 'in_log = true')
+  await refused('--log goes with --log-key', namedLog[0] ?? '')
+  await refused('client.toml: log: It must be https://HOST:PORT.', 'log = "http://x"')
+  await refused('client.toml: witness: It is no key of a witness', ...namedLog, `witness = ["${key}"]`)
+  await refused('client.toml: log_key: It is the key of a witness', `log_key = "${encodeNoteKey(witness.key)}"`)
+  await refused('1 witnesses are named', ...namedLog, namedWitness, 'witness_quorum = 2')
+  expect(server.asked.length).toBe(asked)
+  const monitored = await runHere(['log', 'monitor', server.url, '--json'], { variables: configured(...namedLog) })
+  expect([monitored.code, JSON.parse(monitored.stdout).problems]).toEqual([0, []])
+  const others = [...namedLog.with(0, 'log = "https://other.example"'), namedWitness]
+  const options = ['--log-ca', server.caFile, '--log-state', join(dir, 'memory'), '--log-key', key]
+  const another = await runHere(['log', 'monitor', server.url, ...options, '--json'], {
+    variables: configured(...others),
+  })
+  expect(JSON.parse(another.stdout).remarks).toEqual([expect.stringContaining('no witness is named')])
 })
 
 test("goal: a gateway's start in the log stands for its measurement and its workload; one that was not logged fails", async () => {

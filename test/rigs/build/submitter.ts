@@ -4,7 +4,7 @@
 import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { basename, dirname, join } from 'node:path'
-import { type BuildsRig, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
+import { type BuildsChanges, type BuildsRig, startBuilds } from '../../../scripts/rigs/build/builds-service.ts'
 import { goodScript, type Step } from '../../../scripts/rigs/build/engine.ts'
 import { writeBuilderImage } from '../../../scripts/rigs/build/image-directory.ts'
 import { cargoRecord } from '../../../scripts/rigs/build/record.ts'
@@ -27,12 +27,19 @@ export type SubmitOptions = {
   readonly from?: string
   readonly isTerminal?: boolean
   readonly key?: string
+  /** Options without a value that are left out. */
+  readonly without?: readonly string[]
+  /** Directory with strongroom/client.toml; default: there is none. */
+  readonly configHome?: string
   /** Called with what SIGINT is to call. */
   readonly onSignal?: (listener: () => void) => void
 }
 
 export type Submitting = AsyncDisposable & {
   readonly rig: BuildsRig
+  /** Address of the service. */
+  readonly api: string
+  readonly caFile: string
   /** Where results go; empty. */
   readonly output: string
   /** A test's hook on requests before the service. */
@@ -53,7 +60,7 @@ export type BuildSubmitter = Disposable & {
   /** Result archive of another build. */
   readonly archiveOf: (changes: ResultChanges) => Promise<Uint8Array>
   /** A service with a good build of this result. */
-  readonly start: () => Promise<Submitting>
+  readonly start: (changes?: BuildsChanges) => Promise<Submitting>
 }
 
 /** A good build with this result. */
@@ -103,7 +110,7 @@ export async function openBuildSubmitter(): Promise<BuildSubmitter> {
     sample,
     archive,
     archiveOf: async changes => await packed(dir, await resultOf(changes)),
-    start: async () => await startSubmitting({ dir, source, tls, archive, asked }),
+    start: async changes => await startSubmitting({ dir, source, tls, archive, asked, caFile }, changes),
     [Symbol.dispose]: () => rmSync(dir, { recursive: true, force: true }),
   }
 }
@@ -124,10 +131,14 @@ type Site = {
   readonly tls: { readonly cert: string; readonly key: string }
   readonly archive: Uint8Array
   readonly asked: readonly string[]
+  readonly caFile: string
 }
 
-async function startSubmitting({ dir, source, tls, archive, asked }: Site): Promise<Submitting> {
-  const rig = await startBuilds()
+async function startSubmitting(
+  { dir, source, tls, archive, asked, caFile }: Site,
+  changes?: BuildsChanges,
+): Promise<Submitting> {
+  const rig = await startBuilds(changes)
   rig.world.script = scriptOf(archive)
   const output = mkdtempSync(join(dir, 'out-'))
   const front = Bun.serve({
@@ -138,14 +149,19 @@ async function startSubmitting({ dir, source, tls, archive, asked }: Site): Prom
     fetch: async request =>
       (await self.intercept?.(request)) ?? rig.builds().fetch(request, { address: () => '', mayPause: () => {} }),
   })
+  const api = `https://127.0.0.1:${front.port}`
   const self: Submitting = {
     rig,
+    api,
+    caFile,
     output,
     intercept: null,
-    submit: async (more = [], { from = source, isTerminal = false, key = rig.keys.acme, onSignal } = {}) => {
+    submit: async (more = [], options = {}) => {
+      const { from = source, isTerminal = false, key = rig.keys.acme, onSignal } = options
+      const { without = [], configHome = '/nonexistent' } = options
       const written = { stdout: '', stderr: '' }
-      const api = `https://127.0.0.1:${front.port}`
-      const code = await runCli(['build', 'submit', from, '--api', api, '--output', output, ...asked, ...more], {
+      const given = asked.filter(text => !without.includes(text))
+      const code = await runCli(['build', 'submit', from, '--api', api, '--output', output, ...given, ...more], {
         stdout: async text => {
           written.stdout += text
         },
@@ -154,7 +170,7 @@ async function startSubmitting({ dir, source, tls, archive, asked }: Site): Prom
         },
         stdoutIsTerminal: isTerminal,
         stderrIsTerminal: isTerminal,
-        env: { PATH: process.env.PATH, STRONGROOM_API_KEY: key, XDG_CONFIG_HOME: '/nonexistent' },
+        env: { PATH: process.env.PATH, STRONGROOM_API_KEY: key, XDG_CONFIG_HOME: configHome },
         onSignal: (signal, listener) => {
           if (signal === 'SIGINT') onSignal?.(listener)
         },

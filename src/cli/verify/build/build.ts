@@ -12,10 +12,12 @@ import { pinCheckName, REPORT_PINS } from '../../../verifier/pins.ts'
 import { type Command, helpText, type Run } from '../../cli.ts'
 import { loadClientDefaults } from '../../client-config.ts'
 import { type ExitCode, InputFault } from '../../exit.ts'
+import type { LogJudgement } from '../../log/judge.ts'
 import {
   addLogOptions,
   askLog,
   type LogOptions,
+  type LogQuestion,
   logDocument,
   loggedPins,
   readLogOptions,
@@ -93,7 +95,7 @@ export function ownImageOption(): Option {
 }
 
 const clientTrustHelp = `
-~/.config/strongroom/client.toml gives trust_simulated_root alone: its policy and its image are those of instances.
+~/.config/strongroom/client.toml gives trust_simulated_root and the log alone: its policy and its image are those of instances.
 `
 
 /** Most bytes of a build's nonce. */
@@ -108,15 +110,12 @@ export function buildNonceOption(text: string): Uint8Array {
 async function verifyResult(run: Run, project: string, options: BuildOptions & SourceOptions): Promise<void> {
   // Before a long look at the result: a mistake here needs none.
   const log = readLogOptions(run, options)
-  const { found, asOf } = await judgeResult(run, project, options, askedBuild)
-  const logged = await askLog(run, buildFact(found), log, asOf)
-  const checks = withLog(found.checks, logged, options)
-  const shown = shownBuild({ ...found, checks, ok: found.ok && verdict(checks).ok })
+  const judged = await judgeResult(run, project, { ...options, logQuestion: log }, askedBuild)
   await run.result(
-    { ...buildDocument(found, shown, asOf), ...logDocument(logged) },
-    buildSummary({ found, shown }, run.paint, options.verbose === true),
+    { ...buildDocument(judged), ...logDocument(judged.logged) },
+    buildSummary(judged, run.paint, options.verbose === true),
   )
-  run.exitWith(exitCodeOfVerdict(shown, everyCheck(found)))
+  run.exitWith(exitCodeOfBuild(judged))
 }
 
 /** The entry of this build; null: its receipt cannot be read. */
@@ -128,9 +127,11 @@ function buildFact({ completion }: BuildVerdict): LogFact | null {
   return { kind: 'build', measurement, keys: toHex(keysDigest), provenance: toHex(provenanceDigest) }
 }
 
-/** With the words of the command line. */
-export function shownBuild({ ok, simulated, checks }: Pick<BuildVerdict, 'ok' | 'simulated' | 'checks'>): ShownVerdict {
-  return { ok, simulated, checks: withFlags(checks).map(withOwnImage) }
+/** With the log's checks, in the words of the command line. */
+function shownBuild(found: BuildVerdict, logged: LogJudgement | null, log: LogQuestion | null): ShownVerdict {
+  const checks = withLog(found.checks, logged, log)
+  const ok = found.ok && verdict(checks).ok
+  return { ok, simulated: found.simulated, checks: withFlags(checks).map(withOwnImage) }
 }
 
 /** Names --own-image in the reason of a missing measurement. */
@@ -139,17 +140,25 @@ function withOwnImage(check: Check): Check {
   return isMissing ? { ...check, reason: `${check.reason}; or say --own-image of an --image that is yours` } : check
 }
 
-export type JudgedResult = { readonly found: BuildVerdict; readonly asOf: number; readonly files: ResultFiles }
+export type JudgedResult = {
+  readonly found: BuildVerdict
+  readonly shown: ShownVerdict
+  /** Null: no log was asked. */
+  readonly logged: LogJudgement | null
+  readonly asOf: number
+  readonly files: ResultFiles
+}
 
 /** Faults: invalid_request, for what cannot be read. */
-export async function judgeResult<Options extends BuildOptions>(
+export async function judgeResult<Options extends BuildOptions & { readonly logQuestion: LogQuestion | null }>(
   run: Run,
   project: string,
   options: Options,
   asked: (options: Options) => Promise<AskedRequest>,
 ): Promise<JudgedResult> {
   const nonce = nonceOf(options)
-  const pins = readPins({ ...options, ...loggedPins(options) })
+  const { logQuestion: log } = options
+  const pins = readPins(loggedPins(options, log))
   // Its policy and its image are those of instances.
   const trustRoot = options.trustSimulatedRoot ?? loadClientDefaults(run.io.env).trust_simulated_root
   const question = {
@@ -167,7 +176,8 @@ export async function judgeResult<Options extends BuildOptions>(
   const asOf = options.asOf ?? systemClock.nowMs()
   const hashes = { sha256: blockSha256(), sha384: nativeSha384 }
   const found = await verifyBuild(files, { ...question, asOf, image: boot.image, hashes })
-  return { found, asOf, files }
+  const logged = await askLog(run, buildFact(found), log, asOf)
+  return { found, shown: shownBuild(found, logged, log), logged, asOf, files }
 }
 
 function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
@@ -180,7 +190,7 @@ function nonceOf({ nonce, anyNonce }: BuildOptions): Uint8Array | 'any' {
 }
 
 export function buildSummary(
-  { found, shown }: { readonly found: BuildVerdict; readonly shown: ShownVerdict },
+  { found, shown }: Pick<JudgedResult, 'found' | 'shown'>,
   paint: Paint,
   verbose: boolean,
 ): string {
@@ -189,7 +199,7 @@ export function buildSummary(
   const reached = [slsa.build, slsa.buildEnvironment].filter(text => text !== null)
   const lines = [
     // The checks by their groups name neither root nor VMPL nor firmware.
-    ...(verbose && found.ok ? restLines(details).map(line => `rests on ${line}`) : []),
+    ...(verbose && shown.ok ? restLines(details).map(line => `rests on ${line}`) : []),
     ...(firstBroken === null ? [] : [`first broken link: ${firstBroken}`]),
     `SLSA: ${reached.length === 0 ? 'no level' : reached.join(', ')}`,
     ...slsa.missing.map(text => `  missing: ${text}`),
@@ -202,21 +212,21 @@ function detailsOf({ completion, report }: BuildVerdict): readonly Check[] {
   return completion?.checks ?? report?.details ?? []
 }
 
-export function exitCodeOfBuild(found: BuildVerdict): ExitCode {
-  return exitCodeOfVerdict(shownBuild(found), everyCheck(found))
+export function exitCodeOfBuild({ found, shown }: Pick<JudgedResult, 'found' | 'shown'>): ExitCode {
+  return exitCodeOfVerdict(shown, everyCheck(found))
 }
 
 function everyCheck({ dispatch, completion, report }: BuildVerdict): readonly Check[] {
   return [...(dispatch?.checks ?? []), ...(completion?.checks ?? []), ...(report?.details ?? [])]
 }
 
-export function buildDocument(found: BuildVerdict, shown: ShownVerdict, asOf: number) {
+export function buildDocument({ found, shown, asOf }: Pick<JudgedResult, 'found' | 'shown' | 'asOf'>) {
   const { provenance, dispatch, completion, report, slsa } = found
   const statement = completion?.statement ?? null
   const measurement = completion?.report?.measurement ?? report?.report?.measurement ?? null
   return {
     ...verdictDocument(shown, everyCheck(found)),
-    rests_on: found.ok ? restLines(detailsOf(found)) : [],
+    rests_on: shown.ok ? restLines(detailsOf(found)) : [],
     as_of: iso(asOf),
     first_broken: found.firstBroken,
     slsa: { build: slsa.build, build_environment: slsa.buildEnvironment, missing: slsa.missing },
